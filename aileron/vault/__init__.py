@@ -1,11 +1,11 @@
-"""Secrets at rest, the bindings that use them, and loans of one secret. In the daemon only; nothing here reaches a network or
-a jail.
+"""Secrets at rest, the bindings that use them, and loans of a secret. Runs in the daemon only, and has no access to a network
+or a jail.
 
 envelope.py the ciphers · contents.py the file's contents · bindings.py which secret serves which connector · consents.py the
-approver and their consents · opened.py verified contents and their key · file.py the file itself · vault.py all of it as one
-object · lend.py one secret for one request · references.py secrets whose value is elsewhere
+approver and their consents · opened.py verified contents and their key · file.py the file itself · vault.py the complete vault
+as one object · lend.py one secret for one request · references.py secrets whose value is stored outside the vault
 
-Importing this loads `cryptography` (20 ms): the daemon does so, commands never do.
+Importing this package loads `cryptography` (20 ms). The daemon imports the package, commands never do.
 """
 
 from aileron.vault.bindings import Binding

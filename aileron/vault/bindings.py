@@ -2,14 +2,14 @@
 
 A binding has a name (`KIND/SERVICE/IDENTITY`), one connector, one stored secret and the reach that it was approved for. It
 also has a user name for `basic` and `login`, the provider's grant for a sign-in, and for a login the details that its protocol
-needs. Nothing here is secret and nothing needs a key. Pure; the values may come from a file that anybody wrote, so each is
-checked in full, and the same way when the user makes it.
+needs. No part of a binding is secret, and this module needs no key. Pure; the values may come from a file that anybody wrote,
+so each value is checked completely, and in the same way as when the user creates a binding.
 
 Rules
-- A binding serves exactly one connector, named in full, and one kind of credential; no best match, no wildcard.
-- Its reach is kept as it was approved: sorted, each entry once, so that the same reach has one spelling.
+- A binding serves exactly one connector, by its full name, and one kind of credential. There is no best match and no wildcard.
+- The reach of a binding is stored as it was approved: sorted and without duplicates, so that the same reach has one spelling.
 - `basic` and `digest` need a user name without a colon (RFC 7617, section 2; RFC 7616, section 4), and `login` needs one that
-  may have a colon; a sign-in that logs in has one from the provider or the user. The other kinds have no user name.
+  may have a colon; a sign-in that logs in has a user name from the provider or the user. The other kinds have no user name.
 - A login has only the details that its protocols ask for, and an ssh server must have a known key.
 - No field holds a character that a reader cannot see.
 
@@ -64,11 +64,11 @@ _TOKEN: Final = re.compile(r"[!#-\[\]-~]+")  # RFC 6749, appendix A: scope-token
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """A binding: the secret `secret` serves `connector` as a credential of `kind`. `created_at` in seconds, kept to the
-    millisecond.
+    """A binding: the secret `secret` serves `connector` as a credential of `kind`. `created_at` is in seconds, with a
+    precision of a millisecond.
 
-    `reach` is None for a binding made before the reach was stored. With a `grant` the secret's value is a sealed `TokenSet`,
-    for this binding alone.
+    `reach` is None for a binding made before the reach was stored. With a `grant`, the secret's value is a sealed `TokenSet`
+    that only this binding uses.
     """
 
     name: BindingName
@@ -83,18 +83,18 @@ class Binding(msgspec.Struct, frozen=True):
 
     @property
     def logins(self) -> tuple[LoginTarget, ...]:
-        """The places where it logs in, as approved. ValueError for a reach that this program has not written."""
+        """The logins for which the binding was approved. Raises ValueError for a reach that this program has not written."""
         is_of_kind = self.reach is not None and self.reach.wire.startswith(f"{self.kind} ")
         return self.reach.logins if self.reach is not None and is_of_kind else ()
 
     @property
     def login_name(self) -> str | None:
-        """The name that logs in: the user's choice, or the account of the sign-in."""
+        """The user name for a login: the user's choice, or the account of the sign-in."""
         return self.username if self.username is not None or self.grant is None else self.grant.account
 
     @property
     def bound(self) -> BoundLogin | None:
-        """The login that a plan is bound to; None if the binding was not approved to log in anywhere. ValueError as for
+        """The login to which a plan is bound, or None if the binding was not approved for any login. Raises ValueError as for
         `logins`.
         """
         name = self.login_name
@@ -104,12 +104,12 @@ class Binding(msgspec.Struct, frozen=True):
 
     @property
     def account(self) -> str | None:
-        """The account of the credential, as the provider or the user named it; for display."""
+        """The account of the credential, as the provider or the user named it. For display only."""
         return self.username if self.grant is None else self.grant.account
 
 
 def check_binding(binding: Binding) -> None:
-    """Check a binding. Raise ValueError, which says which field is wrong."""
+    """Check a binding. Raise ValueError for an invalid binding, with the name of the wrong field."""
     if binding.kind not in KINDS:
         raise ValueError(f"kind {binding.kind!a} is not one of {', '.join(KINDS)}")
     BindingName.parse(str(binding.name))  # a value of the type need not have been parsed
@@ -132,7 +132,7 @@ def check_binding(binding: Binding) -> None:
 
 
 def check_reach(reach: Reach) -> None:
-    """Check a reach. Raise ValueError, which says which part is wrong."""
+    """Check a reach. Raise ValueError for an invalid reach, with the name of the wrong part."""
     if len(reach.hosts) > MAX_HOSTS:
         raise ValueError(f"{len(reach.hosts)} hosts to reach; at most {MAX_HOSTS}")
     for host in reach.hosts:
@@ -145,7 +145,7 @@ def check_reach(reach: Reach) -> None:
 
 
 def check_grant(grant: OAuthGrant) -> None:
-    """Check a provider's grant. Raise ValueError, which says which part is wrong."""
+    """Check a provider's grant. Raise ValueError for an invalid grant, with the name of the wrong part."""
     _check_scopes(grant.scopes)
     for moment in (grant.obtained_ms, grant.expires_ms, grant.refreshed_ms, grant.renewing_ms):
         if moment is not None and not 0 <= moment <= LATEST_MS:
@@ -157,13 +157,13 @@ def check_grant(grant: OAuthGrant) -> None:
 
 
 def check_secret_name(name: str) -> None:
-    """Check a secret's name. Raise ValueError, which quotes the grammar."""
+    """Check a secret's name. Raise ValueError for an invalid name; the message quotes the grammar of names."""
     if not SECRET_NAME.fullmatch(name):
         raise ValueError(f"{name!a} is not a secret's name (lower-case letters, digits, '.', '_', '-', at most 64)")
 
 
 def candidates(bindings: Iterable[Binding], connector: str, kind: str) -> list[Candidate]:
-    """Return the bindings made for this connector (its full name) and kind, sorted by name."""
+    """Return the bindings for this connector (its full name) and this kind, sorted by name."""
     return [
         Candidate(
             name=binding.name,
@@ -178,7 +178,7 @@ def candidates(bindings: Iterable[Binding], connector: str, kind: str) -> list[C
 
 
 def _check_username(binding: Binding) -> None:
-    """Check the user name. For a login it comes from the user, or from the provider of a sign-in."""
+    """Check the user name of a binding. For a login, the name comes from the user, or from the provider of a sign-in."""
     if not binding.logins:
         check_username(msgspec.convert(binding.kind, CredentialKind), binding.username)
         return
@@ -191,7 +191,7 @@ def _check_username(binding: Binding) -> None:
 
 
 def _check_login(binding: Binding) -> None:
-    """Check that the details of a login fit the protocols that it was approved for."""
+    """Check that the details of a login fit the protocols for which the binding was approved."""
     protocols, details = {login.protocol for login in binding.logins}, binding.details
     if binding.kind == "login" and not protocols:
         raise ValueError("kind login names no place to log in at")
@@ -219,7 +219,7 @@ def _check_login(binding: Binding) -> None:
 
 
 def _check_weak_password(logins: tuple[LoginTarget, ...]) -> None:
-    """Check that a protocol has other password forms, and that nobody on the way could read them."""
+    """Check that the protocols have other password forms, and that every login with such a form is encrypted."""
     able = [login for login in logins if login.protocol in HAVE_PASSWORD_FORMS]
     if not able:
         protocols = {login.protocol for login in logins}

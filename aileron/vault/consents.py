@@ -1,15 +1,15 @@
-"""The approver of this home and their consents, as the vault's file stores them: bounds, order, one spelling.
+"""The approver of this home and their consents, as the vault's file stores them: with limits, a fixed order and one spelling.
 
 Pure. The types are those of model/consent.py; this module says which values a file may hold. The same checks serve values that
 were read, which anybody may have written, and values that are about to be written, so that everything written can be read
 back.
 
 Rules
-- Each consent stands once, in order of kind and name; each grant once, in order of its id; each used decision, of its
-  approval; each passkey, of its id. Without a passkey the file has no key for them: such a file is the same as before passkeys
-  existed.
+- Each entry is stored once: consents in order of kind and name, grants in order of their id, used decisions in order of their
+  approval, passkeys in order of their id. Without a passkey the file has no JSON key for passkeys, so such a file is the same
+  as before passkeys existed.
 - The spelling is canonical JSON (RFC 8785), also for a grant's values, which can be any JSON that its action accepts.
-- Nothing here can be verified: that is the seal's work (opened.py).
+- This module verifies nothing; the seal does (opened.py).
 
 Source: docs/reference/vault-format.md (Consents). Not here: when a consent is needed (daemon/), signing (approver/).
 """
@@ -34,7 +34,7 @@ from aileron.vault.bindings import LATEST_S
 __all__ = ["MAX_AGREED", "MAX_GRANTS", "MAX_USED", "check_consents", "check_kept", "spelled_consents"]
 
 MAX_AGREED: Final = 4096  # each list of a vault has at most 1000 entries, and there are a few kinds
-MAX_GRANTS: Final = 256  # read by a person, who has to know what runs unasked
+MAX_GRANTS: Final = 256  # a person reads them, and must know which runs need no approval
 MAX_GRANT_BYTES: Final = 64 << 10  # 64 KiB as canonical JSON: a list of a thousand recipients
 MAX_USES: Final = 1_000_000  # a higher number would be no limit
 MAX_USED: Final = 4096  # decisions of a day at most, each by a person
@@ -49,7 +49,9 @@ _ORIGIN: Final = re.compile(rf"http://{RP_ID}:[1-9][0-9]{{0,4}}")
 
 
 def spelled_consents(consents: Consents) -> bytes:
-    """Return canonical JSON. ValueError for a value that has none, such as a number of 2**53 and up in a grant."""
+    """Return the consents as canonical JSON. Raises ValueError for a value without canonical JSON, such as a number of 2**53
+    and up in a grant.
+    """
     values: dict[str, Any] = msgspec.to_builtins(consents)
     if not consents.passkeys:
         del values["passkeys"]
@@ -57,7 +59,9 @@ def spelled_consents(consents: Consents) -> bytes:
 
 
 def check_consents(consents: Consents) -> None:
-    """Check that a file may hold these consents. Raise ValueError, which says why not, and quotes nothing but numbers."""
+    """Check that a file may contain these consents. Raise ValueError if it may not, with the reason and without quoting
+    anything but numbers.
+    """
     _expect(_KEY.fullmatch(consents.public_key) is not None, "the approver's key is not 64 hex digits")
     _expect(consents.key_id == key_id_of(bytes.fromhex(consents.public_key)), "the approver's key has another id")
     _expect(0 <= consents.created_ms <= LATEST_S * 1000, "the date of the approver's key is no date")
@@ -86,13 +90,15 @@ def check_consents(consents: Consents) -> None:
 
 
 def check_kept(consents: Consents) -> None:
-    """Check as `check_consents`, and that the values are the same when they are read back. ValueError."""
+    """Check the consents as `check_consents` does, and check that their values are the same when they are read back. Raises
+    ValueError if not.
+    """
     check_consents(consents)
     spelled = spelled_consents(consents)
     try:
         again = msgspec.json.decode(spelled, type=Consents)
         is_same = spelled_consents(again) == spelled
-    except (ValueError, RecursionError):  # a number with a spelling that reads back as one without
+    except (ValueError, RecursionError):  # a number whose spelling is read back as a number without one
         is_same = False
     _expect(is_same, "a value of a grant cannot be kept as it is")
 
@@ -123,7 +129,7 @@ def _check_grant(grant: StandingGrant) -> None:
 
 
 def _check_passkey(passkey: Passkey) -> None:
-    """Check a passkey, except whether its key is valid: that is checked when it is used, so that opening a vault needs no
+    """Check a passkey, except for its key, which is checked when the passkey is used, so that opening a vault needs no
     library.
     """
     subject = passkey.subject

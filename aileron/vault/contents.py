@@ -1,12 +1,12 @@
-"""The contents of the vault's file: turns its bytes into values and back. No key, no I/O.
+"""The contents of the vault's file: turns the file's bytes into values and back. Needs no key, and does no I/O.
 
-Runs in the daemon, on bytes that anybody with a shell of the same user may have written. What `decode` returns has the
-right shape and is still unverified: only a key can tell (opened.py). Until then its names may be shown and nothing else.
+Runs in the daemon, on bytes that anybody with a shell of the same user may have written. The result of `decode` has the right
+form but is unverified; verification needs a key (opened.py). Until then only its names may be shown.
 
 Rules
-- There is one spelling: a file is the canonical JSON (RFC 8785) of its contents and one line end, or it is refused. So every
-  byte has a meaning: there is no duplicate key, no unknown key, no space.
-- Everything is bounded here, before anything is derived or decrypted: the size, the counts, the lengths, and the cost of a
+- Contents have only one spelling: a file is refused unless it is the canonical JSON (RFC 8785) of its contents and one line
+  end. So every byte has a meaning, and there is no duplicate key, no unknown key and no space.
+- All limits are checked here, before anything is derived or decrypted: the size, the counts, the lengths, and the cost of a
   passphrase that the file states.
 - Times are whole milliseconds: canonical JSON has no second spelling for an integer.
 
@@ -65,19 +65,19 @@ _NOT_IN_CONTEXT: Final = frozenset({"sealed", "elsewhere"})
 
 
 class ContentsError(Exception):
-    """Raised for bytes that this program does not write. The message says what is wrong, and quotes nothing but names and
-    numbers.
-    """
+    """Raised for bytes that this program does not write. The message says what is wrong, and quotes only names and numbers."""
 
 
 class UnknownFormatError(Exception):
-    """Raised for the format number of a later version, which the message names."""
+    """Raised for the format number of a later version. The message has the number."""
 
 
 class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The entry of one secret. `id` is new for each name that is stored anew; `version` counts its values from 1.
+    """The entry of one secret. `id` is new whenever a name is stored for the first time; `version` counts the values stored
+    under the name from 1.
 
-    `elsewhere` is absent if the vault has the value. Otherwise a pin is sealed (references.py), which is never sent.
+    `elsewhere` is absent if the vault stores the value. If it is present, the sealed bytes are a pin (references.py), which is
+    never sent.
     """
 
     name: str
@@ -89,7 +89,9 @@ class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     elsewhere: Elsewhere | None = None
 
     def context(self, vault: str) -> bytes:
-        """Return the context that the sealed value is bound to: this vault, this entry, this version, and all its open fields."""
+        """Return the context to which the sealed value is bound: this vault, this entry, this version, and all unencrypted
+        fields of the entry.
+        """
         fields = {name: value for name, value in msgspec.structs.asdict(self).items() if name not in _NOT_IN_CONTEXT}
         if self.elsewhere is not None:
             fields["elsewhere"] = msgspec.to_builtins(self.elsewhere)
@@ -97,16 +99,16 @@ class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     @property
     def stored(self) -> Stored:
-        """The secret's place, for messages about its value."""
+        """The place where the secret is stored, for messages about the secret's value."""
         return Stored(self.name, None if self.elsewhere is None else self.elsewhere.reference)
 
     def info(self) -> SecretInfo:
-        """Return the information that can be shown."""
+        """Return the information about the secret that can be shown."""
         return SecretInfo(self.name, self.created_ms / 1000, self.updated_ms / 1000, self.elsewhere)
 
 
 class SecretInfo(msgspec.Struct, frozen=True):
-    """A stored secret without its value; times in seconds since the epoch."""
+    """A stored secret without its value. Times are in seconds since the epoch."""
 
     name: str
     created_at: float
@@ -115,8 +117,8 @@ class SecretInfo(msgspec.Struct, frozen=True):
 
 
 class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The entry of one binding. Its kind is the first part of its name. `reach`, `grant` and `details` are absent if there are
-    none.
+    """The entry of one binding. The kind is the first part of the binding's name. `reach`, `grant` and `details` are absent if
+    the binding has none.
     """
 
     name: str
@@ -130,7 +132,7 @@ class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     @classmethod
     def of(cls, binding: Binding) -> BindingEntry:
-        """Return the entry of a binding, as it is stored."""
+        """Return the entry of a binding in the form in which it is stored."""
         created_ms = round(binding.created_at * 1000)
         return cls(
             name=str(binding.name),
@@ -144,7 +146,7 @@ class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         )
 
     def binding(self) -> Binding:
-        """Return the binding of this entry. ValueError if the name is not valid."""
+        """Return the binding of this entry. Raises ValueError if the name is not valid."""
         name = BindingName.parse(self.name)
         return Binding(
             name=name,
@@ -162,7 +164,7 @@ class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 class Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The contents of a vault. `generation` counts the writes from 1; `seal` is the HMAC over `sealed_bytes`.
 
-    `consents` is not in the file if there is no approver: such a file is the same as before consents existed.
+    `consents` is not in the file if there is no approver, so such a file is the same as before consents existed.
     """
 
     format: int
@@ -180,7 +182,9 @@ class _Format(msgspec.Struct):
 
 
 def decode(data: bytes) -> Contents:
-    """Parse what `encode` made. Checks form and bounds, and verifies nothing. ContentsError or UnknownFormatError."""
+    """Parse bytes that `encode` returned. Checks form and limits, but verifies nothing. Raises ContentsError for invalid
+    bytes, UnknownFormatError for a later format.
+    """
     if len(data) > MAX_FILE_BYTES:
         raise ContentsError(f"{len(data)} bytes, more than {MAX_FILE_BYTES}")
     try:
@@ -201,9 +205,10 @@ def decode(data: bytes) -> Contents:
 def encode(contents: Contents) -> bytes:
     """Return the bytes of the file.
 
-    msgspec writes the same as canonical.py here, which the tests compare (ASCII keys, strings, whole numbers, null), without
-    first copying everything into dictionaries: a change encodes several times while others wait for the key. Only the values
-    of a grant can be any JSON, so consents are encoded separately. ValueError if they have no spelling.
+    For these values (ASCII keys, strings, whole numbers, null), msgspec writes the same bytes as canonical.py, which the tests
+    verify. msgspec does not first copy all values into dictionaries. That matters because a change encodes several times while
+    other threads wait for the key. Only the values of a grant can be any JSON, so consents are encoded separately. Raises
+    ValueError if consents have no canonical JSON.
     """
     if contents.consents is not None:
         spelled: Any = msgspec.Raw(spelled_consents(contents.consents))
@@ -212,7 +217,7 @@ def encode(contents: Contents) -> bytes:
 
 
 def sealed_bytes(contents: Contents) -> bytes:
-    """Return the bytes that the seal covers: the file as it would be with an empty seal."""
+    """Return the bytes that the seal covers: the bytes of the file with an empty seal."""
     return encode(msgspec.structs.replace(contents, seal=b""))
 
 
@@ -221,7 +226,7 @@ def _context(use: str, fields: dict[str, Any]) -> bytes:
 
 
 def _check(contents: Contents) -> None:
-    """Check the file's parts in their order. Raise ValueError for contents that this program would not have written."""
+    """Check the file's parts in order. Raise ValueError for contents that this program would not have written."""
     _expect(_ID.fullmatch(contents.vault) is not None, "the vault's id is not 32 hex digits")
     _expect(1 <= contents.generation <= MAX_GENERATION, "the generation is out of range")
     check_slots(contents.slots)
@@ -260,7 +265,7 @@ def _check_secret(entry: SecretEntry) -> None:
 
 
 def _check_token(entry: SecretEntry, stored: Mapping[str, SecretEntry]) -> None:
-    """Check that a token is a value in this vault, so that fetching a secret never needs another fetch."""
+    """Check that a token is stored in this vault as a value, so that fetching a secret never requires fetching another secret."""
     name = None if entry.elsewhere is None else entry.elsewhere.token
     if name is not None:
         is_value = name in stored and stored[name].elsewhere is None

@@ -1,11 +1,13 @@
-"""Writes and reads copies of the vault's file, wherever a person keeps them: written whole or not at all, read with a bound.
+"""Writes and reads copies of the vault's file, at a place that a person chooses. A copy is written completely or not at all,
+and read up to a maximum size.
 
-Runs in the daemon. A copy is sealed like the vault, so anybody may own its directory, such as that of a USB stick; its own
-mode is 0600 nevertheless. Knows nothing of the contents.
+Runs in the daemon. A copy is sealed like the vault, so its directory may belong to any user, such as that of a USB stick. The
+mode of the copy is 0600 nevertheless. This module does not know the contents.
 
 Rules
-- Nothing is written through a symbolic link, nor over an existing file unless that is requested, nor over the vault itself.
-- A crash leaves no copy or a complete one, and beside it at most a file `NAME.….tmp`.
+- Nothing is written through a symbolic link, nor over an existing file unless replacing is requested, nor over the vault
+  itself.
+- A crash leaves no copy or a complete copy, and in addition at most a file `NAME.….tmp`.
 
 Source: rename(2), fsync(2). Not here: verifying a copy (vault.py), the vault's own file (file.py).
 """
@@ -27,7 +29,7 @@ _MAX_PATH: Final = 4096  # PATH_MAX, limits.h
 
 
 def write_copy(path: Path, data: bytes, *, replace: bool, vault: Path) -> None:
-    """Write a copy of `vault`. AileronError(invalid_request) if something is in its place already, (not_found) if its
+    """Write a copy of `vault`. Raises AileronError (invalid_request) if something already exists at `path`, (not_found) if its
     directory is missing.
     """
     _check_path(path)
@@ -48,11 +50,13 @@ def write_copy(path: Path, data: bytes, *, replace: bool, vault: Path) -> None:
 
 
 def read_copy(path: Path) -> bytes:
-    """Read a copy completely. AileronError(not_found), or (invalid_request) if it is not a regular file, or too large."""
+    """Read a copy completely. Raises AileronError (not_found) if there is no file, (invalid_request) if it is not a regular
+    file or is too large.
+    """
     _check_path(path)
     try:
         with files.translated(path, "cannot be read"):
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not hold us
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a FIFO must not block
             try:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise _refused(FailureClass.INVALID_REQUEST, f"{path} is not a regular file")
@@ -84,7 +88,7 @@ def _check_place(directory: int, path: Path, *, replace: bool, vault: Path) -> N
         raise _refused(FailureClass.INVALID_REQUEST, f"{path} is a symbolic link, or not a file: name another")
     try:
         is_vault = os.path.samestat(there, vault.stat())
-    except OSError:  # it existed when it was opened, and is gone now
+    except OSError:  # the file existed when it was opened, and was removed since
         is_vault = False
     if is_vault:
         raise _refused(FailureClass.INVALID_REQUEST, f"{path} is the vault itself: name another file")

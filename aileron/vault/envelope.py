@@ -1,21 +1,21 @@
 """The vault's cryptography: a passphrase opens one key, and that key seals the secrets and their list.
 
 The only module of the vault that uses a cipher or a key derivation. It runs in the daemon, knows nothing of files or JSON, and
-trusts no number it is given: a number that an attacker may have written into a file (cost, lengths) is checked before it costs
-anything. How a passphrase opens a key is passphrase.py, which the approver's key file shares.
+trusts no number that it is given: a number that an attacker may have written into a file (cost, lengths) is checked before any
+work is done. The derivation from a passphrase is in passphrase.py, which the approver's key file also uses.
 
     passphrase ── passphrase.py ──▶ data key (random, 256 bits)
     another key ── HKDF, AES-256-GCM ──▶ the same data key
     data key ── HKDF ──▶ entries key ── AES-256-GCM, random nonce ──▶ one secret
-                    └──▶ list key ── HMAC-SHA256 ──▶ everything the file says
+                    └──▶ list key ── HMAC-SHA256 ──▶ all contents of the file
 
 Rules
-- Each use of a key names its purpose (`context`, the additional data of AES-GCM): a value that was sealed for one place does
-  not open in another.
-- A key is a `bytearray`, overwritten when it is no longer needed. That is the best Python can do: the passphrase and a
-  revealed secret are `bytes`, whose memory is freed and not overwritten, and any page may have been swapped out.
-- `EnvelopeError` never says which of key, context and bytes was wrong: nobody could know.
-- The library is imported when it is first used: 9 MB, which a daemon whose vault is locked does without.
+- Each use of a key states its purpose (`context`, the additional data of AES-GCM), so that a value that was sealed for one
+  place cannot be decrypted in another.
+- A key is a `bytearray`, which is overwritten when it is no longer needed. Python allows no more than that: the passphrase and
+  a revealed secret are `bytes`, whose memory is freed and not overwritten, and any page may have been swapped out.
+- `EnvelopeError` never says which of key, context and bytes was wrong, because the cipher cannot tell.
+- The library cryptography is imported when it is first used: it takes 9 MB, which a daemon with a locked vault does not need.
 
 Source: RFC 5869 (HKDF), NIST SP 800-38D (GCM), RFC 2104 (HMAC); docs/reference/vault-format.md. Not here: the contexts
 (contents.py), when to lock (vault.py).
@@ -71,7 +71,9 @@ _LIST: Final = b"aileron vault 1: list"
 
 @final
 class DataKey:
-    """The one key of a vault while it is open. Not thread-safe: its holder must serialize its use (vault.py)."""
+    """The only key of a vault while the vault is open. Not thread-safe: the owner of the key must serialize its use
+    (vault.py).
+    """
 
     __slots__ = ("_key",)
 
@@ -86,7 +88,7 @@ class DataKey:
         return cls(bytearray(os.urandom(KEY_BYTES)))
 
     def seal(self, plaintext: bytes, *, context: bytes) -> Sealed:
-        """Encrypt one secret for one place."""
+        """Encrypt one secret for the place that `context` identifies."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(NONCE_BYTES)
@@ -94,24 +96,24 @@ class DataKey:
             return Sealed(nonce, AESGCM(key).encrypt(nonce, plaintext, context))
 
     def open(self, sealed: Sealed, *, context: bytes) -> bytes:
-        """Decrypt what `seal` made. Raise EnvelopeError unless key, context and bytes are the same."""
+        """Decrypt bytes that `seal` encrypted. Raise EnvelopeError unless key, context and bytes are the same."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         with self._derived(_ENTRIES) as key, translated():
             return AESGCM(key).decrypt(sealed.nonce, sealed.ciphertext, context)
 
     def authenticate(self, data: bytes) -> bytes:
-        """Return HMAC-SHA256 over `data`, 32 bytes, under a key that is used for nothing else."""
+        """Return the HMAC-SHA256 of `data` (32 bytes) under a key that is used for nothing else."""
         with self._derived(_LIST) as key:
             return hmac.digest(key, data, "sha256")
 
     def wipe(self) -> None:
-        """Overwrite the key. From now on every other method raises RuntimeError."""
+        """Overwrite the key. Afterwards every other method raises RuntimeError."""
         self._key[:] = bytes(KEY_BYTES)
 
     @contextlib.contextmanager
     def _derived(self, purpose: bytes) -> Iterator[bytearray]:
-        """Yield a derived key for one purpose, so that no two algorithms share a key."""
+        """Yield a key that is derived for one purpose, so that no two algorithms share a key."""
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
@@ -120,8 +122,8 @@ class DataKey:
             yield derived
 
     def _usable(self) -> bytearray:
-        """Return the key. Raise RuntimeError if it was wiped: sealing with a key of zeros, which anybody knows, is worse than
-        any crash.
+        """Return the key. Raise RuntimeError if it was wiped, because sealing with a key of zeros, which anybody knows, is
+        worse than a crash.
         """
         if not any(self._key):
             raise RuntimeError("this key was wiped")
@@ -135,17 +137,19 @@ class DataKey:
 
 
 def wrap_key(key: DataKey, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> Sealed:
-    """Seal `key` under a passphrase. Takes as long as `cost` says. MemoryError if the machine has too little memory."""
+    """Seal `key` under a passphrase. The time that this takes depends on `cost`. Raises MemoryError if the machine has too
+    little memory.
+    """
     return seal_key(key._usable(), passphrase, salt, cost, context=context)
 
 
 def unwrap_key(sealed: Sealed, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> DataKey:
-    """Unseal what `wrap_key` made. Raise EnvelopeError if the passphrase or anything else differs."""
+    """Unseal a key that `wrap_key` sealed. Raise EnvelopeError if the passphrase or any other argument differs."""
     return DataKey(unseal_key(sealed, passphrase, salt, cost, context=context))
 
 
 def wrap_with_key(key: DataKey, other: Secret, salt: bytes, purpose: bytes, *, context: bytes) -> Sealed:
-    """Seal `key` under another key, which must be random and long: at least 128 bits that nobody can guess. No passphrase is."""
+    """Seal `key` under another key, which must be random and have at least 128 bits. A passphrase is not suitable."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = os.urandom(NONCE_BYTES)
@@ -154,7 +158,7 @@ def wrap_with_key(key: DataKey, other: Secret, salt: bytes, purpose: bytes, *, c
 
 
 def unwrap_with_key(sealed: Sealed, other: Secret, salt: bytes, purpose: bytes, *, context: bytes) -> DataKey:
-    """Unseal what `wrap_with_key` made. Raise EnvelopeError if the key or anything else differs."""
+    """Unseal a key that `wrap_with_key` sealed. Raise EnvelopeError if the other key or any other argument differs."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     if len(sealed.ciphertext) != KEY_BYTES + TAG_BYTES:

@@ -1,12 +1,14 @@
-"""The vault's file: read whole, and replaced whole by one writer at a time.
+"""The vault's file. It is read completely, and replaced completely by one writer at a time.
 
-Runs in the daemon. Does not trust the directory: another user, a symbolic link or open permissions are refused with the
-command that fixes them, on the directory and on the file, at every access. Knows nothing of the contents.
+Runs in the daemon. Does not trust the directory: at every access, directory and file are refused if they belong to another
+user, are a symbolic link or have open permissions. The error has the command that fixes the problem. This module does not know
+the contents.
 
 Rules
-- A crash at any step leaves the old file or the new one, complete. A file that it may leave beside them (`vault.json.….tmp`)
-  holds no more than a vault does, is never read, and is removed by the next writer.
-- Reading takes no lock: because of the rename, a reader sees either file.
+- A crash at any step leaves the complete old file or the complete new file. A crash may also leave a temporary file in the
+  same directory (`vault.json.….tmp`), which contains no more than a vault does, is never read, and is removed by the next
+  writer.
+- Reading takes no lock: because a file is replaced by a rename, a reader sees the complete old or the complete new file.
 
 Source: files.py, rename(2), fsync(2), flock(2). Not here: its contents (contents.py).
 """
@@ -33,18 +35,20 @@ _MOST_ASIDE: Final = 100  # copies kept aside in one second; a person makes one
 
 
 class VaultFile:
-    """The file at `path`, which need not exist."""
+    """The vault's file at `path`. The file need not exist."""
 
     def __init__(self, path: Path) -> None:
         self.path: Final = path
 
     @property
     def exists(self) -> bool:
-        """True if anything has that name, even a dangling link."""
+        """True if anything exists at the path, even a dangling link."""
         return os.path.lexists(self.path)
 
     def maybe_read(self) -> bytes | None:
-        """Read the whole file; None if it does not exist. AileronError says what is wrong with the file or its directory."""
+        """Read the complete file, or return None if it does not exist. Raises AileronError if the file or its directory is not
+        acceptable, with the reason.
+        """
         try:
             with files.open_directory(self.path.parent, files.OTHERS_MAY_USE) as directory:
                 return files.read(directory, self.path, MAX_FILE_BYTES, files.OTHERS_MAY_USE)
@@ -57,7 +61,7 @@ class VaultFile:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[LockedFile]:
-        """Hold the lock, for reading and then replacing. FileNotFoundError if the directory does not exist."""
+        """Hold the lock, for reading the file and then replacing it. Raises FileNotFoundError if the directory does not exist."""
         with (
             files.open_directory(self.path.parent, files.OTHERS_MAY_USE) as directory,
             files.locked(directory, self.path, _LOCK_DEADLINE_S),
@@ -67,24 +71,24 @@ class VaultFile:
 
 
 class LockedFile:
-    """The file while the lock keeps others from changing it."""
+    """The file while the lock is held, so that no other process changes the file."""
 
     def __init__(self, directory: int, path: Path) -> None:
         self._directory: Final = directory
         self._path: Final = path
 
     def maybe_read(self) -> bytes | None:
-        """Read the current file; None if it does not exist."""
+        """Read the current file, or return None if it does not exist."""
         try:
             return files.read(self._directory, self._path, MAX_FILE_BYTES, files.OTHERS_MAY_USE)
         except FileNotFoundError:
             return None
 
     def keep_aside(self, at: time.struct_time) -> Path | None:
-        """Give the file a second name with the time, under which it stays when it is replaced. Return None if there is no
-        file.
+        """Give the file a second name that contains the time. The file remains under that name when it is replaced. Return the
+        path of the second name, or None if there is no file.
 
-        AileronError if it is not a file, or if the file system has no hard links.
+        Raises AileronError if it is not a regular file, or if the file system has no hard links.
         """
         stamp = time.strftime("%Y%m%dT%H%M%SZ", at)
         for number in range(_MOST_ASIDE):
@@ -108,5 +112,7 @@ class LockedFile:
         raise AileronError(FailureClass.BUSY, f"{self._path} was put aside too often in one second", retriable=True)
 
     def replace(self, data: bytes) -> None:
-        """Replace the file with `data`, mode 0600, durable when this returns. AileronError if the disk fails."""
+        """Replace the file with `data`, with mode 0600. The change is durable when this method returns. Raises AileronError if
+        the disk fails.
+        """
         files.replace(self._directory, self._path, data)

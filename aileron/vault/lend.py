@@ -1,8 +1,8 @@
 """Lends one secret for one request, for as long as its response takes.
 
-Egress asks for a loan once everything else about a request has been checked, and hands it back when the response is over. Runs
-in the daemon. Trusts neither the plan nor the time since it was frozen, in which a binding may have been revoked or made anew:
-the binding is looked up at the moment of the loan.
+Egress requests a loan once all other parts of a request have been checked, and returns the loan when the response is complete.
+Runs in the daemon. Does not assume that the plan is still current: since the plan was frozen, a binding may have been revoked
+or created anew. So the binding is looked up at the moment of the loan.
 
 Source: docs/explanation/threat-model.md. Not here: sending a loan, and scrubbing it from the response (egress).
 """
@@ -28,7 +28,9 @@ __all__ = ["Loan", "VaultLender"]
 
 
 class Loan(msgspec.Struct, frozen=True):
-    """A loan: the kind of credential, its secret, the user name, the details of a login; and the place of the secret."""
+    """A loan: the kind of credential, its secret, the user name, the details of a login, and the place where the secret is
+    stored.
+    """
 
     kind: str
     secret: Secret
@@ -45,12 +47,13 @@ class VaultLender:
 
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[Loan]:
-        """Lend the credential that a plan names.
+        """Lend the credential that a plan specifies.
 
-        AileronError(vault_locked), (binding_required) if it was revoked since, or (binding_failed) if its kind is not the one
-        that the connector declares, or if it was bound to another connector, or with another login (unchanged.py), since.
+        Raises AileronError (vault_locked) if the vault is locked, (binding_required) if the binding was revoked since, or
+        (binding_failed) if the binding's kind differs from the kind that the connector declares, or if the binding now has
+        another connector or another login (unchanged.py).
 
-        From a sign-in's tokens the access token is lent, whatever its age: it is renewed before (oauth/).
+        For a sign-in the access token is lent, whatever its age, because the token is renewed before the loan (oauth/).
 
         Quick: one decryption in memory. Safe in the event loop and in any thread.
         """
@@ -78,10 +81,11 @@ class VaultLender:
 
     @contextlib.contextmanager
     def lend_secret(self, name: str) -> Iterator[Secret]:
-        """Lend a secret that a setting names, for something that the daemon itself sends and no connector does.
+        """Lend a secret that a setting names, for data that the daemon itself sends, not a connector.
 
-        AileronError(vault_locked), (not_found), or (binding_failed) if the secret is kept elsewhere, or is a private key or
-        another document, whose line ends would end a header.
+        Raises AileronError (vault_locked) if the vault is locked, (not_found) if there is no such secret, or (binding_failed)
+        if the secret's value is stored outside the vault, or is a private key or another document, whose line ends would end a
+        header.
         """
         if (elsewhere := self._vault.secret_entry(name).elsewhere) is not None:
             message = (

@@ -1,14 +1,15 @@
 """An open vault: verified contents, and the key that verified them.
 
-This is the core of the package, and the only module with verified data: a value of `Opened` exists only if its contents carry
-the seal of its key. Pure apart from randomness; the I/O, the lock and the clock are vault.py's. Runs in the daemon.
+This is the core of the package, and the only module with verified data: an `Opened` object exists only if its contents have a
+seal that was made with its key. Pure apart from randomness; the I/O, the lock and the clock are vault.py's. Runs in the
+daemon.
 
 Rules
-- Every change makes a new `Opened`, with the next generation and its seal; the old one stays unchanged.
-- A value is decrypted when it is lent and not before. It is bound to vault, entry and version, so that no entry can replace
+- Every change creates a new `Opened` object, with the next generation and its seal; the old object stays unchanged.
+- A value is decrypted only when it is lent. Each value is bound to vault, entry and version, so that no entry can replace
   another, even for an attacker who could forge a seal.
-- A new key comes with new ciphertexts and new slots: nothing that the old key opens is kept.
-- Contents that `Mark.allows` denies are not accepted as a replacement: an older file, or another history.
+- A new key requires new ciphertexts and new slots, so that nothing remains that the old key can decrypt.
+- Contents that `Mark.allows` denies are not accepted as a replacement: an older file, or a file with a different history.
 
 Source: docs/reference/vault-format.md; the shape follows tuf's trusted_metadata_set.py. Not here: the format (contents.py).
 """
@@ -68,32 +69,36 @@ __all__ = ["Mark", "Opened", "create", "tokens_of", "unlock", "unlock_with_keyri
 
 
 _MOST_HOSTS: Final = 256
-"""Hosts at most for which the secrets that could have been sent there are kept: more than the connectors that are ever in use
-at once.
+"""Maximum number of hosts for which the secrets that could have been sent there are cached: more than the number of connectors
+that are in use at once.
 """
 _Known = TypeVar("_Known", Bound, Replaced)
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """The state of a vault: its id, its generation and its seal. No older file replaces a state that the process has seen."""
+    """The state of a vault: its id, generation and seal. A file with an older state than the process has seen is not accepted
+    as a replacement.
+    """
 
     vault: str
     generation: int
     seal: bytes
 
     def allows(self, other: Mark) -> bool:
-        """Return whether `other` may be next: a later generation, this very one, or another vault altogether."""
+        """Return whether `other` may be the next state: a later generation, the same state, or another vault."""
         if other.vault != self.vault:
             return True
         return other.generation > self.generation or other == self
 
 
 class Opened:
-    """Verified contents and their key. Not thread-safe where the key is used: its holder must serialize that use (vault.py)."""
+    """Verified contents and their key. Not thread-safe where the key is used: the object's owner must serialize that use
+    (vault.py).
+    """
 
     def __init__(self, contents: Contents, key: DataKey, fetched: FetchedValues | None = None) -> None:
-        """Verify the contents. Raise ContentsError unless they carry the seal of `key`. `fetched` has the values fetched with
-        this key until now.
+        """Verify the contents. Raise ContentsError unless their seal was made with `key`. `fetched` has the values that were
+        fetched with this key until now.
         """
         if not hmac.compare_digest(contents.seal, key.authenticate(sealed_bytes(contents))):
             raise ContentsError("its seal does not fit what it says")
@@ -110,29 +115,30 @@ class Opened:
 
     @property
     def mark(self) -> Mark:
-        """The state of this vault."""
+        """The present state of this vault."""
         return Mark(self.contents.vault, self.contents.generation, self.contents.seal)
 
     def verified(self, contents: Contents) -> Opened:
-        """Return other contents under the same key, such as those in the file now. Raise ContentsError unless they carry its
-        seal.
+        """Return other contents under the same key, such as the present contents of the file. Raise ContentsError unless their
+        seal was made with this key.
         """
         return Opened(contents, self._key, self._fetched)
 
     def wipe(self) -> None:
-        """Overwrite the key, of this value and of all that were made from it, and drop the fetched values."""
+        """Overwrite the key of this object and of all objects that were derived from it, and drop the fetched values."""
         self._key.wipe()
         self._fetched.clear()
 
     def check_whole(self) -> None:
-        """Check that every secret opens, as it must under a valid seal. ContentsError."""
+        """Check that every secret can be decrypted, as is certain under a valid seal. Raises ContentsError if one cannot."""
         for entry in self.contents.secrets:
             self._revealed(entry)
 
     def rotated(self, ways: Unlockers) -> Opened:
-        """Return the next generation under a new data key, with every secret encrypted anew, and these unlockers only.
+        """Return the next generation under a new data key, with every secret encrypted anew, and only with the unlockers
+        `ways`.
 
-        Takes as long as one unlock. ContentsError as for `check_whole`.
+        Takes as long as one unlock. Raises ContentsError as for `check_whole`.
         """
         key = DataKey.generate()
         try:
@@ -152,14 +158,14 @@ class Opened:
             raise
 
     def at_generation(self, generation: int) -> Opened:
-        """Return the same contents as another generation: a vault that is put back gets a later one than all before, so that
-        what it replaces counts as older.
+        """Return the same contents with another generation number. A vault that is restored from a copy gets a later
+        generation than all before, so that the replaced vault counts as older.
         """
         after = _sealed(msgspec.structs.replace(self.contents, generation=generation), self._key)
         return Opened(after, self._key, self._fetched)
 
     def reveal(self, name: BindingName) -> tuple[Binding, Secret]:
-        """Return a binding and its secret's value. AileronError(binding_required) if there is no such binding."""
+        """Return a binding and its secret's value. Raises AileronError(binding_required) if there is no such binding."""
         binding = self.binding(name)
         if binding is None:
             raise _unbound(name)
@@ -168,8 +174,8 @@ class Opened:
     def reveal_secret(self, name: str) -> Secret:
         """Return a secret's value.
 
-        AileronError(not_found) if there is no such secret, (vault_locked) if it is kept elsewhere and was not fetched since
-        the vault was opened.
+        Raises AileronError (not_found) if there is no such secret, (vault_locked) if its value is stored outside the vault and
+        was not fetched since the vault was opened.
         """
         entry = self._secrets.get(name)
         if entry is None:
@@ -179,19 +185,19 @@ class Opened:
         return Secret(self._revealed(entry))
 
     def secret_entry(self, name: str) -> SecretEntry:
-        """Return the entry of a secret. AileronError(not_found)."""
+        """Return the entry of a secret. Raises AileronError(not_found) if there is no such secret."""
         if name not in self._secrets:
             raise _unknown_secret(name)
         return self._secrets[name]
 
     @property
     def has_references(self) -> bool:
-        """True if any secret is kept elsewhere."""
+        """True if the value of any secret is stored outside the vault."""
         return bool(self._elsewhere)
 
     def is_stale(self, name: str, since_s: float) -> bool:
-        """Return whether this secret is kept elsewhere, and was last fetched before `since_s` (s, of a clock that counts
-        suspend time).
+        """Return whether this secret's value is stored outside the vault, and was not fetched since `since_s` (s, of a clock
+        that counts suspend time).
         """
         entry = self._elsewhere.get(name)
         if entry is None:
@@ -200,15 +206,18 @@ class Opened:
         return at_s is None or at_s < since_s
 
     def unknown(self, host: str) -> tuple[str, ...]:
-        """Return the secrets that could have been sent to `host` (HOST:PORT), are kept elsewhere, and were not fetched yet."""
+        """Return the secrets that could have been sent to `host` (HOST:PORT), whose value is stored outside the vault and was
+        not fetched yet.
+        """
         names = {one.secret: None for one in self.bindings if one.secret in self._elsewhere and could_reach(one, host)}
         return tuple(name for name in names if self._fetched.of(self._elsewhere[name]) is None)
 
     def keep_fetched(self, entry: SecretEntry, value: Secret, at_s: float, now_ms: int) -> None:
-        """Keep the value that was fetched for this entry, if the entry is still the same. Nothing is written.
+        """Store the value that was fetched for this entry in memory, if the entry is still the same. Nothing is written to
+        disk.
 
-        `at_s` is when it was fetched, by a clock that counts suspend time; `now_ms` is since the epoch.
-        AileronError(binding_failed) if it is not the approved value.
+        `at_s` is the time of the fetch, by a clock that counts suspend time; `now_ms` is since the epoch. Raises
+        AileronError(binding_failed) if `value` is not the approved value.
         """
         now = self._secrets.get(entry.name)
         if now is None or now != entry or entry.elsewhere is None:
@@ -233,9 +242,10 @@ class Opened:
             raise ContentsError(f"secret {entry.name} does not open") from None
 
     def bound_with(self, own: Iterable[Binding]) -> tuple[Bound, ...]:
-        """Return all bindings, those of `own` whose secret is stored, and the tokens with which other secrets are fetched.
+        """Return all bindings, the bindings in `own` whose secret is stored, and bindings for the tokens with which other
+        secrets are fetched.
 
-        Fetched secrets come with their value.
+        The entry of a fetched secret contains its value.
         """
         stored = (binding for binding in (*own, *self._tokens) if binding.secret in self._secrets)
         return tuple(Bound(binding, self._with_fetched(binding.secret)) for binding in (*self.bindings, *stored))
@@ -245,11 +255,12 @@ class Opened:
         return entry if entry.elsewhere is None else self._fetched.of(entry) or entry
 
     def sendables(self, host: str, own: Iterable[Binding], before: Iterable[Replaced]) -> Sendables:
-        """Return the secrets that could have been sent to `host`: by the bindings, by `own`, and by those of `before` that
-        this key opens.
+        """Return the secrets that could have been sent to `host`: by the bindings, by `own`, and by those former bindings in
+        `before` whose secret this key can decrypt.
 
-        Returns the same object each time: a caller that changes `own` or `before` must call `forget_sendables`. ContentsError;
-        AileronError (vault_locked) while one of them is kept elsewhere, and was not fetched since the vault was opened.
+        Returns the same object each time: a caller that changes `own` or `before` must call `forget_sendables`. Raises
+        ContentsError if a secret cannot be decrypted, and AileronError(vault_locked) while the value of a secret is stored
+        outside the vault and was not fetched since the vault was opened.
         """
         known = self._sendables.get(host)
         if known is None:
@@ -265,27 +276,27 @@ class Opened:
         return known
 
     def forget_sendables(self) -> None:
-        """Forget the results of `sendables`, which are then made anew."""
+        """Drop the cached results of `sendables`, which are then computed anew."""
         self._sendables.clear()
 
     def _sent(self, binding: Binding, entry: SecretEntry, host: str) -> Iterator[Sendable]:
         if entry.elsewhere is not None or not could_reach(binding, host):
-            return  # of a secret that was replaced before it was ever fetched, no sent value is known
+            return  # a secret that was replaced before its first fetch has no known sent value
         value = Secret(self._revealed(entry))
         if binding.grant is None:
             yield Sendable(binding.kind, value, binding.username)
             return
         try:
             tokens = tokens_of(binding, value)
-        except AileronError:  # overwritten by hand: never lent
+        except AileronError:  # overwritten by hand, so never lent
             return
         yield Sendable(binding.kind, tokens.access)
         if tokens.refresh is not None and is_provider(binding, host):
             yield Sendable(binding.kind, tokens.refresh)
 
     def got_with(self, name: BindingName, token: Secret, at_s: float) -> Replaced:
-        """Return the record of a token that was issued with a binding's secret, sealed in memory.
-        AileronError(binding_required).
+        """Return the record of a token that was issued with a binding's secret. The token is sealed, in memory. Raises
+        AileronError(binding_required) if there is no such binding.
         """
         binding = self.binding(name)
         if binding is None:
@@ -298,8 +309,8 @@ class Opened:
     def handed_to(self, other: Opened, known: Iterable[_Known]) -> list[_Known]:
         """Return these secrets sealed under the key of another vault: this vault under a new key, or its replacement.
 
-        A secret that does not open here stays as it is: it remains known that something was bound, and a vault that opens it
-        may come back.
+        A secret that cannot be decrypted here stays unchanged. So it remains known that something was bound, and the vault
+        whose key decrypts the secret may be restored later.
         """
         return [msgspec.structs.replace(one, entry=self._resealed(one.entry, other)) for one in known]
 
@@ -312,12 +323,12 @@ class Opened:
         return msgspec.structs.replace(entry, sealed=sealed)
 
     def binding(self, name: BindingName) -> Binding | None:
-        """Return the binding of that name, or None."""
+        """Return the binding with this name, or None."""
         return next((binding for binding in self.bindings if binding.name == name), None)
 
     def tokens(self, name: BindingName) -> TokenSet:
-        """Return the tokens of a sign-in. AileronError(binding_required) if there is no such binding, (binding_failed) if it
-        has no sign-in.
+        """Return the tokens of a sign-in. Raises AileronError (binding_required) if there is no such binding, (binding_failed)
+        if the binding has no sign-in.
         """
         binding, value = self.reveal(name)
         if binding.grant is None:
@@ -326,28 +337,32 @@ class Opened:
         return tokens_of(binding, value)
 
     def maybe_tokens(self, name: BindingName) -> TokenSet | None:
-        """Return the tokens of a sign-in, or None if there is none, or if the stored value is no token set."""
+        """Return the tokens of a sign-in, or None if there is no such sign-in, or if the stored value is no token set."""
         try:
             return self.tokens(name)
         except AileronError:
             return None
 
     def with_secret(self, name: str, value: Secret, now_ms: int) -> Opened:
-        """Store a value, as a new secret or in place of the old value. AileronError(bad_input) says why not."""
+        """Store a value, as a new secret or in place of the old value. Raises AileronError(bad_input) if the value cannot be
+        stored, with the reason.
+        """
         return self._changed(secrets=self._with_value(name, value, now_ms))
 
     def with_reference(self, name: str, elsewhere: Elsewhere, value: Secret, now_ms: int) -> Opened:
-        """Store the place of a secret, and a pin of the approved `value`, which was just fetched from there and is not kept.
+        """Store the place of a secret, and a pin of the approved `value`, which was just fetched from that place and is not
+        stored.
 
-        AileronError(bad_input), (invalid_request) for an unknown token.
+        Raises AileronError (bad_input) for an invalid place or value, (invalid_request) for an unknown token.
         """
         self._check_reference(name, elsewhere)
         return self._changed(secrets=self._with_value(name, value, now_ms, elsewhere))
 
     def gives_token_anew(self, name: str, elsewhere: Elsewhere) -> bool:
-        """Return whether fetching `name` from there gives its token to a program or server that gets it for no stored secret.
+        """Return whether fetching `name` from `elsewhere` gives the token to a program or server that does not get the token
+        for any stored secret.
 
-        AileronError as for `with_reference`.
+        Raises AileronError as for `with_reference`.
         """
         self._check_reference(name, elsewhere)
         known = (one.elsewhere for one in self._elsewhere.values() if one.elsewhere is not None)
@@ -368,7 +383,7 @@ class Opened:
             raise _refused(f"secret {name!r} has the tokens of a sign-in: use another name")
 
     def is_approved(self, name: str, elsewhere: Elsewhere, value: Secret) -> bool:
-        """Return whether this secret is stored with this place, and this value was approved."""
+        """Return whether this secret is stored with the place `elsewhere`, and `value` was approved."""
         entry = self._elsewhere.get(name)
         return entry is not None and entry.elsewhere == elsewhere and is_pinned(self._revealed(entry), value)
 
@@ -379,7 +394,7 @@ class Opened:
         if elsewhere is not None and users:
             raise _refused(f"secret {name!r} is the token of {', '.join(users)}, and has to be a value")
         old = self._secrets.get(name)
-        stored = old.stored if old is not None and old.elsewhere == elsewhere else Stored(name)  # else its place is new
+        stored = old.stored if old is not None and old.elsewhere == elsewhere else Stored(name)  # else a new place
         with _as_bad_input():
             check_secret_name(name)
             _check_value(name, value)
@@ -403,7 +418,9 @@ class Opened:
         return {**self._secrets, name: entry}.values()
 
     def without_secret(self, name: str) -> Opened:
-        """Remove a secret. AileronError(not_found), or (invalid_request) while a binding uses it."""
+        """Remove a secret. Raises AileronError (not_found) if there is no such secret, (invalid_request) while a binding uses
+        it.
+        """
         if name not in self._secrets:
             raise _unknown_secret(name)
         users = [entry.name for entry in self.contents.bindings if entry.secret == name]
@@ -419,7 +436,7 @@ class Opened:
     def with_sign_in(self, binding: Binding, tokens: Secret, now_ms: int, *, replace: bool) -> Opened:
         """Bind the tokens that a provider issued, and store them as the binding's secret.
 
-        The secret's name must be new, or the one of the earlier tokens of this binding. AileronError as for `with_binding`,
+        The secret's name must be new, or the name of this binding's earlier tokens. Raises AileronError as for `with_binding`,
         and (invalid_request) if the secret has another use.
         """
         was = self.binding(binding.name)
@@ -430,7 +447,9 @@ class Opened:
         return self._bound(binding, secrets, now_ms, replace=replace)
 
     def with_binding(self, binding: Binding, now_ms: int, *, replace: bool) -> Opened:
-        """Let a secret serve a connector. AileronError(bad_input), (not_found) or (invalid_request) says why not."""
+        """Let a secret serve a connector. Raises AileronError (bad_input) for an invalid binding, (not_found) for an unknown
+        secret, or (invalid_request) for a binding that is not possible.
+        """
         return self._bound(binding, self._secrets, now_ms, replace=replace)
 
     def _bound(self, binding: Binding, secrets: Mapping[str, SecretEntry], now_ms: int, *, replace: bool) -> Opened:
@@ -458,8 +477,8 @@ class Opened:
         return self._changed(bindings=[*others, BindingEntry.of(binding)], secrets=kept)
 
     def _check_fits(self, binding: Binding, now_s: float) -> None:
-        """Check that the secret fits the binding; ValueError as for `check_fits`. A secret that is kept elsewhere is checked
-        once fetched.
+        """Check that the secret fits the binding. Raises ValueError as for `check_fits`. A secret whose value is stored
+        outside the vault is checked once the value was fetched.
         """
         entry = self._with_fetched(binding.secret)
         if entry.elsewhere is None:
@@ -467,8 +486,8 @@ class Opened:
             check_fits(binding, Secret(self._revealed(entry)), stored, now_s)
 
     def without_binding(self, name: BindingName) -> Opened:
-        """Remove a binding. Its secret stays, but a sign-in's tokens are removed: nothing else can use them.
-        AileronError(not_found).
+        """Remove a binding. Its secret stays, but a sign-in's tokens are removed, because nothing else can use them. Raises
+        AileronError(not_found) if there is no such binding.
         """
         binding = self.binding(name)
         if binding is None:
@@ -481,7 +500,8 @@ class Opened:
     def with_tokens(self, name: BindingName, tokens: TokenSet, grant: OAuthGrant, now_ms: int) -> Opened:
         """Store renewed tokens of the same sign-in, and their grant.
 
-        AileronError(binding_required), (bad_input), and (binding_failed) if it is another sign-in by now.
+        Raises AileronError (binding_required) if there is no such binding, (bad_input) for an invalid grant, and
+        (binding_failed) if the binding now has another sign-in.
         """
         binding = self._signed_in(name)
         assert binding.grant is not None
@@ -492,11 +512,11 @@ class Opened:
         return self._changed(secrets=self._with_value(binding.secret, tokens.sealed(), now_ms), bindings=bindings)
 
     def with_renewal(self, name: BindingName, at_ms: int) -> Opened:
-        """Record that the provider is about to be asked. AileronError as for `with_tokens`."""
+        """Record that a renewal request is about to be sent to the provider. Raises AileronError as for `with_tokens`."""
         return self._with_edited_grant(name, lambda grant: msgspec.structs.replace(grant, renewing_ms=at_ms))
 
     def with_refusal(self, name: BindingName, code: str) -> Opened:
-        """Record that the provider no longer renews the sign-in. AileronError as for `with_tokens`."""
+        """Record that the provider no longer renews the sign-in. Raises AileronError as for `with_tokens`."""
         return self._with_edited_grant(
             name, lambda grant: msgspec.structs.replace(grant, failed=code, renewing_ms=None)
         )
@@ -522,13 +542,15 @@ class Opened:
         return binding
 
     def with_approver(self, consents: Consents) -> Opened:
-        """Set the approver and their consents. AileronError(bad_input) if a file cannot hold them."""
+        """Set the approver and their consents. Raises AileronError(bad_input) if a file cannot contain them."""
         with _as_bad_input():
             check_kept(consents)
         return self._changed(consents=consents)
 
     def with_consents(self, edit: Callable[[Consents], Consents]) -> Opened:
-        """Change the approver's consents. AileronError(not_found) if there is no approver, and as for `with_approver`."""
+        """Change the approver's consents. Raises AileronError (not_found) if there is no approver, and otherwise as for
+        `with_approver`.
+        """
         known = self.contents.consents
         if known is None:
             message = "decisions are not signed in this home: aileron approver init"
@@ -552,7 +574,7 @@ class Opened:
         bindings: Iterable[BindingEntry] | None = None,
         consents: Consents | None = None,
     ) -> Opened:
-        """Return the next generation, sealed. AileronError(invalid_request) if a file cannot hold it."""
+        """Return the next generation, sealed. Raises AileronError(invalid_request) if a file cannot contain it."""
         contents = self.contents
         after = msgspec.structs.replace(
             contents,
@@ -572,10 +594,10 @@ def create(ways: Unlockers) -> Opened:
 
 
 def unlock(unverified: Contents, typed: Secret) -> tuple[Opened, Way]:
-    """Open a vault with a passphrase or a recovery code, and return which it was.
+    """Open a vault with a passphrase or a recovery code. Return the open vault, and which of the two was used.
 
-    EnvelopeError if `typed` is neither (or the slot was changed), ContentsError if the rest was changed, MistypedError for a
-    recovery code with a mistake.
+    Raises EnvelopeError if `typed` is neither (or the slot was changed), ContentsError if another part of the file was
+    changed, MistypedError for a recovery code with a typing mistake.
     """
     way: Way = "recovery"
     mistyped: MistypedError | None = None
@@ -594,12 +616,12 @@ def unlock(unverified: Contents, typed: Secret) -> tuple[Opened, Way]:
 
 
 def unlock_with_passphrase(unverified: Contents, passphrase: Secret) -> Opened:
-    """Open a vault with its passphrase only. Errors as for `unlock`."""
+    """Open a vault with its passphrase only. Raises the same errors as `unlock`."""
     return _verified(unverified, open_with_passphrase(unverified.slots, passphrase, unverified.vault))
 
 
 def unlock_with_keyring(unverified: Contents, key: Secret) -> Opened:
-    """Open a vault with the key from a keyring. Errors as for `unlock`."""
+    """Open a vault with the key from a keyring. Raises the same errors as `unlock`."""
     return _verified(unverified, open_with_keyring(unverified.slots, key, unverified.vault))
 
 
@@ -612,7 +634,9 @@ def _verified(unverified: Contents, key: DataKey) -> Opened:
 
 
 def tokens_of(binding: Binding, value: Secret) -> TokenSet:
-    """Return a sign-in's tokens from its secret's value. AileronError(binding_failed) if it was overwritten by hand."""
+    """Return a sign-in's tokens from its secret's value. Raises AileronError(binding_failed) if the value was overwritten by
+    hand.
+    """
     try:
         return TokenSet.unsealed(value)
     except ValueError:
@@ -634,7 +658,7 @@ def _bounded(contents: Contents) -> Contents:
 
 
 def _check_value(name: str, value: Secret) -> None:
-    """Raise ValueError for a value that cannot be stored. It neither quotes the value, nor keeps it in a frame, which a
+    """Raise ValueError for a value that cannot be stored. The error neither quotes the value nor leaves it in a frame, which a
     traceback may show.
     """
     if not MIN_SECRET_BYTES <= len(value) <= MAX_SECRET_BYTES:
@@ -649,7 +673,7 @@ def _check_value(name: str, value: Secret) -> None:
                 raise ValueError(
                     f"secret {name!r} is a PEM file with {called} out of place: store the file as it was made"
                 )
-            # Most often echo has added it.
+            # Most often the command echo has added the line end.
             cure = "; pass it without one, as with printf %s" if value.reveal().endswith(byte) else ""
             raise ValueError(f"secret {name!r} contains {called}, which would end a header early{cure}")
 
@@ -687,7 +711,9 @@ def _changed_elsewhere(entry: SecretEntry, bindings: Iterable[Binding]) -> Ailer
 
 
 def _as_sent(entry: SecretEntry) -> Binding:
-    """Return a binding for the token with which a secret is fetched, as if it were bound to the server. A program has no host."""
+    """Return a binding that represents the token with which a secret is fetched, as if the token were bound to the server. If
+    a program fetches the secret, the binding has no host.
+    """
     elsewhere = entry.elsewhere
     assert elsewhere is not None
     host = elsewhere.parsed.host

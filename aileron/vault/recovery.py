@@ -1,15 +1,15 @@
-"""Recovery codes: keys to the vault in a form that a person can keep on paper and type again.
+"""Recovery codes: keys to the vault in a form that a person can store on paper and type again.
 
-Pure, except for the random source. Runs in the daemon. A code is itself a key: 28 random symbols out of 31 are 138 bits. Only
-secrets that people choose need an expensive derivation.
+Pure, except for the random source. Runs in the daemon. A code is itself a key: its 28 random symbols out of 31 have 138 bits.
+So it needs no expensive derivation, unlike secrets that people choose.
 
     5JQ2R-8WZ9K-…        seven groups of four random symbols and one check symbol each
 
 Rules
-- `read` accepts capital or small letters, with hyphens, spaces or neither, and turns them into one spelling.
+- `read` accepts capital or small letters, with hyphens, spaces or neither, and returns the code in one spelling.
 - The symbols are 1-9 and the letters without I, L, O and U; a typed I or L counts as 1. There is no zero.
 - The check symbol of a group detects every single mistyped symbol, every swap of two symbols, and a group in a wrong place, so
-  that the message can say where to look. It keeps nothing secret and proves nothing.
+  that the message can say where the mistake is. It neither protects a secret nor proves anything.
 
 Source: docs/reference/vault-format.md (recovery codes). Not here: what a code opens (slots.py).
 
@@ -38,19 +38,21 @@ _FORM: Final = re.compile(r"[0-9A-Za-z]{5}(?:[ -]?[0-9A-Za-z]{5}){6}")
 
 
 class MistypedError(ValueError):
-    """Raised for text with the form of a code but a mistake. The message names the groups by number, and never quotes the
-    text.
+    """Raised for text that has the form of a code but contains a mistake. The message has the numbers of the wrong groups, and
+    never quotes the text.
     """
 
 
 def generate() -> Secret:
-    """Return a new code, as it is printed: 41 ASCII characters."""
+    """Return a new code in the form in which it is printed: 41 ASCII characters."""
     groups = [[secrets.randbelow(len(_SYMBOLS)) for _ in range(_RANDOM)] for _ in range(GROUPS)]
     return Secret(_spelled([[*group, _check(number, group)] for number, group in enumerate(groups, 1)]))
 
 
 def read(text: str) -> Secret | None:
-    """Return the typed code in its one spelling, or None if the text does not have the form of a code. MistypedError."""
+    """Return the typed code in its one spelling, or None if the text does not have the form of a code. Raises MistypedError if
+    it has the form and a mistake.
+    """
     if not _FORM.fullmatch(text.strip()):
         return None
     typed = re.sub(r"[ -]", "", text.strip().upper())
@@ -62,7 +64,7 @@ def read(text: str) -> Secret | None:
 
 
 def _check(number: int, group: list[int]) -> int:
-    """Return the symbol that makes the weighted sum of a group, and its number, a multiple of 31."""
+    """Return the symbol that makes the weighted sum of a group and its number a multiple of 31."""
     return (number + sum(weight * value for weight, value in enumerate(group, 2))) * -1 % len(_SYMBOLS)
 
 

@@ -1,16 +1,18 @@
-"""Secrets of the vault whose value is kept elsewhere: their place, a pin of the approved value, and the fetched values.
+"""Secrets of the vault whose value is stored outside the vault: their place, a pin of the approved value, and the fetched
+values.
 
 An entry of the vault has either a value or a reference. With a reference, its sealed part is a *pin*: a random key, and the
-HMAC-SHA256 of the approved value under that key. So a change elsewhere is detected without keeping the value here.
+HMAC-SHA256 of the approved value under that key. So a change of the value outside the vault is detected without storing the
+value in the vault.
 
 Rules
-- A fetched value is in memory only, sealed under the vault's key, so it can be used only while the vault is open. It is
-  dropped with the key, and when its entry changes.
-- Only the approved value is ever kept: any other is refused before it could be lent, or searched for.
-- A reference is not secret. The file has it in plain text, under the file's seal.
+- A fetched value is in memory only, sealed under the vault's key, so it can be used only while the vault is open. The value is
+  dropped together with the key, and when its entry changes.
+- Only the approved value is stored in memory: any other value is refused before it could be lent, or searched for.
+- A reference is not secret. The file contains the reference in plain text, protected by the file's seal.
 
-Source: docs/reference/vault-format.md; RFC 2104. Runs in the daemon. Not here: how a value is fetched (aileron/elsewhere), and
-when (daemon/secrets/elsewhere.py).
+Source: docs/reference/vault-format.md; RFC 2104. Runs in the daemon. Not here: fetching a value (aileron/elsewhere), and the
+time of the fetch (daemon/secrets/elsewhere.py).
 """
 
 from __future__ import annotations
@@ -33,13 +35,13 @@ __all__ = ["PIN_BYTES", "FetchedValues", "check_elsewhere", "is_pinned", "pin_of
 
 _KEY_BYTES: Final = 32
 PIN_BYTES: Final = 2 * _KEY_BYTES
-"""Bytes of a pin: the key, and the HMAC-SHA256 of the value with it."""
+"""Size of a pin in bytes: the random key, and the HMAC-SHA256 of the value under that key."""
 _PROGRAM: Final = re.compile(r"(/[A-Za-z0-9_.+-]{1,64}){1,16}")
 _TOKEN: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 def check_elsewhere(elsewhere: Elsewhere) -> None:
-    """Check a reference. Raise ValueError, which says which part is wrong."""
+    """Check a reference. Raise ValueError for an invalid reference, with the name of the wrong part."""
     kind = elsewhere.parsed.kind
     if (elsewhere.program is None) != (kind == "vault"):
         raise ValueError(f"{elsewhere.reference} is read by a program if, and only if, it does not name a server")
@@ -56,15 +58,15 @@ def check_elsewhere(elsewhere: Elsewhere) -> None:
 
 
 def pin_of(value: Secret) -> bytes:
-    """Return the pin of an approved value, `PIN_BYTES` long: it tells whether another value is the same, and reveals nothing
-    of it.
+    """Return the pin of an approved value, `PIN_BYTES` long. The pin shows whether another value is the same, and reveals
+    nothing about the value.
     """
     key = os.urandom(_KEY_BYTES)
     return key + hmac.digest(key, value.reveal(), "sha256")
 
 
 def is_pinned(pin: bytes, value: Secret) -> bool:
-    """Return whether this is the approved value."""
+    """Return whether `value` is the approved value from which the pin was made."""
     key, digest = pin[:_KEY_BYTES], pin[_KEY_BYTES:]
     return hmac.compare_digest(digest, hmac.digest(key, value.reveal(), "sha256"))
 
@@ -75,32 +77,36 @@ class _Fetched(msgspec.Struct, frozen=True):
 
 
 class FetchedValues:
-    """The values that were fetched under one key of a vault. All generations under that key share them, and they end with it."""
+    """The values that were fetched under one key of a vault. All generations under that key share these values, which are
+    dropped together with the key.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, _Fetched] = {}
 
     def put(self, entry: SecretEntry, at_s: float, stored: Container[str]) -> None:
-        """Keep an entry that has the value in place of the pin.
+        """Store an entry that has the value in place of the pin.
 
-        `at_s` is when it was fetched (s, of a clock that counts suspend time). `stored` has the names in the vault: values for
-        other names are dropped.
+        `at_s` is the time of the fetch (s, of a clock that counts suspend time). `stored` has the names of the secrets in the
+        vault; fetched values for other names are dropped.
         """
         self._known = {name: known for name, known in self._known.items() if name in stored}
         self._known[entry.name] = _Fetched(entry, at_s)
 
     def of(self, entry: SecretEntry) -> SecretEntry | None:
-        """Return the value for this very entry, sealed like any other, or None if it was not fetched yet."""
+        """Return the entry with the value that was fetched for exactly this entry, sealed like any other value, or None if no
+        value was fetched yet.
+        """
         found = self._known.get(entry.name)
         return found.entry if found is not None and _is_of(found.entry, entry) else None
 
     def fetched_at(self, entry: SecretEntry) -> float | None:
-        """Return when the value was fetched (s, of a clock that counts suspend time), or None."""
+        """Return the time at which the value was fetched (s, of a clock that counts suspend time), or None."""
         found = self._known.get(entry.name)
         return found.at_s if found is not None and _is_of(found.entry, entry) else None
 
     def clear(self) -> None:
-        """Drop all values, when the key ends."""
+        """Drop all values, because the key is no longer used."""
         self._known.clear()
 
 

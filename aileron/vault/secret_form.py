@@ -1,13 +1,13 @@
 r"""Checks that a stored value has the form that its binding needs: one line of text, a private key, a certificate, a document.
 
-Pure: the caller passes the time. Inspects values and quotes none.
+Pure: the caller passes the time. Inspects values and never quotes a value.
 
 Rules
-- A value has line ends only if it is a document: PEM, or a JSON object. A document can only be used where it is not sent
-  itself: for an `ssh` login, a client certificate, a signature, an assertion. Anywhere else its line ends would end a header
-  or a command early.
+- A value has line ends only if it is a document: PEM, or a JSON object. A document can only be used where the document itself
+  is not sent: for an `ssh` login, a client certificate, a signature, an assertion. In any other place, its line ends would end
+  a header or a command early.
 - The key of an HMAC must decode from the encoding that the manifest states.
-- A private key must have no passphrase: nobody is there to type it.
+- A private key must have no passphrase, because no person is present to type one.
 - A client certificate must come with its private key, and must be valid now.
 - A password for a login must have no control character: `\0` and `\1` separate the parts of SASL's messages, and a line end
   ends a command.
@@ -38,10 +38,10 @@ _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
 
 
 def check_fits(binding: Binding, value: Secret, stored: Stored, now_s: float) -> None:
-    """Check that `binding` can use the value at `now_s` (since the epoch). Raise ValueError, which says what to do and quotes
-    nothing of it.
+    """Check that `binding` can use the value at `now_s` (since the epoch). Raise ValueError if it cannot, with an instruction
+    and without quoting the value.
 
-    `stored` is the place of the value, for the person who has to replace it.
+    `stored` is the place where the value is stored, for the person who has to replace the value.
     """
     check = _FITS.get(binding.kind, _check_text)
     check(binding, value, stored, now_s)
@@ -96,7 +96,7 @@ def _check_aws(binding: Binding, value: Secret, stored: Stored, now_s: float) ->
 
 
 def _check_nothing(_binding: Binding, _value: Secret, _stored: Stored, _now_s: float) -> None:
-    """Accept every value: the code that signs with it reports what is wrong."""
+    """Accept every value, because the code that signs with the value reports what is wrong."""
 
 
 _FITS: Final[dict[str, Callable[[Binding, Secret, Stored, float], None]]] = {
@@ -105,4 +105,4 @@ _FITS: Final[dict[str, Callable[[Binding, Secret, Stored, float], None]]] = {
     "mtls": _check_certificate,
     "oauth2_client": _check_nothing,
 }
-"""The checks of kinds that need a document or a key; all other kinds need text, except an `ssh` login."""
+"""The checks for kinds whose secret is a document or a key. All other kinds need text, except an `ssh` login."""

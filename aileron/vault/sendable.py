@@ -1,21 +1,24 @@
-"""Finds the secrets that could have been sent to a host: those bound for it, and those that were bound until recently.
+"""Finds the secrets that could have been sent to a host: the secrets that are bound for the host, and those that were bound
+for it until recently.
 
-A service may keep a secret that it was sent, and show it in a response to any later request, with a credential or without, in
-this run or another. So egress removes from a response every secret that *could* have been sent there, whoever made the request
-(egress/scrub.py), and this module finds them. Pure; runs in the daemon. Values stay sealed until they are needed.
+A service may store a secret that was sent to it, and repeat the secret in the response to any later request, with a credential
+or without, in this run or another. So egress removes from a response every secret that *could* have been sent there, no matter
+who made the request (egress/scrub.py). This module finds these secrets. Pure; runs in the daemon. The secrets' values stay
+sealed until they are needed.
 
 Rules
-- A binding reaches the hosts that a person approved, and the host whose token endpoint is asked with it, with or without a
-  sign-in: that host also sees the refresh token, or the client's secret. (The host where tokens are revoked sees them last,
-  when they are worthless.)
-- The secret of a binding from before the reach was stored could have been sent anywhere.
-- A secret that the supervisor itself sends, according to its settings (`Own`), counts as a binding that nobody made.
-- A secret that a change of the vault replaces or ends is remembered for `KEPT_S`, the newest `MOST_OF_ONE` of a binding and
-  `MOST` in all: an access token may live that long after it was renewed, a key until the person who rotates it has revoked it.
-  It is remembered sealed under the vault's key, and in memory only: this process can use it while the vault is open. The same
-  goes for secrets that end when another vault takes this one's place; if the new key does not open one, only its host is
-  known.
-- A token that was issued with a binding's secret, and is in no file, is remembered in the same way from when it was issued.
+- A binding reaches the hosts that a person approved, and the host of the token endpoint at which its tokens are requested,
+  with or without a sign-in. The host of the token endpoint also gets the refresh token, or the client's secret. (The host at
+  which tokens are revoked gets them last, when they are worthless.)
+- If a binding is so old that its reach was not stored, its secret could have been sent to any host.
+- A secret that the supervisor itself sends, according to its settings (`Own`), is treated like the secret of a binding.
+- A secret that a change of the vault replaces or ends is remembered for `KEPT_S`: at most the newest `MOST_OF_ONE` secrets of
+  a binding, and at most `MOST` in total. An access token may be valid for that long after its renewal, and a key until the
+  person who rotates it has revoked the old key. Such a secret is remembered in memory only, sealed under the vault's key, so
+  this process can use it while the vault is open. The same applies to secrets that end because another vault replaces this
+  vault. If the new key cannot decrypt such a secret, only its host is known.
+- A token that was issued with a binding's secret, and is not in any file, is remembered in the same way from the time of its
+  issue.
 
 Source: docs/adr/0032-scrubbed-of-what-could-have-been-sent.md. Not here: the forms of a secret (egress/scrub.py).
 """
@@ -38,19 +41,22 @@ from aileron.vault.contents import SecretEntry
 __all__ = ["KEPT_S", "Bound", "Own", "Replaced", "Sendable", "Sendables", "could_reach", "newest", "replaced"]
 
 KEPT_S: Final = 24 * 3600.0
-"""A day: the longest lifetime that providers give an access token, except those that never end."""
+"""Seconds for which a former secret is remembered: a day, the longest lifetime that providers give an access token, except for
+tokens that never expire.
+"""
 MOST_OF_ONE: Final = 8
-"""Most remembered secrets of one binding, so that a token that is renewed each minute does not displace others.
+"""Maximum number of remembered secrets of one binding, so that a token that is renewed each minute does not displace other
+secrets.
 
-Tokens without a stated lifetime are each used for ten minutes (oauth/minting.py); so these cover more than an hour, which is
-the usual lifetime.
+Each token without a stated lifetime is used for ten minutes (oauth/minting.py), so the remembered tokens cover more than an
+hour, which is the usual lifetime.
 """
 MOST: Final = 64
-"""Most remembered secrets in all: they have 64 KiB each at most, and each is searched for."""
+"""Maximum number of remembered secrets in total. Each has at most 64 KiB, and each is searched for in responses."""
 
 
 class Sendable(msgspec.Struct, frozen=True):
-    """A secret as it would be sent: the kind of credential, and for `basic` the user name."""
+    """A secret in the form in which it is sent: the kind of credential, the secret and, for `basic`, the user name."""
 
     kind: str
     secret: Secret
@@ -61,22 +67,23 @@ class Sendable(msgspec.Struct, frozen=True):
 class Sendables:
     """All secrets that could have been sent to one host.
 
-    The object stays the same while they do and the vault is open: derived data can be kept by it, with weak references.
+    The same object is returned while the secrets are the same and the vault is open, so it can be used as a key for derived
+    data, with weak references.
     """
 
     known: tuple[Sendable, ...]
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """A binding and its secret, still sealed: not every key opens it."""
+    """A binding and its secret's entry. The secret is still sealed, and not every key can decrypt it."""
 
     binding: Binding
     entry: SecretEntry
 
 
 class Own(msgspec.Struct, frozen=True):
-    """The supervisor sends the stored secret `secret` to `host` (HOST:PORT) as it is. `of` is one word that identifies its
-    user.
+    """A stored secret that the supervisor itself sends, unchanged, to `host` (HOST:PORT). `secret` is the secret's name, and
+    `of` is one word that identifies the part of the supervisor that uses it.
     """
 
     of: str
@@ -84,13 +91,13 @@ class Own(msgspec.Struct, frozen=True):
     host: str
 
     def binding(self) -> Binding:
-        """Return it as if it were a binding, under a kind that no binding can have."""
+        """Return this secret in the form of a binding, under a kind that no binding can have."""
         reach = Reach(hosts=(self.host,), wire="own")
         return Binding(BindingName("own", "settings", self.of), "", "api_key", None, self.secret, 0.0, reach)
 
 
 class Replaced(msgspec.Struct, frozen=True):
-    """A former binding and its secret, and when it ended (s, of a clock that counts suspend time).
+    """A former binding and its secret, and the time at which it ended (s, of a clock that counts suspend time).
 
     `is_token` is true for a token that was issued with the binding's secret, and was never bound itself.
     """
@@ -107,19 +114,21 @@ def could_reach(binding: Binding, host: str) -> bool:
 
 
 def is_provider(binding: Binding, host: str) -> bool:
-    """Return whether the tokens come from this host: those of a sign-in, or those that are issued without one."""
+    """Return whether this host issues the binding's tokens, with or without a sign-in."""
     token_url = None if binding.reach is None else binding.reach.token_url
     if (binding.grant is None and binding.kind != "oauth2_client") or token_url is None:
         return False
     try:
         url = urlsplit(token_url)
         return f"{url.hostname}:{url.port or 443}" == host
-    except ValueError:  # not in our spelling: nobody knows where they come from
+    except ValueError:  # not in our spelling: the issuer of the tokens is unknown
         return True
 
 
 def replaced(before: Iterable[Bound], after: Iterable[Bound], at_s: float) -> list[Replaced]:
-    """Return what bindings had `before` and no longer have `after`: a value, a user name or login, or a host."""
+    """Return a record of each binding in `before` that has something no longer in `after`: a value, a user name or login, or a
+    host.
+    """
     now = {bound.binding.name: bound for bound in after}
     found = []
     for was in before:
@@ -147,7 +156,7 @@ def _reaches_all_of(still: Binding, before: Binding) -> bool:
 
 
 def newest(known: Iterable[Replaced], now_s: float) -> tuple[Replaced, ...]:
-    """Return those, oldest first, that are still remembered at `now_s`."""
+    """Return the records in `known` that are still remembered at `now_s`, oldest first."""
     in_order, kept = sorted(known, key=lambda one: one.at_s), list[Replaced]()
     counted: dict[tuple[str, bool], int] = {}
     for one in reversed(in_order):

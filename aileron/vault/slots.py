@@ -1,14 +1,16 @@
-"""The ways to open a vault's data key, each a slot of its file: the passphrase, recovery codes, a key in the desktop's
-keyring.
+"""The ways to decrypt a vault's data key: the passphrase, recovery codes, and a key in the desktop's keyring. Each way is a
+slot in the vault's file.
 
-Values and the cryptography of each kind, no I/O. Runs in the daemon; a slot that was read is as hostile as the rest of the file,
-and checked before it costs anything.
+This module has the values and the cryptography of each kind of slot, and does no I/O. Runs in the daemon. A slot that was read
+is not trusted, like the rest of the file, and is checked before any work is done.
 
 Rules
 - The first slot, and no other, is the passphrase's; at most 16 others follow, at most one of them the keyring's.
-- A passphrase that people choose is stretched (Argon2id); a code and a keyring's key are random and long, so HKDF is enough.
-- Each sealed key is bound to the vault, the kind and everything else in the slot: a slot does not open as another's.
-- Opening a slot proves nothing about the file: that is the seal's work (opened.py), which covers all slots.
+- A passphrase, which people choose, is stretched (Argon2id). A code and a keyring's key are random and long, so HKDF is
+  enough.
+- Each sealed key is bound to the vault, the kind and all other fields of the slot, so a slot cannot be used in place of
+  another slot.
+- Opening a slot proves nothing about the file. The seal, which covers all slots, verifies the file (opened.py).
 
 Source: docs/reference/vault-format.md, docs/adr/0022-vault-slots.md. Not here: the form of a code (recovery.py), access to a
 keyring (cli/keyring.py: the daemon never talks to one).
@@ -70,32 +72,32 @@ Way = Literal["passphrase", "recovery", "keyring"]
 
 
 class PassphraseSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="passphrase"):
-    """The passphrase's slot: `key`, sealed under a key that Argon2id derives from the passphrase and `salt`."""
+    """The passphrase's slot. `key` is the data key, sealed under a key that Argon2id derives from the passphrase and `salt`."""
 
     argon2id: Cost
     salt: bytes
     key: Sealed
 
     def context(self, vault: str) -> bytes:
-        """Return the context that the sealed key is bound to: this vault, and every number that leads to the key."""
+        """Return the context to which the sealed key is bound: this vault, and every parameter of the key's derivation."""
         cost = msgspec.to_builtins(self.argon2id)
         return _context({"vault": vault, "kind": "passphrase", "argon2id": cost, "salt": self.salt.hex()})
 
 
 class RecoverySlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="recovery"):
-    """The slot of a recovery code: `key`, sealed under a key that HKDF derives from the code and `salt`."""
+    """The slot of a recovery code. `key` is the data key, sealed under a key that HKDF derives from the code and `salt`."""
 
     salt: bytes
     key: Sealed
 
     def context(self, vault: str) -> bytes:
-        """Return the context that the sealed key is bound to."""
+        """Return the context to which the sealed key is bound."""
         return _context({"vault": vault, "kind": "recovery", "salt": self.salt.hex()})
 
 
 class KeyringSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="keyring"):
-    """The keyring's slot: `key`, sealed under a key that HKDF derives from the 32 bytes that the keyring has under the name
-    `id`.
+    """The keyring's slot. `key` is the data key, sealed under a key that HKDF derives from `salt` and the 32 bytes that the
+    keyring stores under the name `id`.
     """
 
     id: str
@@ -103,7 +105,7 @@ class KeyringSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
     key: Sealed
 
     def context(self, vault: str) -> bytes:
-        """Return the context that the sealed key is bound to."""
+        """Return the context to which the sealed key is bound."""
         return _context({"vault": vault, "kind": "keyring", "id": self.id, "salt": self.salt.hex()})
 
 
@@ -112,7 +114,7 @@ _SlotT = TypeVar("_SlotT", PassphraseSlot, RecoverySlot, KeyringSlot)
 
 
 class KeyringKey(msgspec.Struct, frozen=True):
-    """A key of 32 bytes in a keyring under the name `id`: 32 hex digits."""
+    """A key of 32 bytes that is stored in a keyring under the name `id` (32 hex digits)."""
 
     id: str
     key: Secret
@@ -144,9 +146,9 @@ def check_slots(slots: tuple[Slot, ...]) -> None:
 
 
 def seal_slots(key: DataKey, ways: Unlockers, vault: str) -> tuple[Slot, ...]:
-    """Return a slot for each way. Takes as long as one unlock.
+    """Return a slot for each way to open the vault. Takes as long as one unlock.
 
-    MemoryError if the machine has too little memory, ValueError for an invalid keyring key.
+    Raises MemoryError if the machine has too little memory, ValueError for an invalid keyring key.
     """
     first = PassphraseSlot(COST, aileron.passphrase.new_salt(), UNSEALED)
     slots: list[Slot] = [
@@ -165,14 +167,16 @@ def seal_slots(key: DataKey, ways: Unlockers, vault: str) -> tuple[Slot, ...]:
 
 
 def open_with_passphrase(slots: tuple[Slot, ...], passphrase: Secret, vault: str) -> DataKey:
-    """Return the data key, unverified. EnvelopeError for another passphrase."""
+    """Return the data key, unverified. Raises EnvelopeError for a wrong passphrase."""
     slot = slots[0]
     assert isinstance(slot, PassphraseSlot)
     return unwrap_key(slot.key, passphrase, slot.salt, slot.argon2id, context=slot.context(vault))
 
 
 def open_with_recovery_code(slots: tuple[Slot, ...], typed: Secret, vault: str) -> DataKey:
-    """Return the data key, unverified. EnvelopeError if the text is no code of this vault; MistypedError."""
+    """Return the data key, unverified. Raises EnvelopeError if the text is no code of this vault, MistypedError for a code
+    with a typing mistake.
+    """
     try:
         code = recovery.read(typed.reveal().decode())
     except UnicodeDecodeError:
@@ -188,7 +192,7 @@ def open_with_recovery_code(slots: tuple[Slot, ...], typed: Secret, vault: str) 
 
 
 def open_with_keyring(slots: tuple[Slot, ...], key: Secret, vault: str) -> DataKey:
-    """Return the data key, unverified. EnvelopeError for another key, and if the vault has no keyring slot."""
+    """Return the data key, unverified. Raises EnvelopeError for a wrong key, and if the vault has no keyring slot."""
     for slot in slots:
         if isinstance(slot, KeyringSlot):
             return unwrap_with_key(slot.key, key, slot.salt, _KEYRING, context=slot.context(vault))

@@ -1,16 +1,19 @@
-"""Checks that a binding is still the one that a plan was made with, so that a person's decision applies to what is lent.
+"""Checks that a binding is still the binding with which a plan was made, so that a person's decision applies to the credential
+that is lent.
 
-Pure; runs in the daemon. Trusts neither the plan, which comes out of a file, nor the time since it was made: a new binding in
-the meantime would change which account a decision acts on.
+Pure; runs in the daemon. The plan is not trusted, because it is read from a file, and may be out of date, because a binding
+created in the meantime would change the account that a decision affects.
 
 Rules
-- A login is identified by its binding: user name, database, host key, role. Those are in the plan, and a different one is
-  refused. A new password for the same account is accepted, since the service checks that it belongs to the account.
+- A login is identified by its binding: user name, database, host key, role. These values are in the plan, and a binding with a
+  different value is refused. A new password for the same account is accepted, since the service checks that it belongs to the
+  account.
 - A secret goes only where its binding allows. A plan of an older version may log in, as the same user, at a place that the
-  binding no longer allows: that is refused, so that no service gets another one's password.
-- For everything else the secret determines the account: a token, a key in a header, a private key for ssh. So a binding made
-  anew counts as another one. The same goes for a plan without the details of its login, as in older versions.
-- A binding that came back with a copy of the vault is older than the plan. If its account is known, another account is
+  binding no longer allows. Such a plan is refused, so that no service gets the password of another service.
+- For all other credentials the secret determines the account: a token, a key in a header, a private key for ssh. So a binding
+  that was created anew counts as a different binding. The same applies to a plan without the details of its login, as in older
+  versions.
+- A binding that was restored with a copy of the vault is older than the plan. If its account is known, another account is
   refused.
 
 Source: docs/adr/0007-approval-bound-to-a-plan-digest.md, docs/reference/logins.md. Not here: the loan (lend.py).
@@ -29,16 +32,16 @@ from aileron.vault.bindings import Binding
 __all__ = ["check_login", "check_still_bound"]
 
 _KEPT_S: Final = 0.001
-"""Seconds of tolerance. Times of bindings are kept to the millisecond, so a binding made in the very millisecond of the
-question does not count as later.
+"""Tolerance in seconds. Times of bindings have a precision of a millisecond, so a binding made in the same millisecond as the
+question must not count as later.
 """
 
 
 def check_still_bound(found: Binding | None, use: CredentialUse, since: float) -> None:
-    """Check that `found` is the binding that existed when a plan was resolved at `since` (s since the epoch). It has the name
-    that the plan uses.
+    """Check that `found` is the binding that existed when a plan was resolved at `since` (s since the epoch). `found` has the
+    name that the plan uses.
 
-    AileronError(binding_required) if it is gone, (binding_failed) if it is another one.
+    Raises AileronError (binding_required) if `found` is None, (binding_failed) if it is a different binding.
     """
     if found is None:
         message = f"{use.binding} was revoked in the meantime: `aileron binding setup {use.connector}`, then ask again"
@@ -51,9 +54,10 @@ def check_still_bound(found: Binding | None, use: CredentialUse, since: float) -
 
 
 def check_login(binding: Binding, use: CredentialUse) -> None:
-    """Check that account and login are those that the plan was made with. AileronError(binding_failed) says what differs.
+    """Check that account and login are those with which the plan was made. Raises AileronError(binding_failed) if not, with
+    the differences.
 
-    Quick: it is called at the moment of the loan.
+    Quick, because this check runs at the moment of the loan.
     """
     _check_role(binding, use)
     if use.bound is UNSET or use.bound == binding.bound:
@@ -68,7 +72,9 @@ def check_login(binding: Binding, use: CredentialUse) -> None:
 
 
 def _check_role(binding: Binding, use: CredentialUse) -> None:
-    """Check that a read-only binding does not run as one that writes, or the reverse; also for a plan without a login."""
+    """Check that the binding is read-only if and only if the plan is for a read-only login. A plan without a login is checked
+    too.
+    """
     is_read_only = binding.details is not None and binding.details.read_only
     if is_read_only == (use.login == "read_only"):
         return
@@ -79,7 +85,7 @@ def _check_role(binding: Binding, use: CredentialUse) -> None:
 
 
 def _check_places(binding: Binding, use: CredentialUse) -> None:
-    """Check that the binding still allows every login of the plan; also for a plan without login details."""
+    """Check that the binding still allows every login of the plan. A plan without login details is checked too."""
     agreed = binding.logins
     gone = " and ".join(str(target.destination) for target in use.need.logins if target not in agreed)
     if gone:
@@ -90,14 +96,16 @@ def _check_places(binding: Binding, use: CredentialUse) -> None:
 
 
 def _check_account(binding: Binding, use: CredentialUse) -> None:
-    """Check the account, as the provider or the user named it; also for a binding that logs in nowhere."""
+    """Check that the account, as the provider or the user named it, is the account of the plan. A binding without logins is
+    checked too.
+    """
     if use.account is not None and use.account != binding.account:
         raise _changed(use, f"{binding.name} has another account than when the run was planned: request it again")
 
 
 def _is_told_by_its_login(binding: Binding, use: CredentialUse) -> bool:
-    """Return whether the account is known without the secret. With ssh anybody can be `git`, and the key determines the
-    account.
+    """Return whether the account can be determined without the secret. With ssh it cannot, because anybody can be `git`, and
+    the key determines the account.
     """
     return use.bound is not UNSET and binding.kind == "login" and all(one.protocol != "ssh" for one in binding.logins)
 

@@ -1,25 +1,26 @@
-"""The vault as the daemon holds it: one object over one file, locked or open.
+"""The vault in the daemon: one object for one file. The vault is locked or open.
 
-Runs in the daemon, one for each home; the daemon alone writes the file. Everything that may be seen without a passphrase
-(names, dates, bindings) is available while it is locked too, from a file that nobody can verify then; while it is open all of
-it comes from verified memory, whatever happens to the file.
+Runs in the daemon, one for each home; the daemon alone writes the file. All information that may be shown without a passphrase
+(names, dates, bindings) is also available while the vault is locked. It then comes from the unverified file. While the vault
+is open, it comes from verified memory, whatever happens to the file.
 
 Rules
-- A call that needs the key while there is none raises `vault_locked` with the command that opens the vault.
-- A file that does not verify is `hash_mismatch`, like any other bytes that differ from those that were written (exit 9, and
-  not 6: a wrong passphrase can be typed again, a damaged vault needs its backup). A wrong passphrase is `unauthorized`; a
-  change in the slot itself cannot be distinguished from that.
-- An older file than this process has seen is refused, open or locked. Across a restart the vault cannot know: `seen` is for
-  the caller that keeps a record (daemon/secrets/vault.py).
+- A call that needs the key while the vault is locked raises `vault_locked` with the command that opens the vault.
+- A file that cannot be verified causes `hash_mismatch`, like any other bytes that differ from those that were written. (The
+  exit code is 9 and not 6, because a wrong passphrase can be typed again, but a damaged vault needs its backup.) A wrong
+  passphrase causes `unauthorized`, and a change in the slot itself cannot be distinguished from a wrong passphrase.
+- A file that is older than one that this process has seen is refused, whether the vault is open or locked. The vault cannot
+  detect this after a restart of the daemon, so `seen` is for a caller that stores a record (daemon/secrets/vault.py).
 - A change is on disk, flushed, before it is in memory and before the call returns.
-- A copy that replaces the whole vault (`put_back`) was completely verified before, gets a later generation than all before,
-  and the replaced file is kept beside it.
+- A copy that replaces the complete vault (`put_back`) was completely verified before, and gets a later generation than all
+  before. The replaced file remains in the same directory under another name.
 
-Threads: every method may be called from any thread. Methods that take a passphrase take at least a tenth of a second, and
-every change waits for the disk: call those in a worker thread. All others are quick and never wait for them, so they can be
-called in the event loop. Two locks, always taken in this order: `_changing` is held over derivations and I/O, so that these
-come one at a time (memory for one Argon2, not for forty); `_using` is held over the cryptography alone, so that no key is
-wiped while it is in use: microseconds, or a tenth of a second for a change to a vault of the greatest size.
+Threads: every method may be called from any thread. Methods with a passphrase take at least a tenth of a second, and every
+change waits for the disk, so these methods must be called in a worker thread. All other methods are quick and never wait for
+them, so they can be called in the event loop. There are two locks, which are always acquired in this order. `_changing` is
+held during derivations and I/O, so that only one of these runs at a time (memory for one Argon2, not for forty). `_using` is
+held only during the cryptography, so that no key is wiped while it is in use. That takes microseconds, or a tenth of a second
+for a change to a vault of maximum size.
 
 Source: docs/reference/vault-format.md, docs/adr/0005-vault-format.md. Not here: lending for a request (lend.py).
 
@@ -76,7 +77,7 @@ __all__ = ["RECOVERY_CODES", "Restored", "Rotated", "SealedCopy", "Vault", "Vaul
 RECOVERY_CODES: Final = 4  # for two or three places, and one to lose; more papers would not be found again
 assert RECOVERY_CODES < MAX_OTHERS
 
-_MOST_UNSEEN: Final = 1_000_000  # changes without a record: a file's own claim is believed that far
+_MOST_UNSEEN: Final = 1_000_000  # changes without a record up to which the generation that a file states is believed
 _MOST_HOSTS: Final = 256  # hosts for which it is cached whether something is bound for them; the same as in opened.py
 _NOTHING_SENT: Final = Sendables(())
 _ID: Final = re.compile(r"[0-9a-f]{32}")
@@ -85,14 +86,14 @@ MAX_PASSPHRASE_BYTES: Final = 1024  # a line, not a file given by mistake
 
 
 class VaultCopy:
-    """A copy of a vault, completely verified, with the key that verified it. Its holder must wipe it."""
+    """A copy of a vault, completely verified, with the key that verified the copy. The holder of this object must wipe it."""
 
     def __init__(self, opened: Opened) -> None:
         self._opened: Final = opened
 
     @property
     def mark(self) -> Mark:
-        """The vault that it is a copy of, and the state of that vault."""
+        """The id of the vault from which the copy was made, and that vault's state in the copy."""
         return self._opened.mark
 
     @property
@@ -101,21 +102,23 @@ class VaultCopy:
         return self._opened.contents.consents
 
     def at_generation(self, generation: int) -> Opened:
-        """Return the contents with which it is put back. AileronError(invalid_request) for a generation that no file can have."""
+        """Return the contents that replace the vault's, with this generation. Raises AileronError(invalid_request) for a
+        generation that no file can have.
+        """
         if generation > MAX_GENERATION:
             message = "the record knows of more changes than a vault can have: move ledger.db away, and it begins anew"
             raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
         return self._opened.at_generation(generation)
 
     def wipe(self) -> None:
-        """Overwrite the key."""
+        """Overwrite the key of the copy."""
         self._opened.wipe()
 
 
 class VaultFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about a vault that are known without opening it. `format` and `generation` are None without a file.
+    """The facts about a vault that are known without opening it. `format` and `generation` are None if there is no file.
 
-    `keyring` is the name of its key in the system's keyring, or None if it has none there.
+    `keyring` is the name of the vault's key in the system's keyring, or None if the keyring has no key for the vault.
     """
 
     exists: bool
@@ -129,7 +132,7 @@ class VaultFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SealedCopy(msgspec.Struct, frozen=True):
-    """The bytes of a vault, still sealed, and its state."""
+    """The bytes of a vault that is still sealed, and the vault's state."""
 
     data: bytes
     mark: Mark
@@ -151,7 +154,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 class _Reached(NamedTuple):
-    """A cache that tells for which hosts something is bound, valid for these bindings."""
+    """A cache that stores per host whether a secret is bound for the host. It is valid for the bindings `now` and `last`."""
 
     now: tuple[Binding, ...]
     last: tuple[Bound, ...]
@@ -159,7 +162,7 @@ class _Reached(NamedTuple):
 
 
 class Vault:
-    """The vault at `path`. Creating one reads nothing; it starts locked, and the file need not exist yet."""
+    """The vault at `path`. Creating this object reads nothing. The vault is locked at first, and its file need not exist yet."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
         self._file: Final = VaultFile(path)
@@ -174,56 +177,56 @@ class Vault:
         self._used_at = since_boot()
         self._times_locked = 0
         self._before: tuple[Replaced, ...] = ()
-        """Bindings that ended recently. Guarded by `_using`."""
+        """Bindings that ended recently. Access is guarded by the lock `_using`."""
         self._bound_last: tuple[Bound, ...] = ()
-        """The bindings when the vault was last open, and those in files that were replaced since.
+        """The bindings at the time when the vault was last open, and those in files that were replaced since.
 
-        A file that nobody can verify removes nothing from it, nor does another vault in its place.
+        No binding is removed from this list because of an unverified file, or because another vault replaced the file.
         """
         self._reached = _Reached((), (), {})
         self._own: tuple[Binding, ...] = ()
         self._said_last: tuple[tuple[int, int, int], tuple[Binding, ...], tuple[Binding, ...]] | None = None
-        """The mark of the file, the supervisor's own bindings, and the bindings that both give."""
+        """The mark of the locked vault's file, the supervisor's own bindings, and the resulting bindings of both."""
 
     def tell_changes(self, changed: Callable[[], None]) -> None:
-        """Call `changed` after each change, in the thread that made it, from now on."""
+        """Set a function that is called after each change from now on, in the thread that made the change."""
         self._changed = changed
 
     def tell_ends(self, forget: Callable[[], None]) -> None:
-        """Call `forget` whenever the vault was locked or changed, in the thread that did it.
+        """Set a function that is called whenever the vault was locked or changed, in the thread that did that.
 
-        It is for callers that keep data derived from a secret. It must be quick, and raise nothing.
+        `forget` is for callers that store data derived from a secret. It must be quick, and raise nothing.
         """
         self._forget = forget
 
     @property
     def path(self) -> Path:
-        """Path of the file, even if it does not exist."""
+        """Path of the vault's file, even if it does not exist."""
         return self._file.path
 
     @property
     def idle_s(self) -> float:
-        """Seconds since something was last lent or changed, or the vault was opened; suspend time counts."""
+        """Seconds since a secret was last lent, the vault was last changed, or it was opened. Suspend time counts."""
         return since_boot() - self._used_at
 
     @property
     def seen(self) -> Mark | None:
-        """The vault that this process has last seen verified, with its state; None before it was opened."""
+        """The state of the vault that this process has last verified, or None if the vault was never open."""
         return self._seen
 
     @property
     def exists(self) -> bool:
-        """True if there is a file."""
+        """True if the vault's file exists."""
         return self._file.exists
 
     @property
     def is_locked(self) -> bool:
-        """True while there is no key in memory."""
+        """True while the vault's key is not in memory."""
         return self._opened is None
 
     @property
     def times_locked(self) -> int:
-        """Number of times that the key was forgotten: for callers that keep something that must not outlast it."""
+        """Number of times that the key was removed from memory, for callers with data that must not outlast the key."""
         return self._times_locked
 
     def status(self) -> VaultFacts:
@@ -244,8 +247,8 @@ class Vault:
     def create(
         self, passphrase: Secret, *, recovery_codes: bool = False, keyring: KeyringKey | None = None
     ) -> tuple[Secret, ...]:
-        """Create an empty vault and leave it open. Return the recovery codes, if requested. AileronError(bad_input) for the
-        passphrase or the keyring's key, (invalid_request) if there is a vault.
+        """Create an empty vault and leave it open. Return the recovery codes, if requested. Raises AileronError (bad_input)
+        for an unsuitable passphrase or keyring key, (invalid_request) if a vault already exists.
 
         The directory is created if it is missing, with mode 0700. Takes as long as `unlock`.
         """
@@ -262,11 +265,11 @@ class Vault:
         return ways.recovery
 
     def unlock(self, typed: Secret) -> Way:
-        """Open the vault until `lock()` with its passphrase or a recovery code, and return which it was.
+        """Open the vault until `lock()` with its passphrase or a recovery code. Return which of the two was used.
 
-        AileronError(unauthorized) if it is neither; the vault then stays as it was.
+        Raises AileronError(unauthorized) if `typed` is neither; the vault then stays as it was.
 
-        If the vault is open already, the text is checked nevertheless, and the file is read again.
+        If the vault is already open, `typed` is checked nevertheless, and the file is read again.
         """
         with self._changing:
             new, way = self._unlocked(self._required_file(), typed)
@@ -274,7 +277,7 @@ class Vault:
             return way
 
     def unlock_with_keyring(self, key: Secret) -> None:
-        """Open the vault with the key from a keyring. Errors as for `unlock`."""
+        """Open the vault with the key from a keyring. Raises the same errors as `unlock`."""
         with self._changing:
             self._opened_anew(self._unlocked_with_keyring(self._required_file(), key))
 
@@ -286,8 +289,9 @@ class Vault:
         Returns the recovery codes, if requested. `typed` is the present passphrase, or a recovery code: a keyring's key is not
         enough. All former ways to open the vault end.
 
-        AileronError(unauthorized), (vault_locked), (bad_input) for the new passphrase, (hash_mismatch) as for
-        `check_passphrase`. Does all of it or nothing; takes as long as two unlocks.
+        Raises AileronError (unauthorized) if `typed` is wrong, (vault_locked) if the vault is locked, (bad_input) if the new
+        passphrase is unsuitable, (hash_mismatch) as for `check_passphrase`. The rotation is done completely or not at all, and
+        takes as long as two unlocks.
         """
         ways = _ways(passphrase, recovery_codes=recovery_codes, keyring=keyring)
         with self._changing:
@@ -311,8 +315,9 @@ class Vault:
         return Rotated(way, ways.recovery)
 
     def backup(self, typed: Secret | None = None) -> SealedCopy:
-        """Return the file's bytes, completely verified. While the vault is locked that needs its passphrase or a recovery
-        code; it stays locked. AileronError(vault_locked), (unauthorized), (hash_mismatch).
+        """Return the file's bytes, completely verified. While the vault is locked, this requires its passphrase or a recovery
+        code, and the vault stays locked. Raises AileronError (vault_locked) if `typed` is missing, (unauthorized) if it is
+        wrong, (hash_mismatch) if the file cannot be verified.
         """
         with self._changing:
             data = self._file.maybe_read()
@@ -333,7 +338,7 @@ class Vault:
     def copy(self, data: bytes, typed: Secret, name: str) -> VaultCopy:
         """Open a copy of this vault or another with its own passphrase or recovery code, and verify it completely.
 
-        `name` is the copy's name in messages. AileronError as for `unlock`. The vault does not change.
+        `name` is the copy's name in messages. Raises AileronError as for `unlock`. The vault does not change.
         """
         with self._changing, self._translated(name):
             found, _ = self._unlocked(decode(data), typed, name)
@@ -342,12 +347,13 @@ class Vault:
             return VaultCopy(found)
 
     def put_back(self, copy: VaultCopy, above: int) -> Restored:
-        """Put a verified copy in the vault's place, locked; the present file is kept beside it.
+        """Replace the vault by a verified copy, and lock the vault. The replaced file remains in the same directory under
+        another name.
 
-        Its generation comes after `above`, its own, and any that is known, so that nothing that existed before is ever taken
-        for newer.
+        The copy gets a generation after `above`, after its own generation and after any known generation, so that no earlier
+        file is ever considered newer.
 
-        Does all of it or nothing. AileronError if the disk fails.
+        The copy is put back completely or not at all. Raises AileronError if the disk fails.
         """
         with self._changing:
             self._file.make_directory()
@@ -359,7 +365,7 @@ class Vault:
                 aside = change.keep_aside(time.gmtime(self._clock()))
                 data, bound = encode(after.contents), _bound_by(said, self._own)
                 with self._using:
-                    if self._opened is None:  # keep it in memory before it is gone from the disk
+                    if self._opened is None:  # store it in memory before the disk no longer has it
                         self._bound_last = tuple(dict.fromkeys((*self._bound_last, *bound)))
                 try:
                     change.replace(data)
@@ -372,7 +378,9 @@ class Vault:
         return Restored(after.mark.vault, after.mark.generation, aside)
 
     def lock(self) -> None:
-        """Forget the key at once, whatever else is going on. A loan lasts until its response is over."""
+        """Remove the key from memory immediately, even if other operations are in progress. A loan lasts until its response is
+        complete.
+        """
         with self._using:
             was, self._opened = self._opened, None
             self._times_locked += 1
@@ -382,8 +390,8 @@ class Vault:
         self._forget()
 
     def _make_way_for(self, after: Opened) -> None:
-        """Lock the vault for its replacement. Known secrets stay known if possible: they were sent, and `after` may be able to
-        open them.
+        """Lock the vault because it is replaced. Known secrets stay known if possible, because they were sent, and the key of
+        `after` may be able to decrypt them.
         """
         with self._using:
             was, self._opened = self._opened, None
@@ -395,75 +403,91 @@ class Vault:
         self._forget()
 
     def check_unlocked(self) -> None:
-        """Raise AileronError(vault_locked) if there is no key, with the command that opens or creates the vault."""
+        """Raise AileronError(vault_locked) if the vault is locked, with the command that opens or creates the vault."""
         if self.is_locked:
             raise self._locked()
 
     def secrets(self) -> tuple[SecretInfo, ...]:
-        """Return the stored secrets by name, without values; also while the vault is locked."""
+        """Return the stored secrets by name, without values. This also works while the vault is locked."""
         contents = self._contents()
         return tuple(entry.info() for entry in contents.secrets) if contents else ()
 
     def kept_elsewhere(self) -> dict[str, Elsewhere]:
-        """Return the secrets of which the vault has only the place, by name; also while it is locked."""
+        """Return the secrets whose value is stored outside the vault, by name, with their place. This also works while the
+        vault is locked.
+        """
         return {info.name: info.elsewhere for info in self.secrets() if info.elsewhere is not None}
 
     def kept_at(self, secret: str) -> Elsewhere | None:
-        """Return the place of this secret's value, if the vault has only that, or None; also while it is locked."""
+        """Return the place of this secret's value if it is stored outside the vault, or None. This also works while the vault
+        is locked.
+        """
         return self.kept_elsewhere().get(secret)
 
     def set_secret(self, name: str, value: Secret) -> None:
-        """Store a value under a name, as a new secret or in place of the old value. AileronError(bad_input) says why not."""
+        """Store a value under a name, as a new secret or in place of the old value. Raises AileronError(bad_input) if the
+        value cannot be stored, with the reason.
+        """
         self._change(lambda current: current.with_secret(name, value, self._now_ms()))
 
     def check_storable(self, name: str, value: Secret) -> None:
-        """Check that `set_secret` would succeed now, without writing. AileronError as for `set_secret`, and (vault_locked)."""
+        """Check that `set_secret` would succeed now, without writing. Raises AileronError as for `set_secret`, and
+        (vault_locked) if the vault is locked.
+        """
         self.check_unlocked()
         with self._using, self._translated():
             self._required().with_secret(name, value, self._now_ms())
 
     def set_reference(self, name: str, elsewhere: Elsewhere, value: Secret) -> None:
-        """Store the place of a secret instead of a value, and that `value`, just fetched from there, was approved.
+        """Store the place of a secret instead of a value, and a pin of `value`, which was just fetched from that place and
+        approved.
 
-        AileronError(bad_input) says why not, (invalid_request) for a token that is not stored here.
+        Raises AileronError (bad_input) for an invalid place or value, with the reason, (invalid_request) for a token that is
+        not stored in this vault.
         """
         self._change(lambda current: current.with_reference(name, elsewhere, value, self._now_ms()))
-        with contextlib.suppress(AileronError):  # locked or replaced meanwhile: it is fetched again
+        with contextlib.suppress(AileronError):  # locked or replaced meanwhile: the value is fetched again
             self.keep_fetched(self.secret_entry(name), value)
 
     def check_reference(self, name: str, elsewhere: Elsewhere, value: Secret) -> None:
-        """Check that `set_reference` would succeed now, without writing. AileronError as for `set_reference`, and
-        (vault_locked).
+        """Check that `set_reference` would succeed now, without writing. Raises AileronError as for `set_reference`, and
+        (vault_locked) if the vault is locked.
         """
         self.check_unlocked()
         with self._using, self._translated():
             self._required().with_reference(name, elsewhere, value, self._now_ms())
 
     def gives_token_anew(self, name: str, elsewhere: Elsewhere) -> bool:
-        """Return whether fetching `name` from there gives its token to a program or a server that does not get it already.
+        """Return whether fetching `name` from `elsewhere` gives the token to a program or a server that does not already get
+        the token.
 
-        AileronError as for `set_reference`, and (vault_locked). Nothing is written.
+        Raises AileronError as for `set_reference`, and (vault_locked) if the vault is locked. Nothing is written.
         """
         self.check_unlocked()
         with self._using, self._translated():
             return self._required().gives_token_anew(name, elsewhere)
 
     def is_approved(self, name: str, elsewhere: Elsewhere, value: Secret) -> bool:
-        """Return whether this secret is stored with this place, and this value was approved. AileronError(vault_locked)."""
+        """Return whether this secret is stored with this place, and this value was approved. Raises AileronError(vault_locked)
+        if the vault is locked.
+        """
         with self._using, self._translated():
             return self._required().is_approved(name, elsewhere, value)
 
     def secret_entry(self, name: str) -> SecretEntry:
-        """Return the entry of a secret, verified. AileronError(vault_locked), (not_found)."""
+        """Return the entry of a secret, verified. Raises AileronError (vault_locked) if the vault is locked, (not_found) if
+        there is no such secret.
+        """
         with self._using:
             return self._required().secret_entry(name)
 
     def to_fetch(self, binding: BindingName | None, host: str, max_age_s: float) -> tuple[str, ...]:
-        """Return the secrets that are kept elsewhere and must be fetched before a request to `host` (HOST:PORT) with this
-        binding.
+        """Return the secrets whose value is stored outside the vault and must be fetched before a request to `host`
+        (HOST:PORT) with this binding.
 
-        These are the binding's own, if it was not fetched within `max_age_s`, and those that could have been sent there and
-        are not known yet. Empty while the vault is locked. Quick: it is called before each request.
+        These are the binding's own secret, if it was not fetched within the last `max_age_s` seconds, and the secrets that
+        could have been sent to the host and were not fetched yet. The result is empty while the vault is locked. Quick,
+        because this method is called before each request.
         """
         with self._using:
             known = self._opened
@@ -476,30 +500,32 @@ class Vault:
             return (bound.secret, *names)
 
     def is_fresh(self, entry: SecretEntry, max_age_s: float) -> bool:
-        """Return whether the value of this entry, which is kept elsewhere, was fetched within `max_age_s`.
-        AileronError(vault_locked).
+        """Return whether the value of this entry, which is stored outside the vault, was fetched within the last `max_age_s`
+        seconds. Raises AileronError(vault_locked) if the vault is locked.
         """
         with self._using:
             return not self._required().is_stale(entry.name, since_boot() - max_age_s)
 
     def keep_fetched(self, entry: SecretEntry, value: Secret) -> None:
-        """Keep the value that was just fetched for this entry, in memory and sealed, until the vault is locked or the entry
-        changes.
+        """Store the value that was just fetched for this entry, sealed and in memory only, until the vault is locked or the
+        entry changes.
 
-        AileronError(binding_failed) if it is not the approved value, (vault_locked).
+        Raises AileronError (binding_failed) if `value` is not the approved value, (vault_locked) if the vault is locked.
         """
         with self._using, self._translated():
             self._required().keep_fetched(entry, value, since_boot(), self._now_ms())
 
     def remove_secret(self, name: str) -> None:
-        """Remove a secret. AileronError(not_found), or (invalid_request) while a binding uses it.
+        """Remove a secret. Raises AileronError (not_found) if there is no such secret, (invalid_request) while a binding uses
+        it.
 
-        It is gone from the file, but not from its backups, which the passphrase still opens: revoke it where it was issued.
+        The secret is removed from the file, but not from its backups, which the passphrase still opens. So a person should
+        also revoke the secret where it was issued.
         """
         self._change(lambda current: current.without_secret(name))
 
     def bindings(self) -> tuple[Binding, ...]:
-        """Return every binding, sorted by name; also while the vault is locked."""
+        """Return every binding, sorted by name. This also works while the vault is locked."""
         known = self._opened
         if known is not None:
             return known.bindings
@@ -507,19 +533,20 @@ class Vault:
         return tuple(entry.binding() for entry in unverified.bindings) if unverified else ()
 
     def binding(self, name: BindingName) -> Binding | None:
-        """Return the binding of that name, or None; also while the vault is locked."""
+        """Return the binding with this name, or None. This also works while the vault is locked."""
         return next((binding for binding in self.bindings() if binding.name == name), None)
 
     def may_be_bound(self, host: str) -> bool:
-        """Return whether some secret could have been sent to `host` (HOST:PORT), as far as is known; also one that cannot be
-        opened here any longer.
+        """Return whether a secret could have been sent to `host` (HOST:PORT), as far as is known. Secrets that can no longer
+        be decrypted count.
 
-        While the vault is locked, this uses the file, and what was known when it was open. AileronError(hash_mismatch) for an
-        unreadable file.
+        While the vault is locked, this method uses the file, and the bindings that were known when the vault was open. Raises
+        AileronError(hash_mismatch) for an unreadable file.
 
-        Quick, as it is called for each piece of a stream: the bindings are searched once for each host and change of them.
+        Quick, because this method is called for each piece of a stream: the bindings are searched only once per host until
+        they change.
         """
-        now = () if self._opened is not None else self._said()  # while it is open, `_bound_last` has the bindings
+        now = () if self._opened is not None else self._said()  # while open, `_bound_last` has the bindings
         last, reached = self._bound_last, self._reached
         if reached.now is not now or reached.last is not last:
             reached = self._reached = _Reached(now, last, {})
@@ -533,13 +560,14 @@ class Vault:
         return is_reached or any(one.at_s > since and could_reach(one.binding, host) for one in self._before)
 
     def send_also(self, own: Iterable[Own]) -> None:
-        """Set the secrets that the supervisor itself sends from now on, with their hosts. They count like bound secrets.
+        """Set the secrets that the supervisor itself sends from now on, with their hosts. These secrets are treated like bound
+        secrets.
 
-        The former ones count as replaced. Quick, like every read of an open vault.
+        The supervisor's former secrets count as replaced. Quick, like every read of an open vault.
         """
         with self._using:
             known, was, self._own = self._opened, self._own, tuple(one.binding() for one in own)
-            if known is not None:  # otherwise that is done when it is opened
+            if known is not None:  # otherwise the secrets are replaced when the vault is opened
                 now = known.bound_with(self._own)
                 self._remember([*self._before, *replaced(known.bound_with(was), now, since_boot())])
                 self._bound_last = now
@@ -547,7 +575,7 @@ class Vault:
     def _said(self) -> tuple[Binding, ...]:
         """Return the bindings in a locked vault's file, unverified.
 
-        The file is read again when it was changed: this is called for each piece of a response.
+        The file is read again only if it was changed, because this method is called for each piece of a response.
         """
         try:
             found = os.stat(self.path)
@@ -560,12 +588,13 @@ class Vault:
         return last[2]
 
     def sendables(self, host: str) -> Sendables:
-        """Return every secret that could have been sent to `host` (HOST:PORT), for any connector, and those replaced recently
-        (sendable.py).
+        """Return every secret that could have been sent to `host` (HOST:PORT), for any connector, including secrets that were
+        recently replaced (sendable.py).
 
-        AileronError(vault_locked) while the vault is locked and there may be some.
+        Raises AileronError(vault_locked) while the vault is locked and there may be such secrets.
 
-        Quick: they are decrypted once for each change of the vault, and the same object is returned until the next.
+        Quick, because the secrets are decrypted only once after each change to the vault, and the same object is returned
+        until the next change.
         """
         with self._using, self._translated():
             known = self._opened
@@ -580,47 +609,47 @@ class Vault:
         return _NOTHING_SENT
 
     def remember_token(self, name: BindingName, token: Secret) -> None:
-        """Remember a token that was issued with this binding's secret: for a day it is among `sendables`, sealed in memory, in
-        no file.
+        """Remember a token that was issued with this binding's secret. For a day the token is part of `sendables`; it is
+        sealed in memory and not in any file.
 
-        AileronError(vault_locked), (binding_required). Quick.
+        Raises AileronError (vault_locked) if the vault is locked, (binding_required) if there is no such binding. Quick.
         """
         with self._using, self._translated():
             now_s = since_boot()
             self._remember([*self._before, self._required().got_with(name, token, now_s)])
 
     def candidates(self, connector: str, kind: str) -> list[Candidate]:
-        """Return the bindings of `kind` made for exactly this connector, by name; also while the vault is locked."""
+        """Return the bindings of `kind` for exactly this connector, sorted by name. This also works while the vault is locked."""
         return candidates(self.bindings(), connector, kind)
 
     def check_unchanged(self, use: CredentialUse, since: float) -> None:
-        """Check that the binding in a plan resolved at `since` (s since the epoch) is still the one that was shown.
+        """Check that the binding in a plan resolved at `since` (s since the epoch) is still the binding that was shown.
 
-        As for unchanged.check_still_bound; also while the vault is locked.
+        Raises the same errors as unchanged.check_still_bound. This also works while the vault is locked.
         """
         check_still_bound(next((one for one in self.bindings() if one.name == use.binding), None), use, since)
 
     def bind(self, binding: Binding, *, replace: bool = False) -> None:
         """Let a stored secret serve a connector.
 
-        AileronError(bad_input) for an invalid binding, (not_found) for its secret, (invalid_request) if the name is taken and
-        `replace` is not set, or if a sign-in's tokens would serve two bindings.
+        Raises AileronError (bad_input) for an invalid binding, (not_found) if its secret is not stored, (invalid_request) if
+        the name is taken and `replace` is not set, or if a sign-in's tokens would serve two bindings.
 
-        The tokens of an earlier sign-in under that name are removed, unless they are in this very secret.
+        The tokens of an earlier sign-in under this name are removed, unless they are the binding's secret.
         """
         self._change(lambda current: current.with_binding(binding, self._now_ms(), replace=replace))
 
     def bind_sign_in(self, binding: Binding, tokens: Secret, *, replace: bool = False) -> None:
-        """Store the tokens that a provider issued as the binding's secret, and bind it, in one write, so that a grant never
-        describes other tokens.
+        """Store the tokens that a provider issued as the binding's secret, and bind that secret, in one write, so that a grant
+        always describes the stored tokens.
 
-        AileronError as for `bind`, and (invalid_request) for a secret that has another use.
+        Raises AileronError as for `bind`, and (invalid_request) for a secret that has another use.
         """
         now_ms = self._now_ms()
         self._change(lambda current: current.with_sign_in(binding, tokens, now_ms, replace=replace))
 
     def check_bindable(self, binding: Binding, *, replace: bool = False) -> None:
-        """Check that `bind` would succeed now, without writing. AileronError as for `bind`."""
+        """Check that `bind` would succeed now, without writing. Raises AileronError as for `bind`."""
         self.check_unlocked()
         with self._using, self._translated():
             self._required().with_binding(binding, self._now_ms(), replace=replace)
@@ -628,7 +657,8 @@ class Vault:
     def revoke(self, name: BindingName) -> TokenSet | None:
         """Remove a binding. Its secret stays, but the tokens of a sign-in are removed.
 
-        Return these tokens, as last renewed, for the caller that revokes them at their provider. AileronError(not_found).
+        Return these tokens, as last renewed, so that the caller can revoke them at their provider. Raises
+        AileronError(not_found) if there is no such binding.
         """
         ended: list[TokenSet | None] = []
 
@@ -643,17 +673,17 @@ class Vault:
     def tokens(self, name: BindingName) -> TokenSet:
         """Return the tokens of a sign-in.
 
-        AileronError(vault_locked), (binding_required) if there is no such binding, (binding_failed) if it has no sign-in, or
-        its secret was overwritten.
+        Raises AileronError (vault_locked) if the vault is locked, (binding_required) if there is no such binding,
+        (binding_failed) if the binding has no sign-in, or its secret was overwritten.
         """
         with self._using, self._translated():
             return self._required().tokens(name)
 
     def certificate(self, name: BindingName) -> ClientCertificate | None:
-        """Return the client certificate bound under this name; None if there is none, it cannot be used, or the vault is
-        locked.
+        """Return the client certificate that is bound under this name, or None if there is no certificate, if it cannot be
+        used, or if the vault is locked.
 
-        It is for display: the call does not count as a use, which would keep the vault open.
+        The certificate is for display, so a call of this method does not count as a use, which would delay the automatic lock.
         """
         with self._using, contextlib.suppress(AileronError, CertificateError), self._translated():
             known = self._required()
@@ -662,89 +692,100 @@ class Vault:
         return None
 
     def put_tokens(self, name: BindingName, tokens: TokenSet, grant: OAuthGrant) -> None:
-        """Store renewed tokens and their grant, in one write; `created_at` and `reach` stay.
+        """Store renewed tokens and their grant, in one write; `created_at` and `reach` do not change.
 
-        `grant` must be of the same sign-in: AileronError(binding_failed) if its `obtained_ms` is not that of the binding,
-        because of a new sign-in. Otherwise errors as for `tokens`, and (bad_input).
+        Raises AileronError(binding_failed) if `grant` belongs to another sign-in, that is, if its `obtained_ms` differs from
+        the binding's because of a new sign-in. Otherwise raises the same errors as `tokens`, and (bad_input) for an invalid
+        grant.
         """
         self._change(lambda current: current.with_tokens(name, tokens, grant, self._now_ms()))
 
     def note_renewal(self, name: BindingName, at_ms: int) -> None:
-        """Record that the provider is about to be asked, before it is. AileronError as for `tokens`."""
+        """Record that a renewal request is about to be sent to the provider. Raises AileronError as for `tokens`."""
         self._change(lambda current: current.with_renewal(name, at_ms))
 
     def note_refused(self, name: BindingName, code: str) -> None:
-        """Record that the provider no longer renews the sign-in, with its error code. AileronError as for `tokens`, and
-        (bad_input).
+        """Record that the provider no longer renews the sign-in, with its error code. Raises AileronError as for `tokens`, and
+        (bad_input) for an invalid code.
         """
         self._change(lambda current: current.with_refusal(name, code))
 
     @property
     def says_consents(self) -> bool:
-        """True if there is an approver: verified from memory while the vault is open, otherwise from the file, unverified.
+        """True if the vault has an approver. While the vault is open this comes from verified memory, otherwise from the
+        unverified file.
 
-        False without a file. AileronError(hash_mismatch) and the like for a file that is not a vault.
+        False if there is no file. Raises AileronError (hash_mismatch, or invalid_request for a later format) if the file is
+        not a valid vault.
         """
         contents = self._contents()
         return contents is not None and contents.consents is not None
 
     def consents(self) -> Consents | None:
-        """Return the approver and their consents, verified; None if decisions are not signed. AileronError(vault_locked)."""
+        """Return the approver and their consents, verified, or None if decisions are not signed. Raises
+        AileronError(vault_locked) if the vault is locked.
+        """
         known = self._opened  # read once: the vault may be locked meanwhile
         if known is None:
             raise self._locked()
         return known.contents.consents
 
     def set_approver(self, consents: Consents) -> None:
-        """Set the approver and their consents. AileronError(bad_input) for invalid ones.
+        """Set the approver and their consents. Raises AileronError(bad_input) if they are invalid.
 
         The caller must have checked the vault's passphrase, and that the former approver agrees.
         """
         self._change(lambda current: current.with_approver(consents))
 
     def change_consents(self, edit: Callable[[Consents], Consents]) -> None:
-        """Change the approver's consents; the approver stays the same. AileronError(not_found) without an approver,
-        (bad_input).
+        """Change the approver's consents; the approver stays the same. Raises AileronError (not_found) if there is no
+        approver, (bad_input) if the result is invalid.
 
-        `edit` gets the file's present consents, verified. It is called while the key is held: it must be quick, and must not
-        call the vault. Its exceptions pass to the caller, and nothing changes.
+        `edit` gets the file's present consents, verified. It is called while the lock of the key is held, so it must be quick,
+        and must not call the vault. If it raises an exception, nothing changes, and the caller gets the exception.
         """
         self._change(lambda current: current.with_consents(edit))
 
     def check_opens(self, typed: Secret) -> Way:
-        """Return which way into this vault was typed. The vault is open and stays so. AileronError as for `check_passphrase`."""
+        """Check that a passphrase or a recovery code opens this vault, which is open and stays open. Return which of the two
+        was typed. Raises AileronError as for `check_passphrase`.
+        """
         with self._changing:
             return self._check_opens(lambda unverified: self._unlocked(unverified, typed))
 
     def check_opens_with_keyring(self, key: Secret) -> None:
-        """Check that the key from a keyring opens this vault. AileronError as for `check_passphrase`."""
+        """Check that the key from a keyring opens this vault. Raises AileronError as for `check_passphrase`."""
         with self._changing:
             self._check_opens(lambda unverified: (self._unlocked_with_keyring(unverified, key), "keyring"))
 
     def check_passphrase(self, passphrase: Secret) -> None:
-        """Check that this passphrase opens this vault, which is open and stays so. No other way in is accepted.
+        """Check that this passphrase opens this vault, which is open and stays open. No recovery code and no keyring key is
+        accepted.
 
-        AileronError(unauthorized), (vault_locked).
+        Raises AileronError (unauthorized) if the passphrase is wrong, (vault_locked) if the vault is locked.
 
-        Another vault, put in the file's place with its maker's passphrase, would open with that one: so the file must also
-        verify under the key in memory (hash_mismatch). That is why the vault must be open. Takes as long as `unlock`.
+        If an attacker replaced the file by another vault, the attacker's passphrase would open that vault. So the file must
+        also be verified with the key in memory (otherwise hash_mismatch), and that is why the vault must be open. Takes as
+        long as `unlock`.
         """
         with self._changing:
             self._check_opens(lambda unverified: (self._unlocked_with_passphrase(unverified, passphrase), "passphrase"))
 
     def reveal(self, name: BindingName) -> tuple[Binding, Secret]:
-        """Return the present binding and its secret's value. AileronError(binding_required) or (vault_locked).
+        """Return the present binding and its secret's value. Raises AileronError (binding_required) if there is no such
+        binding, (vault_locked) if the vault is locked.
 
-        For lend.py and daemon/secrets; no other code needs a value.
+        Only lend.py and daemon/secrets may call this method; no other code needs a value.
         """
         with self._using, self._translated():
             self._used_at = since_boot()
             return self._required().reveal(name)
 
     def reveal_secret(self, name: str) -> Secret:
-        """Return a secret that the daemon itself uses, by its name. AileronError(not_found) or (vault_locked).
+        """Return a secret that the daemon itself uses, by its name. Raises AileronError (not_found) if there is no such
+        secret, (vault_locked) if the vault is locked.
 
-        For lend.py and daemon/secrets.
+        Only lend.py and daemon/secrets may call this method.
         """
         with self._using, self._translated():
             self._used_at = since_boot()
@@ -756,7 +797,9 @@ class Vault:
         return int(self._clock() * 1000)
 
     def _change(self, edit: Callable[[Opened], Opened]) -> None:
-        """Apply `edit` to the file's present contents, which must verify, and write. Nothing changes if anything raises."""
+        """Apply `edit` to the file's present contents, which must be verified, and write the result. If an exception is
+        raised, nothing changes.
+        """
         with self._changing:
             self.check_unlocked()
             with self._changed_file() as change:
@@ -773,13 +816,13 @@ class Vault:
                 was, now = current.bound_with(self._own), after.bound_with(self._own)
                 self._remember([*self._before, *replaced(was, now, self._used_at)])
                 self._bound_last = now
-                if self._opened is known:  # otherwise it was locked meanwhile; the change stays on disk
+                if self._opened is known:  # otherwise the vault was locked meanwhile; the change stays on disk
                     self._opened = after
         self._forget()
         self._changed()
 
     def _remember(self, before: Iterable[Replaced]) -> None:
-        """Replace the memory of former bindings. `_using` must be held."""
+        """Replace the memory of former bindings. The caller must hold `_using`."""
         self._before = newest(before, since_boot())
         if self._opened is not None:
             self._opened.forget_sendables()
@@ -794,7 +837,8 @@ class Vault:
     def _replace_key(self, change: LockedFile, known: Opened, after: Opened) -> AileronError | None:
         """Write the vault under its new key, and use that key from now on.
 
-        Return the disk's error if it failed after the file was in place: the old passphrase then opens nothing any longer.
+        Return the disk's error if the disk failed after the new file was in place. The old passphrase then no longer opens the
+        vault.
         """
         data, failed = encode(after.contents), None
         with _wiped_on_failure(after):
@@ -817,7 +861,7 @@ class Vault:
             self._used_at = since_boot()
             if self._opened is known:
                 self._opened = after
-            else:  # it was locked meanwhile
+            else:  # the vault was locked meanwhile
                 after.wipe()
             known.wipe()
 
@@ -864,7 +908,7 @@ class Vault:
         what: str = "wrong passphrase for",
         forgotten: str = "",
     ) -> Iterator[None]:
-        """Turn the errors between a passphrase and verified contents into an AileronError."""
+        """Turn the errors that can occur between the input of a passphrase and verified contents into an AileronError."""
         file = name or self._file.path
         wrong = f"{what} {file} (or its slot was changed)"
         if len(typed) > MAX_PASSPHRASE_BYTES:
@@ -896,13 +940,13 @@ class Vault:
             before = newest([*self._before, *replaced(until_now, now, self._used_at)], self._used_at)
             self._before = tuple((was or new).handed_to(new, before))
             self._bound_last = now
-            self._opened, self._seen = new, new.mark  # last: a reader without the lock then finds the rest complete
+            self._opened, self._seen = new, new.mark  # last, so that readers without the lock find all else updated
             if was is not None:
                 was.wipe()
         self._forget()
 
     def _contents(self) -> Contents | None:
-        """Return the contents: verified from memory while the vault is open, unverified from the file while it is not."""
+        """Return the contents: from verified memory while the vault is open, from the unverified file while it is locked."""
         known = self._opened
         return self._read() if known is None else known.contents
 
@@ -937,7 +981,7 @@ class Vault:
 
     @contextlib.contextmanager
     def _translated(self, name: str | None = None) -> Iterator[None]:
-        """Turn the errors of the file's bytes into an AileronError that names the file, or the copy `name`."""
+        """Turn the errors of the file's bytes into an AileronError that names the file, or the copy if `name` is given."""
         try:
             yield
         except ContentsError as error:
@@ -966,7 +1010,7 @@ class Vault:
 
 @contextlib.contextmanager
 def _wiped_on_failure(new: Opened) -> Iterator[Opened]:
-    """Wipe the key if the block fails: a key without a holder must not stay in memory."""
+    """Wipe the key if the block fails, because a key without an owner must not stay in memory."""
     try:
         yield new
     except BaseException:
@@ -983,7 +1027,7 @@ def _wiped(new: Opened) -> Iterator[Opened]:
 
 
 def _maybe_said(change: LockedFile) -> Contents | None:
-    """Return the contents of the present file, unverified; None if it is unreadable."""
+    """Return the contents of the present file, unverified, or None if the file is unreadable."""
     try:
         data = change.maybe_read()
         return None if data is None else decode(data)
@@ -992,7 +1036,7 @@ def _maybe_said(change: LockedFile) -> Contents | None:
 
 
 def _bound_by(unverified: Contents | None, own: Iterable[Binding]) -> list[Bound]:
-    """Return the bindings of unverified contents, as `Opened.bound_with` does for verified ones."""
+    """Return the bindings of unverified contents, as `Opened.bound_with` does for verified contents."""
     if unverified is None:
         return []
     secrets = {entry.name: entry for entry in unverified.secrets}
@@ -1005,11 +1049,13 @@ def _bindings_by(unverified: Contents | None, own: Iterable[Binding]) -> tuple[B
 
 
 def _nobody() -> None:
-    """Do nothing: the listener until one is set."""
+    """Do nothing. This is the listener until another function is set."""
 
 
 def _ways(passphrase: Secret, *, recovery_codes: bool, keyring: KeyringKey | None) -> Unlockers:
-    """Return the ways in which a new key is sealed. AileronError(bad_input)."""
+    """Return the ways in which a new key is sealed. Raises AileronError(bad_input) for an unsuitable passphrase or keyring
+    key.
+    """
     _check_passphrase(passphrase)
     if keyring is not None and (len(keyring.key) != KEY_BYTES or not _ID.fullmatch(keyring.id)):
         _refuse(f"a keyring's key has {KEY_BYTES} bytes, and a name of 32 hex digits")
