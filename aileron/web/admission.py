@@ -1,4 +1,4 @@
-"""The door of the page: who unlocks it, who is let in with each request, and how it is locked again.
+"""Admission to the page: unlocking, the check of each request, and locking.
 
 Runs in the daemon, on the loopback port, which every user of the machine and every page in the person's browser can reach. A
 locked page shows nothing of any question, and the same for every address of this form.
@@ -9,12 +9,12 @@ locked page shows nothing of any question, and the same for every address of thi
 Rules
 - A browser that an agent's session started cannot unlock the page: the agent may control it.
 - Every request of a session comes from the process that unlocked the page (sessions.py). The process is looked up each time.
-- A form that changes something comes from the page's own origin, with the token of this session for exactly what it does.
-- Passphrases are tried one at a time, and wrong ones have a rate: one for each process, and a higher one for all together, so
-  that one program that guesses does not keep the person out.
+- A form that changes something comes from the page's own origin, with the token of this session for exactly this action.
+- Passphrases are checked one at a time, and wrong ones have a rate limit: one for each process, and a higher one for all
+  processes, so that a single program that guesses does not lock the person out.
 
 Source: docs/reference/page.md. Not here: how long a session lasts (sessions.py), unlocking with a passkey (passkey_pages.py),
-which Host and Origin the port answers (daemon/http/listeners.py).
+the Host and Origin that the port accepts (daemon/http/listeners.py).
 """
 
 from __future__ import annotations
@@ -46,15 +46,17 @@ from aileron.web.workers import CLEARED
 __all__ = ["MAX_STRANGERS", "MAX_WRONG", "MAX_WRONG_ALL", "WRONG_S", "Admission", "Handler", "is_approval_id", "on_to"]
 
 MAX_WRONG: Final = 5
-"""Wrong passphrases of one process within WRONG_S: a person mistypes two or three times; for a guesser, each try costs as much
-as one on the key's file.
+"""Maximum number of wrong passphrases per process within WRONG_S: a person mistypes two or three times; for a guesser, each
+attempt costs as as one on the key's file.
 """
 MAX_WRONG_ALL: Final = 20
-"""Wrong passphrases of all processes together: three that guess still leave tries for the person's browser."""
+"""Maximum number of wrong passphrases of all processes within WRONG_S: three that guess still leave attempts for the
+person's browser.
+"""
 WRONG_S: Final = 60.0
 MAX_STRANGERS: Final = 32
-"""Requests that wait until their process is known, each of them 64 KiB at most and some 20 ms of a processor: a person's
-browser has six connections, and can try again after a refusal.
+"""Maximum number of requests that wait until their process is known, each with at most 64 KiB and some 20 ms of a processor:
+a person's browser has six connections, and can try again after a refusal.
 """
 _log = logging.getLogger(__name__)
 _NEWS: Final = "/approvals/news"
@@ -69,9 +71,9 @@ _ENDED: Final[dict[Ended, str]] = {
     "many": "This page was locked, because too many others were unlocked after it.",
     "stopping": "This page was locked: the daemon was stopped.",
 }
-"""Words for a browser whose page is locked now, by reason."""
+"""Texts for a browser whose page is locked now, by reason."""
 Handler = Callable[[Request, Session], Awaitable[Response]]
-"""Function that answers a request of a session."""
+"""Function that handles a request of a session."""
 
 
 class _AgentsError(Exception):
@@ -83,7 +85,7 @@ class _AgentsError(Exception):
 
 
 class Admission:
-    """The door of one page. `port` is the loopback port; `has_passkeys` says whether a passkey can be asked now."""
+    """The admission to one page. `port` is the loopback port; `has_passkeys` returns whether a passkey can be used now."""
 
     def __init__(self, daemon: DaemonPort, sessions: Sessions, port: int, has_passkeys: Callable[[], bool]) -> None:
         self._daemon = daemon
@@ -94,7 +96,7 @@ class Admission:
         self._unlocking = anyio.Lock()
         self._strangers = anyio.Lock()
         self.base: Final = f"http://localhost:{port}"
-        """Address of the page by its name, which passkeys need."""
+        """Address of the page by its host name, which passkeys need."""
 
     def routes(self) -> list[Route]:
         """Return the routes for the application that serves the page."""
@@ -106,9 +108,9 @@ class Admission:
     # Who may see
 
     def let_in(self, handler: Handler, *, is_end: bool = False) -> Callable[[Request], Awaitable[Response]]:
-        """Wrap a handler so that it answers unlocked browsers; all others get the page that says how to unlock.
+        """Wrap a handler so that it serves only unlocked browsers; all others get the page that explains how to unlock.
 
-        The handler's response is shown if the session is still open, or if this very request ended it (`is_end`).
+        The handler's response is shown if the session is still open, or if this very request ended the session (`is_end`).
         """
 
         async def answer(request: Request) -> Response:
@@ -165,7 +167,7 @@ class Admission:
         return answer
 
     async def _stranger(self, request: Request) -> Process:
-        """Return the process of a browser that has no session yet. Unseen, _AgentsError, AileronError(busy)."""
+        """Return the process of a browser that has no session yet. Raises Unseen, _AgentsError or AileronError(busy)."""
         if self._strangers.statistics().tasks_waiting >= MAX_STRANGERS:
             raise AileronError(FailureClass.BUSY, "Too many programs want to unlock this page. Try again in a moment.")
         async with self._strangers:  # requests with a session do not wait behind these
@@ -182,7 +184,7 @@ class Admission:
         return refusals.unseen(error, "")
 
     def not_opened(self, approval_id: str, error: AileronError) -> Response:
-        """Return the page to unlock, and why it was not unlocked; `approval_id` as the browser sent it."""
+        """Return the page to unlock, with the reason why it was not unlocked; `approval_id` is as the browser sent it."""
         to = approval_id if is_approval_id(approval_id) else ""
         return self._unlock_page(to, error.failure.message, error.failure.failure_class.http_status)
 
@@ -208,7 +210,7 @@ class Admission:
         return await self._daemon.process((client[0], client[1]), (server[0], server[1]))
 
     async def _locked_out(self, request: Request, approval_id: str) -> Response:
-        """Answer a browser without a session. Nothing of its request was done."""
+        """Respond to a browser without a session, whose request was not executed."""
         if request.url.path == _NEWS:
             return _locked_news()
         if request.method == "POST":
@@ -224,7 +226,7 @@ class Admission:
         return self._unlock_page(approval_id, words)
 
     async def _ended_meanwhile(self, request: Request, approval_id: str) -> Response:
-        """Answer a browser whose session ended during the request: show nothing that was found, but say what was done."""
+        """Respond to a browser whose session ended during the request: show no contents, but say what was done."""
         if request.url.path == _NEWS:
             return _locked_news()
         past = self._sessions.past_of(cookies_of(request, self._cookie))
@@ -236,7 +238,7 @@ class Admission:
         return self._unlock_page(approval_id, words, HTTPStatus.FORBIDDEN)
 
     async def _on_record(self, approval_id: str) -> str:
-        """Return words that say whether a question was decided, for a browser whose session ended after the decision."""
+        """Return a text that says whether a question was decided, for a browser whose session ended after the decision."""
         try:
             question = await self._daemon.question(approval_id)
         except AileronError:
@@ -289,7 +291,7 @@ class Admission:
         return await self.open(request, key.key_id, process, approval_id, key)
 
     def _wrong_of(self, process: Process, now: float) -> int | None:
-        """Return the number of wrong passphrases if they are too many for one more try of this process; otherwise None."""
+        """Return the number of wrong passphrases if this process may not try again now; otherwise None."""
         late = [who for at, who in self._wrong if now - at < WRONG_S]
         own = sum(who.is_same(process) for who in late)
         if own >= MAX_WRONG:
@@ -299,7 +301,7 @@ class Admission:
     async def open(
         self, request: Request, key_id: str, process: Process, approval_id: str, key: Key | None = None
     ) -> Response:
-        """Open a session, in place of the one that this browser had."""
+        """Open a session, which replaces any earlier session of this browser."""
         if approval_id and not is_approval_id(approval_id):
             raise FormError(HTTPStatus.BAD_REQUEST, "this form leads nowhere")
         old = self._sessions.of_cookies(cookies_of(request, self._cookie))
@@ -321,12 +323,15 @@ class Admission:
         return response
 
     def check_token(self, session: Session, fields: dict[str, str], *does: str) -> None:
-        """Return if the form is this session's and does exactly that. FormError."""
+        """Check that the form has this session's token for exactly these actions. Raises FormError otherwise."""
         if not session.is_token(needed(fields, "token"), *does):
             raise FormError(HTTPStatus.FORBIDDEN, "this form is not of this session, or was changed: nothing was done")
 
     async def frame(self, session: Session) -> dict[str, Any]:
-        """Return the values that every page of a session shows at its top and in its tab. AileronError."""
+        """Return the values that every page of a session shows at its top and in its tab.
+
+        Raises AileronError if the daemon fails.
+        """
         left_s = max(0.0, session.ends_at - self._sessions.now())
         return {
             "left_s": math.ceil(left_s),
@@ -347,7 +352,7 @@ def _locked_news() -> Response:
 
 
 def is_approval_id(text: str) -> bool:
-    """Return whether `text` is spelled like the id of a question."""
+    """Return whether `text` has the form of a question's id."""
     return _ID.fullmatch(text) is not None
 
 

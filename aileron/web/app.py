@@ -2,8 +2,8 @@
 
 Runs in the daemon, on the loopback port, which every user of the machine and every page in the person's browser can reach.
 
-    admission.py       who unlocks it, who is let in, who is not
-    questions.py       what is shown: the queue, one question, its outcome
+    admission.py       unlocking, and the admission of requests
+    questions.py       the queue, one question, its outcome
     decision_forms.py  decisions: the second step, approvals and denials, questions to the agent
     passkey_pages.py   passkeys: list, add, revoke
     refusals.py        the pages that refuse
@@ -12,7 +12,7 @@ Rules
 - A locked page shows nothing of any question, and the same for every address of this form.
 - Only passkeys need a script.
 
-Source: docs/reference/page.md. Not here: which Host and Origin the port answers (daemon/http/listeners.py), the record
+Source: docs/reference/page.md. Not here: the Host and Origin that the port accepts (daemon/http/listeners.py), the record
 (daemon/http/page.py).
 """
 

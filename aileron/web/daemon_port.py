@@ -1,9 +1,9 @@
-"""The requests of the page to the daemon, and their answers. The daemon's side is daemon/http/page.py.
+"""The requests of the page to the daemon, and the responses. The daemon's side is daemon/http/page.py.
 
 Pure. Nothing of a question may be shown before a person unlocked the page. This module does not check that: sessions.py and
 admission.py do.
 
-Not here: HTTP (admission.py), what a person reads (review/card.py).
+Not here: HTTP (admission.py), the text for a person (review/card.py).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from aileron.review.decision_flow import UnsignedDecision
 __all__ = ["DaemonPort", "Ended", "Key", "PasskeyPort", "Process", "Refused", "Unseen"]
 
 Refused = Literal["passphrase", "process"]
-"""Reason why a caller was refused, as the record has it."""
+"""Reason why a caller was refused, as recorded."""
 Ended = Literal["asked", "over", "process", "replaced", "passkey", "many", "stopping"]
-"""Reason why an unlocked page was locked again, as the record has it."""
+"""Reason why an unlocked page was locked again, as recorded."""
 
 
 class Key(Protocol):
-    """An approver's private key while it is open. The page only holds it, and has it wiped."""
+    """An approver's private key while it is open. The page only holds the key, and has it wiped."""
 
     @property
     def key_id(self) -> str:
@@ -45,7 +45,7 @@ class Key(Protocol):
         ...
 
     def wipe(self) -> None:
-        """Overwrite the key."""
+        """Overwrite the key in memory."""
         ...
 
 
@@ -59,19 +59,19 @@ class Process(Protocol):
 
     @property
     def name(self) -> str:
-        """Name that the process gives itself: not reliable."""
+        """Name that the process gives itself, which is not reliable."""
         ...
 
     def is_same(self, other: Self) -> bool:
-        """Return whether this is the same process, and not another with its number."""
+        """Return whether `other` is the same process, and not another with a reused process id."""
         ...
 
 
 class Unseen(Exception):
-    """The process that sent the request cannot be determined; `why` says the reason.
+    """The process that sent the request cannot be determined; `why` gives the reason.
 
-    `is_gone`: its connection is closed, so nobody is suspected. `is_foreign`: another user's process, which must not fill the
-    record.
+    `is_gone`: the connection is closed, so nobody is suspected. `is_foreign`: the process is another user's, and must not
+    fill the record.
     """
 
     def __init__(self, why: str, *, is_gone: bool = False, is_foreign: bool = False) -> None:
@@ -82,26 +82,26 @@ class Unseen(Exception):
 
 
 class DaemonPort(Protocol):
-    """The daemon as the page sees it, one for each daemon. Each method may raise AileronError; returned text is hostile."""
+    """The page's interface to the daemon, one for each daemon. Each method may raise AileronError; returned text is hostile."""
 
     def approver(self) -> ApproverFacts:
-        """Return who decides in this home. Never raises."""
+        """Return the facts about this home's approver. Never raises."""
         ...
 
     def opens(self, passkey: str) -> bool:
-        """Return whether the passkey with this id is known to decide now: False while the vault is locked. Never raises."""
+        """Return whether the passkey with this id is known to decide now. False while the vault is locked. Never raises."""
         ...
 
     async def process(self, client: tuple[str, int], server: tuple[str, int]) -> Process:
-        """Return the process that holds the end `client` of this connection. Unseen, AileronError(busy)."""
+        """Return the process that holds the end `client` of this connection. Raises Unseen or AileronError(busy)."""
         ...
 
     async def session_of(self, process: Process) -> str | None:
-        """Return the id of the agent's session that started this process, or None. AileronError(busy)."""
+        """Return the id of the agent's session that started this process, or None. Raises AileronError(busy)."""
         ...
 
     async def open_key(self, passphrase: Secret) -> Key:
-        """Open the approver's key. AileronError(unauthorized) for a wrong passphrase, vault_locked, hash_mismatch."""
+        """Open the approver's key. Raises AileronError: unauthorized for a wrong passphrase, vault_locked, hash_mismatch."""
         ...
 
     async def unlocked(self, page: str, key_id: str, process: Process) -> None:
@@ -121,11 +121,11 @@ class DaemonPort(Protocol):
         ...
 
     async def recent(self) -> list[ApprovalEntry]:
-        """Return the questions that were lately decided, withdrawn or expired, the newest first."""
+        """Return the questions that were recently decided, withdrawn or expired, the newest first."""
         ...
 
     async def question(self, approval_id: str) -> Question:
-        """Return a question, complete. AileronError not_found."""
+        """Return the complete question. Raises AileronError(not_found) if it does not exist."""
         ...
 
     async def preview(self, approval_id: str, plan_digest: str) -> Preview:
@@ -133,11 +133,11 @@ class DaemonPort(Protocol):
         ...
 
     async def decide(self, key: Key, decided: UnsignedDecision) -> Settled:
-        """Sign the decision with the key, and submit it. AileronError as DecisionService.decide."""
+        """Sign the decision with the key, and submit it. Raises AileronError as DecisionService.decide."""
         ...
 
     async def decide_signed(self, approval_id: str, decision: Decision) -> Settled:
-        """Submit a decision that a passkey signed. AileronError as DecisionService.decide."""
+        """Submit a decision that a passkey signed. Raises AileronError as DecisionService.decide."""
         ...
 
     async def ask_back(self, approval_id: str, text: str) -> None:
@@ -162,33 +162,36 @@ class DaemonPort(Protocol):
 
     @property
     def stopping(self) -> anyio.Event:
-        """Event that is set when the daemon has been told to stop, so that waiting requests are answered."""
+        """Event that is set when the daemon has been told to stop, so that waiting requests get their response."""
         ...
 
 
 class PasskeyPort(Protocol):
-    """The passkeys of this home (daemon/decisions/passkeys.py). Every method may raise AileronError; names are hostile text."""
+    """The page's interface to the home's passkeys (daemon/decisions/passkeys.py).
+
+    Every method may raise AileronError; names are hostile text.
+    """
 
     def listed(self) -> list[PasskeyEntry]:
         """Return the passkeys that can decide."""
         ...
 
     def unlocking(self) -> UnlockChallenge:
-        """Return what each passkey must sign to unlock a page."""
+        """Return the challenge that each passkey must sign to unlock a page."""
         ...
 
     async def check_unlocked(self, asked: PageUnlock, surface: str) -> str:
-        """Check a signed unlock, which is valid once. Return the id of the key that signed it. A refusal is on record."""
+        """Check a signed unlock, which is valid only once. Return the id of the key that signed it. A refusal is recorded."""
         ...
 
     async def challenge(
         self, approval_id: str, digest: str, decision: Literal["approve", "deny"], reason: str | None = None
     ) -> Challenge:
-        """Return what each passkey must sign for a decision."""
+        """Return the challenge that each passkey must sign for a decision."""
         ...
 
     def registration(self, name: str) -> PasskeyOptions:
-        """Return the options with which a browser makes a passkey of this name."""
+        """Return the options with which a browser creates a passkey of this name."""
         ...
 
     async def register(self, made: PasskeyMade) -> ConsentAnswer:

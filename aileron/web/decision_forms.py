@@ -1,22 +1,22 @@
 """Decisions on the page: the second step of an approval, denials, questions to the agent, withdrawals.
 
-Runs in the daemon, for a browser that was let in (admission.py).
+Runs in the daemon, for an admitted browser (admission.py).
 
     GET  /approvals/ID/approve      the second step of an approval
     POST /approvals/ID/decide       the decision, signed with the key of this session, or with a passkey
-    POST /approvals/ID/challenge    what a passkey must sign for that decision (requested by the script)
+    POST /approvals/ID/challenge    the challenge for a passkey for that decision (requested by the script)
     POST /approvals/ID/ask, cancel
 
 Rules
-- The second step can only be reached from the first: with the token in the first page, and not from another site. Without that,
+- The second step can only be reached from the first, with the token in the first page, and not from another site. Otherwise
   the daemon reads nothing from a service.
-- A decision is about the digest of what the form's page showed. The question is computed anew when the form arrives. If it has
-  changed by then, nothing is signed.
-- An approval takes two steps. If it cannot be undone, the second is to type a word. To decide a long question, a person says
-  whether they read all of it.
-- A passkey signs in place of the key of the session. The checks are the same, before it is asked and after.
+- A decision is about the digest of the question that the form's page showed. The question is computed anew when the form
+  arrives. If it has changed by then, nothing is signed.
+- An approval takes two steps. If the action cannot be undone, the second step is to type a word. To decide a long question,
+  a person says whether they read the complete text.
+- A passkey signs in place of the key of the session. The checks are the same, both before and after the passkey signs.
 
-Source: docs/reference/page.md. Not here: what a question looks like (questions.py), the record (daemon/http/page.py).
+Source: docs/reference/page.md. Not here: the display of a question (questions.py), the record (daemon/http/page.py).
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from aileron.web.views import is_long
 __all__ = ["MAX_REASON", "DecisionForms"]
 
 MAX_REASON: Final = 4000
-"""Characters of a reason."""
+"""Maximum number of characters in a reason."""
 _DECISION: Final = ("token", "decision", "digest", "reason", "word", "read", "edit", "at", "key_id", "signature")
-"""The fields of a form that decides; the last three are a passkey's."""
+"""The fields of a form for a decision; the last three are for a passkey."""
 
 
 class DecisionForms:
-    """The forms of the page that decide. There is one instance for each page."""
+    """The forms of the page for decisions. There is one instance for each page."""
 
     def __init__(
         self, daemon: DaemonPort, admission: Admission, questions: QuestionPages, passkeys: PasskeyPort
@@ -73,7 +73,7 @@ class DecisionForms:
         ]
 
     async def _confirm(self, request: Request, session: Session) -> Response:
-        """Show the second step of an approval: what it is about once more, and the word to type or the button."""
+        """Show the second step of an approval: a summary of the question, and a field for the word to type or the button."""
         approval_id = request.path_params["id"]
         fields = query_of(request, "token", "digest", "read", "edit")
         digest, edit = needed(fields, "digest"), edit_of(fields)
@@ -148,7 +148,7 @@ class DecisionForms:
         return on_to(approval_id)
 
     async def _challenge(self, request: Request, session: Session) -> Response:
-        """Return what a passkey must sign for exactly the decision of this form, made now."""
+        """Return the challenge that a passkey must sign for exactly the decision of this form, created now."""
         approval_id = request.path_params["id"]
         decided = await self._choice(session, approval_id, await read_form(request, *_DECISION))
         if isinstance(decided, Response):
@@ -156,7 +156,10 @@ class DecisionForms:
         return as_json(await self._passkeys.challenge(approval_id, decided.digest, decided.decision, decided.reason))
 
     async def _choice(self, session: Session, approval_id: str, fields: dict[str, str]) -> UnsignedDecision | Response:
-        """Return the form's decision if it can be signed now; otherwise the page that says why not. FormError."""
+        """Return the form's decision if it can be signed now; otherwise the page with the reason.
+
+        Raises FormError for an invalid form.
+        """
         decision, digest, edit = needed(fields, "decision"), needed(fields, "digest"), edit_of(fields)
         read, reason = fields.get("read", ""), fields.get("reason", "").strip() or None
         if decision == "approve":
@@ -184,7 +187,7 @@ class DecisionForms:
     async def _check_shown(
         self, session: Session, shown: QuestionView, digest: str, edit: str | None
     ) -> Response | None:
-        """Return None if the question waits and is what the form's page showed; otherwise the page with its present state."""
+        """Return None if the question is open and unchanged since the form's page; otherwise the page with its current state."""
         if not shown.review.waits:
             return await self._too_late(session, shown.review.id)
         if digest == shown.review.digest:
@@ -195,7 +198,7 @@ class DecisionForms:
         return await self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.CONFLICT)
 
     async def _no_yes(self, session: Session, shown: QuestionView, edit: str | None) -> Response:
-        """Return the page that says why the question cannot be approved. Nothing is signed."""
+        """Return the page that explains why the question cannot be approved. Nothing is signed."""
         problem = "This cannot be approved as it is. Nothing was signed."
         return await self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.CONFLICT)
 

@@ -1,4 +1,4 @@
-"""Input from a browser, read strictly: a complete form of ours, from the page itself, or an error.
+"""Input from a browser, read strictly: either a complete form of this page, sent from the page itself, or an error.
 
 Pure but for reading the body. The sender may be any program of this machine, and any page in the person's browser.
 
@@ -7,7 +7,7 @@ Rules
   says how the request came about (Sec-Fetch-Site), it must be from the same origin.
 - MAX_FORM_BYTES, within BODY_S; urlencoded UTF-8; known fields only, each once.
 
-Source: RFC 6454; WHATWG URL (application/x-www-form-urlencoded); W3C Fetch Metadata. Not here: which Host is ours
+Source: RFC 6454; WHATWG URL (application/x-www-form-urlencoded); W3C Fetch Metadata. Not here: the valid Host
 (daemon/http/listeners.py).
 """
 
@@ -25,18 +25,21 @@ from starlette.requests import ClientDisconnect, Request
 __all__ = ["FormError", "check_from_here", "cookies_of", "is_from_here", "is_opened", "needed", "query_of", "read_form"]
 
 MAX_FORM_BYTES: Final = 64 << 10
-"""64 KiB: a reason of 4,000 characters, four bytes each, takes 48 KiB, as an encoded byte takes three characters."""
+"""64 KiB: maximum size of a form.
+
+A reason of 4,000 characters, four bytes each, takes 48 KiB, as an encoded byte takes three characters.
+"""
 MAX_FIELDS: Final = 12
 BODY_S: Final = 10.0
-"""Seconds for a form to arrive, as for any body."""
+"""Seconds to wait for a form to arrive, the same as for any body."""
 _FORM: Final = "application/x-www-form-urlencoded"
 _COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _MAX_COOKIES: Final = 8
-"""Cookies of one name that are read: another server on localhost can add some."""
+"""Maximum number of cookies with the same name that are read: another server on localhost can add some."""
 
 
 class FormError(Exception):
-    """The request is not a valid form of ours. The text is for a person."""
+    """The request is not a valid form of this page. The error text is for a person."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
@@ -45,7 +48,7 @@ class FormError(Exception):
 
 
 def check_from_here(request: Request) -> None:
-    """Return if the request is a form that this very page sent. FormError."""
+    """Check that the request is a form that this very page sent. Raises FormError otherwise."""
     headers = request.headers
     origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
     own = f"http://{headers.get('host', '')}".lower()
@@ -56,17 +59,17 @@ def check_from_here(request: Request) -> None:
 
 
 def is_from_here(request: Request) -> bool:
-    """Return whether no page from elsewhere led here, as far as the browser says. A typed address counts as from here."""
+    """Return whether, according to the browser, no page from another site led here. A typed address counts as from here."""
     return request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
 
 
 def is_opened(request: Request) -> bool:
-    """Return whether a person opens the page, rather than its script that asks for news."""
+    """Return whether a person opens the page, rather than the page's script that requests news."""
     return request.headers.get("sec-fetch-dest", "document") == "document"
 
 
 async def read_form(request: Request, *known: str) -> dict[str, str]:
-    """Return the fields of the form. FormError."""
+    """Return the fields of the form. Raises FormError for an invalid form."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _FORM:
         raise FormError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "this is not the form of a page")
@@ -91,7 +94,7 @@ async def read_form(request: Request, *known: str) -> dict[str, str]:
 
 
 def query_of(request: Request, *known: str) -> dict[str, str]:
-    """Return the fields of the query string, which a form that changes nothing sends. FormError."""
+    """Return the fields of the query string, which a form that changes nothing sends. Raises FormError for an invalid query."""
     try:
         return _fields(request.scope["query_string"].decode("ascii"), known)
     except UnicodeDecodeError:
@@ -99,7 +102,10 @@ def query_of(request: Request, *known: str) -> dict[str, str]:
 
 
 def cookies_of(request: Request, name: str) -> list[str]:
-    """Return the values of this cookie. There are several if another server on localhost has set one of that name, too."""
+    """Return the values of all cookies with this name.
+
+    There are several if another server on localhost has set one with the same name.
+    """
     found: list[str] = []
     for field in request.headers.getlist("cookie"):
         for pair in field.split(";"):
@@ -125,7 +131,7 @@ def _fields(text: str, known: tuple[str, ...]) -> dict[str, str]:
 
 
 def needed(fields: Mapping[str, str], name: str) -> str:
-    """Return a field that must be present. FormError."""
+    """Return a field that must be present. Raises FormError if it is missing."""
     if name not in fields:
         raise FormError(HTTPStatus.BAD_REQUEST, f"this form has no {name}")
     return fields[name]

@@ -1,24 +1,24 @@
-"""Passkeys on the page: unlock it with one, list those that can decide, add one, revoke one.
+"""Passkeys on the page: unlock the page with a passkey, list the passkeys that can decide, add a passkey, revoke a passkey.
 
 Runs in the daemon, on the loopback port. A script of the page asks the browser, puts the browser's answer into a form of the
 page, and submits it like every form. So refusals use the same pages, and each input is parsed in one way only.
 
     GET  /approvals/passkeys              the passkeys that can decide, each with a form that revokes it
-    POST /approvals/passkeys/unlocking    what a passkey must sign to unlock the page: JSON, for the script
-    POST /approvals/passkeys/unlock       that, signed
+    POST /approvals/passkeys/unlocking    the challenge that unlocks the page: JSON, for the script
+    POST /approvals/passkeys/unlock       the signed challenge
     POST /approvals/passkeys/options      the options for a new passkey: JSON, for the script
     POST /approvals/passkeys/register     a new passkey, which becomes a question
-    POST /approvals/passkeys/revoke       revoke one
+    POST /approvals/passkeys/revoke       revoke a passkey
 
 Rules
-- A session that a passkey unlocked shows questions, and holds no key: each decision there takes its own touch
+- A session that a passkey unlocked shows questions, and holds no key: each decision in the session needs its own touch
   (decision_forms.py).
 - A passkey can be added only while the approver's key is open, and that key must sign the consent. The id that the browser
   computed itself must be the one in the question.
-- Revoking one takes a session and nothing else, as on every surface: it only narrows.
+- Revoking a passkey takes only a session, as on every surface, because it only narrows access.
 
-Source: docs/reference/page.md, docs/adr/0028-passkeys.md. Not here: the decision (decision_forms.py), what a browser signed
-(model/passkey.py), challenges (daemon/decisions/passkeys.py).
+Source: docs/reference/page.md, docs/adr/0028-passkeys.md. Not here: the decision (decision_forms.py), the check of a
+browser's signature (model/passkey.py), challenges (daemon/decisions/passkeys.py).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from aileron.web.templating import html, with_fields
 __all__ = ["SURFACE", "PageAccess", "PasskeyPages"]
 
 SURFACE: Final = "page"
-"""The surface in the record of a refused unlock."""
+"""The surface that is recorded for a refused unlock."""
 _MAX_ID: Final = 64
 _Answer = Callable[[Request], Awaitable[Response]]
 
@@ -64,7 +64,7 @@ class PageAccess(msgspec.Struct, frozen=True):
     check_token: Callable[..., None]
     frame: Callable[[Session], Awaitable[dict[str, Any]]]
     base: str
-    """Address of the page by its name: browsers use passkeys with names, not with IP addresses."""
+    """Address of the page by its host name, because browsers use passkeys with names, not with IP addresses."""
 
 
 class PasskeyPages:
@@ -87,14 +87,14 @@ class PasskeyPages:
         ]
 
     def offered(self) -> list[PasskeyEntry]:
-        """Return the passkeys that can be asked on this page: none while the vault is locked."""
+        """Return the passkeys that can be used on this page; empty while the vault is locked."""
         try:
             return [one for one in self._passkeys.listed() if one.usable]
         except AileronError:
             return []
 
     def says_yes_to(self, kind: str) -> bool:
-        """Return whether passkeys may approve questions of this kind, and there is one."""
+        """Return whether passkeys may approve questions of this kind, and at least one passkey can be used."""
         return kind in PASSKEY_DECIDES and bool(self.offered())
 
     # Unlocking

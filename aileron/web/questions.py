@@ -1,17 +1,17 @@
-"""Pages that show questions: the queue, an open question in full, a decided one and its outcome.
+"""Pages that show questions: the queue, a complete open question, a decided question and its outcome.
 
-Runs in the daemon, for a browser that was let in (admission.py).
+Runs in the daemon, for an admitted browser (admission.py).
 
-    GET  /approvals               open questions, and those that were decided lately
+    GET  /approvals               open questions, and recently decided ones
     GET  /approvals/news          responds when something differs from what is shown (requested by the script)
-    GET  /approvals/ID            a question in full, or its outcome
+    GET  /approvals/ID            a complete question, or its outcome
     POST /approvals/ID/preview    read the current state again
 
 Rules
-- A decision is about the digest of what is shown: with the preview that this session read, if there is one.
+- A decision is about the digest of the displayed question, including the preview that this session read, if any.
 - A link from another site never causes a read from a service.
 
-Source: docs/reference/page.md. Not here: the decision (decision_forms.py), what a question says (review/card.py).
+Source: docs/reference/page.md. Not here: the decision (decision_forms.py), the text of a question (review/card.py).
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ from aileron.web.views import (
 __all__ = ["NEWS_S", "QuestionPages", "QuestionView", "edit_of"]
 
 NEWS_S: Final = 25.0
-"""Seconds that a request for news waits, as long as a call of the API."""
+"""Seconds for which a request for news waits, as long as a call of the API."""
 _PAUSE_S: Final = 0.25
-"""Seconds between two checks: a run writes a dozen rows in that time."""
+"""Seconds between two checks for news: a run writes a dozen rows in that time."""
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
 class QuestionView(NamedTuple):
-    """A question as it is now, for one session."""
+    """The current state of a question, for one session."""
 
     review: Review
     card: Card
@@ -98,7 +98,7 @@ class QuestionPages:
         self._passkeys = passkeys
 
     def routes(self) -> list[Route]:
-        """Return the routes for the application that serves the page. Those of passkeys must come before `/approvals/{id}`."""
+        """Return the routes for the application that serves the page. Passkey routes must come before `/approvals/{id}`."""
         let_in = self._admission.let_in
         return [
             Route("/approvals", let_in(self._queue), methods=["GET"]),
@@ -141,7 +141,10 @@ class QuestionPages:
         reason: str = "",
         note: str | None = None,
     ) -> Response:
-        """Return the page of an open question, with its forms. `problem`: why the last was refused; `reason`: as typed there."""
+        """Return the page of an open question, with its forms.
+
+        `problem`: the reason for the last refusal; `reason`: the text typed there.
+        """
         review, passkeys, can_sign = shown.review, self.passkeys_for(shown), session.key is not None
         may_approve = can_sign or bool(passkeys["passkeys"] and passkeys["passkey_approves"])
         return html(
@@ -173,7 +176,7 @@ class QuestionPages:
         http_status: int = HTTPStatus.OK,
         note: str | None = None,
     ) -> Response:
-        """Return the page of a question that can no longer be decided: the decision, and its outcome."""
+        """Return the page of a question that can no longer be decided, with the decision and the outcome."""
         approval_id = shown.review.id
         result = await self._daemon.result(approval_id)
         status = result.status
@@ -212,10 +215,10 @@ class QuestionPages:
         )
 
     async def shown(self, session: Session, approval_id: str, edit: str | None, *, read: bool = True) -> QuestionView:
-        """Return the question as it is now, with the preview that this session read; with `read`, read it if there is none.
+        """Return the current question with the preview that this session read; with `read`, read the preview if there is none.
 
-        AileronError not_found, hash_mismatch: other programs can write the ledger's file while no daemon runs. So an open
-        question is shown here, too, only as its digest was computed from it.
+        Raises AileronError (not_found, hash_mismatch): other programs can write the ledger's file while no daemon runs. So an
+        open question is shown here, too, only if it matches its digest.
         """
         question = await self._daemon.question(approval_id)
         review = review_of(question, is_signed=True, edit=edit)
@@ -226,10 +229,12 @@ class QuestionPages:
     async def _preview(
         self, session: Session, approval_id: str, digest: str, *, read: bool = True, again: bool = False
     ) -> Preview | None:
-        """Return the preview that this session read. Without one, with `read`, read it; with `again`, in any case. OverError.
+        """Return the preview that this session read.
 
-        If the read cannot be started, return a preview with the failure: a person can still deny the question, and knows why no
-        state is shown. This preview is not kept, and neither is the one before it.
+        With `read`, read it if it is missing; with `again`, in any case. Raises OverError.
+
+        If the read cannot be started, return a preview with the failure: a person can still deny the question, and sees why no
+        state is shown. This preview is not stored, and an earlier preview is dropped.
         """
         async with session.reading:
             session.check_open()  # the session may have ended while this waited for the lock
@@ -264,7 +269,7 @@ class QuestionPages:
         return with_fields(JSONResponse(told))
 
     async def _told(self, names: list[str]) -> dict[str, Any]:
-        """Return the mark of what is shown, and the number of open questions."""
+        """Return the mark of the displayed state, and the number of open questions."""
         waiting = await self._daemon.waiting()
         rows: list[ApprovalEntry] = [await self._daemon.question(name) for name in names]
         shown = rows or [*waiting, *await self._daemon.recent()]
@@ -283,7 +288,7 @@ class QuestionPages:
         return on_to(approval_id, edit)
 
     def passkeys_for(self, shown: QuestionView) -> dict[str, Any]:
-        """Return the passkeys that can be asked about a question, for a template."""
+        """Return the passkeys that can decide about a question, for a template."""
         return {
             "passkeys": [{"key_id": one.id, "name": one.name} for one in self._passkeys.offered()],
             "passkey_approves": self._passkeys.says_yes_to(shown.review.question.kind),
@@ -302,7 +307,7 @@ async def _first_of(*events: anyio.Event) -> None:
 
 
 def edit_of(fields: dict[str, str]) -> str | None:
-    """Return the digest of the edited version in a form or an address, or None. FormError for a malformed digest."""
+    """Return the digest of the edited version in a form or an address, or None. Raises FormError for a malformed digest."""
     edit = fields.get("edit", "")
     if edit and not _DIGEST.fullmatch(edit):
         raise FormError(HTTPStatus.BAD_REQUEST, "no such version")

@@ -1,8 +1,9 @@
-"""Pages that refuse, and say why: a form from elsewhere, a program that cannot be identified, a question that does not exist.
+"""Pages that refuse a request and give the reason: a form from another site, a program that cannot be identified, a
+question that does not exist.
 
-Pure. They are shown to any client, unlocked or not, so they contain nothing of a question but the requested id.
+Pure. The pages are shown to any client, unlocked or not, so they contain nothing of a question but the requested id.
 
-Not here: who is refused (admission.py, decision_forms.py); the page that asks for the passphrase (admission.py).
+Not here: the decision to refuse (admission.py, decision_forms.py); the page that asks for the passphrase (admission.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def problem(status: int, title: str, why: str, approval_id: str) -> Response:
 
 
 def failed(error: AileronError, approval_id: str) -> Response:
-    """Return the page for a failure of the daemon, in the daemon's words."""
+    """Return the page for a failure of the daemon, with the daemon's message."""
     failure = error.failure
     is_missing = failure.failure_class is FailureClass.NOT_FOUND
     title = "No such request." if is_missing else "That did not work."
@@ -33,14 +34,14 @@ def failed(error: AileronError, approval_id: str) -> Response:
 
 
 def broken(approval_id: str) -> Response:
-    """Return the page for stored data that makes no sense; the daemon's log says where."""
+    """Return the page for invalid stored data; the daemon's log has the details."""
     where = f"aileron approval show {approval_id}" if approval_id else "aileron approval list"
     why = f"This page cannot read what is stored about it. For details, run aileron daemon logs, or look with: {where}"
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "This request cannot be shown.", why, approval_id)
 
 
 def not_ours(error: FormError, approval_id: str) -> Response:
-    """Return the page for a form that is not this page's, or is malformed."""
+    """Return the page for a form that is not from this page, or is malformed."""
     is_foreign = error.status == HTTPStatus.FORBIDDEN
     title = "That form did not come from this page." if is_foreign else "This form cannot be accepted."
     return problem(error.status, title, error.why, approval_id)
@@ -62,7 +63,7 @@ def agents(session: str, approval_id: str) -> Response:
 
 
 def stolen(approval_id: str) -> Response:
-    """Return the page for a cookie that came from another process than the one that unlocked."""
+    """Return the page for a cookie that another process sent than the one that unlocked."""
     why = (
         "The cookie of an unlocked page came from another program than the browser that unlocked it. The page is now "
         "locked, and this is on record (aileron audit list --type approval.refused)."

@@ -1,8 +1,8 @@
-"""Sessions of the page: a key that is open for one browser only, from the passphrase until the page is locked.
+"""Sessions of the page: a key is open for one browser only, from the passphrase until the page is locked.
 
-Runs in the daemon, which no other process can inspect. The cookie of a session lies in a file of the browser's profile, and
-goes to every other server on localhost: any process of the same user may have it. So a session also belongs to one process
-(daemon/http/peer.py). If any other process shows its cookie, the request is refused and the session is locked, because its
+Runs in the daemon, which no other process can inspect. The cookie of a session is stored in a file of the browser's profile, and
+is sent to every other server on localhost: any process of the same user may have it. So a session also belongs to one process
+(daemon/http/peer.py). If any other process sends its cookie, the request is refused and the session is locked, because its
 cookie is known.
 
 Rules
@@ -10,12 +10,12 @@ Rules
   approver changes, and when the daemon ends. A session without a key shows questions and signs no decision: a passkey does.
 - A session that a passkey unlocked ends when that passkey can no longer decide, and while that is not known.
 - At most MAX_SESSIONS; one more ends the oldest.
-- Only the digest of a cookie is kept. A form's token is a MAC, by a key of the session, of what the form does.
+- Only the digest of a cookie is stored. A form's token is a MAC, by a key of the session, of the form's action.
 - A request is answered only while its session is open: if the session ended meanwhile, nothing is shown (`OverError`,
   `Sessions.is_open`).
 - The contents of previews are kept here only, MAX_PREVIEWS of them and MAX_PREVIEW_BYTES together, and go with the session.
 
-Not here: HTTP (admission.py), whose key it must be (daemon/http/page.py).
+Not here: HTTP (admission.py), the check of the key (daemon/http/page.py).
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ from aileron.web.daemon_port import DaemonPort, Ended, Key, Process
 __all__ = ["LASTS_S", "MAX_SESSIONS", "OverError", "Past", "Session", "Sessions", "StolenError"]
 
 LASTS_S: Final = 900.0
-"""15 minutes: as long as a question waits unless its action says otherwise."""
+"""15 minutes, in seconds: longest session, as long as a question waits unless its action specifies otherwise."""
 MAX_SESSIONS: Final = 8
-"""Browsers of one person, and their private windows."""
+"""Maximum number of sessions: browsers of one person, and their private windows."""
 MAX_PREVIEWS: Final = 10
-"""The most requests that are decided on one page (review/together.py)."""
+"""Maximum number of stored previews: the most requests that are decided on one page (review/together.py)."""
 MAX_PREVIEW_BYTES: Final = 8 << 20
-"""8 MiB: two of the largest previews (4 MiB)."""
+"""8 MiB: maximum total size of stored previews, which is two of the largest (4 MiB)."""
 MAX_NOTES: Final = 32
 MAX_ENDED: Final = 32
-"""Ended sessions whose end is remembered, to tell their browsers."""
+"""Maximum number of ended sessions that are remembered, so that their browsers can be told the reason."""
 _TOKEN_BYTES: Final = 32
 _LOOK_S: Final = 2.0
-"""Seconds between two checks that the approver is still the same, while a session is open."""
+"""Seconds between two checks that the approver is unchanged, while a session is open."""
 _FOREVER_S: Final = 3600.0
 
 
 class OverError(Exception):
-    """A session ended during a request: nothing more is shown in it."""
+    """A session ended during a request, so no further contents are shown in it."""
 
 
 class StolenError(Exception):
@@ -64,23 +64,25 @@ class StolenError(Exception):
 
 
 class Session:
-    """A browser that was unlocked. `id` is for the record, and opens nothing."""
+    """A browser that was unlocked. `id` is for the record, and grants no access."""
 
     def __init__(self, key: Key | None, key_id: str, approver: str, process: Process, cookie: str, now: float) -> None:
         self.id: Final = secrets.token_hex(6)
         self.key_id: Final = key_id
         """Id of the key or passkey that unlocked the session."""
         self.approver: Final = approver
-        """Id of the home's approver key at that time: `key_id` itself, or the key that enrolled the passkey `key_id`."""
+        """Id of the home's approver key when the session was opened: `key_id` itself, or the key that enrolled the
+        passkey `key_id`.
+        """
         self.process: Final = process
         self.ends_at: Final = now + LASTS_S
-        """End of the session, in seconds of the clock that runs while the machine sleeps (`Sessions.now`)."""
+        """End of the session, in seconds of a clock that counts suspend time (`Sessions.now`)."""
         self.reading: Final = anyio.Lock()
-        """Lock held while a preview is read: one at a time."""
+        """Lock held while a preview is read, so that only one is read at a time."""
         self.over: Final = anyio.Event()
         """Event that is set when the session has ended."""
         self.decided: str | None = None
-        """Id of the question that was decided last in this session, until a page has shown the outcome."""
+        """Id of the question that was decided last in this session, until a page has shown its outcome."""
         self.key = key
         self.cookie: Final = _digest(cookie)
         """Digest of the session's cookie."""
@@ -93,21 +95,21 @@ class Session:
         return hmac.compare_digest(self.cookie, _digest(cookie))
 
     def token(self, *does: str) -> str:
-        """Return the token of a form that does this."""
+        """Return the token of a form whose action is `does`."""
         said = b"".join(len(part.encode()).to_bytes(8, "big") + part.encode() for part in does)
         return hmac.new(self._forms, said, hashlib.sha256).hexdigest()
 
     def is_token(self, shown: str, *does: str) -> bool:
-        """Return whether `shown` is the token of a form that does this."""
+        """Return whether `shown` is the token of a form whose action is `does`."""
         return hmac.compare_digest(self.token(*does).encode(), shown.encode())
 
     def preview_of(self, approval_id: str, digest: str) -> Preview | None:
-        """Return the preview that was read before, or None."""
+        """Return the preview that this session read before; None if there is none."""
         found = self._previews.get((approval_id, digest))
         return None if found is None else found[0]
 
     def keep_preview(self, approval_id: str, digest: str, preview: Preview) -> None:
-        """Keep a preview, in place of the one that was read before."""
+        """Store a preview, which replaces an earlier preview of the same plan."""
         size = len(msgspec.json.encode(preview.fields))
         self._previews.pop((approval_id, digest), None)
         self._previews[approval_id, digest] = (preview, size)
@@ -117,7 +119,7 @@ class Session:
             self._previews.popitem(last=False)
 
     def forget_preview(self, approval_id: str, digest: str) -> None:
-        """Drop a preview: it no longer shows the current state."""
+        """Drop a preview that no longer shows the current state."""
         self._previews.pop((approval_id, digest), None)
 
     def forget_previews_of(self, approval_id: str) -> None:
@@ -132,7 +134,9 @@ class Session:
             self._notes.popitem(last=False)
 
     def note_of(self, approval_id: str) -> str | None:
-        """Return the note for a question, and keep it: its page is loaded again while the decided runs go on."""
+        """Return the note for a question without removing it, because the question's page is loaded again while its
+        runs are in progress.
+        """
         return self._notes.get(approval_id)
 
     def take_note(self, approval_id: str) -> str | None:
@@ -140,7 +144,7 @@ class Session:
         return self._notes.pop(approval_id, None)
 
     def check_open(self) -> None:
-        """Return if the session is open. OverError."""
+        """Check that the session is open. Raises OverError otherwise."""
         if self.over.is_set():
             raise OverError
 
@@ -158,7 +162,9 @@ class Session:
 
 
 class Past(NamedTuple):
-    """A session that has ended: the reason, its process, and the question decided in it of which nobody has seen the outcome."""
+    """A session that has ended: the reason, its process, and the question that was decided in it and whose outcome was
+    not shown yet.
+    """
 
     why: Ended
     process: Process
@@ -181,11 +187,16 @@ class Sessions:
         return next((one for cookie in cookies for one in self._open if one.is_opened_by(cookie)), None)
 
     def past_of(self, cookies: Iterable[str]) -> Past | None:
-        """Return what is known of the ended session that one of these cookies opened; None if none of them did lately."""
+        """Return the record of the ended session that one of these cookies opened; None if none of them opened a recent
+        session.
+        """
         return next((self._ended[digest] for digest in map(_digest, cookies) if digest in self._ended), None)
 
     async def open(self, key: Key | None, key_id: str, process: Process) -> tuple[Session, str]:
-        """Open a session, and return it and its cookie. It owns the key from here on: the key is wiped if this fails."""
+        """Open a session, and return the session and its cookie.
+
+        The session owns the key from here on: the key is wiped if this fails.
+        """
         cookie = secrets.token_urlsafe(_TOKEN_BYTES)
         approver = self._daemon.approver().key_id or key_id
         session = Session(key, key_id, approver, process, cookie, self.now())
@@ -202,19 +213,19 @@ class Sessions:
         return session, cookie
 
     async def check(self, session: Session, process: Process) -> None:
-        """Return if this process can use the session. Otherwise, lock it and record the refusal. StolenError."""
+        """Check that this process can use the session. Otherwise, lock the session, record the refusal and raise StolenError."""
         if not session.process.is_same(process):
             await self.lock(session, "process")
             await self._daemon.refused("page", "process", session.key_id)
             raise StolenError
 
     async def is_open(self, session: Session) -> bool:
-        """Return whether the session is open at this moment. End it first if its time is over."""
+        """Return whether the session is open at this moment. A session whose time is over is ended first."""
         await self.end_due()
         return session in self._open
 
     async def lock(self, session: Session, why: Ended) -> None:
-        """End the session, and record that. Do nothing if it has already ended."""
+        """End the session, and record the end. Do nothing if the session has already ended."""
         if self._forget(session):
             self._ended[session.cookie] = Past(why, session.process, session.decided)
             while len(self._ended) > MAX_ENDED:
@@ -222,7 +233,9 @@ class Sessions:
             await self._daemon.locked(session.id, why)
 
     async def end_due(self) -> None:
-        """End the sessions that are due: time over, approver replaced, or unlocked by a passkey that can no longer decide."""
+        """End the sessions that are due: those that timed out, whose approver was replaced, or whose passkey can no
+        longer decide.
+        """
         now, approver = self.now(), self._daemon.approver()
         for session in list(self._open):
             if now >= session.ends_at:
@@ -233,7 +246,7 @@ class Sessions:
                 await self.lock(session, "passkey")
 
     async def serve(self) -> None:
-        """End sessions when they are due, until cancelled; then wipe all."""
+        """End sessions when they are due, until this task is cancelled; then wipe all keys."""
         try:
             while True:
                 self._changed = anyio.Event()
@@ -246,7 +259,7 @@ class Sessions:
             self.wipe()
 
     def wipe(self) -> None:
-        """Wipe every key, because the daemon ends."""
+        """Wipe every key because the daemon ends."""
         for session in list(self._open):
             self._forget(session)
 

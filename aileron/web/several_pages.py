@@ -1,19 +1,20 @@
-"""Requests that are alike, decided on one page: their card, the second step of an approval, a denial of all, the outcomes.
+"""Similar requests that are decided on one page: their card, the second step of an approval, a denial of all, the outcomes.
 
-Runs in the daemon, for a browser that was let in (admission.py).
+Runs in the daemon, for an admitted browser (admission.py).
 
-    GET  /approvals/together?of=ID,ID     their card; if they are not alike, or over, a list of them that says so
+    GET  /approvals/together?of=ID,ID     their card; if they differ or are over, a list that says so
     GET  /approvals/together/approve      the second step of an approval
     POST /approvals/together/approve, deny
 
 Rules
 - The rules for one request (decision_forms.py) hold for each: the second step can only be reached from the first, a decision is
-  about the digests of what the form's page showed, and all of it is computed anew when the form arrives.
-- Each decision is signed by itself with the key of the session, as on every surface. A passkey is touched for each signature:
-  in a session without the key, a person decides them one by one.
+  about the digests of the questions that the form's page showed, and all are computed anew when the form arrives.
+- Each decision is signed separately with the key of the session, as on every surface. A passkey is touched for each signature, so
+  in a session without the key, a person decides the requests one by one.
 - The first approval that fails stops the rest. A denial that fails does not.
 
-Source: docs/reference/page.md (Several at once), docs/adr/0047-fewer-keys.md. Not here: which are alike (review/together.py).
+Source: docs/reference/page.md (Several at once), docs/adr/0047-fewer-keys.md. Not here: which requests are alike
+(review/together.py).
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ class SeveralPages:
         self._questions = questions
 
     def routes(self) -> list[Route]:
-        """Return the routes for the application that serves the page. They come before `/approvals/{id}`, which matches them."""
+        """Return the routes for the application that serves the page.
+
+        They must come before `/approvals/{id}`, which also matches them.
+        """
         base, let_in = "/approvals/together", self._admission.let_in
         return [
             Route(base, let_in(self._together), methods=["GET"]),
@@ -81,7 +85,10 @@ class SeveralPages:
         return await self._card_page(session, views, card)
 
     async def _shown(self, session: Session, names: list[str], *, read: bool) -> list[QuestionView]:
-        """Return each request as it is now. With `read`, also read its current state, unless another reason keeps them apart."""
+        """Return the current state of each request.
+
+        With `read`, also read its preview, unless the requests cannot be decided together anyway.
+        """
         views = [await self._questions.shown(session, name, None, read=False) for name in names]
         if not read or why_apart_unread([view.review for view in views], local_time) is not None:
             return views
@@ -101,7 +108,10 @@ class SeveralPages:
         read: str | None = None,
         reason: str = "",
     ) -> Response:
-        """Return the page of their card with its buttons. With `read`, how much the person read, it is the second step."""
+        """Return the page of the requests' card with its buttons.
+
+        With `read`, which says how much the person read, it is the second step.
+        """
         of, digest = _of(views), _digest(views)
         second = session.token("approve together", of, digest, read or "")
         return html(
@@ -125,7 +135,7 @@ class SeveralPages:
     async def _listed(
         self, session: Session, views: list[QuestionView], problem: str | None, status: int = HTTPStatus.OK
     ) -> Response:
-        """Return the list of the requests, each with its own page and its state."""
+        """Return the list of the requests, each with a link to its own page and with its state."""
         return html(
             "several_listed.html",
             status,
@@ -145,7 +155,7 @@ class SeveralPages:
         )
 
     async def _confirm(self, request: Request, session: Session) -> Response:
-        """Show the second step of an approval: the whole card once more, and the word to type or the button."""
+        """Show the second step of an approval: the complete card again, and a field for the word to type or the button."""
         fields = query_of(request, "token", "of", "digest", "read")
         names, digest = _names(fields), needed(fields, "digest")
         is_token = session.is_token(fields.get("token", ""), "confirm together", ",".join(names), digest)
@@ -163,7 +173,7 @@ class SeveralPages:
         return await self._card_page(session, views, card, read=fields.get("read", "all"))
 
     async def _checked(self, session: Session, views: list[QuestionView], digest: str) -> Card | Response:
-        """Return their card if it is what the form's page showed; otherwise the page with the present state."""
+        """Return the requests' card if it is unchanged since the form's page; otherwise the page with the current state."""
         card = _card_of(session, views)
         if isinstance(card, Apart):
             return await self._listed(session, views, card.why, HTTPStatus.CONFLICT)
@@ -213,7 +223,10 @@ class SeveralPages:
     async def _why_untaken(
         self, session: Session, view: QuestionView, decision: Literal["approve", "deny"], reason: str | None
     ) -> str | None:
-        """Send the decision. Return None if it was taken, or why not. OverError if the session ended, and so its key."""
+        """Send the decision.
+
+        Return None if it was accepted, else the reason. Raises OverError if the session, and so its key, ended.
+        """
         session.check_open()
         if (key := session.key) is None:
             return _NO_KEY
@@ -232,7 +245,7 @@ class SeveralPages:
 
 
 def _card_of(session: Session, views: list[QuestionView]) -> Card | Apart:
-    """Return the card of these requests, or the reason why they cannot be decided together here."""
+    """Return the card of these requests, or the reason why they cannot be decided together on this page."""
     return Apart(_NO_KEY) if session.key is None else card_of_several([view.review for view in views], local_time)
 
 
@@ -241,7 +254,10 @@ def _note(count: str, why: str | None) -> str:
 
 
 def _names(fields: dict[str, str]) -> list[str]:
-    """Return the approval ids in a form or an address. FormError for a malformed id, a duplicate, or too many or few."""
+    """Return the approval ids in a form or an address.
+
+    Raises FormError for a malformed id, a duplicate, or too many or too few ids.
+    """
     names = fields.get("of", "").split(",")
     if not 2 <= len(names) <= MOST_TOGETHER or len(set(names)) < len(names) or not all(map(is_approval_id, names)):
         raise FormError(HTTPStatus.BAD_REQUEST, "no such requests")
@@ -253,12 +269,12 @@ def _of(views: list[QuestionView]) -> str:
 
 
 def _digest(views: list[QuestionView]) -> str:
-    """Return the digests of all that is shown, one for each request."""
+    """Return the digests of all displayed questions, one for each request."""
     return ",".join(view.review.digest for view in views)
 
 
 def _times(views: list[QuestionView]) -> dict[str, Any]:
-    """Return when the first of them expires, and what the script needs to ask for news."""
+    """Return the time at which the first request expires, and the values with which the script asks for news."""
     questions = [view.review.question for view in views]
     first = min((one.expires_at for one in questions), key=milliseconds)
     return {

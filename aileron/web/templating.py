@@ -1,16 +1,16 @@
-"""Look and permissions of every page: templates, one style, one script, and the headers of each response.
+"""Appearance and permissions of every page: templates, one style, one script, and the headers of each response.
 
-Runs in the daemon. jinja2 is imported with the first page, and the files beside this one are read then, once.
+Runs in the daemon. jinja2 is imported with the first page, and the files in this folder are read once at that time.
 
 Rules
 - Every printed value is escaped, whoever wrote it, and hidden characters in it are spelled out (model/visible.py), even if a
   template does not ask for it. A name that a template does not know is an error.
-- The style and the script stand in the page and are allowed by their hash: no page can bring another, and nothing is loaded.
-- A form leads here and nowhere else, no other page can frame ours, and no browser stores a page.
+- The style and the script are part of the page and allowed by their hash: no page can add another, and nothing is loaded.
+- A form is sent only to this server, no other page can frame this page, and no browser stores a page.
 - The referrer policy is `same-origin`: under `no-referrer` a browser sends a form with `Origin: null` (Fetch, 3.2), and a form
   whose origin is not known is refused here.
 
-Source: CSP Level 3; docs/reference/page.md. Not here: what is on a page (questions.py).
+Source: CSP Level 3; docs/reference/page.md. Not here: the contents of a page (questions.py).
 """
 
 from __future__ import annotations
@@ -33,37 +33,43 @@ __all__ = ["html", "with_fields"]
 
 _FOLDER: Final = Path(__file__).parent / "templates"
 _MOST_ALARM: Final = 200
-"""Characters shown of one alarm: six lines of a phone, so that three leave room for the buttons. The full text is below."""
+"""Maximum number of characters shown of one alarm: six lines of a phone, so that three leave room for the buttons.
+
+The full text is below.
+"""
 _FIELDS: Final = {**PageFrame("").headers, "Referrer-Policy": "same-origin"}
 
 
 class PageTemplates(NamedTuple):
-    """The templates of the pages, and the policy that lets only their own style and script run."""
+    """The templates of the pages, and the policy that permits only their own style and script."""
 
     templates: jinja2.Environment
     policy: str
 
 
 def html(template: str, http_status: int = 200, /, **values: Any) -> Response:
-    """Return a page."""
+    """Return a page made from `template`."""
     looks = page_templates()
     return with_fields(HTMLResponse(looks.templates.get_template(template).render(values), http_status))
 
 
 def with_fields(response: Response) -> Response:
-    """Add the headers that restrict what a page can do to the response, and return it."""
+    """Add the headers that restrict what a page can do, and return the response."""
     response.headers.update({**_FIELDS, "Content-Security-Policy": page_templates().policy})
     return response
 
 
 @functools.cache
 def page_templates() -> PageTemplates:
-    """Return the templates and the policy, read once."""
+    """Return the templates and the policy, which are read only once."""
     import jinja2
     import markupsafe
 
     def harmless(value: Any) -> Any:
-        """Return the value with hidden characters spelled out. Jinja's finalize: the last step before a value is escaped."""
+        """Return the value with hidden characters spelled out.
+
+        Jinja's `finalize` calls this as the last step before a value is escaped.
+        """
         if isinstance(value, markupsafe.Markup):
             return value
         return visible(value) if isinstance(value, str) else value

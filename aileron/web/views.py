@@ -1,9 +1,9 @@
-"""Rows of the page beside a question itself: the queue, the outcome of a run, its requests, moments and spans of time.
+"""Rows of the page in addition to a question itself: the queue, the outcome of a run, its requests, times and durations.
 
 Pure. All its input is hostile text; hidden characters are spelled out when it is printed (templating.py).
 
 Rules
-- A run's requests are those on record: one that left and never came back says so.
+- A run's requests are those on record: the row of a request without a response says so.
 
 Source: docs/reference/audit-events.md. Not here: the question itself (review/card.py).
 """
@@ -44,10 +44,10 @@ __all__ = [
 ]
 
 _LONG_ROWS: Final = 40
-"""Rows of a phone, some 48 characters each: more than its screen has."""
+"""Maximum number of lines of a short card, as rows of a phone with some 48 characters each: more than its screen has."""
 _ROW: Final = 48
 _MOST_FIELDS: Final = 4
-"""Fields shown of a result, in its one line."""
+"""Maximum number of fields of a result that are shown in its line."""
 _SURFACES: Final = {"page": "on this page", "operator": "with a command", "agent": "by the agent"}
 
 
@@ -59,7 +59,7 @@ class QueueRow(msgspec.Struct, frozen=True):
     kind: str
     """Kind of a consent; empty for a run."""
     asker: str
-    """Name of the asker; empty if all of the list have the same."""
+    """Name of the requester; empty if all rows of the list have the same."""
     status: str
     state: str
     asked_at: str
@@ -85,7 +85,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class Came(msgspec.Struct, frozen=True):
-    """The state of a question in a line. `result` is what the operation returned, in a line; `next`, what can still happen."""
+    """The state of a question as a line. `result` is the result of the operation, as a line; `next`, what can still happen."""
 
     words: str
     result: str = ""
@@ -122,7 +122,10 @@ def came_of(found: RunState) -> Came:
 
 
 def _in_a_line(result: Any) -> str:
-    """Return as much of an operation's result as a line holds: a value, or the first fields. The page shows all of it below."""
+    """Return as much of an operation's result as fits one line: a value, or the first fields.
+
+    The page shows the complete result below.
+    """
     if result is UNSET or result in (None, "", [], {}):
         return ""
     if not isinstance(result, dict):
@@ -141,30 +144,32 @@ def _brief(value: Any) -> str:
 
 
 def milliseconds(text: Any) -> int:
-    """Return milliseconds since the epoch, for a countdown; 0 for text that is no time."""
+    """Return milliseconds since the epoch, for a countdown; 0 for text that is not a time."""
     at = parse_timestamp(text)
     return 0 if at is None else int(at.timestamp() * 1000)
 
 
 def surface_of(surface: Any) -> str:
-    """Return in words where a question was decided or withdrawn."""
+    """Return a description of the surface on which a question was decided or withdrawn."""
     return _SURFACES.get(str(surface), str(surface))
 
 
 class AlikeRow(msgspec.Struct, frozen=True):
-    """A group of requests that are alike: their ids, and what a list calls the group."""
+    """A group of requests that are alike: their ids, and the name of the group in a list."""
 
     names: list[str]
     title: str
 
     @property
     def of(self) -> str:
-        """Ids joined with commas, as the address of their page has them."""
+        """Ids joined with commas, as in the address of the group's page."""
         return ",".join(self.names)
 
 
 def queue_of(entries: Sequence[ApprovalEntry]) -> tuple[list[QueueRow], str]:
-    """Return the rows of a list in its order, and who asks in all of them; empty if there are several."""
+    """Return the rows of a list in its order, and the requester that all rows share; the requester is empty if there
+    are several.
+    """
     rows, by_id = rows_for(entries), {entry.approval_id: entry for entry in entries}
     askers = {asker_of(entry) for entry in entries}
     common = askers.pop() if len(askers) == 1 and len(entries) > 1 else ""
@@ -172,7 +177,10 @@ def queue_of(entries: Sequence[ApprovalEntry]) -> tuple[list[QueueRow], str]:
 
 
 def alike_of(entries: Sequence[ApprovalEntry]) -> list[AlikeRow]:
-    """Return the groups of waiting requests that are alike (review/listed.py). Their page checks again whether they are."""
+    """Return the groups of waiting requests that are alike (review/listed.py).
+
+    The group's page checks again whether they are alike.
+    """
     actions = {entry.approval_id: str(entry.action) for entry in entries}
     groups: dict[str, list[Row]] = {}
     for row in rows_for(entries).values():

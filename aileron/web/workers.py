@@ -1,18 +1,19 @@
 """Defense against service workers and caches that another program left in a browser under the page's own address.
 
 Runs in the daemon, before everything else on the loopback port. While no daemon runs, any program of this machine can listen on
-that port. The page stores nothing that it could read. But to a browser, its responses have the page's own origin: it can leave
-a service worker, which answers in our place from then on, and entries in the browser's cache.
+that port. The page stores nothing that such a program could read. But to a browser, its responses have the page's own origin:
+it can leave a service worker, which responds instead of the page from then on, and entries in the browser's cache.
 
 Rules
-- A request for a worker's script, whatever its path, gets a script that removes the worker, even without a session. A browser
+- A request for a worker's script, at any path, gets a script that removes the worker, even without a session. A browser
   requests it after each page that the worker has answered or, depending on how the worker was registered, once a day.
 - The script may have any scope (`Service-Worker-Allowed`): a narrower one makes the update fail, and leaves the old worker
-  where it is. So does a 404.
-- The page that asks for the passphrase tells the browser to clear what it keeps for this origin (`CLEARED`). Cookies are not
+  in place. So does a 404.
+- The page that asks for the passphrase tells the browser to clear the data stored for this origin (`CLEARED`). Cookies are not
   part of that: an unlocked page stays unlocked.
 
-Source: Service Workers (W3C), Update and Soft Update; Clear Site Data (W3C). Not here: what remains (docs/reference/page.md).
+Source: Service Workers (W3C), Update and Soft Update; Clear Site Data (W3C). Not here: the remaining risk
+(docs/reference/page.md).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from aileron.model.page import PageFrame
 __all__ = ["CLEARED", "NoWorkers"]
 
 CLEARED: Final = {"Clear-Site-Data": '"cache", "storage"'}
-"""A response header. `storage` includes the service workers."""
+"""Value of the response header that clears stored data. `storage` includes the service workers."""
 _SCRIPT: Final = """\
 addEventListener("install", () => self.skipWaiting());
 addEventListener("activate", (event) => event.waitUntil(self.registration.unregister()));
@@ -36,7 +37,7 @@ _FIELDS: Final = {**PageFrame("").headers, "Content-Type": "text/javascript", "S
 
 
 class NoWorkers:
-    """A layer that answers requests for a service worker's script, and passes on all others."""
+    """A layer that responds to requests for a service worker's script, and passes on all other requests."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
