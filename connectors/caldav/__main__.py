@@ -1,7 +1,8 @@
 """Connector for the calendars of one CalDAV account: list them, list, read, create and delete events.
 
-Runs inside the jail, bound to one server when it is built. It asks the host to send requests and to add the password, which it
-never has. Everything that a server sends may come from a stranger's invitation and is passed on as data.
+Runs inside the jail; the server is fixed when the connector is built. The connector asks the host to send requests and to add
+the password; the connector never has the password. Everything that a server sends may come from a stranger's invitation and
+is passed on as data.
 
 Not handled: attendees, alarms, writing recurring events, free-busy. Times without an offset in an unknown zone are returned
 without one.
@@ -22,9 +23,9 @@ from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts,
 from aileron_connector.moments import MAX_DAYS, read_moment, read_span
 
 MAX_EVENTS: Final = 500
-"""Maximum number of events in one answer: about half of what fits into a result at ordinary lengths."""
+"""Maximum number of events in one answer. At ordinary lengths they are about half of what fits into a result."""
 MAX_TEXT_CHARACTERS: Final = 2000
-"""Maximum number of characters of a description or location in a listing, since invitations may contain whole newsletters."""
+"""Maximum number of characters of a description or location in a listing; invitations may contain whole newsletters."""
 
 
 @op
@@ -42,7 +43,7 @@ def list_events(
     end: str | None = None,
     limit: int = 100,
 ) -> dict[str, Any]:
-    """List events from `start` (now, if absent) to `end` (`days` later, if absent), by start, at most `limit`."""
+    """List at most `limit` events, sorted by start, from `start` (default: now) to `end` (default: `days` after `start`)."""
     if not 1 <= limit <= MAX_EVENTS:
         raise BadInput(f"limit {limit} is not from 1 to {MAX_EVENTS}", argument="limit")
     since, until = read_span(start, end, days)
@@ -61,7 +62,7 @@ def list_events(
 
 @op
 def get_event(uid: str, calendar: str | None = None) -> dict[str, Any]:
-    """Return the event with this uid, as list_events returns it; of a recurring event its first occurrence."""
+    """Return the event with this uid in the form of list_events. For a recurring event, return its first occurrence."""
     account = _account()
     found = [
         event
@@ -115,7 +116,9 @@ def delete_event(
     calendar: str | None = None,
     title: str | None = None,  # for the person who decides; only uid and href have an effect
 ) -> dict[str, Any]:
-    """Delete one event by its uid or its href, both as list_events gives them. A recurring event goes as a whole."""
+    """Delete one event by its uid or its href, as list_events returns them. A recurring event is deleted with all its
+    occurrences.
+    """
     if (uid is None) == (href is None):
         raise BadInput("give either uid or href", argument="uid")
     account = _account()
@@ -147,7 +150,9 @@ def _account() -> Account:
 
 
 def _chosen(calendars: list[Calendar], name: str | None) -> list[Calendar]:
-    """Return the calendars of this name or href; all calendars without one. BadInput, which names those that exist."""
+    """Return the calendars with this name or href, or all calendars if `name` is None. Raises BadInput, which lists the
+    existing calendars, if no calendar matches.
+    """
     if name is None:
         return calendars
     wanted = name.strip()
@@ -170,7 +175,7 @@ def _named(calendars: Iterable[Calendar]) -> str:
 
 
 def _is_in(href: str, calendar: Calendar) -> bool:
-    """Return whether href is an object directly in this calendar, never the calendar itself or anything beside it."""
+    """Return whether href is an object directly in this calendar. False for the calendar itself and for any other path."""
     name = href.removeprefix(calendar.href)
     is_plain = re.fullmatch(r"[A-Za-z0-9._~@%+:=,!$&'()*-]+", name) is not None and name not in {".", ".."}
     return href.startswith(calendar.href) and is_plain
@@ -215,7 +220,9 @@ def _zone(name: str | None) -> tzinfo | None:
 
 
 def _events(items: list[Item], calendar: Calendar) -> list[dict[str, Any]]:
-    """Return the events that can be read. An object that cannot is logged and left out, so that it does not hide the others."""
+    """Return the events that can be parsed. An object that cannot be parsed is logged and skipped, so that it does not hide
+    the others.
+    """
     found = []
     for item in items:
         try:

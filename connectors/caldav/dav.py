@@ -1,8 +1,8 @@
 """Client for CalDAV as this connector needs it: find an account's calendars, query one, store and remove an object.
 
-It talks only to the granted server. Hrefs and redirects come from the server; each is resolved against its origin and refused if
-it leaves it, so a server cannot send this connector, and with it the credential, anywhere else. XML with a DOCTYPE is refused:
-no entity is ever expanded.
+It talks only to the granted server. Hrefs and redirects come from the server; each is resolved against the server's origin
+and refused if it leads to another origin. So a server cannot send this connector, and with it the credential, anywhere else.
+XML with a DOCTYPE is refused: no entity is ever expanded.
 
 Runs inside the jail. Source: RFC 4918 (WebDAV), RFC 5397 (current-user-principal), RFC 4791 (CalDAV), RFC 6764 (finding the
 service), RFC 3339. Not here: iCalendar (ical.py), what an operation is (__main__.py).
@@ -20,9 +20,9 @@ from aileron_connector import ExternalApiError, http
 __all__ = ["Account", "Calendar", "Item"]
 
 MAX_REDIRECTS: Final = 3
-"""Maximum number of redirects of one request: the well-known address, a trailing slash, and one to spare."""
+"""Maximum number of redirects of one request: one for the well-known address, one for a trailing slash, and one to spare."""
 MAX_XML_DEPTH: Final = 32
-"""Maximum depth of elements; a multistatus answer has about eight."""
+"""Maximum depth of XML elements; a multistatus response has about eight levels."""
 
 _DAV: Final = "DAV:"
 _CALDAV: Final = "urn:ietf:params:xml:ns:caldav"
@@ -48,13 +48,13 @@ class Item(NamedTuple):
 
 
 class Account:
-    """The calendars at one origin, of the account that the credential belongs to."""
+    """The calendars, at one origin, of the account to which the credential belongs."""
 
     def __init__(self, origin: str) -> None:
         self._origin: Final = origin
 
     def calendars(self) -> list[Calendar]:
-        """Return every calendar that can hold events. ExternalApiError if this is no CalDAV service."""
+        """Return every calendar that can hold events. Raises ExternalApiError if the server is no CalDAV service."""
         found: list[Calendar] = []
         for home in self._calendar_homes(self._principal()):
             found += [
@@ -65,7 +65,7 @@ class Account:
         return sorted(set(found), key=lambda calendar: (calendar.name.lower(), calendar.href))
 
     def query(self, calendar: Calendar, start: datetime, end: datetime) -> list[Item]:
-        """Return objects with an event between `start` and `end`, with recurrences expanded if the server can do it."""
+        """Return the objects with an event between `start` and `end`. Recurrences are expanded if the server supports that."""
         span = f'start="{_stamp(start)}" end="{_stamp(end)}"'
         return self._report(
             calendar,
@@ -79,20 +79,22 @@ class Account:
         return self._report(calendar, "<C:calendar-data/>", f'<C:prop-filter name="UID">{match}</C:prop-filter>')
 
     def create(self, href: str, data: bytes) -> None:
-        """Store a new object. ExternalApiError if it exists already."""
+        """Store a new object. Raises ExternalApiError if the object exists already."""
         headers = [("Content-Type", "text/calendar; charset=utf-8"), ("If-None-Match", "*")]
         with self._send("PUT", href, headers, data) as answer:
             _check(answer, "store the event", {200, 201, 204})
 
     def delete(self, item: Item) -> bool:
-        """Remove an object, unless it has changed since it was found. False if it does not exist."""
+        """Remove an object unless it has changed since it was fetched. Return False if the object does not exist."""
         headers = [("If-Match", item.etag)] if item.etag else []
         with self._send("DELETE", item.href, headers) as answer:
             _check(answer, "delete the event", {200, 202, 204, 404})
             return answer.status != 404
 
     def _principal(self) -> str:
-        """Return the account's own resource, from the well-known address or, if that is not set up, the root."""
+        """Return the account's own resource. It is found through the well-known address or, if that is not set up, through
+        the root.
+        """
         for path in ("/.well-known/caldav", "/"):
             with self._discover(path) as answer:
                 if answer.status in {401, 403}:
@@ -168,7 +170,7 @@ class Account:
         return http.request(method, self._origin + path, headers, body, credential="basic")
 
     def _path(self, href: str) -> str:
-        """Return an href or Location as a path of the granted origin. ExternalApiError if it leads elsewhere."""
+        """Return an href or Location as a path of the granted origin. Raises ExternalApiError if it leads to another origin."""
         href = href.strip()
         path = href.removeprefix(self._origin) if href.startswith(f"{self._origin}/") else href
         if not path.startswith("/") or path.startswith("//"):
@@ -184,7 +186,7 @@ class Account:
 
 @dataclass
 class _Element:
-    """An XML element; its name is `namespace local`."""
+    """An XML element; its name has the form `namespace local`."""
 
     name: str
     children: list[_Element] = field(default_factory=list)
@@ -196,13 +198,13 @@ class _Element:
 
 
 class _Answer(NamedTuple):
-    """A response in a multistatus, with the properties that were found."""
+    """A response in a multistatus, with the properties that the server reported."""
 
     href: str
     properties: dict[str, _Element]
 
     def text(self, name: str) -> str | None:
-        """Return the text of a property; None if it is absent or empty."""
+        """Return the text of a property, or None if the property is absent or empty."""
         found = self.properties.get(name)
         return (found.text.strip() or None) if found else None
 
@@ -232,7 +234,7 @@ def _properties(response: _Element) -> dict[str, _Element]:
 
 
 def _parsed(data: bytes) -> _Element:
-    """Parse XML into a tree. ExternalApiError if it is not well formed, too deep, or has a DOCTYPE."""
+    """Parse XML into a tree. Raises ExternalApiError if the XML is not well formed, too deep, or has a DOCTYPE."""
     top = _Element("")
     stack = [top]
     parser = expat.ParserCreate(namespace_separator=" ")
@@ -266,7 +268,7 @@ def _parsed(data: bytes) -> _Element:
 
 
 def _check(answer: http.Response, what: str, good: set[int]) -> None:
-    """Raise ExternalApiError unless the status is one of `good`; explain those that a person can fix."""
+    """Raise ExternalApiError unless the status is one of `good`. The error explains statuses that a person can fix."""
     if answer.status in good:
         return
     why = _WORDS.get(answer.status, f"the server answered {answer.status}")

@@ -28,7 +28,7 @@ _LINE_OCTETS: Final = 75
 _WEEKDAYS: Final = {"MO": 0, "TU": 1, "WE": 2, "TH": 3, "FR": 4, "SA": 5, "SU": 6}
 
 Moment = date | datetime
-"""A date, a time with its UTC offset, or a time without one if the offset is not known."""
+"""A date, a time with its UTC offset, or a time without an offset if the offset is not known."""
 
 
 class ICalError(ValueError):
@@ -54,7 +54,7 @@ class Event:
     location: str | None
     description: str | None
     recurrence: str | None
-    """Rule of a recurring event, if the server did not expand it; then `start` is that of the first instance."""
+    """Rule of a recurring event if the server did not expand the event; `start` is then the start of the first instance."""
 
 
 class _Property(NamedTuple):
@@ -70,11 +70,11 @@ class _Component:
     components: list[_Component] = field(default_factory=list)
 
     def first(self, name: str) -> _Property | None:
-        """Return the first property of this name, or None."""
+        """Return the first property with this name, or None."""
         return next((found for found in self.properties if found.name == name), None)
 
     def text(self, name: str) -> str | None:
-        """Return a text value without its escapes; None if it is absent or empty."""
+        """Return a text value without its escapes, or None if the value is absent or empty."""
         found = self.first(name)
         return _unescaped(found.value) or None if found else None
 
@@ -83,7 +83,9 @@ class _Component:
 
 
 def read_events(data: bytes) -> list[Event]:
-    """Read every VEVENT in a calendar object. ICalError if it is no such object, or an event has no readable start."""
+    """Read every VEVENT in a calendar object. Raises ICalError if `data` is no calendar object, or an event has no readable
+    start.
+    """
     calendar = _parsed(data)
     zones = {zone.text("TZID"): _Zone(zone) for zone in calendar.components if zone.name == "VTIMEZONE"}
     try:
@@ -173,7 +175,9 @@ def _event(component: _Component, zones: dict[str | None, _Zone]) -> Event:
 
 
 def _end(component: _Component, start: Moment, start_property: _Property, zones: dict[str | None, _Zone]) -> Moment:
-    """Return DTEND, else DTSTART plus DURATION. Without either, a date lasts its day, a time no time (RFC 5545 section 3.6.1)."""
+    """Return DTEND, else DTSTART plus DURATION. Without either, a date lasts one day, and a time has no duration (RFC 5545
+    section 3.6.1).
+    """
     end = component.first("DTEND")
     if end is not None:
         return _moment(end, zones)[0]
@@ -189,7 +193,7 @@ def _end(component: _Component, start: Moment, start_property: _Property, zones:
 
 
 def _duration(text: str) -> tuple[timedelta, timedelta]:
-    """Return the days and weeks of a duration, and its exact rest."""
+    """Return a duration as its days and weeks, and the exact rest (hours, minutes, seconds)."""
     found = re.fullmatch(r"([+-]?)P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", text.strip())
     if found is None or text.strip()[-1] in "PT":
         raise ICalError(f"duration {text[:40]!r} cannot be read")
@@ -208,7 +212,7 @@ def _moment(found: _Property, zones: dict[str | None, _Zone]) -> tuple[Moment, s
 
 
 def _local(text: str) -> datetime:
-    """Return the wall clock time of a date-time value; a leap second becomes the second before."""
+    """Return the wall clock time of a date-time value. A leap second becomes the second before it."""
     found = re.fullmatch(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z?", text.strip())
     if found is None:
         raise ICalError(f"time {text[:40]!r} cannot be read")
@@ -220,7 +224,7 @@ def _local(text: str) -> datetime:
 
 
 def _in_zone(local: datetime, found: _Property, zones: dict[str | None, _Zone]) -> tuple[datetime, str | None]:
-    """Return a wall clock time with the offset of its zone, if that is known, and the zone's name."""
+    """Return a wall clock time, with its zone's offset if the offset is known, and the zone's name."""
     if found.value.strip().endswith("Z"):
         return local.replace(tzinfo=UTC), None
     name = found.parameters.get("TZID")
@@ -234,7 +238,9 @@ def _in_zone(local: datetime, found: _Property, zones: dict[str | None, _Zone]) 
 
 
 def zone_named(name: str) -> tzinfo | None:
-    """Return the machine's zone of this IANA name; None if it has no such zone or no zone data (a jail may have none)."""
+    """Return the machine's zone with this IANA name. None if the machine has no such zone or no zone data (a jail may have
+    none).
+    """
     from zoneinfo import ZoneInfo  # only needed if a file has no VTIMEZONE
 
     try:
@@ -244,7 +250,7 @@ def zone_named(name: str) -> tzinfo | None:
 
 
 class _Rule(NamedTuple):
-    """A yearly rule of a VTIMEZONE."""
+    """A yearly rule of a VTIMEZONE component."""
 
     month: int
     month_days: frozenset[int] | None
@@ -254,7 +260,7 @@ class _Rule(NamedTuple):
 
 
 class _Observance(NamedTuple):
-    """STANDARD or DAYLIGHT of a VTIMEZONE: an offset, and the moments from which it applies."""
+    """A STANDARD or DAYLIGHT part of a VTIMEZONE: an offset, and the moments from which the offset applies."""
 
     first: datetime
     others: list[datetime]
@@ -263,7 +269,7 @@ class _Observance(NamedTuple):
     after: timedelta
 
     def last_onset(self, local: datetime) -> datetime | None:
-        """Return the last onset at or before this wall clock time; None if there is none."""
+        """Return the last onset at or before this wall clock time, or None."""
         onsets = [onset for onset in (self.first, *self.others) if onset <= local]
         if self.rule is not None and onsets:
             latest = min(local, self.rule.until + self.before) if self.rule.until else local
@@ -290,7 +296,7 @@ class _Observance(NamedTuple):
 
 
 class _Zone:
-    """A VTIMEZONE, with the offsets that its author gave."""
+    """A VTIMEZONE with the offsets that its author specified."""
 
     def __init__(self, component: _Component) -> None:
         try:
@@ -303,7 +309,8 @@ class _Zone:
     def offset(self, local: datetime) -> timedelta | None:
         """Return the UTC offset at a wall clock time; None if the zone cannot be read.
 
-        A skipped time has the offset before the change; a time that occurs twice is the first (section 3.3.5).
+        A wall clock time that a change skips has the offset before the change. A time that occurs twice means its first
+        occurrence (section 3.3.5).
         """
         onsets = [(onset, seen) for seen in self._observances if (onset := seen.last_onset(local)) is not None]
         if not onsets:
@@ -371,9 +378,9 @@ def write_event(
     location: str | None = None,
     zone: tuple[str, tzinfo] | None = None,
 ) -> bytes:
-    """Return a calendar object with one event. Times need an offset; they are written in UTC, or in `zone` if given.
+    """Return a calendar object with one event. Times need an offset; they are written in UTC, or in `zone` if `zone` is given.
 
-    ICalError for text with control characters, which iCalendar cannot express.
+    Raises ICalError for text with control characters, which iCalendar cannot express.
     """
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//Aileron//connector-caldav//EN"]
     if zone is not None and isinstance(times.start, datetime) and isinstance(times.end, datetime):
@@ -415,7 +422,7 @@ def _escaped(text: str) -> str:
 
 
 def _folded(line: str) -> bytes:
-    """Fold a content line, so that no piece has more than 75 octets and no character is split."""
+    """Fold a content line into pieces of at most 75 octets, without splitting a character."""
     pieces, piece = [], b""
     for character in line:
         octets = character.encode("utf-8", "replace")
@@ -427,7 +434,7 @@ def _folded(line: str) -> bytes:
 
 
 def _zone_lines(name: str, zone: tzinfo, start: datetime, end: datetime) -> list[str]:
-    """Return a VTIMEZONE that is right for this event: the change before it and those during it."""
+    """Return a VTIMEZONE with the offset changes that this event needs: the last one before the event, and those during it."""
     lines = ["BEGIN:VTIMEZONE", f"TZID:{name}"]
     for at, before, after, is_daylight in _changes(zone, start, end):
         kind = "DAYLIGHT" if is_daylight else "STANDARD"
@@ -438,7 +445,9 @@ def _zone_lines(name: str, zone: tzinfo, start: datetime, end: datetime) -> list
 
 
 def _changes(zone: tzinfo, start: datetime, end: datetime) -> list[tuple[datetime, timedelta, timedelta, bool]]:
-    """Return the changes of offset (in UTC) from the last one before `start` to `end`; a made-up change if there is none."""
+    """Return the changes of the UTC offset from the last change before `start` until `end`. If no change is found before
+    `start`, a made-up change stands for it.
+    """
 
     def offset(at: datetime) -> timedelta:
         return zone.utcoffset(at.astimezone(zone)) or timedelta()
@@ -457,7 +466,7 @@ def _changes(zone: tzinfo, start: datetime, end: datetime) -> list[tuple[datetim
 
 
 def _bisected(offset: Callable[[datetime], timedelta], low: datetime, high: datetime) -> datetime:
-    """Return the first second with the offset of `high`."""
+    """Return the first second that has the same offset as `high`."""
     while high - low > timedelta(seconds=1):
         middle = (low + (high - low) / 2).replace(microsecond=0)
         if offset(middle) == offset(low):

@@ -1,8 +1,8 @@
 """Connector for the repositories of one git server: read refs, files, commits and diffs; push commits.
 
-Runs inside the jail, bound to one server when it is built. The supervisor logs in with the key and has `git-upload-pack` or
-`git-receive-pack` executed; the connector gets the stream and never the key. Everything that a repository contains was written by
-others and is passed on as data; all of it is kept in memory, and no file is checked out.
+Runs inside the jail; the server is fixed when the connector is built. The supervisor logs in with the key and has
+`git-upload-pack` or `git-receive-pack` executed; the connector gets the stream and never the key. The contents of a
+repository were written by others and are passed on as data. They are held in memory, and no file is checked out.
 
 A push and its preview compute the same commit from the same arguments, so the id that was shown is the id that is pushed. A
 branch that has moved since the caller saw it is not touched.
@@ -34,21 +34,21 @@ MAX_REFS: Final = 2000
 MAX_ENTRIES: Final = 2000
 MAX_COMMITS: Final = 100
 MAX_SKIPPED: Final = 1000
-"""Maximum number of commits to skip: they are fetched too, as the server sends history from a ref on."""
+"""Maximum number of commits to skip. Skipped commits are fetched too, because the server sends history from a ref onwards."""
 MAX_READ_BYTES: Final = 512 << 10
-"""Maximum number of bytes of a file in one answer, which has less than 1 MiB."""
+"""Maximum number of bytes of a file in one answer; an answer has less than 1 MiB."""
 MAX_BUNDLE_BYTES: Final = 700_000
-"""Maximum number of bytes of a bundle in one answer, as base64."""
+"""Maximum number of bytes of a bundle in one answer, where the bundle is base64."""
 MAX_CHANGES: Final = 200
 MAX_KNOWN: Final = 16
 MAX_PREVIEWED: Final = 50
 """Maximum number of commits that a preview lists."""
 NONE_YET: Final = "nothing"
-"""Text in a preview for the origin of a new branch without history."""
+"""Text that a preview shows as the origin of a new branch without history."""
 
 
 class FileChange(msgspec.Struct, forbid_unknown_fields=True):
-    """A changed file of a commit: its new `text` or `base64`, or `delete`."""
+    """A changed file of a commit. It has the new `text` or `base64`, or has `delete` set."""
 
     path: str
     text: str | None = None
@@ -59,7 +59,9 @@ class FileChange(msgspec.Struct, forbid_unknown_fields=True):
 
 @op
 def list_refs(repository: str, prefix: str = "", limit: int = 200) -> dict[str, Any]:
-    """List branches, tags and other refs by name, those that begin with `prefix` (`refs/heads/`), and the ref of HEAD."""
+    """List branches, tags and other refs by name, and the ref of HEAD. Only refs that begin with `prefix` (`refs/heads/`)
+    are listed.
+    """
     check_range(limit, MAX_REFS, "limit")
     refs, head = Remote(repository).refs()
     names = sorted(name for name in refs if not name.endswith(b"^{}") and name.startswith(prefix.encode()))
@@ -75,7 +77,7 @@ def list_refs(repository: str, prefix: str = "", limit: int = 200) -> dict[str, 
 def list_files(
     repository: str, ref: str = "HEAD", path: str = "", recursive: bool = False, limit: int = 500
 ) -> dict[str, Any]:
-    """List a folder at a ref: path, type, id, and the size if the server sent the files too."""
+    """List a folder at a ref: path, type and id of each entry, and the size if the server sent the files too."""
     check_range(limit, MAX_ENTRIES, "limit")
     names = split_path(path)
     source = Repository(repository)
@@ -91,7 +93,9 @@ def list_files(
 def read_file(
     repository: str, path: str, ref: str = "HEAD", start: int = 0, max_bytes: int = 100_000
 ) -> dict[str, Any]:
-    """Read a file at a ref from byte `start` on: `text`, or `base64` if it is not UTF-8; of a symbolic link its target."""
+    """Read a file at a ref from byte `start` on, as `text`, or as `base64` if it is not UTF-8. A symbolic link is read as
+    its target.
+    """
     check_range(max_bytes, MAX_READ_BYTES, "max_bytes")
     if start < 0:
         raise BadInput("start is below 0", argument="start")
@@ -128,7 +132,7 @@ def log_commits(repository: str, ref: str = "HEAD", limit: int = 20, skip: int =
 
 @op
 def show_commit(repository: str, commit: str = "HEAD", max_characters: int = 50_000) -> dict[str, Any]:
-    """Show a commit, its files with the numbers of lines, and its diff against its first parent."""
+    """Show a commit, its files with the numbers of changed lines, and its diff against its first parent."""
     check_range(max_characters, MAX_DIFF_CHARACTERS, "max_characters")
     source = Repository(repository)
     found = source.objects.commit(source.fetch_commit(commit, depth=2, leave_out="blob:none"))
@@ -150,7 +154,7 @@ def diff(repository: str, old: str, new: str, max_characters: int = 50_000) -> d
 
 @op
 def fetch_bundle(repository: str, ref: str = "HEAD", known: list[str] | None = None) -> dict[str, Any]:
-    """Fetch a ref with all of its history as a git bundle in base64, without the history of the `known` commits."""
+    """Fetch a ref with its history as a git bundle in base64. The history of the `known` commits is left out."""
     ids = tuple(_id(one, "known") for one in known or ())
     if len(ids) > MAX_KNOWN:
         raise BadInput(f"more than {MAX_KNOWN} known commits", argument="known")
@@ -185,7 +189,7 @@ def preview_commit(
     base: str | None = None,
     new_branch: bool = False,
 ) -> dict[str, Any]:
-    """Show what push_commit with the same arguments would push. Reads only."""
+    """Show what push_commit would push with the same arguments. Only reads from the server."""
     made = _made(repository, branch, message, author_name, author_email, date, changes, base, new_branch)
     found = _compared(made.source, made.base, bytes(made.commit.id), MAX_DIFF_CHARACTERS)
     return {
@@ -213,7 +217,7 @@ def push_commit(
     base: str | None = None,
     new_branch: bool = False,
 ) -> dict[str, Any]:
-    """Make one commit on `base` and push it. The branch has to be at `base`, or not to exist with `new_branch`."""
+    """Make one commit on `base` and push it. The branch has to be at `base`; with `new_branch`, the branch must not exist yet."""
     made = _made(repository, branch, message, author_name, author_email, date, changes, base, new_branch)
     to = bytes(made.commit.id)
     made.source.move(branch_ref(branch), None if new_branch else made.base, to, made.objects)
@@ -225,7 +229,7 @@ def push_commit(
 def preview_bundle(
     repository: str, branch: str, bundle: str, expected: str | None = None, force: bool = False
 ) -> dict[str, Any]:
-    """Show what push_bundle with the same arguments would push, and which commits it would remove. Reads only."""
+    """Show what push_bundle would push with the same arguments, and which commits it would remove. Only reads from the server."""
     plan = _planned(repository, branch, bundle, expected)
     found = _compared(plan.source, plan.base, plan.tip, MAX_DIFF_CHARACTERS)
     commits = [line_of(one) for one in plan.commits[:MAX_PREVIEWED]]
@@ -268,21 +272,21 @@ def push_bundle(
 
 @op
 def create_branch(repository: str, branch: str, at: str) -> dict[str, Any]:
-    """Create a branch at a commit that the repository has."""
+    """Create a branch at a commit that the repository already has."""
     Repository(repository).move(branch_ref(branch), None, _id(at, "at"), [])
     return {"branch": branch, "at": at}
 
 
 @op
 def create_tag(repository: str, tag: str, at: str) -> dict[str, Any]:
-    """Create a lightweight tag at a commit that the repository has. A tag that exists is never moved."""
+    """Create a lightweight tag at a commit that the repository already has. An existing tag is never moved."""
     Repository(repository).move(ref_named("refs/tags/", tag, "tag"), None, _id(at, "at"), [])
     return {"tag": tag, "at": at}
 
 
 @op
 def preview_branch(repository: str, branch: str) -> dict[str, Any]:
-    """Show where a branch is, its latest commits, and the other refs at the same commit. Reads only."""
+    """Show where a branch is, its latest commits, and the other refs at the same commit. Only reads from the server."""
     source = Repository(repository)
     name = branch_ref(branch)
     tip = source.fetch_commit(name.decode(), depth=6, leave_out="tree:0")
@@ -298,7 +302,7 @@ def preview_branch(repository: str, branch: str) -> dict[str, Any]:
 
 @op
 def delete_branch(repository: str, branch: str, expected: str) -> dict[str, Any]:
-    """Delete a branch that is at `expected`."""
+    """Delete a branch if it is at `expected`."""
     Repository(repository).move(branch_ref(branch), _id(expected, "expected"), None, [])
     log.info("branch deleted")
     return {"branch": branch, "was_at": expected}
@@ -308,7 +312,7 @@ def delete_branch(repository: str, branch: str, expected: str) -> dict[str, Any]
 
 
 class Made(msgspec.Struct):
-    """A commit that is not pushed yet, with all new objects."""
+    """A commit that is not pushed yet, with all its new objects."""
 
     source: Repository
     base: bytes | None
@@ -349,7 +353,7 @@ def _made(
 
 
 def _blobs(objects: Objects, changes: list[dict[str, Any]]) -> tuple[list[Any], dict[tuple[bytes, ...], Change]]:
-    """Return the new contents, and the change of each path."""
+    """Return the new contents of files, and the change for each path."""
     if not 1 <= len(changes) <= MAX_CHANGES:
         raise BadInput(f"changes has {len(changes)} files; 1 to {MAX_CHANGES} are pushed at once", argument="changes")
     blobs: dict[bytes, Any] = {}
@@ -382,7 +386,7 @@ def _file_change(raw: dict[str, Any]) -> FileChange:
 
 
 def _data_of(change: FileChange) -> bytes | None:
-    """Return the new content of a file; None if the file is deleted."""
+    """Return the new content of a file, or None if the file is deleted."""
     if (change.text is not None) + (change.base64 is not None) + change.delete != 1:
         words = f"{change.path[:200]!a} has not exactly one of text, base64 and delete"
         raise BadInput(words, argument="changes")
@@ -399,7 +403,7 @@ class Planned(msgspec.Struct):
 
     source: Repository
     base: bytes | None
-    """Commit that the diff is against: the branch's, or the one that the bundle builds on."""
+    """Commit against which the diff is made: the branch's commit, or the commit on which the bundle builds."""
     tip: bytes
     ids: list[bytes]
     commits: list[Commit]
@@ -432,7 +436,7 @@ def _planned(repository: str, branch: str, bundle: str, expected: str | None) ->
 
 
 def _check_trees(objects: Objects, ids: list[bytes]) -> None:
-    """Raise BadInput if a folder that is pushed has a name that git does not allow."""
+    """Raise BadInput if a pushed folder has a name that git does not allow."""
     for sha in ids:
         found = objects[sha]
         if isinstance(found, Tree):
@@ -441,7 +445,7 @@ def _check_trees(objects: Objects, ids: list[bytes]) -> None:
 
 
 def _lost(plan: Planned, expected: str | None) -> str:
-    """Return the commits of the branch that would be replaced, as lines, at most MAX_PREVIEWED of them."""
+    """Return the commits of the branch that would be replaced, as lines. At most MAX_PREVIEWED of them are listed."""
     assert expected is not None
     source = plan.source
     source.fetch_commit(expected, depth=MAX_PREVIEWED, leave_out="tree:0")
@@ -473,7 +477,9 @@ def _decoded(text: str, argument: str) -> bytes:
 
 
 def _as_text(data: bytes, *, whole: bool) -> dict[str, Any]:
-    """Return bytes as `text` if they are UTF-8 without a null, else as `base64`. A piece may be cut back to whole characters."""
+    """Return bytes as `text` if they are UTF-8 without a null byte, else as `base64`. A piece may be cut back to its last
+    complete character.
+    """
     if not is_binary(data):
         for cut in range(1 if whole else 4):
             try:
@@ -484,7 +490,7 @@ def _as_text(data: bytes, *, whole: bool) -> dict[str, Any]:
 
 
 def _ref_of(refs: dict[bytes, bytes], ref: str) -> dict[bytes, bytes]:
-    """Return the ref of this name. A commit's id is not accepted, because a bundle needs a name."""
+    """Return the ref with this name. A commit's id is not accepted, because a bundle needs a name."""
     name = ref.encode("utf-8", "replace")
     for candidate in (name, b"refs/heads/" + name, b"refs/tags/" + name):
         if candidate in refs and not candidate.endswith(b"^{}"):
@@ -493,7 +499,9 @@ def _ref_of(refs: dict[bytes, bytes], ref: str) -> dict[bytes, bytes]:
 
 
 def _check_shared(remote: Remote, ids: list[bytes]) -> None:
-    """Raise BadInput if the server does not have a commit. Servers that speak version 2 do not say so with the pack."""
+    """Raise BadInput if the server does not have a commit. Servers that speak version 2 do not report that together with
+    the pack.
+    """
     for sha in ids:
         words = f"the server does not have {sha.decode()}; leave it out of known"
         if not remote.gives_any_object:

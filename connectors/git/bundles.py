@@ -1,6 +1,6 @@
 """Reader and writer of bundles: refs and a pack in one file, as `git bundle create` writes and `git fetch` reads it.
 
-Source: gitformat-bundle(5), versions 2 and 3 with SHA-1. Not here: what is in the pack (packs.py).
+Source: gitformat-bundle(5), versions 2 and 3 with SHA-1. Not here: the pack's contents (packs.py).
 
 >>> read_bundle(write_bundle({b"refs/heads/main": b"a" * 40}, (), b"PACK")).refs
 {b'refs/heads/main': b'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'}
@@ -17,12 +17,12 @@ from aileron_connector import BadInput
 __all__ = ["Bundle", "read_bundle", "write_bundle"]
 
 MAX_LINES: Final = 64
-"""Maximum number of lines in a bundle's head: refs and prerequisites."""
+"""Maximum number of lines in a bundle's head, that is, refs and prerequisites."""
 _LINE: Final = re.compile(rb"(-?)([0-9a-f]{40})(?: (.*))?", re.DOTALL)
 
 
 class Bundle(NamedTuple):
-    """The contents of a bundle: `refs` by name, the commits that its reader must have, and the pack."""
+    """The contents of a bundle: `refs` by name, the commits that a reader of the bundle must already have, and the pack."""
 
     refs: dict[bytes, bytes]
     prerequisites: tuple[bytes, ...]
@@ -30,14 +30,14 @@ class Bundle(NamedTuple):
 
 
 def write_bundle(refs: Mapping[bytes, bytes], prerequisites: Iterable[bytes], pack: bytes) -> bytes:
-    """Return a bundle of version 2."""
+    """Return a bundle in format version 2."""
     lines = [b"# v2 git bundle", *(b"-" + sha for sha in prerequisites)]
     lines += [sha + b" " + name for name, sha in refs.items()]
     return b"\n".join(lines) + b"\n\n" + pack
 
 
 def read_bundle(data: bytes) -> Bundle:
-    """Parse a bundle. BadInput if it is none, or of a form that this connector does not read."""
+    """Parse a bundle. Raises BadInput if `data` is no bundle, or a bundle of a form that this connector does not read."""
     head, separator, pack = data.partition(b"\n\n")
     first, *lines = head.split(b"\n")
     if first not in (b"# v2 git bundle", b"# v3 git bundle") or not separator or len(lines) > MAX_LINES:

@@ -1,7 +1,7 @@
-"""Comparison of two trees: the changed files with their numbers of lines, and a unified diff, both bounded.
+"""Comparison of two trees: the changed files with their numbers of changed lines, and a unified diff. Both are bounded.
 
-A rename appears as a deleted file and a new file. No content of a repository changes how it is shown: no attributes, no
-settings. An executable file or a link is named as one, even if its content is not shown.
+A rename appears as a deleted file and a new file. Nothing in a repository (attributes, settings) changes how the comparison
+is shown. An executable file is listed as executable and a link as a link, even if the content is not shown.
 
 Source: git-diff(1). Not here: commits (commits.py).
 """
@@ -22,19 +22,19 @@ from trees import kind_of, shown
 __all__ = ["MAX_DIFF_CHARACTERS", "compared", "contents", "differences", "stat_lines"]
 
 MAX_FILES: Final = 2000
-"""Maximum number of changed files in one comparison; a larger one fails."""
+"""Maximum number of changed files in one comparison. A comparison with more files fails."""
 MAX_LISTED: Final = 300
-"""Maximum number of changed files in an answer; only these are compared line by line."""
+"""Maximum number of changed files in an answer. Only listed files are compared line by line."""
 MAX_COMPARED_BYTES: Final = 256 << 10
-"""Maximum number of differing bytes in one file, in addition to MAX_COMPARED_LINES: comparing takes quadratic time."""
+"""Maximum number of differing bytes in one file, in addition to MAX_COMPARED_LINES. The comparison takes quadratic time."""
 MAX_COMPARED_LINES: Final = 4000
-"""Maximum number of differing lines in one file, of both sides together; they are compared in about half a second."""
+"""Maximum number of differing lines in one file, counting both sides. Comparing so many lines takes about half a second."""
 MAX_DIFF_CHARACTERS: Final = 200_000
-"""Maximum number of characters of all diffs in an answer; an answer has less than 1 MiB."""
+"""Maximum number of characters of all diffs in an answer. An answer has less than 1 MiB."""
 
 
 def differences(objects: Objects, old: bytes | None, new: bytes | None) -> list[TreeChange]:
-    """Return the files that differ between two trees; None is an empty tree. TooLarge."""
+    """Return the files that differ between two trees, where None is an empty tree. Raises TooLarge for more than MAX_FILES."""
     found: list[TreeChange] = []
     with said():
         for change in tree_changes(objects, old, new, change_type_same=True):  # type: ignore[arg-type]
@@ -45,13 +45,15 @@ def differences(objects: Objects, old: bytes | None, new: bytes | None) -> list[
 
 
 def contents(changes: list[TreeChange]) -> list[bytes]:
-    """Return the ids of the files' contents before and after, for the files that are compared."""
+    """Return the ids of the old and new contents of the files that are compared."""
     sides = [side for change in changes[:MAX_LISTED] for side in (change.old, change.new)]
     return [bytes(side.sha) for side in sides if side is not None and side.sha and _is_file(side.mode)]
 
 
 def compared(objects: Objects, changes: list[TreeChange], max_characters: int) -> dict[str, Any]:
-    """Return `files` with `change`, `added` and `deleted` lines, their sums, and `diff` of at most `max_characters`."""
+    """Return `files` with their `change`, `added` and `deleted` lines, the sums of both, and a `diff` of at most
+    `max_characters`.
+    """
     files, texts, left = [], [], max_characters
     for change in changes[:MAX_LISTED]:
         file, text = _file(objects, change, wants_text=left > 0)
@@ -70,7 +72,7 @@ def compared(objects: Objects, changes: list[TreeChange], max_characters: int) -
 
 
 def stat_lines(found: dict[str, Any]) -> str:
-    """Return the files as lines, `M path: +3 -1`, and their sum."""
+    """Return one line for each file, such as `M path: +3 -1`, and a line with the sum."""
     lines = [f"{_SIGNS[one['change']]} {one['path']}: {_counted(one)}" for one in found["files"]]
     count = found["files_in_all"]
     if more := count - len(found["files"]):
@@ -89,7 +91,7 @@ def _counted(one: dict[str, Any]) -> str:
 
 
 def _type(change: TreeChange) -> str:
-    """Return `file` or another kind; `file → executable` if the kind changes."""
+    """Return the kind of a changed file, such as `file`, or `file → executable` if the kind changes."""
     kinds = [kind_of(side.mode) for side in (change.old, change.new) if side is not None and side.mode is not None]
     return " → ".join(dict.fromkeys(kinds))
 
@@ -121,7 +123,7 @@ def _file(objects: Objects, change: TreeChange, *, wants_text: bool) -> tuple[di
 
 
 def _alike(before: list[bytes], after: list[bytes]) -> tuple[int, int]:
-    """Return the number of lines that are equal at the start, and the number at the end after those."""
+    """Return the number of equal lines at the start, and the number of equal lines at the end of what remains."""
     shorter = min(len(before), len(after))
     start = next((at for at in range(shorter) if before[at] != after[at]), shorter)
     left = shorter - start
@@ -135,7 +137,7 @@ def _counts(before: list[bytes], after: list[bytes]) -> tuple[int, int]:
 
 
 def _text(change: TreeChange, before: list[bytes], after: list[bytes]) -> str:
-    """Return the diff of a file as git writes it, with three lines around each change."""
+    """Return the diff of a file in git's format, with three lines of context around each change."""
     start, end = _alike(before, after)
     skip = max(0, start - 3)
     stop_before, stop_after = (len(lines) - max(0, end - 3) for lines in (before, after))

@@ -1,4 +1,5 @@
-"""Commits as JSON, in order from the newest, and made only from arguments, so that the same arguments give the same id.
+"""Commits as JSON, listed from the newest, and new commits. A new commit depends only on its arguments, so equal arguments
+give the same id.
 
 Source: gitformat-commit in Documentation/user-manual of git. Not here: files (trees.py, changes.py).
 """
@@ -21,7 +22,7 @@ __all__ = ["described", "line_of", "made_commit", "walked"]
 MAX_MESSAGE_CHARACTERS: Final = 4000
 """Maximum number of characters of a message in an answer."""
 MAX_MESSAGE_BYTES: Final = 32 << 10
-"""Maximum number of bytes of a message that is pushed; all arguments together have 48 KiB."""
+"""Maximum number of bytes of a pushed message. All arguments together have at most 48 KiB."""
 MAX_IDENTITY_CHARACTERS: Final = 200
 MAX_DAYS_OF_ZONE: Final = 1
 
@@ -47,10 +48,10 @@ def described(commit: Commit) -> dict[str, Any]:
 
 
 def line_of(commit: Commit) -> str:
-    """Return a line like `0123abc4def0 subject (author <email>, 2026-03-01T10:00+01:00)`, for a person before they decide.
+    """Return a line like `0123abc4def0 subject (author <email>, 2026-03-01T10:00+01:00)` for a person who has to decide.
 
-    It has the zone, which the committer chooses: without it one moment could have two dates. If the commit declares an encoding
-    other than UTF-8, the line says so, since other programs read the message differently.
+    The date includes the zone, which the committer chooses, because without a zone one moment could have two dates. If the
+    commit declares an encoding other than UTF-8, the line says so, since other programs read the message differently.
     """
     found = described(commit)
     encoding = (commit.encoding or b"UTF-8").decode("ascii", "backslashreplace")
@@ -60,7 +61,9 @@ def line_of(commit: Commit) -> str:
 
 
 def walked(objects: Objects, tips: list[bytes]) -> Iterator[Commit]:
-    """Yield the known commits from `tips` on, newest first; if clocks are right, each follows all of its children."""
+    """Yield the available commits from `tips` backwards, newest first. If clocks are right, each commit follows all of its
+    children.
+    """
     waiting: list[tuple[int, bytes, Commit]] = []
     seen: set[bytes] = set()
 
@@ -82,7 +85,7 @@ def walked(objects: Objects, tips: list[bytes]) -> Iterator[Commit]:
 def made_commit(
     tree: bytes, parent: bytes | None, message: str, author_name: str, author_email: str, date: str
 ) -> Commit:
-    """Make a commit of exactly these values. BadInput if git would not accept it."""
+    """Make a commit from exactly these values. Raises BadInput if git would not accept the commit."""
     text = message.strip()
     if not text or "\0" in text or len(text.encode()) > MAX_MESSAGE_BYTES:
         raise BadInput(f"message is empty, has a null, or more than {MAX_MESSAGE_BYTES >> 10} KiB", argument="message")
@@ -126,7 +129,7 @@ def _read_date(date: str) -> datetime:
 
 
 def _moment(seconds: int, zone_s: int) -> str:
-    """Return a time in RFC 3339; one outside of the calendar in seconds."""
+    """Return a time in RFC 3339; a time outside of the calendar is returned in seconds."""
     try:
         return datetime.fromtimestamp(seconds, timezone(timedelta(seconds=zone_s))).isoformat()
     except (ValueError, OverflowError, OSError):
@@ -134,7 +137,7 @@ def _moment(seconds: int, zone_s: int) -> str:
 
 
 def _to_the_minute(moment: str) -> str:
-    """Return a time in RFC 3339 without seconds; any other text stays as it is."""
+    """Return a time in RFC 3339 without its seconds; any other text is returned unchanged."""
     return re.sub(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d):\d\d(?=[+-])", r"\1", moment)
 
 

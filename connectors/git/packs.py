@@ -1,10 +1,10 @@
-"""Store of the objects in packs, which are checked for size before they are unpacked, and read with bounds.
+"""Store of the objects in packs. Sizes are checked before objects are unpacked, and reads are bounded.
 
-A pack of a few kilobytes can unpack to gigabytes: by zlib, by deltas on deltas, by trees that contain each other's copies. So
-each entry's size is read, and compared with the bytes that zlib returns, before dulwich resolves the deltas; and each object that
-is read counts against MAX_LOOKS.
+A pack of a few kilobytes can unpack to gigabytes: through zlib, through deltas on deltas, and through trees that contain
+copies of each other. So each entry's stated size is compared with the bytes that zlib returns, before dulwich resolves the
+deltas. Each read of an object counts against MAX_LOOKS.
 
-Source: gitformat-pack(5). Not here: where packs come from (remote.py), what paths mean (trees.py).
+Source: gitformat-pack(5). Not here: fetching packs (remote.py), paths (trees.py).
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from aileron_connector import ExternalApiError
 __all__ = ["MAX_OBJECTS", "MAX_UNPACKED_BYTES", "Objects", "check_pack"]
 
 MAX_OBJECTS: Final = 50_000
-"""Maximum number of objects in one pack. Each costs about 500 bytes beside its content."""
+"""Maximum number of objects in one pack. Each object costs about 500 bytes in addition to its content."""
 MAX_UNPACKED_BYTES: Final = 64 << 20
-"""Maximum number of bytes of all objects of one pack together, with deltas resolved."""
+"""Maximum total size in bytes of the objects of one pack, with deltas resolved."""
 MAX_LOOKS: Final = 100_000
-"""Maximum number of objects that one operation reads: a repository in which folders contain copies of each other has no end."""
+"""Maximum number of objects that one operation reads. Without it, folders that contain copies of each other would never end."""
 _PIECE_BYTES: Final = 4096
 _OFS_DELTA, _REF_DELTA = 6, 7
 _TAG_DEPTH: Final = 8
-"""Maximum number of tags of tags that are followed."""
+"""Maximum length of a chain of tags that point to tags."""
 _CURE: Final = "ask for less history, or read single files"
 
 
 class Objects:
-    """Objects by their ids, each of which was computed when the object was added."""
+    """Objects by id. Each id is computed when the object is added, never taken from the server."""
 
     def __init__(self) -> None:
         self._kept: Final[dict[bytes, tuple[int, bytes]]] = {}
         self._looks = 0
 
     def add_pack(self, pack: bytes) -> list[bytes]:
-        """Add all objects of a pack, and return their ids. TooLarge; ExternalApiError if it is not a pack.
+        """Add all objects of a pack, and return their ids. Raises TooLarge if the pack exceeds a limit, ExternalApiError if
+        it is no pack.
 
-        Deltas may refer to objects that are here already, as in bundles.
+        Deltas may refer to objects that are already in the store, as in bundles.
         """
         if not pack:
             return []
@@ -58,32 +59,32 @@ class Objects:
             raise ExternalApiError(f"this is not a pack of git's ({type(error).__name__})") from error
 
     def add(self, one: ShaFile) -> None:
-        """Add an object that was made here."""
+        """Add an object that this connector made."""
         self._kept[bytes(one.id)] = (one.type_num, one.as_raw_string())
 
     def commit(self, sha: bytes) -> Commit:
-        """Return a commit. ExternalApiError if the object is something else, or not here."""
+        """Return a commit. Raises ExternalApiError if the object is missing or is not a commit."""
         found = self[sha]
         if not isinstance(found, Commit):
             raise ExternalApiError(f"{sha.decode()} is a {_kind(found)}, not a commit")
         return found
 
     def tree(self, sha: bytes) -> Tree:
-        """Return a tree. ExternalApiError if the object is something else, or not here."""
+        """Return a tree. Raises ExternalApiError if the object is missing or is not a tree."""
         found = self[sha]
         if not isinstance(found, Tree):
             raise ExternalApiError(f"{sha.decode()} is a {_kind(found)}, not a tree")
         return found
 
     def blob(self, sha: bytes) -> bytes:
-        """Return the content of a blob. ExternalApiError if the object is something else, or not here."""
+        """Return the content of a blob. Raises ExternalApiError if the object is missing or is not a blob."""
         found = self[sha]
         if not isinstance(found, Blob):
             raise ExternalApiError(f"{sha.decode()} is a {_kind(found)}, not a file")
         return bytes(found.data)
 
     def peeled(self, sha: bytes) -> bytes:
-        """Return the id of the object that a tag finally stands for; any other id unchanged."""
+        """Return the id of the object to which a tag finally points. Any other id is returned unchanged."""
         for _ in range(_TAG_DEPTH):
             if sha not in self:
                 return sha
@@ -94,14 +95,16 @@ class Objects:
         raise ExternalApiError(f"more than {_TAG_DEPTH} tags of tags")
 
     def size(self, sha: bytes) -> int | None:
-        """Return the number of bytes of an object; None if it is not here."""
+        """Return the size of an object in bytes, or None if the object is missing."""
         return len(self._kept[sha][1]) if sha in self._kept else None
 
     def __contains__(self, sha: bytes) -> bool:
         return sha in self._kept
 
     def __getitem__(self, sha: bytes) -> Any:
-        """Return the parsed object. ExternalApiError if it is malformed or not here; TooLarge after MAX_LOOKS objects."""
+        """Return the parsed object. Raises ExternalApiError if the object is malformed or missing, TooLarge after MAX_LOOKS
+        objects.
+        """
         self._looks += 1
         if self._looks > MAX_LOOKS:
             raise TooLarge("the history or the folders do not end", f"{MAX_LOOKS} objects", _CURE)
@@ -134,7 +137,9 @@ class Objects:
 
 
 def check_pack(pack: bytes) -> frozenset[bytes]:
-    """Check the sizes to which a pack unpacks, and return the ids that deltas name. TooLarge; ExternalApiError for no pack."""
+    """Check the sizes to which a pack unpacks, and return the ids that deltas refer to. Raises TooLarge, or
+    ExternalApiError if the data is no pack.
+    """
     view = memoryview(pack)
     if len(view) < 32 or view[:4] != b"PACK" or int.from_bytes(view[4:8], "big") not in (2, 3):
         raise ExternalApiError("this is not a pack of git's")
@@ -151,7 +156,7 @@ def check_pack(pack: bytes) -> frozenset[bytes]:
 
 
 def _entry(view: memoryview, at: int, left: int, bases: set[bytes]) -> tuple[int, int]:
-    """Return the position of the next entry, and the size to which this one unpacks, including a delta's result."""
+    """Return the position of the next entry, and the unpacked size of this entry, including the result of a delta."""
     kind, size, at = _entry_head(view, at)
     if kind == _REF_DELTA:
         bases.add(bytes(view[at - 20 : at]).hex().encode())
@@ -190,7 +195,9 @@ def _entry_head(view: memoryview, at: int) -> tuple[int, int, int]:
 
 
 def _inflated(view: memoryview, at: int, size: int) -> tuple[int, bytes]:
-    """Return the end of zlib's stream, and its first bytes, which have the sizes of a delta. It must have `size` bytes."""
+    """Return the end of zlib's stream, and its first bytes, which contain the sizes of a delta. The unpacked stream must
+    have `size` bytes.
+    """
     stream, got, start = zlib.decompressobj(), 0, b""
     while not stream.eof:
         piece = view[at : at + _PIECE_BYTES]
@@ -211,7 +218,7 @@ def _inflated(view: memoryview, at: int, size: int) -> tuple[int, bytes]:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """Return a size in a delta, seven bits in each byte, and the position after it."""
+    """Return a size in a delta (seven bits in each byte) and the position after the size."""
     value = shift = 0
     while True:
         one = _byte(data, at)
@@ -229,7 +236,7 @@ def _byte(data: bytes | memoryview, at: int) -> int:
 
 
 def _read(one: ShaFile) -> None:
-    """Make dulwich parse the object now: it postpones that until a field is used."""
+    """Make dulwich parse the object now; otherwise dulwich parses an object only when one of its fields is used."""
     if isinstance(one, Commit):
         _ = one.tree, one.parents, one.author, one.author_time, one.author_timezone, one.message, one.committer
     elif isinstance(one, Tag):

@@ -1,10 +1,10 @@
-"""Client for one repository on a server, over the stream that the supervisor opened: its refs, packs of its objects, and pushes.
+"""Client for one repository on a server, over the stream that the supervisor opened. It lists refs, fetches packs and pushes.
 
 The supervisor logs in and has the server execute `git-upload-pack` or `git-receive-pack`; dulwich speaks git's protocol on the
-stream. No key is here. The server is not trusted: the bytes that it sends are bounded, and a breach of the protocol becomes a
-failure with a message.
+stream. This code has no key. The server is not trusted: the number of bytes that it sends is bounded, and a breach of the
+protocol becomes a failure with a message.
 
-Source: gitprotocol-pack(5), gitprotocol-v2(5). Not here: what is in a pack (packs.py).
+Source: gitprotocol-pack(5), gitprotocol-v2(5). Not here: a pack's contents (packs.py).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts,
 __all__ = ["MAX_PACK_BYTES", "NO_COMMIT", "PackOf", "Remote", "TooLarge", "is_id", "said"]
 
 MAX_PACK_BYTES: Final = 16 << 20
-"""Maximum number of bytes of one compressed pack: it is kept in memory, and the jail of this connector has 256 MiB."""
+"""Maximum size of one compressed pack in bytes. A pack is held in memory, and the jail of this connector has 256 MiB."""
 MAX_REFS_BYTES: Final = 8 << 20
-"""Maximum number of bytes that a server sends beside packs: about 100,000 refs."""
+"""Maximum number of bytes that a server sends in addition to packs; enough for about 100,000 refs."""
 NO_COMMIT: Final = b"0" * 40
 """Id that stands for "no commit" in the protocol."""
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9_./~][A-Za-z0-9._/@:+,=~-]{0,511}")
@@ -36,7 +36,9 @@ _NO_ACCESS: Final = re.compile(
     r"not found|not be found|does not appear to be a git repository|permission|access denied|not authori[sz]ed",
     re.IGNORECASE,
 )
-"""Messages of git and the forges for a repository that is missing or that this key cannot access, without a difference."""
+"""Messages of git and of forges for a repository that is missing or that this key cannot access; they do not distinguish
+the two.
+"""
 _CURE: Final = "check the name of the repository, and that the key has been given access to it"
 _NOT_THE_PROTOCOL: Final = (
     AssertionError,
@@ -48,7 +50,7 @@ _NOT_THE_PROTOCOL: Final = (
     ObjectFormatException,
     zlib.error,
 )
-"""Exceptions of dulwich if a server breaks the protocol."""
+"""Exceptions that dulwich raises if a server breaks the protocol."""
 
 logging.getLogger("dulwich").setLevel(logging.ERROR)  # no warnings: a server's answer shows what it cannot do
 
@@ -61,7 +63,9 @@ class TooLarge(ConnectorError):
 
 
 class PackOf:
-    """The result of a fetch: the pack's bytes, the server's refs, the ref of HEAD, and the `known` ids that it has too."""
+    """The result of a fetch: the pack's bytes, the server's refs, the ref of HEAD, and those `known` ids that the server
+    has too.
+    """
 
     def __init__(self, pack: bytes, refs: dict[bytes, bytes], head: bytes | None, shared: frozenset[bytes]) -> None:
         self.pack: Final = pack
@@ -74,7 +78,7 @@ class Remote:
     """A repository, named by its path on the one server that this connector was built for."""
 
     def __init__(self, repository: str) -> None:
-        """Check the path. BadInput if it is not one that a command may have."""
+        """Check the path. Raises BadInput if the path must not be part of a command."""
         if not _REPOSITORY.fullmatch(repository) or ".." in repository.split("/"):
             words = "repository is not a path of letters, digits and ._/@:+,=~- such as team/website.git"
             raise BadInput(words, argument="repository")
@@ -86,10 +90,10 @@ class Remote:
         self._path: Final = repository
         self._host: Final = granted[0]
         self.gives_any_object = False
-        """True if the server gives objects by their id alone, as known after the first fetch (version 2 of the protocol)."""
+        """True if the server sends objects by their id alone (version 2 of the protocol). Known after the first fetch."""
 
     def refs(self) -> tuple[dict[bytes, bytes], bytes | None]:
-        """Return all refs with `HEAD` and peeled tags (`refs/tags/x^{}`), and the ref of HEAD, if the server says so."""
+        """Return all refs with `HEAD` and peeled tags (`refs/tags/x^{}`), and the ref of HEAD if the server reports it."""
         client, _ = self._client(MAX_REFS_BYTES)
         with said():
             found = client.get_refs(self._path.encode())
@@ -105,7 +109,8 @@ class Remote:
         known: tuple[bytes, ...] = (),
         limit_bytes: int = MAX_PACK_BYTES,
     ) -> PackOf:
-        """Fetch the pack of what `wants` chooses from the refs. TooLarge; ExternalApiError if the server does not give it.
+        """Fetch the pack of the ids that `wants` chooses from the refs. Raises TooLarge, or ExternalApiError if the server
+        does not send the pack.
 
         `leave_out` is a filter of git's (`blob:none`), which servers that speak version 2 of the protocol apply. `known` are ids
         of commits whose history need not be sent.
@@ -135,10 +140,11 @@ class Remote:
         return PackOf(bytes(pack), _checked(refs), _head(found.symrefs), frozenset(walker.shared))
 
     def push(self, change: Callable[[dict[bytes, bytes]], dict[bytes, bytes]], objects: list[Any]) -> None:
-        """Move refs, with `objects` (of dulwich) as the pack. `change` gets the server's refs, and raises if none must be moved.
+        """Move refs, with `objects` (of dulwich) as the pack. `change` is called with the server's refs, and raises if no
+        ref may be moved.
 
-        The server moves a ref only if it is still where `change` saw it. ExternalApiError if the server refuses, or if it is
-        unknown what it did.
+        The server moves a ref only if it is still where `change` saw it. Raises ExternalApiError if the server refuses, or if
+        it is unknown whether the server moved the refs.
         """
         wanted: dict[bytes, bytes] = {}
 
@@ -175,15 +181,15 @@ class Remote:
 
 
 def is_id(text: str) -> bool:
-    """Return whether `text` is the full id of an object: 40 hexadecimal digits in lower case."""
+    """Return whether `text` is the full id of an object, that is, 40 hexadecimal digits in lower case."""
     return _ID.fullmatch(text) is not None
 
 
 @contextmanager
 def said() -> Iterator[None]:
-    """Turn dulwich's errors into failures with a message. Errors of the stream and of this connector pass.
+    """Turn dulwich's errors into failures with a message. Errors of the stream and of this connector pass unchanged.
 
-    If the command failed, its own words are the reason: git says there that a repository does not exist.
+    If the command failed, its error output is the reason, because there git reports that a repository does not exist.
     """
     try:
         yield
@@ -204,7 +210,7 @@ def said() -> Iterator[None]:
 
 
 def _of_the_host(error: BaseException) -> ConnectorError | None:
-    """Return the failure of the stream behind an error that dulwich raised in its own words; None if there is none."""
+    """Return the host's failure that caused an error of dulwich, or None if no failure of the host did."""
     cause = error.__cause__
     while cause is not None and not isinstance(cause, ConnectorError):
         cause = cause.__cause__
@@ -212,7 +218,7 @@ def _of_the_host(error: BaseException) -> ConnectorError | None:
 
 
 def _said_by_host(host: ConnectorError) -> ConnectorError:
-    """Return the host's failure, with the server's words if there are some."""
+    """Return the host's failure, with the server's words if the failure has any."""
     words = host.details.get("said")
     return ExternalApiError(_quoted(words)) if words else host
 
@@ -229,7 +235,7 @@ def _quoted(words: object) -> str:
 
 
 class _Vendor(SSHVendor):
-    """The object that dulwich calls to execute a command: it opens a stream on which the supervisor has executed it."""
+    """The object that dulwich calls to execute a command. It opens a stream on which the supervisor has executed the command."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes: Final = limit_bytes
@@ -245,7 +251,7 @@ class _Vendor(SSHVendor):
 
 
 class _Wire:
-    """A stream with the interface that dulwich needs, which fails after `limit_bytes`."""
+    """A stream with the interface that dulwich needs. It fails after `limit_bytes`."""
 
     def __init__(self, stream: tcp.Stream, limit_bytes: int) -> None:
         self._stream: Final = stream
@@ -274,7 +280,7 @@ class _Wire:
 
 
 class _Known:
-    """Iterator over the commits that need not be sent, which also collects those that the server has."""
+    """Iterator over the commits that need not be sent. It also collects those of them that the server has."""
 
     shallow: frozenset[bytes] = frozenset()
 
@@ -293,11 +299,11 @@ class _Known:
             self.shared.add(sha)
 
     def nak(self) -> None:
-        """Ignore that the server has none of them."""
+        """Ignore the server's report that it has none of the known commits."""
 
 
 def _checked(refs: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    """Return the refs with a valid id and a printable name; no other ref can be requested."""
+    """Return the refs with a valid id and a printable name. No other ref can be requested."""
     return {
         name: value
         for name, value in refs.items()

@@ -1,7 +1,7 @@
-"""Repository of one server: look up a ref, fetch as many commits and files as an operation needs, and push.
+"""A repository on one server: look up a ref, fetch the commits and files that an operation needs, and push.
 
-A fetch is shallow, and leaves files out if the server can do that; missing objects are fetched later by their ids. A server that
-can do neither sends all files of a commit, so only commits that fit into a bounded pack can be read.
+A fetch is shallow, and leaves files out if the server supports that; missing objects are fetched later by their ids. A server
+that supports neither sends all files of a commit, so only commits that fit into a bounded pack can be read.
 
 Not here: git's protocol (remote.py), operations (__main__.py).
 """
@@ -19,21 +19,23 @@ from aileron_connector import BadInput, ExternalApiError
 __all__ = ["Repository", "branch_ref", "name_of", "ref_named"]
 
 SEARCHED_COMMITS: Final = 200
-"""Commits of history in which a commit is searched at a server that does not give commits by their id."""
+"""Number of commits of history in which a commit is searched if the server does not send commits by their id."""
 
 
 class Repository:
-    """A repository on the server, and those of its objects that were fetched."""
+    """A repository on the server, and the objects of it that were fetched."""
 
     def __init__(self, path: str) -> None:
-        """Check the path. BadInput if it is not valid."""
+        """Check the path. Raises BadInput if the path is not valid."""
         self.remote: Final = Remote(path)
         self.objects: Final = Objects()
         self.refs: dict[bytes, bytes] = {}
         """Refs by name, as of the last fetch."""
 
     def fetch_commit(self, ref: str, *, depth: int, leave_out: str | None = None) -> bytes:
-        """Fetch the commit of a ref or an id, with `depth` commits of history, and return its id. BadInput; TooLarge."""
+        """Fetch the commit of a ref or an id, with `depth` commits of history, and return the commit's id. Raises BadInput
+        if no such commit exists, TooLarge for a large pack.
+        """
 
         def choose(refs: dict[bytes, bytes]) -> list[bytes]:
             chosen[:] = [_chosen(refs, ref)]
@@ -51,7 +53,9 @@ class Repository:
         return self.objects.peeled(chosen[0])
 
     def fetch_commits(self, ids: list[bytes], *, leave_out: str | None = None) -> None:
-        """Fetch these commits with their trees, wherever they are in the history. ExternalApiError; TooLarge."""
+        """Fetch these commits with their trees, wherever they are in the history. Raises ExternalApiError if a commit is
+        missing, or TooLarge.
+        """
         if not ids:
             return
         try:
@@ -64,18 +68,22 @@ class Repository:
                     self._search(sha, leave_out)
 
     def need(self, ids: list[bytes]) -> None:
-        """Fetch the objects with these ids that are not here, from a server that left them out. TooLarge."""
+        """Fetch those objects with these ids that are missing here because the server left them out. Raises TooLarge for a
+        large pack.
+        """
         missing = [sha for sha in dict.fromkeys(ids) if sha not in self.objects]
         if missing and self.remote.gives_any_object:
             self._fetch(lambda _refs: missing, depth=None)
 
     def add_thin_pack(self, pack: bytes) -> list[bytes]:
-        """Add a pack whose deltas may refer to objects of the server, and return the ids in it."""
+        """Add a pack whose deltas may refer to objects of the server. Return the ids of the pack's objects."""
         self.need(sorted(check_pack(pack)))
         return self.objects.add_pack(pack)
 
     def move(self, name: bytes, expected: bytes | None, to: bytes | None, objects: list[Any]) -> None:
-        """Move a ref from `expected` (None: does not exist) to `to` (None: delete it). BadInput if it is somewhere else."""
+        """Move a ref from `expected` (None: the ref does not exist) to `to` (None: delete the ref). Raises BadInput if the
+        ref is at another commit.
+        """
 
         def change(refs: dict[bytes, bytes]) -> dict[bytes, bytes]:
             check_at(refs, name, expected)
@@ -89,7 +97,7 @@ class Repository:
         self.objects.add_pack(found.pack)
 
     def _search(self, sha: bytes, leave_out: str | None) -> None:
-        """Search for a commit in the latest history of all branches. ExternalApiError if it is not there."""
+        """Search for a commit in the latest history of all branches. Raises ExternalApiError if the commit is not found."""
 
         def heads(refs: dict[bytes, bytes]) -> list[bytes]:
             return [tip for name, tip in refs.items() if name.startswith(b"refs/heads/")]
@@ -102,7 +110,7 @@ class Repository:
 
 
 def check_at(refs: dict[bytes, bytes], name: bytes, expected: bytes | None) -> None:
-    """Raise BadInput if a ref is not at `expected`, with its real place."""
+    """Raise BadInput, which states the ref's real commit, if a ref is not at `expected`."""
     at = refs.get(name)
     if at == expected:
         return
@@ -116,12 +124,12 @@ def check_at(refs: dict[bytes, bytes], name: bytes, expected: bytes | None) -> N
 
 
 def branch_ref(branch: str) -> bytes:
-    """Return `refs/heads/BRANCH`. BadInput if no branch can have this name."""
+    """Return `refs/heads/BRANCH`. Raises BadInput if no branch can have this name."""
     return ref_named("refs/heads/", branch, "branch")
 
 
 def ref_named(prefix: str, name: str, argument: str) -> bytes:
-    """Return the ref of this name below `prefix`. BadInput if no ref can have it."""
+    """Return the ref with this name below `prefix`. Raises BadInput if no ref can have this name."""
     ref = (prefix + name).encode("utf-8", "replace")
     if len(ref) > 255 or not name.isprintable() or name.startswith(("-", "refs/")) or not check_ref_format(ref):  # type: ignore[arg-type]
         raise BadInput(
@@ -131,13 +139,13 @@ def ref_named(prefix: str, name: str, argument: str) -> bytes:
 
 
 def name_of(ref: bytes) -> str:
-    """Return the ref's name for people: `main` for `refs/heads/main`."""
+    """Return the ref's name as people write it, such as `main` for `refs/heads/main`."""
     text = ref.decode("utf-8", "replace")
     return text.removeprefix("refs/heads/").removeprefix("refs/")
 
 
 def _chosen(refs: dict[bytes, bytes], ref: str) -> bytes:
-    """Return the id that a name stands for: `HEAD`, a branch, a tag, a whole ref, or an id itself."""
+    """Return the id that a name stands for. The name is `HEAD`, a branch, a tag, a complete ref, or itself an id."""
     if is_id(ref):
         return ref.encode()
     name = ref.encode("utf-8", "replace")

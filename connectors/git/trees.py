@@ -1,9 +1,9 @@
-"""Folders and files of a commit: look them up, list them, and change them, in memory.
+"""Folders and files of a commit: look them up, list them, and change them. All of this happens in memory.
 
 No file is written to a disk, so no path of a repository leads anywhere. Pushed files have names that are safe to check out: no
 `..`, no spelling of `.git`.
 
-Source: gitformat-index(5) for modes, `verify_path` of git for names. Not here: what changed between two (changes.py).
+Source: gitformat-index(5) for modes, `verify_path` of git for names. Not here: comparing two trees (changes.py).
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ FILE: Final = 0o100644
 EXECUTABLE: Final = 0o100755
 MAX_PATH_BYTES: Final = 1024
 MAX_DEPTH: Final = 64
-"""Maximum depth of folders that a listing descends into."""
+"""Maximum depth of folders in a recursive listing."""
 _FOLDER: Final = 0o040000
 
 Change = tuple[int | None, bytes] | None
-"""New mode of a file (None leaves it as it is) and id of its new content; None removes the file."""
+"""New mode of a file (None leaves the mode unchanged) and id of the new content. A change of None removes the file."""
 
 
 def split_path(path: str, argument: str = "path") -> tuple[bytes, ...]:
-    """Return the names of a path that is read. BadInput if it is too long or has a null; an empty path is the root."""
+    """Return the names in a path that is read; an empty path is the root. Raises BadInput if the path is too long or has a
+    null byte.
+    """
     raw = path.strip("/").encode("utf-8", "surrogatepass")
     if len(raw) > MAX_PATH_BYTES or b"\0" in raw:
         raise BadInput(f"{argument} is longer than {MAX_PATH_BYTES} bytes, or has a null", argument=argument)
@@ -50,7 +52,7 @@ def split_path(path: str, argument: str = "path") -> tuple[bytes, ...]:
 
 
 def find(objects: Objects, root: bytes, names: tuple[bytes, ...]) -> tuple[int, bytes]:
-    """Return mode and id of the entry at a path. BadInput if there is none."""
+    """Return mode and id of the entry at a path. Raises BadInput if there is no such entry."""
     mode, sha = _FOLDER, root
     for at, name in enumerate(names):
         if not stat.S_ISDIR(mode):
@@ -63,7 +65,7 @@ def find(objects: Objects, root: bytes, names: tuple[bytes, ...]) -> tuple[int, 
 
 
 def listed(objects: Objects, folder: bytes, path: tuple[bytes, ...], *, recursive: bool) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a folder, by name; if `recursive`, with those of its folders."""
+    """Yield the entries of a folder by name and, if `recursive`, the entries of its folders."""
     if len(path) > MAX_DEPTH:
         raise ExternalApiError(f"folders are more than {MAX_DEPTH} deep; list one of them")
     for entry in objects.tree(folder).iteritems():
@@ -76,7 +78,7 @@ def listed(objects: Objects, folder: bytes, path: tuple[bytes, ...], *, recursiv
 
 
 def kind_of(mode: int) -> str:
-    """Return the kind of a mode: `file`, `executable`, `symlink`, `submodule` or `folder`."""
+    """Return the kind that a mode stands for: `file`, `executable`, `symlink`, `submodule` or `folder`."""
     if S_ISGITLINK(mode):
         return "submodule"
     if stat.S_ISDIR(mode):
@@ -89,7 +91,9 @@ def kind_of(mode: int) -> str:
 def changed_tree(
     objects: Objects, root: bytes | None, changes: Mapping[tuple[bytes, ...], Change]
 ) -> tuple[bytes, list[Any]]:
-    """Return the id of the tree with these changes, and the new trees. BadInput if a change does not fit the present tree."""
+    """Return the id of the tree with these changes, and the new trees. Raises BadInput if a change does not fit the present
+    tree.
+    """
     made: list[Any] = []
     sha = _changed(objects, root, changes, (), made)
     if sha is None:
@@ -101,7 +105,7 @@ def changed_tree(
 
 
 def check_names(names: tuple[bytes, ...]) -> None:
-    """Raise BadInput if a file of this path must not be pushed."""
+    """Raise BadInput if a file with this path must not be pushed."""
     for name in names:
         if not _is_safe(name):
             words = f"{shown(b'/'.join(names))!r} has a name that git does not allow: none is empty, `.`, `..` or like `.git`"
@@ -109,7 +113,7 @@ def check_names(names: tuple[bytes, ...]) -> None:
 
 
 def shown(path: bytes) -> str:
-    r"""Return a path as text; bytes that are not UTF-8 as `\xff`."""
+    r"""Return a path as text, in which bytes that are not UTF-8 are written as `\xff`."""
     return path.decode("utf-8", "backslashreplace")
 
 
@@ -120,7 +124,7 @@ def _changed(
     path: tuple[bytes, ...],
     made: list[Any],
 ) -> bytes | None:
-    """Return the id of one changed folder; None if it is empty."""
+    """Return the id of one changed folder, or None if the folder is empty."""
     tree = Tree()
     for entry in objects.tree(sha).iteritems() if sha is not None else ():
         tree.add(entry.path, entry.mode or 0, entry.sha or b"")  # type: ignore[arg-type]

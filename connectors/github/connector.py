@@ -1,9 +1,9 @@
-"""GitHub connector: operations of its OpenAPI document, which is service/document.json, and files as text.
+"""GitHub connector: the operations of its OpenAPI document (service/document.json), and reading and writing files as text.
 
-The document has the content of a file in base64, which a person who has to approve it cannot read. `read_text_file` and
-`write_text_file` send the same requests, by the document, but take and return text.
+In the document, the content of a file is base64, which a person who has to approve the content cannot read. `read_text_file`
+and `write_text_file` send the same requests as the document's operations, but take and return text.
 
-Runs inside the jail. Source: docs.github.com/rest/repos/contents. Not here: files that are not text, and those above 1 MB,
+Runs inside the jail. Source: docs.github.com/rest/repos/contents. Not here: files that are not text, and files above 1 MB,
 whose content GitHub does not return.
 """
 
@@ -20,7 +20,7 @@ SERVICE = openapi.declare("service")
 
 @op
 def read_text_file(owner: str, repo: str, path: str, ref: str | None = None) -> dict[str, Any]:
-    """Read a file as text, with the `sha` that is needed to replace or delete it."""
+    """Read a file as text. The result includes the `sha` that is needed to replace or delete the file."""
     found = SERVICE.call("get_content", _given(owner=owner, repo=repo, path=path, ref=ref))
     if "items" in found or found.get("type") != "file":
         raise BadInput("the path is no file; for a directory use get_content", argument="path")
@@ -33,7 +33,7 @@ def read_text_file(owner: str, repo: str, path: str, ref: str | None = None) -> 
 def write_text_file(
     owner: str, repo: str, path: str, message: str, text: str, sha: str | None = None, branch: str | None = None
 ) -> dict[str, Any]:
-    """Make a commit that creates a file, or replaces the one that has this `sha`."""
+    """Make a commit that creates a file, or that replaces the file with this `sha`."""
     content = base64.b64encode(text.encode()).decode()
     told = _given(owner=owner, repo=repo, path=path, message=message, content=content, sha=sha, branch=branch)
     done = SERVICE.call("put_content", told)

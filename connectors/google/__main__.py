@@ -1,7 +1,8 @@
-"""Connector for mail and calendars of one Google account: list and read messages, draft and send, list and add events.
+"""Connector for mail and calendars of one Google account. It lists and reads messages, drafts and sends mail, and lists and
+adds events.
 
-Runs inside the jail. It asks the host to send requests and to add the access token, which it never has. Everything that is read
-may come from a stranger and is passed on as data; no part of a message goes into the log.
+Runs inside the jail. The connector asks the host to send requests and to add the access token; the connector never has the
+token. Everything that is read may come from a stranger and is passed on as data; no part of a message goes into the log.
 
 Source: Gmail API v1, Calendar API v3. Not handled: attachments' bytes, sending HTML, labels, deleting or changing events,
 creating recurring events.
@@ -23,15 +24,17 @@ from aileron_connector import BadInput, ExternalApiError, log, op, run
 from aileron_connector.moments import read_span
 
 MAX_MESSAGES: Final = 100
-"""Maximum number of messages in one listing: each is a request of its own, and a run has 256."""
+"""Maximum number of messages in one listing. Each message takes a request of its own, and a run has 256 requests."""
 MAX_EVENTS: Final = 250
-"""Maximum number of events in one listing: with long descriptions, they are about half of a result."""
+"""Maximum number of events in one listing. With long descriptions, so many events are about half of a result."""
 MAX_PAGE: Final = 50
-"""Maximum number of events in one request: with any usual descriptions, an answer stays below 4 MiB."""
+"""Maximum number of events in one request. With any usual descriptions, a response stays below 4 MiB."""
 MAX_PAGES: Final = 20
-"""Maximum number of pages of one listing: Google may return fewer entries than requested, but not that many fewer."""
+"""Maximum number of pages of one listing. Google may return fewer entries than requested, but never so few that more pages
+are needed.
+"""
 MAX_LISTING_BYTES: Final = 900_000
-"""Maximum number of bytes of the events in one answer, as JSON: a result has at most 1 MiB."""
+"""Maximum number of bytes of the events in one answer, as JSON. A result has at most 1 MiB."""
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _LISTED_FIELDS: Final = ("From", "To", "Cc", "Subject", "Date")
 _THREAD_FIELDS: Final = ("Message-ID", "References", "In-Reply-To")
@@ -68,7 +71,7 @@ class _NewDraft(msgspec.Struct):
 def list_recent_emails(
     query: str | None = None, max_results: int = 10, page_token: str | None = None
 ) -> dict[str, Any]:
-    """List the latest messages, newest first, at most `max_results`, that `query` (Gmail's search language) finds."""
+    """List the latest messages that match `query` (Gmail's search language), newest first, at most `max_results`."""
     if not 1 <= max_results <= MAX_MESSAGES:
         raise BadInput(f"max_results {max_results} is not from 1 to {MAX_MESSAGES}", argument="max_results")
     asked = [("q", query)] if query else []
@@ -89,7 +92,7 @@ def list_recent_emails(
 
 
 def _summaries(found: list[_Listed]) -> list[dict[str, Any]]:
-    """Return the summaries of messages, without those that were deleted since they were listed."""
+    """Return the summaries of messages. Messages that were deleted since they were listed are left out."""
     summaries = []
     for one in found:
         if _ID.fullmatch(one.id) is None:
@@ -104,7 +107,7 @@ def _summaries(found: list[_Listed]) -> list[dict[str, Any]]:
 
 @op
 def get_email(message_id: str) -> dict[str, Any]:
-    """Read a message with its text, and the names of its attachments without their content."""
+    """Read a message with its text and the names of its attachments, without the attachments' content."""
     message = api.get(
         "read the message", f"{api.GMAIL}/messages/{_id(message_id, 'message_id')}", mail.Message, [("format", "full")]
     )
@@ -121,7 +124,7 @@ def draft_email(
     reply_to: str | list[str] | None = None,
     in_reply_to: str | None = None,
 ) -> dict[str, Any]:
-    """Put a draft into the drafts of the account. `in_reply_to` is the id of a message that it answers."""
+    """Save a draft in the account's drafts folder. `in_reply_to` is the id of the message that the draft answers."""
     message, _count = _composed(to, subject, body, cc, bcc, reply_to, in_reply_to)
     made = api.post("make the draft", f"{api.GMAIL}/drafts", {"message": message}, _NewDraft)
     log.info("draft made")
@@ -130,7 +133,7 @@ def draft_email(
 
 @op
 def get_draft(draft_id: str) -> dict[str, Any]:
-    """Read a draft in its present state: all recipients, its text, and what a person should know before it is sent."""
+    """Read a draft in its present state: all recipients, its text, and what a person should know before the draft is sent."""
     draft = api.get("read the draft", f"{api.GMAIL}/drafts/{_id(draft_id, 'draft_id')}", _Draft, [("format", "full")])
     message = draft.message
     content = _content(message)
@@ -158,7 +161,7 @@ def _form(content: dict[str, Any]) -> str:
 
 @op
 def send_draft(draft_id: str) -> dict[str, Any]:
-    """Send a draft as it is now. It cannot be taken back."""
+    """Send a draft in its present state. A sent draft cannot be recalled."""
     sent = api.post("send the draft", f"{api.GMAIL}/drafts/send", {"id": _id(draft_id, "draft_id")}, _Sent)
     log.info("draft sent")
     return {"message": {"id": sent.id, "thread_id": sent.thread_id}}
@@ -174,7 +177,7 @@ def send_email(
     reply_to: str | list[str] | None = None,
     in_reply_to: str | None = None,
 ) -> dict[str, Any]:
-    """Send a message of text. It cannot be taken back."""
+    """Send a plain text message. A sent message cannot be recalled."""
     message, count = _composed(to, subject, body, cc, bcc, reply_to, in_reply_to)
     if count == 0:
         raise BadInput("to is empty: nobody would get it", argument="to")
@@ -192,7 +195,7 @@ def _composed(
     reply_to: str | list[str] | None,
     in_reply_to: str | None,
 ) -> tuple[dict[str, Any], int]:
-    """Return a message in Gmail's form, and its number of recipients. All arguments are checked before the first request."""
+    """Return a message in Gmail's form, and the number of its recipients. All arguments are checked before the first request."""
     people = mail.People(
         to=mail.addresses(to, "to"),
         cc=mail.addresses(cc, "cc"),
@@ -233,7 +236,7 @@ def _content(message: mail.Message) -> dict[str, Any]:
 
 
 def _id(text: str, argument: str) -> str:
-    """Check that an id has Google's form, since it becomes a part of a path. BadInput."""
+    """Return the id if it has Google's form, because it becomes part of a path. Raises BadInput if it has another form."""
     if _ID.fullmatch(text) is None:
         raise BadInput(f"{argument} {text[:64]!r} is not an id as the listing gives it", argument=argument)
     return text
@@ -255,7 +258,9 @@ def list_upcoming_events(
     start: str | None = None,
     end: str | None = None,
 ) -> dict[str, Any]:
-    """List events from `start` (now, if absent) to `end` (`days` later, if absent), by start; recurring ones as single dates."""
+    """List events, sorted by start, from `start` (default: now) to `end` (default: `days` after `start`). Each occurrence
+    of a recurring event is listed separately.
+    """
     if not 1 <= max_results <= MAX_EVENTS:
         raise BadInput(f"max_results {max_results} is not from 1 to {MAX_EVENTS}", argument="max_results")
     since, until = read_span(start, end, days)
@@ -317,7 +322,7 @@ def create_calendar_event(
 
 
 def _calendar(name: str) -> str:
-    """Return a calendar's id as a part of a path: `primary`, or an id like an address. BadInput."""
+    """Return a calendar's id (`primary`, or an id like an address) as part of a path. Raises BadInput for any other id."""
     if re.fullmatch(r"(?!\.+$)[A-Za-z0-9_.@#%+-]{1,254}", name) is None:
         words = f"calendar {name[:64]!r} is not an id like primary or …@group.calendar.google.com"
         raise BadInput(words, argument="calendar")

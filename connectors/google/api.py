@@ -1,12 +1,13 @@
-"""Client for Google's JSON APIs as this connector needs them: send requests, read answers of a known shape, explain refusals.
+"""Client for those parts of Google's JSON APIs that this connector needs. It sends requests, reads answers of a known
+shape, and explains refusals.
 
 An answer is decoded only into the type that the caller names: an answer of another shape, too deep or too long becomes a failure
 that says where, and no part of it is used. Refusals are distinguished by Google's reason, not by its words; those are passed on
 only for a request that Google did not understand, and shortened.
 
 Runs inside the jail and has no token: the host adds it, and renews it once when Google answers 401, so a 401 that arrives here
-needs a person. Source: RFC 9110, RFC 6750, "Resolve errors" of the Gmail and Calendar APIs, google.rpc.ErrorInfo. Not here:
-what an operation is (__main__.py), retries (the host, as the action allows).
+has to be fixed by a person. Source: RFC 9110, RFC 6750, "Resolve errors" of the Gmail and Calendar APIs,
+google.rpc.ErrorInfo. Not here: the operations (__main__.py), retries (the host, as the action allows).
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ GMAIL: Final = "https://gmail.googleapis.com/gmail/v1/users/me"
 CALENDAR: Final = "https://www.googleapis.com/calendar/v3/calendars"
 
 MAX_ANSWER_BYTES: Final = 4 << 20
-"""4 MiB of JSON: several times a message without attachments; parsed, within the 64 MiB of a connector."""
+"""4 MiB of JSON: several times the size of a message without attachments. The parsed data fits into the 64 MiB of a connector."""
 MAX_ERROR_BYTES: Final = 64 << 10
-"""Maximum number of bytes of an error's body: Google's have about one KiB."""
+"""Maximum number of bytes of an error's body. Google's error bodies have about 1 KiB."""
 MAX_WORDS: Final = 200
 """Maximum number of characters of Google's own words in a failure."""
 
@@ -45,7 +46,9 @@ _Shape = TypeVar("_Shape")
 
 
 def get(what: str, url: str, shape: type[_Shape], query: Iterable[tuple[str, str]] = ()) -> _Shape:
-    """Get what is at `url`, as a `shape`. Failures begin `cannot {what}: …`. ExternalApiError."""
+    """Send a GET request and return the answer as a `shape`. Raises ExternalApiError with a message that begins `cannot
+    {what}: …`.
+    """
     with _send("GET", url, query, None) as answer:
         return _read(answer, what, shape)
 
@@ -53,7 +56,9 @@ def get(what: str, url: str, shape: type[_Shape], query: Iterable[tuple[str, str
 def post(
     what: str, url: str, body: dict[str, Any], shape: type[_Shape], query: Iterable[tuple[str, str]] = ()
 ) -> _Shape:
-    """Create something. If its answer cannot be read, the failure says that it may exist: do not simply try again."""
+    """Send a POST request that creates an object. If the answer cannot be read, the failure says that the object may exist,
+    so the caller must not simply try again.
+    """
     with _send("POST", url, query, msgspec.json.encode(body)) as answer:
         try:
             return _read(answer, what, shape)
@@ -88,7 +93,7 @@ def _read(answer: http.Response, what: str, shape: type[_Shape]) -> _Shape:
 
 
 def _refusal(answer: http.Response, what: str) -> ExternalApiError:
-    """Return the failure for an unsuccessful answer: its status, Google's reason, and what a person or the host can do."""
+    """Return the failure for an unsuccessful answer. It has the status, Google's reason, and what a person or the host can do."""
     reason, words = _reason(answer)
     status, why = answer.status, _in_words(answer.status, reason, words)
     details: dict[str, Any] = {"reason": reason} if reason else {}
@@ -140,7 +145,7 @@ _WORDS: Final = {
 
 
 def _reason(answer: http.Response) -> tuple[str | None, str | None]:
-    """Return Google's reason as one word, and its message as one short line; None for one that is missing or malformed."""
+    """Return Google's reason as one word, and its message as one short line. Each is None if it is missing or malformed."""
     challenge = " ".join(answer.headers.get_all("www-authenticate"))
     told = re.search(r'\berror="([a-z_]{1,40})"', challenge)
     from_header = told.group(1) if told else None

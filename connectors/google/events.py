@@ -1,7 +1,7 @@
-"""Conversion of Google Calendar's events: times from the forms of people and RFC 3339, and answers as plain JSON.
+"""Conversion of Google Calendar's events: from times as people write them to RFC 3339, and from Google's answers to plain JSON.
 
-A time is a moment with an offset, a local time together with the name of a zone, or a date; two dates make an event of whole
-days whose end is the day after the last. Google resolves the names of zones: in the jail there is no zone data.
+A time is a moment with an offset, a local time together with the name of a zone, or a date; two dates make an all-day event
+whose end is the day after its last day. Google resolves the names of zones: in the jail there is no zone data.
 
 Pure. Source: Calendar API v3 `Events`, RFC 3339. Not here: requests (api.py), recurrence rules (Google expands them).
 """
@@ -20,9 +20,9 @@ from aileron_connector.moments import MAX_DAYS, read_moment
 __all__ = ["Event", "Events", "as_json", "stamp", "when"]
 
 MAX_TEXT_CHARACTERS: Final = 2000
-"""Maximum number of characters of a description or location in a listing, since invitations may contain whole newsletters."""
+"""Maximum number of characters of a description or location in a listing; invitations may contain whole newsletters."""
 MAX_ATTENDEES_SHOWN: Final = 50
-"""Maximum number of attendees shown of one event; their full number is returned too."""
+"""Maximum number of attendees listed for one event. The number of all attendees is returned too."""
 _ZONE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]{0,31}(?:/[A-Za-z0-9_+-]{1,32}){0,3}")
 
 
@@ -44,7 +44,7 @@ class Person(msgspec.Struct, rename="camel"):
 
 
 class Event(msgspec.Struct, rename="camel"):
-    """The `Event` of Google's reference, with the fields that are used here."""
+    """The `Event` of Google's reference, reduced to the fields that this connector uses."""
 
     id: str
     start: Time
@@ -60,7 +60,7 @@ class Event(msgspec.Struct, rename="camel"):
 
 
 class Events(msgspec.Struct, rename="camel"):
-    """A page of a listing."""
+    """A page of an event listing."""
 
     items: list[Event] = []
     next_page_token: str | None = None
@@ -68,12 +68,12 @@ class Events(msgspec.Struct, rename="camel"):
 
 
 def stamp(moment: datetime) -> str:
-    """Return a moment in RFC 3339, in UTC."""
+    """Return a moment in RFC 3339, as UTC."""
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def when(start: str, end: str, timezone: str | None) -> tuple[dict[str, str], dict[str, str]]:
-    """Return `start` and `end` of a new event in Google's form. BadInput."""
+    """Return `start` and `end` of a new event in Google's form. Raises BadInput if they are not valid, or do not fit together."""
     if timezone is not None and _ZONE.fullmatch(timezone) is None:
         words = f"timezone {timezone[:64]!r} is not a name like Europe/Berlin"
         raise BadInput(words, argument="timezone")
@@ -105,7 +105,7 @@ def _check_order(is_good: bool) -> None:
 
 
 def as_json(event: Event) -> dict[str, Any]:
-    """Return an event as listings show it. Times are as Google has them: RFC 3339, or two dates for whole days."""
+    """Return an event in the form used in listings. Times have Google's form: RFC 3339, or two dates for an all-day event."""
     return {
         "id": event.id,
         "title": _shortened(event.summary),

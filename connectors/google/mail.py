@@ -1,9 +1,10 @@
 """Conversion of messages: to bytes for Gmail to send, and from Gmail's JSON.
 
-Outgoing messages have exactly the requested header fields. Addresses are plain `name@example.com` forms, which no two programs
-read in different ways; a line break or another control character anywhere in a field is refused, never removed. Incoming messages
-were written by strangers: encoded words are decoded so that they cannot pass for an address, bodies in the charset that they
-claim, HTML becomes text if there is no other text, and every text is bounded and says where it was cut.
+Outgoing messages have exactly the requested header fields. Addresses have the plain form `name@example.com`, which all
+programs read in the same way; a line break or another control character anywhere in a field is refused, never removed.
+Incoming messages were written by strangers. Encoded words are decoded so that they cannot pass for an address, and bodies are
+decoded in their declared charset. HTML becomes text if there is no other text. Every text is bounded and marked where it was
+cut.
 
 Pure; this module logs no message. Source: RFC 5322 (form, threading), RFC 2045 to 2047, RFC 4648 section 5, Gmail API v1
 `users.messages`. Not here: requests (api.py), attachments' bytes, quoted local parts and addresses outside of ASCII.
@@ -39,20 +40,20 @@ from aileron_connector.markup import Texts, joined, texts_from
 __all__ = ["Address", "Message", "Parent", "People", "addresses", "as_json", "compose", "field", "text_of"]
 
 MAX_RECIPIENTS: Final = 100
-"""Maximum number of recipients in to, cc and bcc together: more is a mailing, which needs another tool."""
+"""Maximum number of recipients in to, cc and bcc together. More would be a mailing, which needs another tool."""
 MAX_SUBJECT_CHARACTERS: Final = 500
 MAX_BODY_CHARACTERS: Final = 200_000
-"""Maximum number of characters of a body that is sent; a call's arguments have less than that."""
+"""Maximum number of characters of a sent body; the arguments of a call have fewer."""
 MAX_TEXT_CHARACTERS: Final = 100_000
-"""Maximum number of characters of a text that is read: even all escaped it stays below the 1 MiB of a result."""
+"""Maximum number of characters of a text that is read. Even fully escaped it stays below the 1 MiB of a result."""
 MAX_LISTED_CHARACTERS: Final = 300
-"""Maximum number of characters of one field in a listing: a hundred messages fit into a result, even with long subjects."""
+"""Maximum number of characters of one field in a listing. So a hundred messages fit into a result, even with long subjects."""
 MAX_HTML_CHARACTERS: Final = 500_000
-"""Maximum number of characters of one part that is turned into text: parsing takes time, and newsletters have fewer."""
+"""Maximum number of characters of one HTML part that is converted to text. Parsing takes time, and newsletters are shorter."""
 MAX_PARTS: Final = 200
 MAX_ATTACHMENTS: Final = 100
 MAX_REFERENCES: Final = 20
-"""Maximum number of message ids of a thread in a reply, the first and the last ones; each has at most 250 characters."""
+"""Maximum number of message ids of a thread in a reply: its first and its last ids. Each id has at most 250 characters."""
 
 _CRLF: Final = "\r\n"
 _SENT: Final = email.policy.SMTP.clone(cte_type="7bit")
@@ -60,15 +61,15 @@ _SENT: Final = email.policy.SMTP.clone(cte_type="7bit")
 
 
 class Parent(NamedTuple):
-    """The answered message, as far as a reply has to name it."""
+    """The data of the answered message that a reply needs."""
 
     thread_id: str
     references: tuple[str, ...]
-    """Message ids of the thread, with the answered message's last."""
+    """Message ids of the thread, with the id of the answered message last."""
 
     @classmethod
     def of(cls, message: Message) -> Parent:
-        """Make it from a message with its Message-ID and References; text that is no message id is left out."""
+        """Make a parent from a message's Message-ID and References. Text that is no message id is left out."""
         known = message_ids(field(message, "References")) or message_ids(field(message, "In-Reply-To"))
         ids = list(dict.fromkeys([*known, *message_ids(field(message, "Message-ID"))[:1]]))
         if len(ids) > MAX_REFERENCES:
@@ -77,7 +78,7 @@ class Parent(NamedTuple):
 
 
 class People(NamedTuple):
-    """All people that a message names."""
+    """All people that a message names: sender and recipients."""
 
     to: Sequence[Address]
     cc: Sequence[Address] = ()
@@ -91,7 +92,9 @@ class People(NamedTuple):
 
 
 def compose(people: People, *, subject: str, body: str, parent: Parent | None = None) -> bytes:
-    """Return a message of text in the form of RFC 5322. Gmail adds sender, date and message id. BadInput."""
+    """Return a plain text message in the form of RFC 5322. Gmail adds sender, date and message id. Raises BadInput for
+    fields that are not valid.
+    """
     check_line(subject, "subject")
     if len(subject) > MAX_SUBJECT_CHARACTERS:
         raise BadInput(f"subject has more than {MAX_SUBJECT_CHARACTERS} characters", argument="subject")
@@ -135,7 +138,7 @@ class Part(msgspec.Struct, rename="camel"):
 
 
 class Message(msgspec.Struct, rename="camel"):
-    """The `Message` of Gmail's reference, in the format `full` or `metadata`, with the fields that are used here."""
+    """The `Message` of Gmail's reference in the format `full` or `metadata`, reduced to the fields that this connector uses."""
 
     id: str
     thread_id: str = ""
@@ -146,7 +149,9 @@ class Message(msgspec.Struct, rename="camel"):
 
 
 def field(message: Message, name: str) -> str:
-    """Return a header field as one readable line: encoded words decoded, several fields of one name joined by a comma."""
+    """Return a header field as one readable line, with encoded words decoded. Several fields with one name are joined by a
+    comma.
+    """
     values = [found.value for found in message.payload.headers if found.name.lower() == name.lower()]
     return ", ".join(readable(value, is_address=name.lower() in _ADDRESS_FIELDS) for value in values)
 
@@ -162,14 +167,16 @@ class Text(NamedTuple):
     """Source of the text: `plain`, `html`, or `none` if there is no text."""
     is_cut: bool
     has_other: bool
-    """True if there is HTML beside the plain text; it may say something else."""
+    """True if there is also HTML, which may say something other than the plain text."""
     hidden: str
     """Text that the HTML contains but does not show to its reader."""
     attachments: list[dict[str, Any]]
 
 
 def text_of(message: Message) -> Text:
-    """Return a message's text and attachments. ExternalApiError for a body that is not base64url, or for too many parts."""
+    """Return a message's text and attachments. Raises ExternalApiError if a body is not base64url, or if there are too many
+    parts.
+    """
     attachments: list[dict[str, Any]] = []
     pieces, is_html = _read(message.payload, attachments, [MAX_PARTS])
     text, hidden = joined(pieces)
@@ -184,7 +191,9 @@ def _has_html(part: Part) -> bool:
 
 
 def _read(part: Part, attachments: list[dict[str, Any]], room: list[int]) -> tuple[list[Texts], bool]:
-    """Return the texts in a part, and whether one of them was HTML. `room` is the number of parts that may still come."""
+    """Return the texts in a part, and whether one of the texts was HTML. `room` is the number of further parts that are
+    allowed.
+    """
     room[0] -= 1
     if room[0] < 0:
         raise ExternalApiError(f"the message has more than {MAX_PARTS} parts")
@@ -221,7 +230,9 @@ def _base64url(data: str) -> bytes:
 
 
 def as_json(message: Message, *, is_listed: bool = False) -> dict[str, Any]:
-    """Return a message's data for listings and for reading: people, subject, date, labels. Shorter in a listing."""
+    """Return a message's data for listings and for reading: people, subject, date and labels. In a listing the fields are
+    shorter.
+    """
     names = {"from": "From", "to": "To", "cc": "Cc", "subject": "Subject", "date": "Date"}
     fields = {key: field(message, name) for key, name in names.items()}
     if is_listed:

@@ -1,7 +1,7 @@
 """Connector for the mail of one account: search, read, draft, send and reply, by IMAP and SMTP.
 
-Runs inside the jail. The supervisor logs in at both servers; the password is never here. Everything that is read may come from a
-stranger and is passed on as data; no part of a message goes into the log.
+Runs inside the jail. The supervisor logs in at both servers; the connector never has the password. Everything that is read
+may come from a stranger and is passed on as data; no part of a message goes into the log.
 
 Not handled: sending HTML, sending a draft that is in the mailbox, creating or deleting folders, encrypted and signed messages,
 sign-in with OAuth.
@@ -28,11 +28,11 @@ from aileron_connector import BadInput, ConnectorError, log, op, run
 from aileron_connector.mail import addresses
 
 MAX_LISTED: Final = 50
-"""Maximum number of messages in one listing: with long subjects and lists of recipients a tenth of what a result holds."""
+"""Maximum number of messages in one listing. With long subjects and lists of recipients, so many are a tenth of a result."""
 MAX_EXAMINED: Final = 500
-"""Maximum number of messages whose parts are examined for one listing of those with attachments."""
+"""Maximum number of messages whose parts are examined when a listing is restricted to messages with attachments."""
 MAX_COUNTED: Final = 100
-"""Maximum number of folders whose messages are counted: each takes one command."""
+"""Maximum number of folders whose messages are counted. Each folder takes one command."""
 _CURSOR: Final = re.compile(r"([1-9]\d{0,9})\.([1-9]\d{0,9})")
 _FETCHED_AT_ONCE: Final = 50
 
@@ -44,7 +44,9 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_LISTED)]
 
 @op
 def list_folders(counts: bool = False) -> dict[str, Any]:
-    """List the folders by name, with their use as the server states it. `counts` adds the numbers of messages and unread ones."""
+    """List the folders by name, each with its use if the server states one. With `counts`, also return how many messages
+    each folder has, and how many of those are unread.
+    """
     with imap.opened() as box:
         found = []
         for number, one in enumerate(box.folders()):
@@ -69,7 +71,7 @@ def search_messages(
     limit: Count = 20,
     cursor: str | None = None,
 ) -> dict[str, Any]:
-    """List messages of a folder that fit all criteria, the newest first. Dates are days of arrival, such as `2026-11-24`."""
+    """List messages of a folder that match all criteria, newest first. Dates are days of arrival, such as `2026-11-24`."""
     criteria = imap.Criteria(text, sender, to, subject, _day(since, "since"), _day(before, "before"), unread)
     criteria.in_ascii()
     with imap.opened() as box:
@@ -82,7 +84,7 @@ def search_messages(
 
 
 class _Listing:
-    """Messages as they are found, up to the wanted number."""
+    """Collector of matching messages, up to the wanted number."""
 
     def __init__(self, folder: imap.Folder, has_attachment: bool | None, limit: int) -> None:
         self._folder: Final = folder
@@ -94,7 +96,7 @@ class _Listing:
         self.cursor: str | None = None
 
     def take(self, uids: list[int]) -> bool:
-        """Take more messages. Return whether there are enough now, so that there may be another page."""
+        """Add more messages. Return whether the wanted number is reached, in which case there may be another page."""
         while uids:
             # Fetch one more than is wanted, to see whether there is another page.
             count = self._limit - len(self.messages) + 1 if self._has_attachment is None else _FETCHED_AT_ONCE
@@ -140,7 +142,7 @@ def _day(text: str | None, argument: str) -> datetime.date | None:
 
 @op
 def read_message(message_id: str) -> dict[str, Any]:
-    """Read a message with its text, and the names of its attachments without their content. It stays unread if it was."""
+    """Read a message with its text and the names of its attachments, without their content. An unread message stays unread."""
     wanted = imap.read_id(message_id)
     with imap.opened() as box:
         return {"folder": wanted.folder, **reading.message(box.message(wanted), wanted.uid)}
@@ -148,7 +150,7 @@ def read_message(message_id: str) -> dict[str, Any]:
 
 @op
 def read_attachment(message_id: str, part: str) -> dict[str, Any]:
-    """Read the content of one attachment, by the number from read_message: text, or base64."""
+    """Read the content of one attachment as text or base64. The attachment is given by its number from read_message."""
     wanted = imap.read_id(message_id)
     with imap.opened() as box:
         return reading.attachment(box.message(wanted), wanted.uid, part)
@@ -168,7 +170,7 @@ def create_draft(
     reply_to_id: str | None = None,
     attachments: list[Attachment] | None = None,
 ) -> dict[str, Any]:
-    """Put a draft into the folder for drafts. `reply_to_id` is the id of a message that it answers."""
+    """Store a draft in the drafts folder. `reply_to_id` is the id of the message that the draft answers."""
     people = [addresses(value, name, utf8=True) for value, name in ((to, "to"), (cc, "cc"), (bcc, "bcc"))]
     from_ = None if from_address is None else writing.sender(from_address)
     wanted, answered = (
@@ -207,7 +209,7 @@ def check_recipients(
     quote: bool = True,
     attachments: list[Attachment] | None = None,
 ) -> dict[str, Any]:
-    """Show what send_message, or reply_to_message for a `message_id`, would send, and who would get it. Sends nothing."""
+    """Show what would be sent, and to whom. Sends nothing. With `message_id` it previews reply_to_message, else send_message."""
     wanted = _wanted(attachments)
     with contextlib.ExitStack() as stack:
         box = stack.enter_context(imap.opened()) if message_id is not None or _needs_mailbox(wanted) else None
@@ -256,7 +258,9 @@ def send_message(
     attachments: list[Attachment] | None = None,
     save_copy: bool = True,
 ) -> dict[str, Any]:
-    """Send a message of text to everybody named, or, if the server refuses one of them, to nobody. It cannot be taken back."""
+    """Send a plain text message to all recipients. If the server refuses one of them, nobody receives the message. A sent
+    message cannot be recalled.
+    """
     wanted = _wanted(attachments)
     with contextlib.ExitStack() as stack:
         box = stack.enter_context(imap.opened()) if save_copy or _needs_mailbox(wanted) else None
@@ -273,7 +277,7 @@ def reply_to_message(
     attachments: list[Attachment] | None = None,
     save_copy: bool = True,
 ) -> dict[str, Any]:
-    """Answer a message: send to its Reply-To, else to its author; with `reply_all`, copies go to everybody else in it."""
+    """Answer a message: send to its Reply-To, else to its author. With `reply_all`, everybody else in the message gets a copy."""
     wanted = _wanted(attachments)
     with imap.opened() as box:
         outgoing, _answers = _answer(from_address, message_id, body, reply_all, quote, wanted, box)
@@ -343,7 +347,9 @@ def _sent(outgoing: Outgoing, box: Opened | None) -> dict[str, Any]:
 
 
 def _copied(outgoing: Outgoing, box: Opened | None) -> str:
-    """Save a copy and say where it is. The message is sent already, so a failure here is only reported."""
+    """Save a copy of the sent message, and say where the copy is. A failure is only reported, because the message is
+    already sent.
+    """
     if box is None:
         return "not saved"
     if box.can("X-GM-EXT-1"):
@@ -372,7 +378,7 @@ def _needs_mailbox(wanted: Sequence[Attachment]) -> bool:
 
 
 def _attached(wanted: Sequence[Attachment], box: Opened | None) -> list[Attached]:
-    """Return all attachments with their contents. BadInput for more than ATTACHMENTS_BYTES."""
+    """Return all attachments with their contents. Raises BadInput if they have more than ATTACHMENTS_BYTES."""
     found, room = [], writing.ATTACHMENTS_BYTES
     for one in wanted:
         found.append(writing.text_attachment(one) if one.message_id is None else _of_a_message(one, box, room))
@@ -393,7 +399,7 @@ def _of_a_message(one: Attachment, box: Opened | None, room: int) -> Attached:
 
 @op
 def mark_message(message_id: str, read: bool | None = None, flagged: bool | None = None) -> dict[str, Any]:
-    """Mark a message as read or unread, flagged or not."""
+    """Mark a message as read or unread, and as flagged or not flagged."""
     wanted = imap.read_id(message_id)
     changes = [(flag, value) for flag, value in ((r"\Seen", read), (r"\Flagged", flagged)) if value is not None]
     if not changes:

@@ -1,4 +1,4 @@
-r"""Parser for a server's answers: FETCH and LIST as values, and the parts of a message.
+r"""Parser for an IMAP server's answers. It returns FETCH and LIST answers as values, and the parts of a message.
 
 Pure. The server and the author of a message are strangers: parsed values are bounded in depth and number, and an answer that
 does not follow RFC 3501 raises AnswerError, never another exception.
@@ -26,9 +26,9 @@ from aileron_connector.mail import one_line, readable
 __all__ = ["AnswerError", "Fetched", "Part", "Values", "as_wire", "fetched", "folder_name", "parts_of", "values_in"]
 
 MAX_TOKENS: Final = 200_000
-"""Maximum number of values in one answer: fifty messages of a thousand parts each."""
+"""Maximum number of values in one answer; enough for fifty messages of a thousand parts each."""
 MAX_DEPTH: Final = 40
-"""Maximum depth of lists in lists: a part in a part is two."""
+"""Maximum depth of nested lists. A part inside of another part takes two levels."""
 MAX_PARTS: Final = 300
 MAX_NAME_CHARACTERS: Final = 255
 _TOKEN: Final = re.compile(
@@ -44,14 +44,14 @@ Values = list[Any]
 
 
 class AnswerError(Exception):
-    """The server's answer is not what the protocol allows at this place."""
+    """The server's answer is not what the protocol allows at this position."""
 
 
 # Values
 
 
 def values_in(pieces: Iterable[Any]) -> Values:
-    """Parse an answer of `imaplib`, which consists of bytes, and of pairs of bytes and the literal behind them."""
+    """Parse an answer of `imaplib`. It consists of bytes, and of pairs of bytes and the literal that follows them."""
     top: Values = []
     open_lists = [top]
     for count, (kind, value) in enumerate(_tokens(pieces)):
@@ -95,32 +95,32 @@ def _tokens(pieces: Iterable[Any]) -> Iterator[tuple[str, bytes]]:
 
 
 class Fetched(NamedTuple):
-    """The data of one message in an answer: items by name, in upper case."""
+    """The data of one message in a FETCH answer: items by their names in upper case."""
 
     items: dict[str, Any]
 
     def number(self, name: str) -> int:
-        """Return an item as a number; 0 if there is none."""
+        """Return an item as a number, or 0 if the item is missing."""
         value = self.items.get(name)
         return int(value) if isinstance(value, bytes) and re.fullmatch(rb"\d{1,20}", value) else 0
 
     def text(self, name: str) -> bytes:
-        """Return an item as bytes; empty if there is none."""
+        """Return an item as bytes, empty if the item is missing."""
         value = self.items.get(name)
         return value if isinstance(value, bytes) else b""
 
     def words(self, name: str) -> list[str]:
-        """Return the atoms of a list, such as flags."""
+        """Return the atoms of a list, such as the flags."""
         value = self.items.get(name)
         return [one.decode("ascii", "replace") for one in value if isinstance(one, bytes)] if value else []
 
     def section(self, section: str) -> bytes:
-        """Return the content of `BODY[section]`; empty if it is missing."""
+        """Return the content of `BODY[section]`, empty if the section is missing."""
         return self.text(f"BODY[{section.upper()}]")
 
 
 def fetched(pieces: Iterable[Any]) -> list[Fetched]:
-    """Return the messages in an answer to FETCH, as far as they have a UID."""
+    """Return those messages in a FETCH answer that have a UID."""
     values = values_in(pieces)
     found = []
     for number, items in zip(values[::2], values[1::2], strict=False):
@@ -153,12 +153,12 @@ class Part(NamedTuple):
     encoding: str
     """Transfer encoding, in lower case."""
     size: int
-    """Number of bytes, as encoded."""
+    """Number of bytes in the encoded form."""
     filename: str
     disposition: str
-    """Disposition: `attachment`, `inline`, or empty."""
+    """Disposition of the part: `attachment`, `inline`, or empty."""
     damage: str = ""
-    """Reason, in words, why the part is not what its sender said that it is; usually empty."""
+    """Description of how the part differs from what its sender declared; usually empty."""
 
     @property
     def is_attachment(self) -> bool:
@@ -168,7 +168,9 @@ class Part(NamedTuple):
 
     @property
     def decoded_size(self) -> int:
-        """Approximate number of decoded bytes, never too many: in base64, a line of 78 stands for 57 (RFC 2045 section 6.8)."""
+        """Approximate number of decoded bytes, never an overestimate. In base64, a line of 78 bytes stands for 57 (RFC 2045
+        section 6.8).
+        """
         return self.size * 57 // 78 if self.encoding == "base64" else self.size
 
 
@@ -178,18 +180,18 @@ class Group(NamedTuple):
     kind: str
     parts: list[Part | Group]
     section: str
-    """Name of the group in FETCH; empty for the whole message."""
+    """Section of the group in FETCH; empty for the whole message."""
     boundary: str
     """Text that separates the parts; empty if the message does not declare it."""
 
     @property
     def is_empty(self) -> bool:
-        """True if no part in the group has a byte: servers find none if the boundary is missing."""
+        """True if no part in the group has a byte. Servers report this if the boundary is missing."""
         return all(part.is_empty if isinstance(part, Group) else not part.size for part in self.parts)
 
 
 def parts_of(structure: Any) -> Part | Group:
-    """Return the parts that a BODYSTRUCTURE describes. AnswerError."""
+    """Return the parts that a BODYSTRUCTURE describes. Raises AnswerError if the structure does not follow the protocol."""
     return _part(structure, "", [MAX_PARTS])
 
 
@@ -235,13 +237,13 @@ def _leading_lists(node: Values) -> Iterator[Any]:
 
 
 def _word(value: Any) -> str:
-    """Return a type or name as safe letters in lower case; `unknown` if it has others."""
+    """Return a type or name in lower case, or `unknown` if it has characters other than safe ones."""
     text = value.decode("ascii", "replace").lower() if isinstance(value, bytes) else ""
     return text if re.fullmatch(r"[a-z0-9!#$&^_.+-]{1,80}", text) else "unknown"
 
 
 def _disposition(node: Values) -> tuple[str, dict[str, str]]:
-    """Find the disposition, `(attachment (filename …))`: the one list in a part that begins with such a word."""
+    """Return the disposition, `(attachment (filename …))`. It is the only list in a part that begins with such a word."""
     for one in node[7:]:
         if isinstance(one, list) and len(one) == 2 and isinstance(one[0], bytes):
             word = one[0].decode("ascii", "replace").lower()
@@ -251,7 +253,9 @@ def _disposition(node: Values) -> tuple[str, dict[str, str]]:
 
 
 def _parameters(node: Any) -> dict[str, str]:
-    """Return parameters by name, with RFC 2231's pieces joined and RFC 2047's words decoded, as programs write them."""
+    """Return parameters by name. RFC 2231's pieces are joined, and RFC 2047's encoded words, which programs use too, are
+    decoded.
+    """
     if not isinstance(node, list):
         return {}
     pairs = [
@@ -279,7 +283,7 @@ def _text(value: bytes) -> str:
 
 
 def folder_name(wire: bytes) -> str:
-    """Decode a folder's name from modified UTF-7; return it unchanged if it is not that."""
+    """Decode a folder's name from modified UTF-7. A name that is not valid modified UTF-7 is returned unchanged."""
     text = wire.decode("utf-8", "replace")
 
     def shifted(run: re.Match[str]) -> str:
@@ -295,7 +299,7 @@ def folder_name(wire: bytes) -> str:
 
 
 def as_wire(name: str) -> str:
-    """Encode a folder's name in modified UTF-7, as a quoted string."""
+    """Encode a folder's name as a quoted string in modified UTF-7."""
     pieces = re.sub("[^\x20-\x7e]+|&", _shift, name)
     return '"' + pieces.replace("\\", "\\\\").replace('"', '\\"') + '"'
 

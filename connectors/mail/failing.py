@@ -1,4 +1,4 @@
-"""Translation of exceptions of imaplib, smtplib and the host to failures that a caller understands.
+"""Translation of exceptions (of imaplib, smtplib and the host) to failures that a caller understands.
 
 Runs in the jail. Not here: refusals that a server sends as an answer (imap.py, sending.py).
 """
@@ -24,7 +24,7 @@ _MAX_WORDS: Final = 200
 
 @contextlib.contextmanager
 def translated(who: str) -> Iterator[None]:
-    """Translate exceptions in the block; `who` is the server's name in messages."""
+    """Translate exceptions raised in the block. `who` is the server's name in messages."""
     try:
         yield
     except ConnectorError:
@@ -36,7 +36,9 @@ def translated(who: str) -> Iterator[None]:
 
 
 def what_failed(who: str, error: BaseException) -> ConnectorError:
-    """Return the host's failure if one is behind the error, since it says most; else a failure with the library's words."""
+    """Return the host's failure if it caused the error, because it is the most informative; else a failure with the
+    library's words.
+    """
     behind: BaseException | None = error
     for _ in range(_MAX_WRAPPED):
         if isinstance(behind, ConnectorError):

@@ -34,15 +34,17 @@ from aileron_connector.mail import one_line
 __all__ = ["Criteria", "Folder", "Listed", "MessageId", "Opened", "opened", "read_id"]
 
 WAIT_S: Final = 25.0
-"""Seconds to wait for each answer: a search of all texts in a large folder takes a while."""
+"""Seconds to wait for each answer. A search of all texts in a large folder takes a while."""
 MAX_ANSWER_BYTES: Final = 24 << 20
-"""Maximum number of bytes that answer one command: an attachment of ATTACHMENTS_BYTES as base64, and what is around it."""
+"""Maximum number of bytes in the answer to one command: an attachment of ATTACHMENTS_BYTES as base64, and the data around it."""
 MAX_FOLDERS: Final = 1000
 MAX_FOLDER_CHARACTERS: Final = 500
 MAX_WINDOW: Final = 20_000
-"""Maximum number of messages in one search: if it finds all, the answer's line is below imaplib's limit of a million bytes."""
+"""Maximum number of messages in one search. Even if all of them match, the answer's line is below imaplib's limit of a
+million bytes.
+"""
 MAX_WINDOWS: Final = 100
-"""Maximum number of searches for one listing: two million messages."""
+"""Maximum number of searches for one listing; enough for two million messages."""
 MAX_CRITERION_CHARACTERS: Final = 500
 LISTED: Final = "UID FLAGS INTERNALDATE RFC822.SIZE BODYSTRUCTURE BODY.PEEK[HEADER.FIELDS (FROM TO CC SUBJECT DATE)]"
 MAX_HEADER_BYTES: Final = 128 << 10
@@ -54,12 +56,12 @@ _USUAL_NAMES: Final = {
     "drafts": ("drafts", "inbox.drafts", "draft", "entwürfe", "brouillons"),
     "sent": ("sent", "inbox.sent", "sent items", "sent messages", "sent mail", "gesendet", "envoyés"),
 }
-"""Usual names of folders, for servers that do not state the use of their folders (RFC 6154)."""
+"""Usual folder names, for servers that do not state the use of their folders (RFC 6154)."""
 _USES: Final = frozenset({"all", "archive", "drafts", "flagged", "junk", "sent", "trash", "important"})
 
 
 class MessageId(NamedTuple):
-    """Permanent id of a message: if the folder is numbered anew, its UIDVALIDITY is another."""
+    """Permanent id of a message. If the server renumbers the folder, its UIDVALIDITY changes, so an old id matches no message."""
 
     folder: str
     validity: int
@@ -70,7 +72,7 @@ class MessageId(NamedTuple):
 
 
 def read_id(text: str, argument: str = "message_id") -> MessageId:
-    """Parse the id of a message. BadInput if it is not valid."""
+    """Parse the id of a message. Raises BadInput if the id is not valid."""
     found = _ID.fullmatch(text)
     if found is None:
         words = f"{argument} {text[:80]!r} is not an id as search_messages gives it"
@@ -79,7 +81,7 @@ def read_id(text: str, argument: str = "message_id") -> MessageId:
 
 
 class Criteria(NamedTuple):
-    """Criteria of a search; a message has to fit all of them."""
+    """Criteria of a search. A message has to match all of them."""
 
     text: str | None = None
     sender: str | None = None
@@ -90,7 +92,7 @@ class Criteria(NamedTuple):
     unread: bool | None = None
 
     def in_ascii(self) -> list[str]:
-        """Return the keys of a search whose values need no charset. BadInput."""
+        """Return the search keys whose values need no charset. Raises BadInput for values that are not valid."""
         words = [piece for key, value in self._texts() if value.isascii() for piece in (key, _quoted(value))]
         dates = (("SINCE", self.since), ("BEFORE", self.before))
         words += [
@@ -101,7 +103,9 @@ class Criteria(NamedTuple):
         return words
 
     def beyond_ascii(self) -> list[tuple[str, bytes]]:
-        """Return the keys whose values are UTF-8, each for a search of its own: imaplib sends one literal with a command."""
+        """Return the search keys whose values are UTF-8. Each takes a separate search, because imaplib sends one literal
+        with a command.
+        """
         return [(key, value.encode()) for key, value in self._texts() if not value.isascii()]
 
     def _texts(self) -> Iterator[tuple[str, str]]:
@@ -117,7 +121,7 @@ class Criteria(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A folder: its name, its use in one of RFC 6154's words, and whether it can have messages."""
+    """A folder: its name, its use as one of RFC 6154's words, and whether it can hold messages."""
 
     name: str
     use: str
@@ -125,7 +129,9 @@ class Listed(NamedTuple):
 
 
 class _Connection(imaplib.IMAP4_SSL):
-    """A connection with a bound on the answer to a command: imaplib reads literals of any length, and any number of answers."""
+    """A connection that limits the size of the answer to a command. imaplib itself reads literals of any length, and any
+    number of answers.
+    """
 
     taken = 0
 
@@ -146,7 +152,9 @@ class _Connection(imaplib.IMAP4_SSL):
 
 @contextlib.contextmanager
 def opened() -> Iterator[Opened]:
-    """Log in to the account's mailbox, and log out at the end. Exceptions of imaplib become failures of the connector."""
+    """Log in to the account's mailbox, and log out when the block ends. Exceptions of imaplib become failures of the
+    connector.
+    """
     with failing.translated("the mail server (IMAP)"):
         host = places.receiving()
         connection = _Connection(host.host, host.port, timeout=WAIT_S)
@@ -169,11 +177,11 @@ class Opened:
         self._listed: list[Listed] | None = None
 
     def can(self, capability: str) -> bool:
-        """Return whether the server stated this capability after the login."""
+        """Return whether the server announced this capability after the login."""
         return capability in self._capabilities
 
     def folders(self) -> list[Listed]:
-        """Return all folders, by name. ExternalApiError for more than MAX_FOLDERS."""
+        """Return all folders, sorted by name. Raises ExternalApiError if there are more than MAX_FOLDERS."""
         if self._listed is None:
             pattern = '"*" RETURN (SPECIAL-USE)' if self._says_uses else '"*"'
             answer = self.ask("list the folders", "list", '""', pattern)
@@ -187,14 +195,14 @@ class Opened:
         return self.can("SPECIAL-USE") and (self.can("LIST-EXTENDED") or self.can("IMAP4REV2"))
 
     def maybe_folder_for(self, use: str) -> str | None:
-        """Return the folder for `drafts` or `sent`, as the server states or by its usual names; None if there is none."""
+        """Return the folder for `drafts` or `sent`, or None. It is the one that the server states, else one with a usual name."""
         listed = [one for one in self.folders() if one.can_open]
         named = [one.name for one in listed if one.use == use]
         usual = [one.name for name in _USUAL_NAMES[use] for one in listed if one.name.lower() == name]
         return next(iter(named + usual), None)
 
     def counts(self, folder: str) -> tuple[int, int]:
-        """Return the number of messages in a folder, and the number of unread ones."""
+        """Return the number of messages in a folder, and the number of its unread messages."""
         answer = self.ask("count the messages", "status", _wire(folder), "(MESSAGES UNSEEN)")
         values = values_in(answer)
         if len(values) < 2 or not isinstance(values[-1], list):
@@ -203,11 +211,11 @@ class Opened:
         return _number(pairs.get(b"MESSAGES")), _number(pairs.get(b"UNSEEN"))
 
     def look_into(self, folder: str) -> Folder:
-        """Open a folder so that nothing in it can change. BadInput if it does not exist."""
+        """Open a folder for reading only. Raises BadInput if the folder does not exist."""
         return self._select(folder, is_read_only=True)
 
     def change_in(self, folder: str) -> Folder:
-        """Open a folder so that messages can be marked and moved. BadInput if it does not exist."""
+        """Open a folder so that messages can be marked and moved. Raises BadInput if the folder does not exist."""
         return self._select(folder, is_read_only=False)
 
     def _select(self, folder: str, *, is_read_only: bool) -> Folder:
@@ -222,7 +230,7 @@ class Opened:
         return Folder(self, folder, numbers[0], numbers[1])
 
     def message(self, message_id: MessageId, *, to_change: bool = False) -> Folder:
-        """Open the folder of a message. BadInput if the folder was numbered anew since."""
+        """Open the folder of a message. Raises BadInput if the server has renumbered the folder since the id was issued."""
         folder = self._select(message_id.folder, is_read_only=not to_change)
         if folder.validity != message_id.validity:
             words = "the folder was numbered anew since this id was given: search again"
@@ -230,13 +238,13 @@ class Opened:
         return folder
 
     def append(self, folder: str, flags: str, message: bytes) -> MessageId | None:
-        """Put a message into a folder. Return its id if the server tells it (UIDPLUS), else None."""
+        """Append a message to a folder. Return the message's id if the server reports it (UIDPLUS), else None."""
         answer = self.ask("put the message into its folder", "append", _wire(folder), flags, None, message)
         found = re.search(rb"\[APPENDUID (\d{1,10}) (\d{1,10})\]", answer[-1] if answer and answer[-1] else b"")
         return MessageId(folder, int(found[1]), int(found[2])) if found else None
 
     def ask(self, what: str, method: str, *arguments: Any) -> list[Any]:
-        """Run a command of imaplib. ExternalApiError with the server's own words if the server refuses it."""
+        """Run a command of imaplib. Raises ExternalApiError with the server's own words if the server refuses the command."""
         self._connection.taken = 0
         kind, answer = getattr(self._connection, method)(*arguments)
         if kind != "OK":
@@ -244,7 +252,7 @@ class Opened:
         return list(answer)
 
     def ask_with(self, literal: bytes, what: str, method: str, *arguments: Any) -> list[Any]:
-        """Run a command with a literal at its end, like `ask`."""
+        """Run a command that has a literal at its end, with the errors of `ask`."""
         self._connection.literal = literal
         return self.ask(what, method, *arguments)
 
@@ -263,7 +271,7 @@ class Folder:
         return str(MessageId(self.name, self.validity, uid))
 
     def search(self, criteria: Criteria, before_uid: int | None) -> Iterator[list[int]]:
-        """Yield the matching UIDs, the newest first, one window of the folder at a time; only those below `before_uid`."""
+        """Yield the matching UIDs below `before_uid`, newest first. The folder is searched one window at a time."""
         words = [*criteria.in_ascii(), *(() if before_uid is None else ("UID", f"1:{before_uid - 1}"))]
         literals = criteria.beyond_ascii()
         if before_uid == 1:
@@ -282,7 +290,7 @@ class Folder:
         return {_number(one) for line in answer if isinstance(line, bytes) for one in line.split()} - {0}
 
     def fetch(self, uids: list[int], items: str) -> dict[int, Fetched]:
-        """Fetch items of messages by UID, without messages that have gone meanwhile."""
+        """Fetch items of messages by UID. Messages that were deleted meanwhile are left out."""
         if not uids:
             return {}
         answer = self._box.ask("read messages", "uid", "FETCH", ",".join(map(str, uids)), f"({items})")
@@ -293,22 +301,22 @@ class Folder:
         return {uid: merged[uid] for uid in uids if uid in merged}
 
     def fetch_one(self, uid: int, items: str) -> Fetched:
-        """Fetch items of one message. BadInput if it is no longer there."""
+        """Fetch items of one message. Raises BadInput if the message no longer exists."""
         found = self.fetch([uid], items).get(uid)
         if found is None:
             raise BadInput("there is no such message any more: search again", argument="message_id")
         return found
 
     def part(self, uid: int, part: Part, limit_bytes: int) -> bytes:
-        """Fetch a part's bytes as encoded, at most `limit_bytes`."""
+        """Fetch at most `limit_bytes` of a part's encoded bytes."""
         return self.fetch_one(uid, f"UID BODY.PEEK[{part.section}]<0.{limit_bytes}>").section(part.section)
 
     def mark(self, uid: int, change: str, flag: str) -> None:
-        """Add a flag to a message (`change` is `+FLAGS`) or remove it (`-FLAGS`)."""
+        """Add a flag to a message (`change` is `+FLAGS`) or remove the flag (`-FLAGS`)."""
         self._box.ask("mark the message", "uid", "STORE", str(uid), f"{change}.SILENT", f"({flag})")
 
     def move(self, uid: int, folder: str) -> None:
-        """Move a message in one step or, if the server cannot, by a copy and a deletion of only this message."""
+        """Move a message in one step. If the server cannot do that, copy the message and then delete only the original."""
         if self._box.can("MOVE"):
             self._box.ask("move the message", "uid", "MOVE", str(uid), _wire(folder))
         elif self._box.can("UIDPLUS"):
@@ -320,7 +328,7 @@ class Folder:
 
 
 def _lists_of_three(answer: list[Any]) -> Iterator[list[Any]]:
-    """Yield flags, separator and name of each folder, without the list that may follow them (RFC 5258)."""
+    """Yield flags, separator and name of each folder, without the list that may follow the name (RFC 5258)."""
     values, at = values_in(answer), 0
     while at + 3 <= len(values):
         yield values[at : at + 3]

@@ -1,4 +1,4 @@
-"""Choice between the two granted hosts: the one with the mailbox, and the one that sends.
+"""Choice between the two granted hosts: the IMAP host has the mailbox, the SMTP host sends.
 
 Runs in the jail. Source: RFC 8314 section 7.3, RFC 6409 section 3.1 (the ports).
 """
@@ -16,17 +16,19 @@ _SMTP: Final = frozenset({25, 465, 587})
 
 
 def receiving() -> Any:
-    """Return the host with IMAP."""
+    """Return the granted host that speaks IMAP."""
     return _two()[0]
 
 
 def sending() -> Any:
-    """Return the host with SMTP."""
+    """Return the granted host that speaks SMTP."""
     return _two()[1]
 
 
 def _two() -> tuple[Any, Any]:
-    """Return the IMAP host and the SMTP host, by their usual ports; with other ports, IMAP is the first in the manifest."""
+    """Return the IMAP host and the SMTP host, told apart by their usual ports. With other ports, the first host in the
+    manifest is IMAP.
+    """
     granted = hosts()
     if len(granted) != 2:
         words = f"the connector was built for {len(granted)} hosts: build it with one --login imap://… and one --login smtp://…"

@@ -1,9 +1,9 @@
-"""Reader of a message: its fields as lines, its text, and its attachments.
+"""Reader for a message: its header fields as lines, its text, and its attachments.
 
-Plain text takes precedence over text made from HTML, and text that the HTML hides from a reader is kept apart. Only the shown
-parts are fetched: the header, and the parts that are text. Everything may come from a stranger; it is bounded, and says where it
-was cut. Damaged parts are returned as far as they can be read, and `damage` says what is wrong: a message that can be read in
-part is not an empty one.
+Plain text takes precedence over text made from HTML, and text that the HTML hides from a reader is returned separately. Only
+the shown parts are fetched: the header, and the parts that are text. All content may come from a stranger; it is bounded, and
+marked where it was cut. Damaged parts are returned as far as they can be read, and `damage` says what is wrong, so a message
+that is readable in part never looks empty.
 
 Runs in the jail. Source: RFC 5322, RFC 2045, RFC 2046 section 5.1.4. Not here: commands (imap.py), writing (writing.py).
 """
@@ -27,25 +27,27 @@ from aileron_connector.markup import Texts, joined, texts_from
 __all__ = ["Fields", "Said", "attachment", "listing", "message", "parts", "said"]
 
 MAX_TEXT_BYTES: Final = 256 << 10
-"""Maximum number of bytes of a message's text, as UTF-8: a quarter of what a result holds."""
+"""Maximum number of bytes of a message's text as UTF-8: a quarter of a result."""
 MAX_PART_BYTES: Final = 512 << 10
-"""Maximum number of bytes of one text part, as encoded: HTML is longer than the text in it."""
+"""Maximum number of bytes of one text part in its encoded form. HTML is longer than the text that it contains."""
 MAX_TEXT_PARTS: Final = 10
 MAX_HTML_CHARACTERS: Final = 500_000
 MAX_GROUPS: Final = 5
 """Maximum number of groups without any part whose bytes are examined."""
 MAX_TAIL_BYTES: Final = 4 << 10
-"""Bytes at the end of a message that are searched for its last boundary, before any text that a mailing list adds."""
+"""Number of bytes at the end of a message that are searched for its last boundary. A mailing list may add text after the
+boundary.
+"""
 MAX_ATTACHMENTS: Final = 100
 MAX_ATTACHMENT_BYTES: Final = 512 << 10
-"""Maximum number of bytes of an attachment that is returned: as base64 two thirds of what a result holds."""
+"""Maximum number of bytes of a returned attachment. As base64 it is two thirds of a result."""
 MAX_LISTED_CHARACTERS: Final = 300
 _ADDRESSES: Final = frozenset({"from", "sender", "to", "cc", "bcc", "reply-to"})
 _STRUCTURE: Final = "UID FLAGS INTERNALDATE RFC822.SIZE BODYSTRUCTURE"
 
 
 class Fields:
-    """The header of a message."""
+    """The header fields of a message."""
 
     def __init__(self, header: bytes) -> None:
         lines = re.sub(rb"\r?\n[ \t]+", b" ", header).splitlines()
@@ -53,18 +55,18 @@ class Fields:
         self._pairs: Final = [(name.strip().lower(), value.strip()) for name, _colon, value in pairs]
 
     def raw(self, name: str) -> str:
-        """Return a field as it was written, on one line; several fields of one name are joined by a comma."""
+        """Return a field in its original form on one line. Several fields with one name are joined by a comma."""
         return ", ".join(value for known, value in self._pairs if known == name)
 
     def line(self, name: str) -> str:
-        """Return a field as readable text; several fields of one name are joined by a comma."""
+        """Return a field as readable text. Several fields with one name are joined by a comma."""
         return ", ".join(
             readable(value, is_address=name in _ADDRESSES) for known, value in self._pairs if known == name
         )
 
 
 class Said(NamedTuple):
-    """The text of a message, and what is known about it."""
+    """The text of a message, and facts about that text."""
 
     text: str
     source: str
@@ -72,13 +74,13 @@ class Said(NamedTuple):
     is_cut: bool
     has_other_html: bool
     hidden: str
-    """Text that the HTML contains but does not show."""
+    """Text that the HTML contains but does not show to its reader."""
     damage: list[str]
-    """Damage to the message, in words."""
+    """Descriptions of the message's damage."""
 
 
 def listing(folder: Folder, uid: int, found: Fetched) -> dict[str, Any]:
-    """Return the data of one message for a search."""
+    """Return the data of one message for a search result."""
     fields = Fields(found.section("HEADER"))
     shown = {name: _brief(fields.line(name)) for name in ("from", "to", "cc", "subject", "date")}
     return {
@@ -127,7 +129,7 @@ def message(folder: Folder, uid: int) -> dict[str, Any]:
 
 
 def parts(found: Fetched) -> Part | Group:
-    """Return the parts of a fetched message. AnswerError if the server sent no structure."""
+    """Return the parts of a fetched message. Raises AnswerError if the server sent no structure."""
     return parts_of(found.items.get("BODYSTRUCTURE"))
 
 
@@ -202,7 +204,7 @@ def _text_of(data: bytes, part: Part) -> Texts:
 
 
 def content(data: bytes, part: Part) -> bytes:
-    """Decode a part's transfer encoding, as far as the data can be decoded if they are cut or invalid."""
+    """Decode a part's transfer encoding. If the data are cut or invalid, decode as much as possible."""
     if part.encoding == "base64":
         return data if _is_plain(data, part) else b"".join(map(_from_base64, re.split(rb"=+", _letters(data))))
     return quopri.decodestring(data) if part.encoding == "quoted-printable" else data
@@ -223,7 +225,7 @@ def _from_base64(letters: bytes) -> bytes:
 
 
 def _is_plain(data: bytes, part: Part) -> bool:
-    """Return whether a text part that claims to be base64 is in fact plain text."""
+    """Return whether a text part that is declared as base64 is in fact plain text."""
     others = len(re.sub(rb"[A-Za-z0-9+/=\s]", b"", data))
     has_words = re.search(rb"[A-Za-z]{2,}[,.]? [A-Za-z]{2,}", data) is not None
     return part.kind.startswith("text/") and (has_words or 5 * others > len(data))
@@ -237,7 +239,7 @@ _KNOWN: Final = frozenset({"7bit", "8bit", "binary", "quoted-printable", "base64
 
 
 def _damage(data: bytes, part: Part) -> Iterator[str]:
-    """Yield what is wrong with a part, as far as it was fetched."""
+    """Yield descriptions of the damage in a part, for as many bytes as were fetched."""
     if part.damage:
         yield part.damage
     is_cut = len(data) >= MAX_PART_BYTES
@@ -256,7 +258,7 @@ def _damage(data: bytes, part: Part) -> Iterator[str]:
 
 
 def _unparted(folder: Folder, uid: int, structure: Part | Group) -> Iterator[tuple[Group, bytes]]:
-    """Yield the groups in which the server found no part because their boundary is missing, each with its bytes."""
+    """Yield the groups in which the server found no part because the boundary is missing, each with its bytes."""
     for group in list(_empty_groups(structure))[:MAX_GROUPS]:
         data = _bytes_of(folder, uid, group, 0, MAX_PART_BYTES)
         if data.strip() and not (group.boundary and b"--" + group.boundary.encode() in data):
@@ -282,7 +284,9 @@ def _where(group: Group) -> str:
 
 
 def _without_end(folder: Folder, uid: int, structure: Part | Group, found: Fetched) -> list[str]:
-    """Return words for a message that ends before its last boundary, as one does that was cut on its way; else an empty list."""
+    """Return a one-item list that describes the damage if the message ends before its last boundary, as a truncated message
+    does; else an empty list.
+    """
     if isinstance(structure, Part) or not structure.boundary or structure.is_empty:
         return []
     size = found.number("RFC822.SIZE") - len(found.section("HEADER"))
@@ -295,7 +299,9 @@ def _without_end(folder: Folder, uid: int, structure: Part | Group, found: Fetch
 
 
 def attachment(folder: Folder, uid: int, section: str) -> dict[str, Any]:
-    """Fetch one part's content: as text if it is text, else as base64. BadInput."""
+    """Fetch one part's content, as text if it is text, else as base64. Raises BadInput if there is no such part, or it is
+    too large.
+    """
     part, raw = _raw(folder, uid, section, MAX_ATTACHMENT_BYTES, "part")
     data, damage = content(raw, part), list(_damage(raw, part))
     found: dict[str, Any] = {**_attached(part), "size": len(data), **({"damage": damage} if damage else {})}
@@ -309,13 +315,13 @@ def attachment(folder: Folder, uid: int, section: str) -> dict[str, Any]:
 def attached_bytes(
     folder: Folder, uid: int, section: str, limit_bytes: int, argument: str = "part"
 ) -> tuple[Part, bytes]:
-    """Fetch a part and its content. BadInput about `argument` if there is no such part, or it is too large."""
+    """Fetch a part and its decoded content. Raises BadInput about `argument` if there is no such part, or it is too large."""
     part, raw = _raw(folder, uid, section, limit_bytes, argument)
     return part, content(raw, part)
 
 
 def _raw(folder: Folder, uid: int, section: str, limit_bytes: int, argument: str) -> tuple[Part, bytes]:
-    """Fetch a part and its bytes as encoded. BadInput if there is no such part, or it is too large."""
+    """Fetch a part and its encoded bytes. Raises BadInput if there is no such part, or it is too large."""
     found = folder.fetch_one(uid, "UID BODYSTRUCTURE")
     part = next((one for one in _all(parts(found)) if one.section == section), None)
     if part is None:

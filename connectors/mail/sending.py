@@ -1,11 +1,11 @@
-"""Client for the account's SMTP server: hand it a message, and ask beforehand for which recipients it takes one.
+"""Client for the account's SMTP server. It sends a message, and can ask beforehand which recipients the server accepts.
 
     with sending.opened() as server:
         answer = server.check(outgoing)     # MAIL, RCPT, RSET: nothing is sent
         said = server.send(outgoing)        # to everybody, or, if one is refused, to nobody
 
-The supervisor logs in, and writes sender and recipients down before the message itself leaves. Runs in the jail, over `smtplib`.
-Source: RFC 5321, RFC 1870 (size), RFC 6531 (addresses outside of ASCII). Not here: what is sent (writing.py).
+The supervisor logs in, and records sender and recipients before the message itself leaves. Runs in the jail, over `smtplib`.
+Source: RFC 5321, RFC 1870 (size), RFC 6531 (addresses outside of ASCII). Not here: composing the message (writing.py).
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ __all__ = ["Checked", "Server", "opened"]
 
 WAIT_S: Final = 25.0
 MAX_ANSWER_BYTES: Final = 256 << 10
-"""Maximum number of bytes that the server may send: a hundred recipients are answered with some 10 KiB."""
+"""Maximum number of bytes that the server may send. Its answers to a hundred recipients have about 10 KiB."""
 _SERVER: Final = "the mail server (SMTP)"
 _MAX_WORDS: Final = 200
 
 
 class Checked(NamedTuple):
-    """The server's answer to an envelope."""
+    """The server's answer to an envelope (sender and recipients)."""
 
     accepted: list[str]
     refused: dict[str, str]
     """Refused recipients, each with the server's words."""
     refusal: str | None
-    """Reason why the server takes the message for no recipient; None if it takes it for some."""
+    """Reason why the server accepts the message for no recipient; None if it accepts some recipient."""
 
 
 class _Bounded:
-    """The server's answers, as a file that ends the session if there are too many bytes."""
+    """The stream of the server's answers as a file. It ends the session if the server sends too many bytes."""
 
     def __init__(self, file: Any) -> None:
         self._file: Final = file
@@ -68,7 +68,7 @@ class _Connection(smtplib.SMTP_SSL):
 
 @contextlib.contextmanager
 def opened() -> Iterator[Server]:
-    """Log in to the account's server, and quit at the end. Exceptions of smtplib become failures of the connector."""
+    """Log in to the account's server, and quit when the block ends. Exceptions of smtplib become failures of the connector."""
     with failing.translated(_SERVER):
         host = places.sending()
         connection = _Connection(host.host, host.port, timeout=WAIT_S)
@@ -88,7 +88,7 @@ class Server:
         self._connection: Final = connection
 
     def check(self, message: Outgoing) -> Checked:
-        """Ask for which recipients the server would take the message. Sends no message."""
+        """Ask the server for which recipients it would accept the message. Sends no message."""
         checked = self._envelope(message)
         self._connection.rset()
         return checked
@@ -96,8 +96,8 @@ class Server:
     def send(self, message: Outgoing) -> str:
         """Send the message to all recipients and return the server's words.
 
-        ExternalApiError if the server does not take it: then nobody gets it. NetworkError if that is unknown, because the
-        connection broke after the message began.
+        Raises ExternalApiError if the server does not accept the message; then no recipient gets it. Raises NetworkError if
+        the connection broke after the message began, so that it is unknown whether the message was sent.
         """
         checked = self._envelope(message)
         if checked.refusal is not None or checked.refused:
@@ -138,7 +138,7 @@ class Server:
         return Checked(accepted, refused, None)
 
     def _problem(self, message: Outgoing) -> str | None:
-        """Return a reason why trying is useless; None if there is none."""
+        """Return the reason why the server cannot accept the message, such as its size; None if no such reason is known."""
         offered = self._connection.esmtp_features
         limit = offered.get("size", "")
         if limit.isascii() and limit.isdigit() and 0 < int(limit) < len(message.data):

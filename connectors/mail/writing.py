@@ -1,7 +1,7 @@
 """Writer of outgoing messages: fields, text, attachments, and the recipients of an answer.
 
-A message has exactly the requested fields; no text in an argument can become another field. The recipients of a blind copy are
-only in the envelope. The Message-ID comes from the run, so that each try of a step makes the same one.
+A message has exactly the requested fields; no text in an argument can become another field. The recipients of a blind copy
+are only in the envelope. The Message-ID is derived from the run, so that each attempt of a step makes the same Message-ID.
 
 Runs in the jail. Source: RFC 5322 (form; section 3.6.4, threads), RFC 6532 (UTF-8 in fields), RFC 2183. Not here: addresses
 (aileron_connector.mail), sending (sending.py).
@@ -52,25 +52,25 @@ __all__ = [
 ]
 
 MAX_RECIPIENTS: Final = 100
-"""Maximum number of recipients in to, cc and bcc together: more is a mailing, which needs another tool."""
+"""Maximum number of recipients in to, cc and bcc together. More would be a mailing, which needs another tool."""
 MAX_SUBJECT_CHARACTERS: Final = 500
 MAX_BODY_CHARACTERS: Final = 200_000
 MAX_QUOTED_CHARACTERS: Final = 20_000
-"""Maximum number of characters that are quoted of the answered message."""
+"""Maximum number of characters that a reply quotes from the answered message."""
 MAX_REFERENCES: Final = 20
 MAX_ATTACHMENTS: Final = 10
 ATTACHMENTS_BYTES: Final = 10 << 20
-"""Maximum number of bytes of all attachments: many servers take at most 25 MB, and base64 makes messages larger."""
+"""Maximum total size of all attachments in bytes. Many servers accept at most 25 MB, and base64 makes messages larger."""
 _BETWEEN_COMMAS: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,])+')
 _NOT_IN_A_FILENAME: Final = re.compile(r"[/\\]|=\?")
-"""Characters that lead to another path, or that many readers decode as an encoded word, which shows another name."""
+"""Characters that lead to another path, or that many readers decode as an encoded word and so show another name."""
 _CRLF: Final = "\r\n"
 _POLICY: Final = email.policy.SMTP.clone(cte_type="7bit")
 _HEADER: Final = "UID FLAGS INTERNALDATE RFC822.SIZE BODYSTRUCTURE BODY.PEEK[HEADER]<0.131072>"
 
 
 class Attachment(msgspec.Struct, forbid_unknown_fields=True):
-    """A requested attachment: a part of a message in the mailbox, or a text given here under a file name."""
+    """A requested attachment: either a part of a message in the mailbox, or a given text with a file name."""
 
     message_id: str | None = None
     part: str | None = None
@@ -79,7 +79,7 @@ class Attachment(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Attached(NamedTuple):
-    """An attachment with its content."""
+    """A requested attachment together with its content."""
 
     filename: str
     kind: str
@@ -104,7 +104,7 @@ class Outgoing(NamedTuple):
 
     @property
     def recipients(self) -> list[str]:
-        """Envelope: the addresses of all recipients, each once."""
+        """Addresses of all recipients for the envelope, without duplicates."""
         return list(dict.fromkeys(one.address for one in (*self.to, *self.cc, *self.bcc)))
 
     @property
@@ -114,26 +114,26 @@ class Outgoing(NamedTuple):
 
 
 class Parent(NamedTuple):
-    """The answered message, as far as a reply needs it."""
+    """The data of the answered message that a reply needs."""
 
     fields: Fields
     said: Said
 
     @property
     def references(self) -> list[str]:
-        """Message ids of the thread, with the answered message's last."""
+        """Message ids of the thread, with the id of the answered message last."""
         known = message_ids(self.fields.raw("references")) or message_ids(self.fields.raw("in-reply-to"))
         ids = list(dict.fromkeys([*known, *message_ids(self.fields.raw("message-id"))[:1]]))
         return ids if len(ids) <= MAX_REFERENCES else [ids[0], *ids[1 - MAX_REFERENCES :]]
 
     @property
     def subject(self) -> str:
-        """Subject of the answer."""
+        """Subject of the reply."""
         subject = self.fields.line("subject")[: MAX_SUBJECT_CHARACTERS - 4]
         return subject if re.match(r"re:", subject, re.IGNORECASE) else f"Re: {subject}".strip()
 
     def people(self, sender: Address, *, reply_all: bool) -> tuple[list[Address], list[Address]]:
-        """Return To and Cc of an answer by `sender`. ExternalApiError if the message names no address to answer."""
+        """Return To and Cc of a reply by `sender`. Raises ExternalApiError if the message has no address to reply to."""
         own = sender.address.lower()
         wrote, asked_for = self._mailboxes("from"), self._mailboxes("reply-to")
         is_own = any(one.address.lower() == own for one in wrote)
@@ -147,7 +147,9 @@ class Parent(NamedTuple):
         return to, list(copies.values())
 
     def _mailboxes(self, name: str) -> list[Address]:
-        """Return a field's valid mailboxes, with readable names and unchanged addresses. ExternalApiError if it is too long."""
+        """Return a field's valid mailboxes, with readable names and unchanged addresses. Raises ExternalApiError if the
+        field is too long.
+        """
         field = self.fields.raw(name)
         if len(field) > MAX_FIELD_CHARACTERS:
             raise ExternalApiError(f"the message names more people than can be answered: its {name} is too long")
@@ -161,7 +163,7 @@ class Parent(NamedTuple):
         return list(found.values())
 
     def quoted(self) -> str:
-        """Return the message's text as an answer quotes it."""
+        """Return the message's text in the form in which a reply quotes it."""
         lines = self.said.text[:MAX_QUOTED_CHARACTERS].split("\n")
         if len(self.said.text) > MAX_QUOTED_CHARACTERS:
             lines.append("[…]")
@@ -170,7 +172,7 @@ class Parent(NamedTuple):
 
 
 def sender(text: str) -> Address:
-    """Return the sender's address. BadInput for anything but one address."""
+    """Return the sender's address. Raises BadInput unless `text` is exactly one address."""
     found = addresses(text, "from_address", utf8=True)
     if len(found) != 1:
         raise BadInput("from_address has to be one address, your own", argument="from_address")
@@ -178,7 +180,7 @@ def sender(text: str) -> Address:
 
 
 def parent(folder: Folder, uid: int) -> Parent:
-    """Fetch the message that is answered."""
+    """Fetch the message to be answered."""
     found = folder.fetch_one(uid, _HEADER)
     return Parent(Fields(found.section("HEADER")), said(folder, uid, parts(found)))
 
@@ -187,7 +189,7 @@ def parent(folder: Folder, uid: int) -> Parent:
 
 
 def check_attachments(wanted: Sequence[Attachment]) -> None:
-    """Raise BadInput for an attachment that is neither a part of a message nor a text, and for too many of them."""
+    """Raise BadInput if an attachment is neither a part of a message nor a text, or if there are too many attachments."""
     if len(wanted) > MAX_ATTACHMENTS:
         raise BadInput(f"more than {MAX_ATTACHMENTS} attachments", argument="attachments")
     for one in wanted:
@@ -208,13 +210,13 @@ def _check_filename(name: str) -> None:
 
 
 def text_attachment(one: Attachment) -> Attached:
-    """Return a given text as an attachment."""
+    """Return a given text as an attachment with content."""
     text = body_text(one.text or "", "attachments").replace("\n", _CRLF)
     return Attached(one.filename or "text.txt", "text/plain", text.encode())
 
 
 def mailbox_attachment(one: Attachment, folder: Folder, uid: int, room: int) -> Attached:
-    """Fetch a part of a message as an attachment, of at most `room` bytes."""
+    """Fetch a part of a message as an attachment of at most `room` bytes."""
     part, data = attached_bytes(folder, uid, one.part or "", room, "attachments")
     name = one.filename or _NOT_IN_A_FILENAME.sub("_", part.filename)[:MAX_NAME_CHARACTERS] or f"part-{part.section}"
     # An attached message would have to be readable by the `email` package; as a plain file it stays unchanged.
@@ -241,7 +243,9 @@ def composed(
     references: Sequence[str] = (),
     shows_bcc: bool = False,
 ) -> Outgoing:
-    """Return a message in the form of RFC 5322. `shows_bcc` is for a draft, which is not sent as it is. BadInput."""
+    """Return a message in the form of RFC 5322. `shows_bcc` is for a draft, which is stored rather than sent. Raises
+    BadInput for fields that are not valid.
+    """
     check_line(subject, "subject")
     if len(subject) > MAX_SUBJECT_CHARACTERS:
         raise BadInput(f"subject has more than {MAX_SUBJECT_CHARACTERS} characters", argument="subject")
@@ -262,7 +266,7 @@ def composed(
 
 
 def _message_id(from_: Address) -> str:
-    """Return the Message-ID, which is the same for each try of this step, and for no other."""
+    """Return the Message-ID. It is the same for each attempt of this step, and differs from that of any other step."""
     domain = from_.address.rpartition("@")[2] or "localhost"
     return f"<{hashlib.sha256(f'message {idempotency_key()}'.encode()).hexdigest()[:32]}@{domain}>"
 
@@ -277,5 +281,5 @@ def _content(text: str, attached: Sequence[Attached]) -> bytes:
 
 
 def as_shown(found: Sequence[Any]) -> str:
-    """Return people or attachments on one line."""
+    """Return people or attachments as one line of text."""
     return ", ".join(map(str, found))

@@ -1,10 +1,10 @@
 """Connector for one Matrix account: the operations of service/document.json, and three with flatter arguments for agents.
 
-Runs inside the jail. It asks the host to send requests and to add the token, which it never has. Everything that is read was
-written by other people and is passed on as data.
+Runs inside the jail. The connector asks the host to send requests and to add the token; the connector never has the token.
+Everything that is read was written by other people and is passed on as data.
 
 Rules
-- A transaction id is the invocation's idempotency key; no caller sets it: a server carries out a repeated request once.
+- A transaction id is the invocation's idempotency key, so a server executes a repeated request only once. No caller can set it.
 - A message is plain text. Its HTML form (`formatted_body`) could differ from what the person approved.
 
 Source: Matrix specification 1.15, client-server API: search, rich replies, annotations, transaction identifiers.
@@ -19,7 +19,7 @@ from msgspec import Meta
 from aileron_connector import op, openapi, run
 
 SENDING: Final = {"send_message": "txn_id", "send_reaction": "txn_id", "redact_event": "txn_id"}
-"""Operations with a transaction id, and their arguments for it."""
+"""Operations that take a transaction id, each with its argument for that id."""
 
 service: Final = openapi.declare("service", idempotency=SENDING)
 
@@ -38,7 +38,7 @@ def search_messages(
     limit: Limit = 10,
     next_batch: Words | None = None,
 ) -> dict[str, Any]:
-    """Find messages with these words, the newest first by default; `next` has the arguments for the next page."""
+    """Find messages with these words, newest first by default. `next` has the arguments for the next page."""
     chosen = {"rooms": rooms, "senders": senders, "limit": limit}
     wanted = {
         "search_term": search_term,
@@ -54,7 +54,7 @@ def search_messages(
 
 @op
 def reply_to_message(room_id: str, event_id: str, body: Text) -> Any:
-    """Send a message that answers another one."""
+    """Send a message that replies to another message."""
     relation = {"m.in_reply_to": {"event_id": event_id}}
     return service.call(
         "send_message", {"room_id": room_id, "msgtype": "m.text", "body": body, "m_relates_to": relation}
@@ -63,7 +63,7 @@ def reply_to_message(room_id: str, event_id: str, body: Text) -> Any:
 
 @op
 def react_to_message(room_id: str, event_id: str, reaction: Reaction) -> Any:
-    """Put a reaction, such as 👍, to a message."""
+    """React to a message with a key such as 👍."""
     relation = {"rel_type": "m.annotation", "event_id": event_id, "key": reaction}
     return service.call("send_reaction", {"room_id": room_id, "m_relates_to": relation})
 

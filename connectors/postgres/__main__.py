@@ -1,7 +1,8 @@
-"""Connector for one PostgreSQL database: read it as a role that cannot write, and change rows that a person has seen.
+"""Connector for one PostgreSQL database. It reads as a role that cannot write, and changes rows only as a person has previewed.
 
-Runs inside the jail, bound to one server when it is built. The supervisor logs in; this code has no password, and its `BEGIN` and
-`COMMIT` are carried out only if the supervisor lets them: `execute` commits only if its effects are those of the preview.
+Runs inside the jail; the server is fixed when the connector is built. The supervisor logs in; this code has no password. Its
+`BEGIN` and `COMMIT` are executed only if the supervisor allows them: `execute` commits only if its effects are those of the
+preview.
 
 Not handled: COPY, large objects, notifications, more than one statement in a call.
 """
@@ -19,7 +20,7 @@ from wire import DatabaseError, Session
 from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts, op, run
 
 TIMEOUT_S: Final = 20
-"""Seconds for one statement at the server."""
+"""Seconds that one statement may take at the server."""
 MAX_ROWS: Final = 1000
 Sql = Annotated[str, msgspec.Meta(min_length=1, max_length=100_000)]
 Values = list[str | int | float | bool | None]
@@ -48,7 +49,7 @@ ORDER BY contype <> 'p', conname"""
 def query(
     sql: Sql, values: Values | None = None, limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] = 100
 ) -> dict[str, Any]:
-    """Return the rows of one statement that reads, at most `limit`."""
+    """Run one statement that only reads, and return at most `limit` rows."""
     with _session() as session:
         result = session.run(sql, _texts(values), max_rows=limit)
     return {"rows": rows(result), "row_count": len(result.rows), "more": result.is_cut}
@@ -56,7 +57,7 @@ def query(
 
 @op(login="read_only")
 def list_tables(schema: str | None = None) -> dict[str, Any]:
-    """List the tables and views that the role may read, with the approximate numbers of their rows."""
+    """List the tables and views that the role may read, with the approximate number of rows of each."""
     with _session() as session:
         result = session.run(_TABLES, [schema], max_rows=MAX_ROWS)
     return {"tables": rows(result), "more": result.is_cut}
@@ -64,7 +65,7 @@ def list_tables(schema: str | None = None) -> dict[str, Any]:
 
 @op(login="read_only")
 def describe_table(table: Annotated[str, msgspec.Meta(min_length=1)]) -> dict[str, Any]:
-    """Return the columns and constraints of one table, named as in SQL: `customers`, `shop.customers`."""
+    """Return the columns and constraints of one table. The table is named as in SQL: `customers`, `shop.customers`."""
     with _session() as session:
         columns = session.run(_COLUMNS, [table])
         constraints = session.run(_CONSTRAINTS, [table])
@@ -75,13 +76,15 @@ def describe_table(table: Annotated[str, msgspec.Meta(min_length=1)]) -> dict[st
 
 @op(login="previewed")
 def execute(sql: Sql, values: Values | None = None) -> dict[str, Any]:
-    """Run an INSERT, UPDATE or DELETE that ends with RETURNING *, and commit it if it does what was shown."""
+    """Run an INSERT, UPDATE or DELETE that ends with RETURNING *. The change is committed only if its effects are those
+    shown in the preview.
+    """
     return _changed(sql, values)
 
 
 @op(login="previewed")
 def preview_execute(sql: Sql, values: Values | None = None) -> dict[str, Any]:
-    """Run the statement of `execute` for a preview: the supervisor rolls it back."""
+    """Run the statement of `execute` for a preview; the supervisor rolls it back."""
     return _changed(sql, values)
 
 

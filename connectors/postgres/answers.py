@@ -1,8 +1,8 @@
 """Conversion of values and rows between JSON and PostgreSQL's text forms.
 
-Pure; runs inside the jail. A number that JSON's readers could round (numeric, and values such as NaN) stays a text, also within a
-value of the type json. Half a character of UTF-16, which such a value can have, becomes U+FFFD. Therefore an answer can carry
-every value.
+Pure; runs inside the jail. A number that JSON's readers could round (numeric, and values such as NaN) stays a text, also
+within a value of the type json. A json value can also contain a lone surrogate of UTF-16, which becomes U+FFFD. Therefore an
+answer can carry every value.
 
 >>> as_json("12", 23), as_json("1.10", 1700), as_json('{"a": [1]}', 3802), as_json(None, 23)
 (12, '1.10', {'a': [1]}, None)
@@ -25,20 +25,22 @@ _INTEGERS: Final = frozenset((20, 21, 23, 26))  # int8, int2, int4, oid
 _FLOATS: Final = frozenset((700, 701))
 _JSON: Final = frozenset((114, 3802))
 _DIGITS: Final = 17
-"""Digits that a double can have, and characters of `_SAFE` with a sign. Parsing a million digits would take Python seconds."""
+"""Maximum number of digits of a double, and of characters of `_SAFE` with a sign. Parsing a million digits would take
+Python seconds.
+"""
 _NO_DIGITS: Final = re.compile("[-.]|[eE].*")
-"""Sign, point and exponent of a number: the rest are its digits."""
+"""Pattern for the sign, point and exponent of a number; what remains are its digits."""
 _SAFE: Final = 2**53
-"""Largest integer that is kept as a number: readers that use doubles for JSON round larger ones (RFC 8259 section 6)."""
+"""Largest integer that stays a number. Readers that use doubles for JSON round larger integers (RFC 8259 section 6)."""
 
 
 _MAX_DEPTH: Final = 50
-"""Maximum depth of arrays and objects: an answer has 64 levels, and some are around the value."""
+"""Maximum depth of arrays and objects. An answer has 64 levels, some of which surround the value."""
 _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
 def as_json(text: str | None, type_number: int) -> Any:
-    """Return a value of a row as JSON."""
+    """Return one value of a row as JSON."""
     if text is None:
         return None
     if type_number == _BOOL:
@@ -73,7 +75,9 @@ def _maybe_json(text: str) -> Any:
 
 
 def _sound(value: Any, levels: int) -> Any:
-    """Return the value in a form that an answer can carry. ValueError if it is nested deeper, or if two names become equal."""
+    """Return the value in a form that an answer can carry. Raises ValueError if the value is nested too deeply, or if two
+    names become equal.
+    """
     match value:
         case str():
             return _HALF.sub("\ufffd", value)
@@ -91,7 +95,7 @@ def _sound(value: Any, levels: int) -> Any:
 
 
 def as_text(value: Any) -> str | None:
-    """Return the text of a value for `$1` and so on; the server decides its type."""
+    """Return the text of a value for a parameter such as `$1`; the server decides the parameter's type."""
     match value:
         case None | str():
             return value
@@ -102,7 +106,7 @@ def as_text(value: Any) -> str | None:
 
 
 def rows(result: Result) -> list[dict[str, Any]]:
-    """Return each row as an object by the names of its columns; if two have one name, the second is `name_2`."""
+    """Return each row as an object with the column names as keys. If two columns have one name, the second key is `name_2`."""
     names = _names(result.columns)
     types = [column.type_number for column in result.columns]
     return [

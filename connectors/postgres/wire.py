@@ -3,8 +3,8 @@
     session = Session.open(host, port, timeout_s=20)
     result = session.run("SELECT name FROM ship WHERE masts > $1", [3], max_rows=100)
 
-Runs inside the jail. The user name that it starts with is a placeholder, which the supervisor drops. The server is not trusted:
-lengths are checked before any data is kept.
+Runs inside the jail. A session starts with a placeholder as user name, which the supervisor drops. The server is not trusted:
+lengths are checked before any data is stored.
 
 Source: PostgreSQL's manual, "Message Flow" (extended query) and "Message Formats". Not here: rows as JSON (answers.py).
 """
@@ -18,20 +18,22 @@ from typing import Any, Final, NamedTuple
 from aileron_connector import BadInput, NetworkError, tcp
 
 MAX_BYTES: Final = 768 << 10
-"""Maximum number of bytes of an answer's rows and column names: with quotes they stay below a result's limit of 1 MiB."""
+"""Maximum number of bytes of an answer's rows and column names. With quotes they stay below a result's limit of 1 MiB."""
 _MAX_MESSAGE: Final = 16 << 20
 _PORTAL_AND_ALL: Final = b"\0" + bytes(4)
 
 
 class Column(NamedTuple):
-    """A column's name, and PostgreSQL's number of its type."""
+    """The name of a column, and PostgreSQL's number for its type."""
 
     name: str
     type_number: int
 
 
 class Result(NamedTuple):
-    """Result of one statement. `is_cut` is true if there were more rows than requested or than fit; the first row always fits."""
+    """Result of one statement. `is_cut` is true if there were more rows than were requested or than fit. The first row
+    always fits.
+    """
 
     columns: list[Column]
     rows: list[list[str | None]]
@@ -58,7 +60,9 @@ class Session:
 
     @classmethod
     def open(cls, host: str, port: int, *, timeout_s: int) -> Session:
-        """Open a session. Statements end after `timeout_s`. ConnectionError with the host's reason behind it; DatabaseError."""
+        """Open a session in which statements end after `timeout_s`. Raises DatabaseError if the server refuses,
+        ConnectionError with the host's reason as its cause.
+        """
         session = cls(tcp.connect(host, port))
         parameters = {
             "user": "placeholder",
@@ -76,7 +80,9 @@ class Session:
         return session
 
     def run(self, sql: str, values: Sequence[str | None] = (), *, max_rows: int = 0) -> Result:
-        """Run one statement, with `$1` and so on in it. `max_rows` is the maximum number of rows that are read; 0 reads all."""
+        """Run one statement with parameters `$1` and so on. `max_rows` is the maximum number of rows that are read; 0 reads
+        all rows.
+        """
         bound = b"".join(_value(value) for value in values)
         self._send(
             _message(b"P", b"\0" + _text(sql) + struct.pack("!h", 0))
@@ -88,12 +94,12 @@ class Session:
         return self._result(max_rows)
 
     def control(self, word: str) -> str:
-        """Run BEGIN, COMMIT or ROLLBACK, and return the server's tag of what it did."""
+        """Run BEGIN, COMMIT or ROLLBACK, and return the server's tag, which states what was executed."""
         self._send(_message(b"Q", _text(word)))
         return self._result(0).tag
 
     def _result(self, max_rows: int) -> Result:
-        """Read the result as far as it fits. BadInput if not even the first row fits."""
+        """Read as many rows of the result as fit. Raises BadInput if not even the first row fits."""
         columns: list[Column] = []
         rows: list[list[str | None]] = []
         tag, is_cut, size, names = "", False, 0, 0
@@ -113,7 +119,7 @@ class Session:
         return Result(columns, rows, tag, is_cut)
 
     def _until_ready(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the messages of an answer. DatabaseError at its end if the server refused the statement."""
+        """Yield the messages of an answer. Raises DatabaseError after the last message if the server refused the statement."""
         failed: DatabaseError | None = None
         while (message := self._read())[0] != b"Z":
             if message[0] == b"E":
@@ -146,7 +152,7 @@ class Session:
         return found
 
     def close(self) -> None:
-        """Tell the server, and close the connection."""
+        """Tell the server that the session ends, and close the connection."""
         try:
             self._stream.sendall(_message(b"X"))
         except ConnectionError:

@@ -1,13 +1,15 @@
-"""Connector for the objects of S3, and of services that speak its protocol: list, read, store and delete them.
+"""Connector for the objects of S3 and of services that speak its protocol. It lists, reads, stores and deletes objects.
 
-Runs inside the jail. It asks the host to send requests and to sign them; it never has the key. The objects were written by other
-people and are passed on as data; no part of an object goes into the log.
+Runs inside the jail. The connector asks the host to send and sign requests; the connector never has the key. The objects were
+written by other people and are passed on as data; no part of an object goes into the log.
 
 Rules
-- A result is one page: the next page of a listing begins at `next_cursor`, that of an object at `next_offset`. An object is read
-  from its beginning for each page, because the host, which searches answers for secrets, does not request parts of an object.
+- A result is one page: the next page of a listing begins at `next_cursor`, the next page of an object at `next_offset`. For
+  each page, an object is read from its beginning, because the host searches answers for secrets and so never requests parts
+  of an object.
 - Only the named object is stored or deleted: no wildcards, and no prefix.
-- The stored content is that of a call, and has no bound here: the supervisor bounds all arguments of a step (48 KiB).
+- The stored content comes from a call's arguments. It has no bound here, because the supervisor bounds all arguments of a
+  step (48 KiB).
 - `etag` restricts a page, a change or a deletion to exactly that content; S3 refuses it if the object has changed.
 
 Source: Amazon S3's API reference: ListObjectsV2, GetObject, HeadObject, PutObject, DeleteObject. Not handled: buckets and their
@@ -30,15 +32,15 @@ from api import Place
 from aileron_connector import BadInput, ExternalApiError, http, log, op, run
 
 MAX_PAGE: Final = 500
-"""Maximum number of objects in one listing: with keys of 1,024 bytes and percent-encoded dates they fit into 1 MiB."""
+"""Maximum number of objects in one listing. With keys of 1,024 bytes and percent-encoded dates they fit into 1 MiB."""
 MAX_LISTING_BYTES: Final = 4 << 20
-"""4 MiB: 500 keys of 1,024 bytes, each three times as long if it is percent-encoded, and S3's data beside them."""
+"""4 MiB: 500 keys of 1,024 bytes, each three times as long if it is percent-encoded, and S3's other data."""
 MAX_SLICE_BYTES: Final = 512 << 10
-"""512 KiB of an object in one page: in base64 700 KiB, and so within a frame of 1 MiB."""
+"""512 KiB of an object in one page. In base64 that is 700 KiB, which fits into a frame of 1 MiB."""
 MAX_OFFSET: Final = 256 << 20
-"""256 MiB: for each page the object is read from its beginning to the page's end, and an operation has a minute."""
+"""256 MiB, because for each page the object is read from its beginning to the page's end, and an operation has a minute."""
 _MIN_SLICE: Final = 16
-"""Minimum number of bytes in a page: it has room for a character of four."""
+"""Minimum number of bytes in a page. A character of four bytes fits into it."""
 _MAX_HEADER: Final = 1024
 _TYPE: Final = re.compile(
     r"[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}(?:; ?[a-z]{1,32}=[A-Za-z0-9_.-]{1,64}){0,4}"
@@ -46,7 +48,9 @@ _TYPE: Final = re.compile(
 _ETAG: Final = re.compile(r'"?[\x21\x23-\x7e]{1,256}"?')
 _TOKEN: Final = re.compile(r"[\x20-\x7e]{1,4096}")
 _DATE: Final = re.compile(r"[A-Z][a-z]{2}, (\d\d) ([A-Z][a-z]{2}) (\d{4}) (\d\d:\d\d:\d\d) GMT", re.ASCII)
-"""Form of a date, IMF-fixdate (RFC 9110 section 5.6.7). The standard library's parser is slower to import than all else here."""
+"""Pattern for an IMF-fixdate (RFC 9110 section 5.6.7). Importing the standard library's parser would take longer than all
+other imports here.
+"""
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
@@ -61,7 +65,7 @@ def list_objects(
     max_results: int = 100,
     cursor: str | None = None,
 ) -> dict[str, Any]:
-    """List objects in the order of their keys. With a `delimiter`, such as `/`, deeper objects appear as one of `folders`."""
+    """List objects in the order of their keys. With a `delimiter` such as `/`, deeper objects are summarized under `folders`."""
     if not 1 <= max_results <= MAX_PAGE:
         raise BadInput(f"max_results {max_results} is not from 1 to {MAX_PAGE}", argument="max_results")
     if cursor is not None and _TOKEN.fullmatch(cursor) is None:
@@ -126,7 +130,7 @@ def _is_number(text: str) -> bool:
 
 @op
 def head_object(key: str, bucket: str | None = None, version_id: str | None = None) -> dict[str, Any]:
-    """Return the metadata of one object, without its content; `exists` is false if there is none."""
+    """Return the metadata of one object without its content; `exists` is false if the object does not exist."""
     place, query = Place.of(bucket, key), _version(version_id)
     answer = api.maybe_ask("look at the object", "HEAD", place, query, needs="s3:GetObject and s3:ListBucket")
     if answer is None:
@@ -144,7 +148,7 @@ def get_object(
     max_bytes: int = 256 << 10,
     etag: str | None = None,
 ) -> dict[str, Any]:
-    """Read one page of an object's content, from `offset` on: as text if it is UTF-8, else in base64."""
+    """Read one page of an object's content, beginning at `offset`, as text if it is UTF-8, else as base64."""
     if not 0 <= offset <= MAX_OFFSET:
         raise BadInput(f"offset {offset} is not from 0 to {MAX_OFFSET}", argument="offset")
     if not _MIN_SLICE <= max_bytes <= MAX_SLICE_BYTES:
@@ -163,7 +167,7 @@ def get_object(
 
 
 def _slice(answer: http.Response, offset: int, size: int) -> tuple[bytes, bool]:
-    """Return bytes from `offset` on, at most `size`, and whether they are the last. Does not wait for the rest."""
+    """Return at most `size` bytes from `offset` on, and whether they are the last bytes. Does not wait for the rest."""
     found, at = bytearray(), 0
     for piece in answer.iter_bytes():
         found += piece[max(offset - at, 0) :]
@@ -174,7 +178,9 @@ def _slice(answer: http.Response, offset: int, size: int) -> tuple[bytes, bool]:
 
 
 def _as_text(content: bytes, *, is_last: bool) -> tuple[str | None, int]:
-    """Return a page as text, or None, and the number of its bytes used: a cut character is left for the next page."""
+    """Return a page as text, or None, and the number of bytes used. A character that is cut at the end is left for the next
+    page.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         text = decoder.decode(content, final=is_last)
@@ -208,7 +214,7 @@ def _field(answer: http.Response, name: str) -> str | None:
 
 
 def _time(text: str | None) -> str | None:
-    """Return a time in the form of a listing (RFC 3339), or None."""
+    """Return a time in the form used in a listing (RFC 3339), or None."""
     found = _DATE.fullmatch(text or "")
     if found is None or found[2] not in _MONTHS:
         return None
@@ -242,7 +248,7 @@ def put_object(
     etag: str | None = None,
     only_new: bool = False,
 ) -> dict[str, Any]:
-    """Store an object, replacing one that has this key. With `only_new`, store it only if no object has the key."""
+    """Store an object, replacing an existing object with this key. With `only_new`, store it only if no object has the key."""
     data = _stored(content, encoding)
     if content_type is not None and _TYPE.fullmatch(content_type) is None:
         raise BadInput(f"content_type {content_type[:64]!r} is not one such as text/plain", argument="content_type")
@@ -273,7 +279,9 @@ def _stored(content: str, encoding: str) -> bytes:
 def delete_object(
     key: str, bucket: str | None = None, version_id: str | None = None, etag: str | None = None
 ) -> dict[str, Any]:
-    """Delete an object; with `version_id`, that version of it permanently. S3 does not say whether the object existed."""
+    """Delete an object. With `version_id`, permanently delete that version of the object. S3 does not say whether the
+    object existed.
+    """
     headers = [] if etag is None else [("If-Match", _checked_etag(etag))]
     place, query = Place.of(bucket, key), _version(version_id)
     with api.ask("delete the object", "DELETE", place, query, headers, needs="s3:DeleteObject") as answer:

@@ -1,4 +1,4 @@
-"""Parser for the XML of S3's answers, as a tree. It follows no reference and expands no entity: a DOCTYPE is refused.
+"""Parser for the XML of S3's answers. It builds a tree, follows no reference and expands no entity; a DOCTYPE is refused.
 
 Runs inside the jail. Source: Amazon S3's API reference, "ListObjectsV2" and "REST error responses". Not here: requests (api.py).
 """
@@ -14,30 +14,32 @@ from aileron_connector import ExternalApiError
 __all__ = ["Element", "parsed"]
 
 MAX_DEPTH: Final = 8
-"""Maximum depth of elements; an answer to a listing has four."""
+"""Maximum depth of XML elements. An answer to a listing has four levels."""
 MAX_ELEMENTS: Final = 20_000
-"""Maximum number of elements in one answer; 500 objects have 6,000. With the bound on bytes it bounds memory, too."""
+"""Maximum number of XML elements in one answer. 500 objects have 6,000. Together with the bound on bytes it bounds memory."""
 
 
 @dataclass
 class Element:
-    """An element without its namespace: services that speak S3's protocol differ in it."""
+    """An element without its namespace, because services that speak S3's protocol use different namespaces."""
 
     name: str
     children: list[Element] = field(default_factory=list)
     text: str = ""
 
     def all(self, name: str) -> list[Element]:
-        """Return the children of this name, in order."""
+        """Return the children with this name, in order."""
         return [child for child in self.children if child.name == name]
 
     def value(self, name: str) -> str | None:
-        """Return the text of the first child of this name; None if there is none, or it has no text."""
+        """Return the text of the first child with this name, or None if there is no such child, or it has no text."""
         return next((child.text or None for child in self.all(name)), None)
 
 
 def parsed(data: bytes) -> Element:
-    """Parse a document into its root element. ExternalApiError if it is malformed, too deep, too large, or has a DOCTYPE."""
+    """Parse a document and return its root element. Raises ExternalApiError if it is malformed, too deep, too large, or has
+    a DOCTYPE.
+    """
     top = Element("")
     stack = [top]
     count = 0

@@ -1,17 +1,19 @@
-"""Client for S3's REST API as this connector needs it: one request to one bucket or object, and refusals in words.
+"""Client for the part of S3's REST API that this connector needs. Each request is about one bucket or object; refusals are
+explained in words.
 
     with api.ask("read the object", "GET", Place("notes", "2026/may.txt"), needs="s3:GetObject") as answer:
         ...
 
-A bucket that is named is the first part of the path. Without a name the host is the bucket's own. Redirects are not followed: the
-signature is for one host and one region, so the failure names the bucket's region.
+If the caller names a bucket, its name is the first part of the path. Without a name, the host belongs to one bucket.
+Redirects are not followed, because the signature is for one host and one region; the failure names the bucket's region
+instead.
 
-S3's code for a refusal becomes `details.reason`; its words are dropped, as they quote the request and the account.
+S3's code for a refusal becomes `details.reason`; S3's words are dropped, because they quote the request and the account.
 
 Runs inside the jail and has no key: the host signs. If the signature is refused, because of the key, the region or the clock, the
 host reads that answer itself.
 
-Source: Amazon S3's API reference, "REST API", "Error responses", "Creating object key names". Not here: what an operation is
+Source: Amazon S3's API reference, "REST API", "Error responses", "Creating object key names". Not here: the operations
 (__main__.py), retries (the host, as the action allows).
 """
 
@@ -29,7 +31,7 @@ from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts,
 __all__ = ["Place", "ask", "maybe_ask"]
 
 MAX_ERROR_BYTES: Final = 64 << 10
-"""64 KiB for an error's body: one of S3 has less than 1 KiB."""
+"""64 KiB for an error's body. An error of S3 has less than 1 KiB."""
 MAX_KEY_BYTES: Final = 1024
 """S3's own limit for a key, in bytes of UTF-8."""
 
@@ -44,14 +46,14 @@ _OTHER_REGION: Final = frozenset(
 
 
 class Place(NamedTuple):
-    """A bucket, or an object in it. If `bucket` is None, the host is the bucket's own."""
+    """A bucket, or an object in a bucket. If `bucket` is None, the host belongs to the bucket."""
 
     bucket: str | None
     key: str | None = None
 
     @classmethod
     def of(cls, bucket: str | None, key: str | None = None) -> Place:
-        """Make a place of an operation's arguments. BadInput."""
+        """Make a place from an operation's arguments. Raises BadInput if a bucket or key is not valid."""
         if bucket is not None and (_BUCKET.fullmatch(bucket) is None or ".." in bucket):
             words = f"bucket {bucket[:64]!r} is not the name of a bucket: 3 to 63 of a-z, 0-9, - and ."
             raise BadInput(words, argument="bucket")
@@ -61,7 +63,7 @@ class Place(NamedTuple):
 
     @property
     def url(self) -> str:
-        """URL at the first granted host, with the percent-encoding that S3 signs."""
+        """URL of the place at the first granted host, with the percent-encoding that S3 signs."""
         path = "/".join(part for part in (self.bucket, _quoted(self.key)) if part is not None)
         return f"{hosts()[0].url}/{path}"
 
@@ -94,9 +96,9 @@ def ask(
     *,
     needs: str,
 ) -> http.Response:
-    """Send a request and return S3's answer, if its status is below 300. `needs` is the permission that the request takes.
+    """Send a request and return S3's answer if its status is below 300. `needs` is the permission that the request requires.
 
-    ConnectorError for any other status, with words that begin `cannot {what}: …`.
+    Raises ConnectorError for any other status, with a message that begins `cannot {what}: …`.
     """
     answer = _sent(method, place, query, headers, body)
     if answer.status < 300:
@@ -108,7 +110,7 @@ def ask(
 def maybe_ask(
     what: str, method: str, place: Place, query: Sequence[tuple[str, str]] = (), *, needs: str
 ) -> http.Response | None:
-    """Send a request as `ask` does, but return None if there is no such object."""
+    """Send a request as `ask` does, but return None if the object does not exist."""
     answer = _sent(method, place, query, (), None)
     if answer.status == _NOT_FOUND:
         answer.close()
@@ -154,7 +156,9 @@ def _refusal(answer: http.Response, what: str, method: str, place: Place, needs:
 
 
 def _said(answer: http.Response) -> _Said:
-    """Return S3's code for a refusal, and the region that it names. An answer to HEAD has no body, and others need not be XML."""
+    """Return S3's code for a refusal, and the region in the refusal. An answer to HEAD has no body, and other bodies need
+    not be XML.
+    """
     code, region = "", answer.headers.get("x-amz-bucket-region")
     try:
         error = parsed(answer.read(MAX_ERROR_BYTES))
@@ -182,7 +186,9 @@ _MISTAKES: Final = {
 
 
 def _mistake(code: str, place: Place) -> _Mistake | None:
-    """Return the caller's mistake, if the code names one. None for a bucket that they did not name, which the host has."""
+    """Return the caller's mistake if the code identifies one. None for a wrong bucket if the host, not the caller,
+    determines the bucket.
+    """
     found = _MISTAKES.get(code)
     return None if found is not None and found.argument == "bucket" and place.bucket is None else found
 
@@ -199,7 +205,7 @@ _OTHERS: Final = {
 
 
 def _in_words(answered: int, said: _Said, needs: str) -> str:
-    """Return the reason of a refusal, and how to fix it if that is possible."""
+    """Return the reason for a refusal and, if possible, how to fix it."""
     if said.code in _OTHER_REGION or 300 <= answered < 400:
         where = "another region" if said.region is None else f"the region {said.region}"
         cure = "build it with that as --region and for the host there, and install it"

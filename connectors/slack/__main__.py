@@ -1,11 +1,11 @@
-"""Connector for one Slack workspace: list its channels, search its messages, post a message to a channel.
+"""Connector for one Slack workspace. It lists channels, searches messages, and posts messages to a channel.
 
-Runs inside the jail. It asks the host to send requests and to add the token, which it never has. Everything that is read was
-written by other people and is passed on as data; no part of a message goes into the log.
+Runs inside the jail. The connector asks the host to send requests and to add the token; the connector never has the token.
+Everything that is read was written by other people and is passed on as data; no part of a message goes into the log.
 
 Rules
 - The caller's text is posted literally: `<!channel>` in it stays text and mentions nobody, and no preview of a link is added.
-- A channel is named by its id, or by its exact name, which is looked up. Similar names do not match.
+- A caller gives a channel by its id, or by its exact name, which is looked up. Similar names do not match.
 
 Source: Slack's Web API: conversations.list, conversations.info, search.messages, chat.postMessage, auth.test. Not handled: direct
 messages by a person's name, files, reactions, changing or deleting messages, names of private channels (their ids work).
@@ -24,28 +24,28 @@ from markup import escaped, plain
 from aileron_connector import BadInput, ExternalApiError, log, op, run
 
 MAX_PAGE: Final = 200
-"""Maximum number of channels in one request: Slack recommends no more."""
+"""Maximum number of channels in one request. Slack recommends no more."""
 MAX_PAGES: Final = 20
-"""Maximum number of pages of one listing, 4,000 channels: Slack allows about as many requests in a minute."""
+"""Maximum number of pages of one listing, which is 4,000 channels. Slack allows about as many requests in a minute."""
 MAX_MATCHES: Final = 100
-"""Maximum number of matches of one search: Slack's limit for a page."""
+"""Maximum number of matches of one search, which is Slack's limit for a page."""
 MAX_SEARCH_PAGE: Final = 100
-"""Last page of a search: Slack goes no further."""
+"""Last page of a search; Slack returns no later pages."""
 MAX_TEXT_CHARACTERS: Final = 40_000
-"""Maximum number of characters of a sent message, entities included: Slack cuts longer ones."""
+"""Maximum number of characters of a sent message, with entities. Slack cuts longer messages."""
 MAX_FOUND_CHARACTERS: Final = 1000
-"""Maximum number of characters of a message in a search: a hundred of them, at six bytes a character, fit into 1 MiB."""
+"""Maximum number of characters of a message in a search. A hundred of them, at six bytes a character, fit into 1 MiB."""
 MAX_TOPIC_CHARACTERS: Final = 250
-"""Slack's own limit for topic and purpose."""
+"""Maximum number of characters of a topic or purpose, which is Slack's own limit."""
 MAX_NAME_CHARACTERS: Final = 200
 _MAX_LINK: Final = 2000
 
 _ID: Final = re.compile(r"[CGD][A-Z0-9]{6,30}")
 _NAME: Final = re.compile(r"[^\sA-Z#@<>&,]{1,80}")
-"""A channel's name: in lower case, in any alphabet, without blanks."""
+"""Pattern for a channel's name: in lower case, in any alphabet, without blanks."""
 _TS: Final = re.compile(r"[0-9]{1,11}\.[0-9]{6}")
 _LINK: Final = re.compile(r"https://[A-Za-z0-9.-]+(?::[0-9]+)?(?:[/?#][!-;=?-{}~]*)?")
-"""An https address in ASCII, without a user, and without `<`, `>` and `|`, which end an address in Slack's format."""
+"""Pattern for an https address in ASCII, without a user, and without `<`, `>` and `|`, which end an address in Slack's format."""
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -123,7 +123,7 @@ class _Posted(msgspec.Struct):
 
 @op
 def list_channels(max_results: int = 100, cursor: str | None = None, include_archived: bool = False) -> dict[str, Any]:
-    """List public channels, at most `max_results`; `next_cursor` continues the listing, and is null at the end."""
+    """List at most `max_results` public channels. `next_cursor` continues the listing, and is null at the end."""
     if not 1 <= max_results <= MAX_PAGE:
         raise BadInput(f"max_results {max_results} is not from 1 to {MAX_PAGE}", argument="max_results")
     found: list[_Channel] = []
@@ -139,7 +139,7 @@ def list_channels(max_results: int = 100, cursor: str | None = None, include_arc
 
 @op
 def get_channel(channel: str) -> dict[str, Any]:
-    """Return a channel, its readers, and the account that the token posts as: what a person should know before posting."""
+    """Return a channel, its readers, and the account that the token posts as. A person should know these before posting."""
     name_or_id = _checked_channel(channel)
     if _ID.fullmatch(name_or_id):
         query = [("channel", name_or_id), ("include_num_members", "true")]
@@ -159,7 +159,7 @@ def get_channel(channel: str) -> dict[str, Any]:
 def _channels(
     what: str, cursor: str | None, limit: int, *, include_archived: bool = False
 ) -> tuple[list[_Channel], str | None]:
-    """Return one page of public channels, and the cursor of the next."""
+    """Return one page of public channels, and the cursor of the next page."""
     query = [("types", "public_channel"), ("exclude_archived", "false" if include_archived else "true")]
     query += [("limit", str(limit)), *([("cursor", cursor)] if cursor else [])]
     page = api.get(what, "conversations.list", _Channels, query)
@@ -174,7 +174,7 @@ def _check_id(what: str, channel: _Channel) -> None:
 
 
 def _checked_channel(channel: str) -> str:
-    """Return a channel's id, or its name without `#`. BadInput."""
+    """Return a channel's id, or its name without `#`. Raises BadInput if the text is neither."""
     name = channel.removeprefix("#")
     if _ID.fullmatch(channel) or _NAME.fullmatch(name):
         return name
@@ -183,7 +183,7 @@ def _checked_channel(channel: str) -> str:
 
 
 def _named(name: str) -> _Channel:
-    """Find the public channel of exactly that name. BadInput."""
+    """Return the public channel with exactly that name. Raises BadInput if there is no such channel."""
     cursor, seen = None, 0
     for _page in range(MAX_PAGES):
         page, cursor = _channels(f"look for #{name}", cursor, MAX_PAGE)
@@ -216,7 +216,7 @@ def _shown(channel: _Channel) -> dict[str, Any]:
 
 
 def _seen_by(channel: _Channel) -> str:
-    """Return in words who sees posts in the channel, for the person who decides."""
+    """Describe who sees posts in the channel, for the person who decides."""
     if channel.is_archived:
         return "nobody: the channel is archived, and Slack will refuse the message"
     who = "its members" if channel.is_private else "everybody in the workspace"
@@ -234,7 +234,7 @@ def _seen_by(channel: _Channel) -> str:
 def search_messages(
     query: str, max_results: int = 20, page: int = 1, sort: Literal["timestamp", "score"] = "timestamp"
 ) -> dict[str, Any]:
-    """Find messages by `query` (Slack's search language), the newest or the best first. Needs a user's token."""
+    """Find messages by `query` (Slack's search language), sorted by time or by relevance. This needs a user's token."""
     if not query.strip():
         raise BadInput("query is empty", argument="query")
     if not 1 <= max_results <= MAX_MATCHES:
@@ -273,7 +273,7 @@ def _as_json(match: _Match) -> dict[str, Any]:
 def post_message(
     channel: str, text: str, link: str | None = None, thread_ts: str | None = None, mrkdwn: bool = False
 ) -> dict[str, Any]:
-    """Post `text`, and `link` on a line of its own below it. Many people see it at once; it cannot be undone."""
+    """Post `text`, with `link` on a separate line below. Many people see the post at once; it cannot be undone."""
     message = _message(text, link)
     if thread_ts is not None and _TS.fullmatch(thread_ts) is None:
         raise BadInput(f"thread_ts {thread_ts[:64]!r} is not a message's ts as a search gives it", argument="thread_ts")
@@ -290,7 +290,7 @@ def post_message(
 
 
 def _message(text: str, link: str | None) -> str:
-    """Return the text in Slack's format. BadInput before any request is sent."""
+    """Return the text in Slack's format. Raises BadInput before any request is sent."""
     text = text.replace("\r\n", "\n")
     if not text.strip():
         raise BadInput("text is empty", argument="text")
@@ -309,7 +309,7 @@ def _message(text: str, link: str | None) -> str:
 
 
 def _time(ts: str) -> str | None:
-    """Return a message's `ts` as a time: it begins with seconds since 1970. None if it has another form."""
+    """Return a message's `ts` as a time; it begins with seconds since 1970. None if `ts` has another form."""
     if _TS.fullmatch(ts) is None:
         return None
     try:

@@ -1,4 +1,5 @@
-"""Client for Slack's Web API as this connector needs it: send requests, read answers of a known shape, explain refusals.
+"""Client for the part of Slack's Web API that this connector needs. It sends requests, reads answers of a known shape, and
+explains refusals.
 
 Slack answers almost every request with status 200 and says in the body whether it succeeded. So a failure gets the status that
 the host acts on: 401 for a bad token, 403 if the request is not allowed, 429 and 503 if it may succeed later; the original is in
@@ -9,7 +10,7 @@ An answer is decoded only into the type that the caller names: an answer of anot
 that says where, and no part of it is used.
 
 Runs inside the jail and has no token: the host adds it. Source: Slack's developer documentation, "Web API" (evaluating responses,
-rate limits, pagination) and the pages of the methods. Not here: what an operation is (__main__.py), retries (the host, as
+rate limits, pagination) and the pages of the methods. Not here: the operations (__main__.py), retries (the host, as
 the action allows).
 """
 
@@ -29,7 +30,9 @@ __all__ = ["get", "post"]
 
 ADDRESS: Final = "https://slack.com/api"
 MAX_ANSWER_BYTES: Final = 4 << 20
-"""4 MiB of JSON: several times two hundred channels or a hundred long messages; parsed, within a connector's 64 MiB."""
+"""4 MiB of JSON, several times the size of two hundred channels or a hundred long messages. The parsed data fits into a
+connector's 64 MiB.
+"""
 
 _TOO_MANY: Final = 429
 _MEND: Final = "put a good one in its place with `aileron secret set NAME` (`aileron secret list` has the name)"
@@ -38,7 +41,7 @@ _LOOK_FIRST: Final = "; it may be done all the same: look into Slack before you 
 _TOKEN: Final = frozenset({"not_authed", "invalid_auth", "token_revoked", "token_expired", "account_inactive"})
 _RATE: Final = frozenset({"ratelimited", "rate_limited"})
 _LATER: Final = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout"})
-"""Failures that may pass. After the first two, part of the request may have been done, according to Slack."""
+"""Failures that may be transient. According to Slack, after the first two, part of the request may have been executed."""
 _FORBIDDEN: Final = {
     "not_in_channel": "the account is not in that channel: somebody who is has to invite it",
     "not_allowed_token_type": "Slack does not allow this with a token of that kind; searching takes a user's (xoxp-…)",
@@ -73,7 +76,7 @@ _Shape = TypeVar("_Shape")
 
 
 class _Verdict(msgspec.Struct):
-    """The part that every answer has: whether it succeeded, and the reason if not."""
+    """The part that every answer has: whether the call succeeded, and otherwise the reason."""
 
     ok: bool
     error: str = ""
@@ -82,7 +85,7 @@ class _Verdict(msgspec.Struct):
 
 
 def get(what: str, method: str, shape: type[_Shape], query: Iterable[tuple[str, str]] = ()) -> _Shape:
-    """Call `method` and return its answer as a `shape`. Failures begin `cannot {what}: …`. ConnectorError."""
+    """Call `method` and return its answer as a `shape`. Raises ConnectorError with a message that begins `cannot {what}: …`."""
     asked = urllib.parse.urlencode(list(query))
     url = f"{ADDRESS}/{method}"
     headers = [("Accept", "application/json")]
@@ -91,7 +94,9 @@ def get(what: str, method: str, shape: type[_Shape], query: Iterable[tuple[str, 
 
 
 def post(what: str, method: str, body: dict[str, Any], shape: type[_Shape]) -> _Shape:
-    """Call a method that changes something. A failure after which it may be done says so: do not simply try again."""
+    """Call a method that changes something. If the change may have been made despite a failure, the failure says not simply
+    to try again.
+    """
     headers = [("Accept", "application/json"), ("Content-Type", "application/json; charset=utf-8")]
     with http.request(
         "POST", f"{ADDRESS}/{method}", headers, msgspec.json.encode(body), credential="api_key"
@@ -143,7 +148,7 @@ def _by_status(answer: http.Response, what: str) -> ExternalApiError:
 
 
 def _refusal(answer: http.Response, what: str, verdict: _Verdict) -> ConnectorError:
-    """Return the failure for an answer that is not `ok`."""
+    """Return the failure for an answer in which `ok` is false."""
     reason = verdict.error if re.fullmatch(r"[a-z0-9_]{1,64}", verdict.error) else "unnamed"
     if (mistake := _MISTAKES.get(reason)) is not None:
         return BadInput(f"cannot {what}: {mistake.words} [{reason}]", argument=mistake.argument)
@@ -163,7 +168,7 @@ def _refusal(answer: http.Response, what: str, verdict: _Verdict) -> ConnectorEr
 
 
 def _in_words(answered: int, reason: str) -> tuple[int, str]:
-    """Return the status that the host acts on, and the reason in words."""
+    """Return the status on which the host acts, and the reason in words."""
     if reason in _TOKEN:
         return 401, f"Slack does not accept the token: {_MEND}"
     if reason in _RATE:
@@ -178,7 +183,7 @@ def _in_words(answered: int, reason: str) -> tuple[int, str]:
 
 
 def _scopes(verdict: _Verdict) -> dict[str, str]:
-    """Return the names of scopes from the answer, if they have the form of such names."""
+    """Return the names of scopes in the answer. Texts that do not have the form of a scope are left out."""
     told = {"needed": verdict.needed, "provided": verdict.provided}
     return {name: text for name, text in told.items() if re.fullmatch(r"[a-z:._, -]{1,300}", text)}
 

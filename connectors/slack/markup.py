@@ -1,6 +1,6 @@
-"""Conversion of Slack's text format: plain text so that it stays plain, and messages so that they can be read.
+"""Conversion of Slack's text format. Outgoing plain text stays plain; incoming messages become readable.
 
-In a message's text `<` and `>` enclose what Slack acts on: `<!channel>` notifies everybody in the channel, `<@U024BE7LH>` one
+In a message's text `<` and `>` enclose markup: `<!channel>` notifies everybody in the channel, `<@U024BE7LH>` one
 member, `<https://…|words>` is a link whose words can differ from its target. Literal `&`, `<` and `>` are entities.
 
 Rules
@@ -35,12 +35,12 @@ def escaped(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return what a reader sees of a message's text, with the targets of links. Never raises."""
+    """Return the text of a message as its reader sees it, with the targets of links. Never raises."""
     return _SPECIAL.sub(lambda found: _shown(found[1]) if found[1] else _ENTITIES[found[2]], text)
 
 
 def _shown(inner: str) -> str:
-    """Return the inside of `<…>` in words."""
+    """Return the contents of `<…>` in words."""
     target, _, label = (_unescaped(part) for part in inner.partition("|"))
     kind, name = target[:1], target[1:]
     if target in _EVERYBODY:

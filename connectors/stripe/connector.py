@@ -1,4 +1,4 @@
-"""Stripe: operations of its OpenAPI document, which is service/document.json."""
+"""Stripe connector: the operations of its OpenAPI document, which is service/document.json."""
 
 from aileron_connector import openapi
 

@@ -1,13 +1,14 @@
-"""Connector for one Telegram bot: read messages to it, look up a chat, send a message.
+"""Connector for one Telegram bot. It reads messages to the bot, looks up a chat, and sends messages.
 
-Runs inside the jail. It asks the host to send requests and to put the bot's token into their paths; it never has the token.
-Everything that is read was written by other people and is passed on as data; no part of a message goes into the log.
+Runs inside the jail. The connector asks the host to send requests and to insert the bot's token into their paths; the
+connector never has the token. Everything that is read was written by other people and is passed on as data; no part of a
+message goes into the log.
 
 Rules
 - Requests do not wait at Telegram for new messages (`timeout=0`).
-- Reading deletes no updates, except with `after`: Telegram then deletes those up to that one, for every reader.
+- Reading deletes no updates, except with `after`: Telegram then deletes all updates up to that one, for every reader.
 - The caller's text is sent as plain text: no markup, no preview of a link.
-- A chat is named by its id or by a public @name; similar names do not match.
+- A caller gives a chat by its id or by its public @name; similar names do not match.
 
 Source: Telegram's Bot API: getUpdates, getChat, getChatMemberCount, getMe, sendMessage. Not handled: files, buttons, changing and
 deleting messages, business accounts, webhooks.
@@ -25,13 +26,13 @@ import msgspec
 from aileron_connector import BadInput, log, op, run
 
 MAX_UPDATES: Final = 100
-"""Maximum number of updates in one request: Telegram returns no more."""
+"""Maximum number of updates in one request. Telegram returns no more."""
 MAX_TEXT_UNITS: Final = 4096
-"""Maximum length of a message, as Telegram counts it: in units of UTF-16."""
+"""Maximum length of a message in UTF-16 code units, which is how Telegram counts."""
 MAX_READ_CHARACTERS: Final = 4096
-"""Maximum number of characters of a message that is read: the longest possible message has as many."""
+"""Maximum number of characters of a message that is read, equal to the length of the longest possible message."""
 MAX_READ_BYTES: Final = 512 << 10
-"""512 KiB of updates as JSON, within a result of 1 MiB; if there are more, `last` says where to continue."""
+"""512 KiB of updates as JSON, within a result of 1 MiB. If there are more updates, `last` says where to continue."""
 MAX_NAME_CHARACTERS: Final = 200
 MAX_DESCRIPTION_CHARACTERS: Final = 250
 
@@ -85,7 +86,9 @@ class _Update(msgspec.Struct):
 
 @op
 def read_updates(max_results: int = 20, after: int | None = None) -> dict[str, Any]:
-    """Read messages to the bot, the oldest first. With `after`, only later ones; Telegram then deletes the earlier ones."""
+    """Read messages to the bot, oldest first. With `after`, only later messages are read, and Telegram deletes the earlier
+    ones.
+    """
     if not 1 <= max_results <= MAX_UPDATES:
         raise BadInput(f"max_results {max_results} is not from 1 to {MAX_UPDATES}", argument="max_results")
     if after is not None and not 0 <= after < 1 << 62:
@@ -105,7 +108,7 @@ def read_updates(max_results: int = 20, after: int | None = None) -> dict[str, A
 
 @op
 def get_chat(chat: str) -> dict[str, Any]:
-    """Return a chat, who reads messages in it, and the bot that sends: what a person should know before sending."""
+    """Return a chat, its readers, and the sending bot. A person should know these before a message is sent."""
     query = [("chat_id", _checked_chat(chat))]
     found = api.get("look up the chat", "getChat", _Chat, query)
     members = 2 if found.type == "private" else api.get("count its members", "getChatMemberCount", int, query)
@@ -144,7 +147,7 @@ def _chat_id(chat: str) -> int | str:
 
 
 def _checked_text(text: str) -> str:
-    """Return the text in the form that is sent. BadInput before any request is sent."""
+    """Return the text in the form in which it is sent. Raises BadInput before any request is sent."""
     text = text.replace("\r\n", "\n")
     if not text.strip():
         raise BadInput("text is empty", argument="text")

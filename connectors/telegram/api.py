@@ -1,14 +1,16 @@
-"""Client for Telegram's Bot API as this connector needs it: send requests, read answers of a known shape, explain refusals.
+"""Client for the part of Telegram's Bot API that this connector needs. It sends requests, reads answers of a known shape,
+and explains refusals.
 
 A bot's token is a part of the path, `/botTOKEN/METHOD`. This module writes `{key}` there, and the host inserts the token.
-Every answer is a JSON object with `ok`; a refusal has `error_code`, `description` and sometimes `parameters`. It has no words for
-machines, so refusals are distinguished by code and by phrases of the description, which becomes `details.description`.
+Every answer is a JSON object with `ok`; a refusal has `error_code`, `description` and sometimes `parameters`. A refusal has
+no machine-readable reason, so refusals are distinguished by code and by phrases of the description, which becomes
+`details.description`.
 
 An answer is decoded only into the type that the caller names: an answer of another shape, too deep or too long becomes a failure
 that says where.
 
 Runs inside the jail. Source: Telegram's documentation, "Bot API" (Making requests, ResponseParameters, getUpdates, getChat,
-sendMessage). Not here: what an operation is (__main__.py), retries (the host, as the action allows).
+sendMessage). Not here: the operations (__main__.py), retries (the host, as the action allows).
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ __all__ = ["get", "post"]
 
 ADDRESS: Final = "https://api.telegram.org/bot{key}"
 MAX_ANSWER_BYTES: Final = 4 << 20
-"""4 MiB of JSON: several times a hundred updates with long messages; parsed, within a connector's 64 MiB."""
+"""4 MiB of JSON, several times the size of a hundred updates with long messages. The parsed data fits into a connector's 64
+MiB.
+"""
 
 _MEND: Final = "put a good one in its place with `aileron secret set NAME` (`aileron secret list` has the name)"
 _LOOK_FIRST: Final = "; it may be sent all the same: look into the chat before you ask again"
@@ -64,7 +68,7 @@ class _Parameters(msgspec.Struct):
 
 
 class _Verdict(msgspec.Struct):
-    """The part that every answer has: whether it succeeded, and the reason if not."""
+    """The part that every answer has: whether the call succeeded, and otherwise the reason."""
 
     ok: bool
     error_code: int = 0
@@ -77,7 +81,7 @@ class _Answer(msgspec.Struct, Generic[_Shape]):
 
 
 def get(what: str, method: str, shape: type[_Shape], query: Iterable[tuple[str, str]] = ()) -> _Shape:
-    """Call `method` and return its result as a `shape`. Failures begin `cannot {what}: …`. ConnectorError."""
+    """Call `method` and return its result as a `shape`. Raises ConnectorError with a message that begins `cannot {what}: …`."""
     asked = urllib.parse.urlencode(list(query))
     url = f"{ADDRESS}/{method}"
     headers = [("Accept", "application/json")]
@@ -86,7 +90,9 @@ def get(what: str, method: str, shape: type[_Shape], query: Iterable[tuple[str, 
 
 
 def post(what: str, method: str, body: dict[str, Any], shape: type[_Shape]) -> _Shape:
-    """Call a method that changes something. A failure after which it may be done says so: do not simply try again."""
+    """Call a method that changes something. If the change may have been made despite a failure, the failure says not simply
+    to try again.
+    """
     headers = [("Accept", "application/json"), ("Content-Type", "application/json")]
     data = msgspec.json.encode(body)
     with http.request("POST", f"{ADDRESS}/{method}", headers, data, credential="api_key") as answer:
@@ -137,7 +143,7 @@ def _not_an_answer(answer: http.Response, what: str, problem: str) -> ExternalAp
 
 
 def _refusal(answer: http.Response, what: str, verdict: _Verdict) -> ConnectorError:
-    """Return the failure for an answer that is not `ok`."""
+    """Return the failure for an answer in which `ok` is false."""
     code = verdict.error_code if 400 <= verdict.error_code <= 599 else answer.status
     if (mistake := _mistake(verdict.description)) is not None and code == 400:
         moved = verdict.parameters.migrate_to_chat_id
@@ -160,7 +166,7 @@ def _mistake(description: str) -> _Mistake | None:
 
 
 def _in_words(code: int, description: str) -> tuple[int, str]:
-    """Return the status that the host acts on, and the reason in words. A malformed token gives 404, as a wrong path does."""
+    """Return the status on which the host acts, and the reason in words. A malformed token gives 404, as a wrong path does."""
     if code in (401, 404):
         return 401, f"Telegram does not accept the bot's token: the binding has a wrong or revoked one; {_MEND}"
     if code == _TOO_MANY:

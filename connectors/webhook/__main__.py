@@ -1,10 +1,11 @@
-"""Connector for webhooks: it tells a program of your own that something has happened, by a JSON event that can be verified.
+"""Connector for webhooks. It notifies a program of your own about an event, with signed JSON that the program can verify.
 
-Runs inside the jail. It asks the host to send a request and to sign it; it never has the key.
+Runs inside the jail. The connector asks the host to send and sign a request; the connector never has the key.
 
 Rules
-- There is one receiver, which is bound at build. An event goes to a path there, and is sent once: if the answer is lost, it is
-  unknown whether the event arrived, and the receiver recognizes a repeated one by `webhook-id`.
+- There is one receiver, which is bound when the connector is built. An event goes to a path of the receiver, and is sent only
+  once: if the answer is lost, it is unknown whether the event arrived, and the receiver recognizes a repeated one by
+  `webhook-id`.
 - Only the status of the answer is passed on: a receiver's other words are not for agents.
 
 Source: the Standard Webhooks specification. Not handled: retries over hours, several receivers, fan-out.
@@ -21,7 +22,7 @@ import msgspec
 from aileron_connector import BadInput, ExternalApiError, http, log, op, run
 
 MAX_EVENT_BYTES: Final = 20 << 10
-"""20 KiB, as the specification advises: larger data is sent by reference."""
+"""20 KiB for an event, as the specification advises. Larger data should be sent by reference."""
 _TYPE: Final = re.compile(r"[a-zA-Z0-9_]{1,64}(?:\.[a-zA-Z0-9_]{1,64}){0,7}")
 _PATH: Final = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,255}")
 _GONE: Final = 410

@@ -1,11 +1,12 @@
 """Toolkit for writing a connector: the operations of one service, run in a jail that holds no key.
 
-operation.py declare one · http.py ask the host to send a request · tcp.py a stream of bytes · websocket.py a WebSocket, imported
-by name · transports/ libraries that have HTTP, mail or WebSockets of their own · reports.py tell what happens · failures.py fail
-so that the caller knows why · testing.py try your operations without a daemon · openapi/ operations that an OpenAPI document
-describes, and check.py values against schemas, loaded where they are imported · loop.py the connector's end of the frames ·
-packed.py descriptions beside the program · carried.py values as a frame can carry them · mail.py and markup.py, imported by name
-too: fields of a message, HTML as text, of which html_styles.py says what a reader sees
+operation.py declaring an operation · http.py ask the host to send a request · tcp.py a stream of bytes · websocket.py a
+WebSocket, imported by name · transports/ libraries that have HTTP, mail or WebSockets of their own · reports.py logs,
+progress and audit facts · failures.py failures with a reason for the caller · testing.py testing operations without a daemon
+· openapi/ operations that an OpenAPI document describes, and check.py values against schemas, loaded where they are imported
+· loop.py the connector's end of the frames · packed.py descriptions beside the program · carried.py values as a frame can
+carry them · mail.py and markup.py, imported by name too: fields of a message, HTML as text, of which html_styles.py says what
+a reader sees
 
     from aileron_connector import ExternalApiError, http, log, op, run
 
@@ -16,7 +17,7 @@ too: fields of a message, HTML as text, of which html_styles.py says what a read
     if __name__ == "__main__":
         run()
 
-Runs inside the jail, one process for one invocation. It trusts nobody with a key because it has none. Guide:
+Runs inside the jail, one process for one invocation. It cannot leak a key because it has none. Guide:
 docs/how-to/write-a-connector.md.
 """
 

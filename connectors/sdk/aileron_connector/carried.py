@@ -1,4 +1,4 @@
-r"""Conversion of values to what a frame can carry, so that an answer is not lost for one number or half a character.
+r"""Conversion of values to those that a frame can carry, so that an answer is not lost because of one number or a lone surrogate.
 
     told = carried(parsed(b'{"units": 100000000000000000000, "name": "\\ud83d"}'))
     told.value          # {"units": "100000000000000000000", "name": "\ufffd"}
@@ -43,17 +43,21 @@ _MAX_CHANGES: Final = 5
 _LEAST_INT: Final = -(1 << 63)
 _MOST_INT: Final = (1 << 64) - 1
 _MOST_RECORDED: Final = (1 << 53) - 1
-"""Largest integer of the audit record: it is canonical JSON, whose numbers are doubles (RFC 8785, section 3.2.2.3)."""
+"""Largest integer that the audit record can hold. The record is canonical JSON, whose numbers are doubles (RFC 8785,
+section 3.2.2.3).
+"""
 _MAX_DIGITS: Final = 4_000
-"""Maximum digits of a number that is read as an integer: Python refuses more than 4,300 because of the time they take."""
+"""Maximum number of digits of a number that is read as an integer. Python refuses more than 4,300 because of the time they
+take.
+"""
 _ROOM: Final = 2
-"""Levels of nesting that are kept free for what a frame puts around a value."""
+"""Levels of nesting that are reserved for the structure that a frame puts around a value."""
 _Path = tuple[str | int, ...]
 MARK: Final = "does_not_fit"
-"""Key that is added to an output to say what in it was changed to fit, and where."""
+"""Key that is added to an output to say what was changed to fit a frame, and where."""
 _MAX_NAME: Final = 64
 _MAX_PLACE: Final = 200
-"""Maximum number of characters of a place in a message for people."""
+"""Maximum number of characters of a place (a path in a value) in a message for people."""
 
 
 class LargeNumber(float):
@@ -70,12 +74,12 @@ class LargeNumber(float):
         return self._text
 
     def is_integer(self) -> bool:
-        """Return whether the number may be an integer: the text ends in a digit, as it does for 1e400."""
+        """Return whether the number may be an integer, that is, whether its text ends in a digit. True for 1e400."""
         return self._text[-1:].isdigit()
 
 
 def read_json(data: bytes, kind: Any = Any) -> Any:
-    """Decode the JSON in `data` as `kind`, such as a Struct, with what no frame can carry already replaced.
+    """Decode the JSON in `data` as `kind`, such as a Struct. Values that no frame can carry are replaced first.
 
     Raises what msgspec.json.decode raises: DecodeError if it is not JSON, ValidationError if it is not of this kind.
     """
@@ -91,16 +95,18 @@ def read_json(data: bytes, kind: Any = Any) -> Any:
 
 
 class Carried(NamedTuple):
-    """A value that a frame can carry, and the changes that were made for that."""
+    """A value that a frame can carry, and the changes that were made so that it fits."""
 
     value: Any
     changes: list[str]
 
 
 def parsed(data: bytes, text: str | None = None) -> Any:
-    """Read the JSON value in `data` tolerantly; `text` is `data` already decoded, if not as UTF-8. ValueError if it is not JSON.
+    """Read the JSON value in `data` tolerantly. `text` is the decoded `data`, if its charset is not UTF-8. Raises
+    ValueError if the data is not JSON.
 
-    Strings may have surrogates, for halves of characters and for bytes that are not UTF-8; numbers may be LargeNumber.
+    Returned strings may contain surrogates, which stand for halves of characters and for bytes that are not UTF-8. Returned
+    numbers may be LargeNumber.
     """
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
@@ -131,7 +137,7 @@ def _int(text: str) -> int | float:
 
 
 def carried(value: Any) -> Carried:
-    """Convert `value` to what a frame can carry. TypeError if it is not a JSON value, or contains itself."""
+    """Convert `value` to a value that a frame can carry. Raises TypeError if `value` is not a JSON value, or contains itself."""
     try:
         check_json([[value]])  # _ROOM
         msgspec.msgpack.encode(value)
@@ -142,7 +148,9 @@ def carried(value: Any) -> Carried:
 
 
 def recordable(fields: dict[str, Any]) -> dict[str, Any]:
-    """Convert `fields` to what the audit record can hold: ids of 64 bits become text. TypeError as for `carried`."""
+    """Convert `fields` to values that the audit record can hold; ids of 64 bits become text. Raises TypeError as `carried`
+    does.
+    """
     told: dict[str, Any] = _Carrying(_Changes(), -_MOST_RECORDED, _MOST_RECORDED).of(fields, ())
     return told
 
@@ -153,7 +161,7 @@ def place_of(path: _Path) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name in JSON's quotation marks, at most _MAX_NAME characters of it."""
+    """Return at most _MAX_NAME characters of a name, in JSON's quotation marks."""
     short = name if len(name) <= _MAX_NAME else name[:_MAX_NAME] + "…"
     return msgspec.json.encode(short.encode("utf-8", "replace").decode()).decode()
 
@@ -166,7 +174,9 @@ def _step(step: str | int) -> str:
 
 
 def marked(value: Any, words: list[str]) -> Any:
-    """Return `value` with `words` added under MARK, in a new object if it is not one; unchanged if there are no words."""
+    """Return `value` with `words` added under MARK. A value that is no object is put into a new object. Without words,
+    return `value` unchanged.
+    """
     if not words:
         return value
     told = dict(value) if isinstance(value, dict) else {"value": value}
@@ -177,7 +187,7 @@ def marked(value: Any, words: list[str]) -> Any:
 
 
 class _Changes:
-    """List of changes in the order in which they were made; those beyond the bound are only counted."""
+    """List of changes in the order in which they were made. Changes beyond the bound are only counted."""
 
     def __init__(self) -> None:
         self._named: Final[list[str]] = []
@@ -194,7 +204,7 @@ class _Changes:
 
 
 class _Carrying:
-    """A single walk over one value, which replaces what no frame can carry."""
+    """A single walk over one value that replaces everything that no frame can carry."""
 
     def __init__(self, changes: _Changes, least: int = _LEAST_INT, most: int = _MOST_INT) -> None:
         self._changes: Final = changes

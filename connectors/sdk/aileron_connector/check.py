@@ -1,4 +1,4 @@
-"""Check of a value against a schema: the dialect of JSON Schema 2020-12 that packed documents have.
+"""Check of a value against a schema in the dialect of JSON Schema 2020-12 that packed documents use.
 
     problem = maybe_problem({"state": "opne"}, {"properties": {"state": {"enum": ["open", "closed"]}}}, Schemas())
     str(problem)        # '.state is not one of "open", "closed"'
@@ -6,17 +6,18 @@
 Keywords: `type`, `enum`, `const`; `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `multipleOf`; `minLength`,
 `maxLength`, `pattern`; `items`, `prefixItems`, `minItems`, `maxItems`, `uniqueItems`; `properties`, `required`,
 `additionalProperties`, `minProperties`, `maxProperties`; `allOf`, `anyOf`, `oneOf`, `not`; `$ref` to `#/components/schemas/NAME`.
-All others are annotations here, `format` among them.
+All other keywords, including `format`, are treated as annotations.
 
 Runs in the jail. The schema comes from an installed document, the value from a caller or from the service: neither may take
 more time or stack than MAX_CHECKS and MAX_DEPTH allow. A value that cannot be checked within them does not fit.
 
 Rules
 - A problem names a place and a rule, never the value, because it goes to logs and to people. Names of properties are not values.
-- The first problem is reported. If alternatives fail, the problem of the one that matched furthest is, since that one was meant.
+- Only the first problem is reported. If all alternatives fail, the problem of the alternative that matched furthest is
+  reported, since that one was probably meant.
 - `pattern` is searched with Python's `re`, so a document must not have patterns that mean something else there.
 
-Source: JSON Schema 2020-12, Validation. Not here: which of a document's keywords are kept (the import).
+Source: JSON Schema 2020-12, Validation. Not here: selecting a document's keywords (the import).
 """
 
 from __future__ import annotations
@@ -34,20 +35,23 @@ from aileron_connector.failures import ConnectorError
 __all__ = ["MAX_CHECKS", "MAX_DEPTH", "Problem", "Reading", "Schemas", "maybe_problem"]
 
 MAX_CHECKS: Final = 1_000_000
-"""Maximum number of schemas that are applied to values: about a second, twenty times what an answer of 1 MiB takes. Nested
-alternatives, which double with every level, end here."""
+"""Maximum number of checks, each of one schema against one value. They take about a second, twenty times as long as an
+answer of 1 MiB takes. The bound stops nested alternatives, whose number doubles with every level.
+"""
 MAX_DEPTH: Final = 192
-"""Maximum depth of schemas in schemas. A value has at most 64 levels, as a frame does; each may take a `$ref` and an `allOf`."""
+"""Maximum depth of nested schemas. A value has at most 64 levels, as a frame does; each level may take a `$ref` and an
+`allOf`.
+"""
 
 _PREFIX: Final = "#/components/schemas/"
 _MAX_SHOWN: Final = 200
-"""Maximum number of characters that are shown of what a rule allows."""
+"""Maximum number of characters that a problem shows of the values that a rule allows."""
 
 
 class Schemas:
-    """The named schemas of a document, each decoded when it is first referred to.
+    """The named schemas of a document. Each is decoded when it is first referred to.
 
-    `search` finds a pattern in a text: Python's `re`, unless this runs in a process that no deadline ends.
+    `search` finds a pattern in a text. It is Python's `re` except in a process that no deadline ends.
     """
 
     def __init__(
@@ -58,7 +62,9 @@ class Schemas:
         self._known: Final[dict[str, Any]] = {}
 
     def at(self, reference: str) -> Any:
-        """Return what `#/components/schemas/NAME` refers to. ConnectorError if the document, being broken, has no such schema."""
+        """Return the schema to which `#/components/schemas/NAME` refers. Raises ConnectorError if the document is broken
+        and has no such schema.
+        """
         if reference not in self._known:
             raw = self._raw.get(reference.removeprefix(_PREFIX)) if reference.startswith(_PREFIX) else None
             if raw is None:
@@ -67,7 +73,9 @@ class Schemas:
         return self._known[reference]
 
     def resolved(self, schema: Any) -> dict[str, Any]:
-        """Follow the references at the top of a schema and return a schema without one. A schema `true` is {}."""
+        """Return the schema without references at its top: each reference is replaced by its target. A schema `true`
+        becomes {}.
+        """
         for _ in range(MAX_DEPTH):
             if not isinstance(schema, dict):
                 return {}
@@ -78,22 +86,24 @@ class Schemas:
 
 
 class Problem(NamedTuple):
-    """A value that does not fit: its place and the rule. As text, `.items[3].state is not a string`."""
+    """A mismatch: the place of a value that does not fit, and the violated rule. As text, `.items[3].state is not a string`."""
 
     path: tuple[str | int, ...]
     words: str
     is_of_kind: bool = False
-    """True if the value is of another kind altogether: a wrong type, or a wrong value where that tells alternatives apart."""
+    """True if the value is of another kind altogether: it has a wrong type, or a wrong value where the value distinguishes
+    alternatives.
+    """
     missing: str | None = None
-    """Name of the missing property, if that is the problem."""
+    """Name of the missing property, if a missing property is the problem."""
 
     @property
     def place(self) -> str:
-        """The path as text; empty for the value itself."""
+        """The path of the value as text; empty for the checked value itself."""
         return place_of(self.path)
 
     def below(self, step: str | int) -> Problem:
-        """Return this problem for a value that has the checked value as its member `step`."""
+        """Return the same problem for the value that contains the checked value as its member `step`."""
         return self._replace(path=(step, *self.path))
 
     def __str__(self) -> str:
@@ -101,7 +111,9 @@ class Problem(NamedTuple):
 
 
 def maybe_problem(value: Any, schema: Any, schemas: Schemas, *, reading: Reading = "schema") -> Problem | None:
-    """Return the first problem of `value`; None if it fits. `reading` is the role in which it is checked: see Reading."""
+    """Return the first problem of `value`, or None if it fits. `reading` is the role in which the value is checked (see
+    Reading).
+    """
     try:
         return _Check(schemas, reading).problem(value, schema, 0)
     except _TooMuchError as error:
@@ -117,16 +129,16 @@ and may fit several of `oneOf`, and `not` is ignored.
 
 Services add properties without calling it a change, and require properties that they do not send: 22% of the examples in
 GitHub's own document do not fit it to the letter, and 13% in Jira's. Checked as answers, 7% and 4% do not, most of which are
-examples of something else. An answer with the documented types is useful, and an error would hide a request that was carried out.
+examples of something else. An answer with the documented types is useful, and an error would hide that the request was executed.
 """
 
 
 class _TooMuchError(Exception):
-    """A bound is reached: a problem of the whole check, not of one alternative."""
+    """A bound is reached. This is a problem of the whole check, not of one alternative."""
 
 
 class _Check:
-    """A check of one value, and what is left of its bounds."""
+    """A check of one value, with its remaining bounds."""
 
     def __init__(self, schemas: Schemas, reading: Reading) -> None:
         self.schemas: Final = schemas
@@ -135,7 +147,7 @@ class _Check:
         self._left = MAX_CHECKS
 
     def spend(self, checks: int) -> None:
-        """Take this number of checks from what is left."""
+        """Subtract this number of checks from the remaining bound."""
         self._left -= checks
         if self._left < 0:
             raise _TooMuchError(f"takes more than {MAX_CHECKS} checks")
@@ -399,9 +411,10 @@ def _not(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Probl
 
 
 def _furthest(problems: list[Problem]) -> Problem:
-    """Return, of several alternatives' problems, that of the alternative that was meant.
+    """Return the problem of the alternative that was probably meant, out of the problems of several alternatives.
 
-    An alternative that fails by its type, or by the property that names the kind, was not meant; of the others, the deepest was.
+    An alternative whose type, or whose property for the kind, does not match was not meant. Of the other alternatives, the
+    one that fails at the deepest level was.
     """
     if not problems:
         return Problem((), "has no alternative to fit")
@@ -439,7 +452,7 @@ _RULES: Final[dict[str, _Rule]] = {
     "oneOf": _one_of,
     "not": _not,
 }
-"""Rules by keyword, except `type`, which is always checked first: a value of the wrong type has no other problem."""
+"""Rules by keyword. `type` is missing because it is always checked first: a value of the wrong type has no other problem."""
 
 
 def _properties_of_answer(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
@@ -453,7 +466,7 @@ def _additional_of_answer(check: _Check, value: Any, schema: dict[str, Any], dep
 
 
 def _without_null(value: Any) -> Any:
-    """Return an object without its null properties, which count as missing."""
+    """Return an object without its null properties, because null counts as missing."""
     if type(value) is dict and None in value.values():
         return {name: inner for name, inner in value.items() if inner is not None}
     return value
@@ -466,7 +479,9 @@ def _one_of_answer(check: _Check, value: Any, schema: dict[str, Any], depth: int
 _RULES_OF_ANSWERS: Final[dict[str, _Rule]] = {
     keyword: rule for keyword, rule in _RULES.items() if keyword not in ("required", "not", "enum", "const")
 } | {"properties": _properties_of_answer, "additionalProperties": _additional_of_answer, "oneOf": _one_of_answer}
-"""Rules for answers. Each is that of `_RULES` or more tolerant, so that nested checks are too; `not` would reverse that."""
+"""Rules for answers. Each equals the rule in `_RULES` or is more tolerant, and so are nested checks. `not` is missing
+because it would reverse that.
+"""
 
 
 # Equality as JSON Schema defines it: 1 equals 1.0, and neither equals true
@@ -483,7 +498,7 @@ def _is_same(check: _Check, one: Any, other: Any) -> bool:
 
 
 def _frozen(check: _Check, value: Any, depth: int) -> Any:
-    """Return a hashable value that is equal for equal values."""
+    """Return a hashable value. Equal values give equal results."""
     check.spend(1)
     if depth > MAX_DEPTH:
         raise _TooMuchError(f"is nested deeper than {MAX_DEPTH} levels")

@@ -1,10 +1,12 @@
-"""Exceptions with which an operation fails so that the caller knows the reason.
+"""Exceptions that an operation raises to fail so that the caller knows the reason.
 
-Raise one of these and the caller sees its class, its message and its details; any other exception that escapes an operation
-is reported as `connector_runtime_error`, a bug of the connector, with the traceback in the log. Classes are those of
-docs/reference/failures.md; an unknown one arrives as `connector_runtime_error` too, with its name under `connector_class`.
+If an operation raises one of these, the caller sees its class, its message and its details; any other exception that escapes
+an operation is reported as `connector_runtime_error`, a bug of the connector, with the traceback in the log. Classes are
+those of docs/reference/failures.md; an unknown one arrives as `connector_runtime_error` too, with its name under
+`connector_class`.
 
-Messages are for people and agents: they say what happened, and the fix if known, with no header values and no bodies.
+Messages are for people and agents: they say what happened, and the fix if it is known. They contain no header values and no
+bodies.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ from typing import Any, Final
 __all__ = ["BadInput", "ConnectorError", "ExternalApiError", "NetworkError", "Refused", "redirect_place"]
 
 _MAX_PLACE: Final = 300
-"""Maximum number of characters of a redirect's place; nobody would type a longer address."""
+"""Maximum number of characters of a redirect's target. Nobody would type a longer address."""
 
 
 class ConnectorError(Exception):
-    """A failure with a class of its own; `details` are JSON values."""
+    """A failure that has a class of its own; its `details` are JSON values."""
 
     def __init__(self, failure_class: str, message: str, *, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -28,17 +30,17 @@ class ConnectorError(Exception):
 
 
 class BadInput(ConnectorError):
-    """The caller must change an argument; `argument` is its name if only one is wrong."""
+    """A failure because the caller must change an argument. `argument` is its name if only one argument is wrong."""
 
     def __init__(self, message: str, *, argument: str | None = None) -> None:
         super().__init__("bad_input", message, details={"argument": argument} if argument else None)
 
 
 class ExternalApiError(ConnectorError):
-    """The service answered with something other than what was requested.
+    """A failure because the service's answer was not what was requested.
 
-    `status` is its HTTP status; `retry_after_s` is the wait that the service asked for. The host retries an idempotent step
-    for status 429 and 5xx only.
+    `status` is the HTTP status of the answer; `retry_after_s` is the wait in seconds that the service asked for. The host
+    retries only an idempotent step, and only for status 429 and 5xx.
     """
 
     def __init__(
@@ -60,16 +62,17 @@ class Refused(ConnectorError):
 
 
 class NetworkError(Refused):
-    """The service could not be reached, or the connection broke."""
+    """A failure because the service could not be reached, or the connection broke."""
 
     def __init__(self, message: str, *, details: dict[str, Any] | None = None) -> None:
         super().__init__("network_error", message, details=details)
 
 
 def redirect_place(location: str, url: str = "") -> str:
-    """Return where a redirect from `url` leads, for a message: without query and user, which can contain a key.
+    """Return the target of a redirect from `url`, for a message. Query and user are left out, because they can contain a key.
 
-    `location` is what the service sent; if it names no place, the result is empty. Without a `url`, a relative place stays so.
+    `location` is the header field that the service sent; if it has no valid target, the result is empty. Without a `url`, a
+    relative target stays relative.
     """
     import urllib.parse  # seldom needed
 

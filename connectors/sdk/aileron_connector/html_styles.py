@@ -1,4 +1,5 @@
-"""Judgement whether a reader of an HTML page sees the text of an element, by its attributes and the page's own style sheets.
+"""Judgement whether a reader of an HTML page sees the text of an element, based on its attributes and the page's own style
+sheets.
 
     sheet = Styles(".note { display: none }")
     look_of("div", {"class": "note"}, sheet, PAGE).is_hidden        # True
@@ -7,8 +8,8 @@ Text that a person does not see in a mail may be written for a program that read
 hidden: only the last part of a selector has to match, and a condition of a style sheet counts as true, unless it is for a narrow
 window, a printer or a dark color scheme.
 
-Pure; time grows with the length of what is given. Source: CSS 2.2 (display, visibility, overflow, clip), CSS Color 4, CSS Syntax
-3 (escapes). Not here: style sheets from elsewhere, pictures behind a text, what a script does, text (markup.py).
+Pure; the time grows with the length of the input. Source: CSS 2.2 (display, visibility, overflow, clip), CSS Color 4, CSS Syntax
+3 (escapes). Not here: style sheets from elsewhere, pictures behind a text, the effects of scripts, text (markup.py).
 """
 
 from __future__ import annotations
@@ -20,33 +21,33 @@ from typing import Final, NamedTuple
 __all__ = ["MAX_STYLE_CHARACTERS", "PAGE", "Look", "Styles", "look_of"]
 
 MAX_STYLE_CHARACTERS: Final = 200_000
-"""Maximum number of characters of a page's style sheets; the largest newsletters have a third of it."""
+"""Maximum number of characters of a page's style sheets. The largest newsletters have a third of that."""
 _MAX_RULES: Final = 2_000
-"""Maximum number of rules that hide or color something; if a page has more, every element with a class counts as hidden."""
+"""Maximum number of rules that hide or color something. If a page has more, every element with a class counts as hidden."""
 _MAX_COMPARED: Final = 1_000_000
-"""Maximum number of rules that elements are compared with, half a second; after that, everything counts as hidden."""
+"""Maximum number of comparisons of rules with elements, which take half a second. After that, every element counts as hidden."""
 _LEAST_PIXELS: Final = 2.0
 """Font size in pixels up to which text counts as hidden."""
 _LEAST_OPACITY: Final = 0.1
 _FAR_PIXELS: Final = 200.0
-"""Distance in pixels out of the window, or out of its own box, from which a text is not on the screen."""
+"""Distance in pixels, out of the window or out of the element's own box, from which text counts as off the screen."""
 _LEAST_CONTRAST: Final = 32
-"""Least difference between text and background, of 255, in the channel that differs most; with less, text counts as hidden."""
+"""Minimum difference (of 255) between text and background in the channel that differs most. With less, text counts as hidden."""
 
 Color = tuple[int, int, int]
 Declarations = Mapping[str, str]
 
 
 class Look(NamedTuple):
-    """Look of the text in an element, as far as elements inside can inherit it."""
+    """Look of the text in an element, restricted to the properties that inner elements inherit."""
 
     is_hidden: bool = False
-    """True if the element is hidden with everything in it."""
+    """True if the element is hidden together with all its contents."""
     is_invisible: bool = False
-    """True if the element is hidden by `visibility`, which an element inside can override."""
+    """True if the element is hidden by `visibility`, which an inner element can override."""
     pixels: float = 16.0
     color: Color | None = (0, 0, 0)
-    """Color of the text; None if it is not known."""
+    """Color of the text, or None if the color is not known."""
     background: Color | None = (255, 255, 255)
 
     @property
@@ -83,7 +84,7 @@ class Styles:
                 )
 
     def declared(self, names: frozenset[str]) -> Iterator[Declarations]:
-        """Yield the declarations for an element with these names: its tag, `.class` and `#id`."""
+        """Yield the declarations for an element with these names, that is, its tag, its `.class` names and its `#id`."""
         if self._left <= 0 or (self._is_cut and any(name[:1] == "." for name in names)):
             yield {"display": "none"}
             return
@@ -96,7 +97,7 @@ class Styles:
 
 
 def look_of(tag: str, attributes: Mapping[str, str], sheet: Styles, around: Look) -> Look:
-    """Return the look of an element within one that has the look `around`."""
+    """Return the look of an element whose parent has the look `around`."""
     names = {tag, *(f".{name.lower()}" for name in attributes.get("class", "").split())}
     if attributes.get("id"):
         names.add(f"#{attributes['id'].strip().lower()}")
@@ -130,7 +131,7 @@ _NAME: Final = re.compile(r"[.#]?[A-Za-z_*][\w-]*|\*")
 
 
 def _rules(text: str) -> Iterator[tuple[str, Declarations]]:
-    """Yield selectors, each with its declarations, of the rules that may hide or color text."""
+    """Yield the selectors and the declarations of each rule that may hide or color text."""
     skipped = 0
     depth = 0
     for prelude, mark in _preludes(_COMMENT.sub("", text)):
@@ -149,7 +150,7 @@ def _rules(text: str) -> Iterator[tuple[str, Declarations]]:
 
 
 def _preludes(text: str) -> Iterator[tuple[str, str]]:
-    """Yield rules as `selectors{declarations`, the start of each `@` rule, and the ends of these."""
+    """Yield each rule as `selectors{declarations`, and the start and the end of each `@` rule."""
     at = 0
     while at < len(text):
         begin, end = text.find("{", at), text.find("}", at)
@@ -170,7 +171,7 @@ def _preludes(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _compound(selector: str) -> frozenset[str]:
-    """Return the names an element needs to match a selector's last part; none if that has a `:`, such as `:hover`."""
+    """Return the names that an element needs to match a selector's last part. Empty if that part has a `:`, such as `:hover`."""
     last = re.split(r"[\s>+~]+", _ESCAPE.sub(_unescaped, selector).strip())[-1]
     if ":" in last:
         return frozenset()
@@ -178,7 +179,7 @@ def _compound(selector: str) -> frozenset[str]:
 
 
 def _declarations(text: str) -> dict[str, str]:
-    """Return the declared properties in lower case; if a name occurs twice, the last."""
+    """Return the declared properties in lower case. If a name occurs twice, the last declaration counts."""
     found = {}
     for part in _ESCAPE.sub(_unescaped, _COMMENT.sub("", text)).split(";"):
         name, colon, value = part.partition(":")
@@ -229,7 +230,7 @@ def _hides(style: Declarations) -> bool:
 
 
 def _size_in(font: str) -> str:
-    """Return the size in a short form like `bold 12px/1 Arial`: the word with a unit or a line height, or a zero."""
+    """Return the size in a short form like `bold 12px/1 Arial`. The size is the word with a unit or a line height, or a zero."""
     for word in font.split():
         match = _NUMBER.match(word)
         if match is not None and (match[2] or "/" in word or not float(match[1])):
@@ -258,7 +259,7 @@ def _is_away(style: Declarations) -> bool:
 
 
 def _pixels(text: str, whole: float, otherwise: float) -> float:
-    """Return a length in pixels; relative lengths are relative to `whole`. If there is no number, return `otherwise`."""
+    """Return a length in pixels. A relative length is relative to `whole`; text without a number gives `otherwise`."""
     match = _NUMBER.match(text)
     if match is None:
         return otherwise
@@ -293,7 +294,7 @@ _OTHER_COLORS: Final = frozenset(
     "pink plum powderblue purple rebeccapurple rosybrown royalblue saddlebrown salmon sandybrown seagreen sienna skyblue "
     "slateblue slategray slategrey springgreen steelblue tan teal thistle tomato turquoise violet wheat yellowgreen".split()
 )
-"""Names that are colors, whose values are not known here."""
+"""Names of colors whose values are not listed here."""
 _HEX: Final = re.compile(r"#?([0-9a-f]{3,4}|[0-9a-f]{6}|[0-9a-f]{8})")
 _RGB: Final = re.compile(r"rgba?\(([^()]*)\)")
 _HSL: Final = re.compile(r"hsla?\(([^()]*)\)")
@@ -341,7 +342,7 @@ def _is_transparent(text: str) -> bool:
 
 
 def _color(text: str) -> Color | None:
-    """Return the color that the text means; None if it is not known here."""
+    """Return the color that the text stands for, or None if the color is not known here."""
     if text in _COLORS:
         return _COLORS[text]
     if (match := _HEX.fullmatch(text)) is not None:

@@ -3,9 +3,9 @@
     with http.request("GET", "https://api.example.com/items", credential="api_key") as answer:
         items = answer.raise_for_status().json()
 
-`credential` is the kind your manifest declares; the key itself never comes here. Where the manifest puts it in the path, write
-`{key}` there: `https://api.telegram.org/bot{key}/getMe`. Redirects are answers like any other:
-to follow one, send a request of your own. An answer that is not read to its end must be closed (`with` does it).
+`credential` is the kind your manifest declares; the key itself never comes here. If the manifest puts the key in the path,
+write `{key}` there: `https://api.telegram.org/bot{key}/getMe`. Redirects are answers like any other: to follow one, send a
+request of your own. An answer that is not read to its end must be closed (`with` does it).
 
 Runs inside the jail; the host decides what may be reached and sent. Not here: retries, which the action declares.
 """
@@ -27,24 +27,29 @@ from aileron_sandbox import frames
 __all__ = ["DEFAULT_READ_LIMIT_BYTES", "Headers", "Response", "hosts", "idempotency_key", "refusal", "request"]
 
 DEFAULT_READ_LIMIT_BYTES: Final = 8 << 20
-"""8 MiB: an answer of an API, read whole and parsed, within the 64 MiB that a connector has unless it asks for more."""
+"""8 MiB for an answer of an API that is read completely and parsed. That fits into the 64 MiB that a connector has by default."""
 
 _KEY_DIGITS: Final = 32
-"""Hex digits of an idempotency key: 128 bits, as in a UUID. Services take at least that, some no more than 36 characters."""
+"""Number of hex digits of an idempotency key: 128 bits, as in a UUID. Every service accepts that many; some accept at most
+36 characters.
+"""
 
 Body = bytes | bytearray | memoryview | Iterable[bytes] | None
 
 
 def hosts() -> list[frames.GrantedHost]:
-    """Return the destinations this invocation may reach, with `.host`, `.port`, `.plain`, `.login` and `.url` (the origin)."""
+    """Return the destinations that this invocation may reach. Each has `.host`, `.port`, `.plain`, `.login` and `.url` (the
+    origin).
+    """
     return list(loop.current().hosts)
 
 
 def idempotency_key() -> str:
-    """Return 32 hex digits by which a service recognizes a repeated request, as an `Idempotency-Key` or a Matrix transaction id.
+    """Return 32 hex digits by which a service recognizes a repeated request. They serve as an `Idempotency-Key` or a Matrix
+    transaction id.
 
-    Each try of a step has the same key, and no other step or run has it. An operation that sends several such requests adds
-    a word of its own to each. RuntimeError outside an operation.
+    Each attempt of a step has the same key, and no other step or run has that key. An operation that sends several such
+    requests adds a word of its own to each. RuntimeError outside an operation.
     """
     from hashlib import sha256  # most operations need none
 
@@ -60,7 +65,7 @@ def request(
     *,
     give_up_at: float | None = None,
 ) -> Response:
-    """Send a request and wait for the head of its answer.
+    """Send a request, wait for the head of its answer, and return the answer.
 
     With a `credential`, the host replaces `{key}` in the path with the key, as `path` in the manifest says. `body` is bytes, or
     an iterable of bytes that is sent piece by piece. NetworkError if the service cannot be reached, Refused (with the host's
@@ -86,7 +91,7 @@ def request(
 
 
 class Headers:
-    """Headers of an answer, looked up without regard to case."""
+    """Headers of an answer. Lookups ignore case."""
 
     def __init__(self, pairs: list[tuple[str, str]]) -> None:
         self._pairs: Final = pairs
@@ -110,7 +115,7 @@ class Headers:
 
 
 class Response:
-    """The answer to one request: its status and headers at once, its body as it arrives."""
+    """The answer to one request. Its status and headers are available at once, its body as it arrives."""
 
     def __init__(
         self,
@@ -130,7 +135,7 @@ class Response:
         self._whole: bytes | None = None
 
     def iter_bytes(self) -> Iterator[bytes]:
-        """Yield the body in pieces, as the host sends them. Refused or NetworkError if it breaks off."""
+        """Yield the body in pieces, as the host sends them. Raises Refused or NetworkError if the body breaks off."""
         while not self._is_done:
             message, piece = self._conversation.next_answer(self._id, _left(self._give_up_at))
             if isinstance(message, frames.Refused):
@@ -142,7 +147,9 @@ class Response:
                 yield piece
 
     def read(self, limit_bytes: int = DEFAULT_READ_LIMIT_BYTES) -> bytes:
-        """Read the whole body and keep it for the next call. ExternalApiError if it is larger than `limit_bytes`."""
+        """Read the complete body and keep it for the next call. Raises ExternalApiError if the body is larger than
+        `limit_bytes`.
+        """
         if self._whole is None:
             pieces, size = [], 0
             for piece in self.iter_bytes():
@@ -155,11 +162,11 @@ class Response:
         return self._whole
 
     def text(self, limit_bytes: int = DEFAULT_READ_LIMIT_BYTES) -> str:
-        """Read the body as text in the charset that its header names, else UTF-8; what does not decode becomes U+FFFD."""
+        """Read the body as text in the charset that its header names, else as UTF-8. Bytes that do not decode become U+FFFD."""
         return self.decoded(self.read(limit_bytes))
 
     def decoded(self, data: bytes) -> str:
-        """Decode a piece of the body in the way that `text` does."""
+        """Decode a piece of the body in the same charset as `text`."""
         content_type = self.headers.get("content-type", "") or ""
         charset = content_type.lower().partition("charset=")[2].partition(";")[0].strip(' "') or "utf-8"
         try:
@@ -168,7 +175,7 @@ class Response:
             return data.decode("utf-8", "replace")
 
     def json(self, limit_bytes: int = DEFAULT_READ_LIMIT_BYTES) -> Any:
-        """Read the body as JSON. ExternalApiError if it is not JSON.
+        """Read the body as JSON. Raises ExternalApiError if the body is not JSON.
 
         Halves of characters become U+FFFD, and numbers that no frame can carry become text.
         """
@@ -179,7 +186,7 @@ class Response:
             raise ExternalApiError(f"the answer to {self._what} is not JSON", status=self.status) from error
 
     def raise_for_status(self, words: str | None = None) -> Self:
-        """Return this response if its status is below 400; else raise ExternalApiError with status and Retry-After.
+        """Return this response if its status is below 400. Otherwise raise ExternalApiError with the status and Retry-After.
 
         `words` replace the usual message. In case of an error, the body is dropped.
         """
@@ -194,12 +201,12 @@ class Response:
 
     @property
     def retry_after_s(self) -> int | None:
-        """Seconds after which the service said to come back; None if it said nothing, or a date, which needs its clock."""
+        """Seconds after which the service allows a retry. None if it gave no number: a date would need the service's clock."""
         value = self.headers.get("retry-after", "") or ""
         return int(value) if value.isdecimal() and len(value) < 7 else None
 
     def close(self) -> None:
-        """Drop what has not been read, and tell the host to stop."""
+        """Drop the unread rest of the answer, and tell the host to stop."""
         if not self._is_done:
             self._is_done = True
             self._conversation.forget(self._id)
@@ -234,7 +241,7 @@ def _answer(conversation: loop.Conversation, request_id: int, what: str, give_up
 
 
 def _upload(conversation: loop.Conversation, request_id: int, body: Iterable[bytes]) -> None:
-    """Send all of `body`. If the service answers before, the rest is not sent; if `body` raises, the request is cancelled."""
+    """Send all of `body`. If the service answers early, the rest is not sent. If `body` raises, the request is cancelled."""
     try:
         for piece in body:
             view = memoryview(piece).cast("B")
@@ -248,7 +255,7 @@ def _upload(conversation: loop.Conversation, request_id: int, body: Iterable[byt
 
 
 def refusal(error: frames.FrameFailure) -> Refused:
-    """Return the exception to raise for the error of a `refused` frame."""
+    """Return the exception to raise for the error in a `refused` frame."""
     if error.failure_class == "network_error":
         return NetworkError(error.message, details=error.details)
     return Refused(error.failure_class, error.message, details=error.details)

@@ -1,19 +1,19 @@
-"""The connector's end of the frames: read one invocation, run its operation, send the answer.
+"""The connector's end of the frames. It reads one invocation, runs its operation, and sends the answer.
 
 Runs inside the jail: one process, one thread, one invocation. Frames come in on descriptor 3 and go out on descriptor 4;
 printed text goes to 1 and 2, the log. A thread of your own may compute, but only the thread that called `run` may use
 this module.
 
 Rules
-- A read waits as long as the host lets it: the host enforces the deadline of the invocation, and ends the process.
-- A write never only waits. While the pipe to the host is full, frames from the host are taken in and kept, so that two
-  full pipes cannot block each other.
-- Answers that are kept because nothing reads them yet are bounded by MAX_KEPT_BYTES and MAX_KEPT_FRAMES (plus one read).
+- A read has no deadline of its own, because the host enforces the deadline of the invocation, and ends the process.
+- A write never only waits. While the pipe to the host is full, frames from the host are read and stored, so that two full
+  pipes cannot block each other.
+- Stored answers that the operation has not read yet are bounded by MAX_KEPT_BYTES and MAX_KEPT_FRAMES (plus one read).
 - When the host is gone, this process ends: HostGoneError passes through `except Exception`.
 
     serve(fd_in, fd_out)       # like run(), over any pair of pipes, for tests
 
-Source: docs/reference/frames.md. Not here: what an operation is (operation.py), requests (http.py).
+Source: docs/reference/frames.md. Not here: operations (operation.py), requests (http.py).
 """
 
 from __future__ import annotations
@@ -59,22 +59,28 @@ __all__ = ["Conversation", "HostGoneError", "current", "run", "serve"]
 FRAMES_IN: Final = 3
 FRAMES_OUT: Final = 4
 MAX_KEPT_BYTES: Final = 8 << 20
-"""8 MiB of unread answers: an eighth of the memory that a connector has unless it asks for more."""
+"""8 MiB of unread answers, an eighth of the memory that a connector has by default."""
 MAX_KEPT_FRAMES: Final = 1 << 16
-"""65,536 unread frames: each takes some 120 bytes besides its body, so as much again at most, if a service sends single bytes."""
+"""65,536 unread frames. If a service sends single bytes, each frame takes some 120 bytes besides its body, which is 8 MiB
+more.
+"""
 
 _SMALL_READ_BYTES: Final = 4096
 _LARGE_READ_BYTES: Final = 1 << 20
 _PIPE_BYTES: Final = 256 << 10
-"""Capacity of the host's pipe: read while more comes than a small read takes, so that one read empties the pipe."""
+"""Capacity of the host's pipe. Reads of this size follow if more arrives than a small read takes, so that one read empties
+the pipe.
+"""
 _MAX_WRAPPED: Final = 16
-"""Maximum number of exceptions that are unwrapped: requests around urllib3 around the refusal are five."""
+"""Maximum number of nested exceptions that are unwrapped. A refusal inside of urllib3 inside of requests needs five."""
 _MAX_MESSAGE_CHARACTERS: Final = 2000
-"""Maximum characters of a failure's message; enough for any sentence, and at four bytes each they leave room in a header."""
+"""Maximum number of characters of a failure's message; enough for any sentence. At four bytes each they leave room in a
+header.
+"""
 
 
 class HostGoneError(BaseException):
-    """The host has closed its end, or does not speak this protocol. An operation must not catch this."""
+    """The host has closed its end, or violates the protocol. An operation must not catch this exception."""
 
 
 class Conversation:
@@ -96,7 +102,7 @@ class Conversation:
         self._last_id = 0
         self._is_torn = False
         self.on_heard: Final[set[Callable[[], None]]] = set()
-        """Callbacks for when any caller has taken in frames: tasks of an event loop wait for theirs with it."""
+        """Callbacks that run when any caller has read frames. Tasks of an event loop use them to wait for their frames."""
         self.invoke: Final = self._first_frame()
 
     @property
@@ -105,7 +111,7 @@ class Conversation:
         return self.invoke.hosts
 
     def send(self, message: Message, body: bytes | memoryview = b"") -> None:
-        """Send one frame. FrameError if it is not a valid frame or may not be sent now; then nothing is sent."""
+        """Send one frame. Raises FrameError, and sends nothing, if the frame is not valid or may not be sent now."""
         if _thread.get_ident() != self._thread:
             raise RuntimeError("only the thread that called run() may talk to the host")
         if self._is_torn:
@@ -126,7 +132,7 @@ class Conversation:
         *,
         is_streamed: bool,
     ) -> int:
-        """Send a request and return its id; its `body` is inline, none, or to be streamed."""
+        """Send a request and return its id. The `body` is sent in the same frame, is absent, or is streamed later."""
         kind: Any = "stream" if is_streamed else "none" if body is None else "inline"
         request_id = self._last_id + 1
         message = HttpRequest(id=request_id, method=method, url=url, headers=headers, credential=credential, body=kind)
@@ -147,7 +153,9 @@ class Conversation:
         return self._opened(asked, b"")
 
     def say(self, message: WebSocketMessage | WebSocketClose, data: bytes | memoryview) -> bool:
-        """Send a part of a message, or a close. False if the host has ended the WebSocket: what it sent is still to be read."""
+        """Send a part of a message, or a close. Return False if the host has ended the WebSocket; frames that the host sent
+        can still be read.
+        """
         self._take_in_what_is_there()
         if self._session.is_answered(message.id):
             self.cancel(message.id)
@@ -156,7 +164,9 @@ class Conversation:
         return True
 
     def upload(self, request_id: int, data: bytes | memoryview, *, end: bool = False) -> bool:
-        """Send a piece of a streamed body. False if the host has already answered in full: stop, because it reads no more."""
+        """Send a piece of a streamed body. Return False if the host has already answered completely; the caller should then
+        stop.
+        """
         self._take_in_what_is_there()
         if self._session.is_answered(request_id):
             self.cancel(request_id)
@@ -165,7 +175,7 @@ class Conversation:
         return True
 
     def next_answer(self, request_id: int, timeout_s: float | None = None) -> Frame:
-        """Wait for the next frame that answers this request. TimeoutError after `timeout_s`, if given."""
+        """Wait for the next frame that answers this request. Raises TimeoutError after `timeout_s`, if given."""
         kept = self._kept[request_id]
         give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
         while not kept:
@@ -181,14 +191,16 @@ class Conversation:
         return self._taken(kept)
 
     def maybe_answer(self, request_id: int) -> Frame | None:
-        """Return the next frame that answers this request, or None. Reads at most once, so that an event loop can call it."""
+        """Return the next frame that answers this request, or None. Reads from the pipe at most once, so that an event loop
+        can call it.
+        """
         kept = self._kept[request_id]
         if not kept and not self.is_full and self._is_readable(0):
             self._take_in(self._read())
         return self._taken(kept) if kept else None
 
     def cancel(self, request_id: int) -> None:
-        """End a request's upload and, if its answer is not complete, the answer. Does nothing if the request is over."""
+        """End a request's upload and, if its answer is not complete, the answer. Does nothing if the request has ended."""
         if request_id in self._session.open_ids and not self._session.is_cancelled(request_id):
             self.send(Cancel(id=request_id))
 
@@ -202,7 +214,7 @@ class Conversation:
 
     @property
     def fd_in(self) -> int:
-        """Descriptor of incoming frames: readable when there may be an answer. Other code must not read it."""
+        """Descriptor of incoming frames. It is readable when there may be an answer. Other code must not read it."""
         return self._in
 
     @property
@@ -212,7 +224,7 @@ class Conversation:
 
     @property
     def is_full(self) -> bool:
-        """True while more unread answers are kept than the bounds allow; then no more is taken in."""
+        """True while there are more unread answers than the bounds allow. No further frames are read meanwhile."""
         return self._kept_bytes > MAX_KEPT_BYTES or self._kept_frames > MAX_KEPT_FRAMES
 
     def _opened(self, message: HttpRequest | TcpOpen | WebSocketOpen, body: bytes) -> int:
@@ -313,21 +325,25 @@ def current() -> Conversation:
 
 
 def maybe_current() -> Conversation | None:
-    """Return the conversation of the running invocation; None outside an operation, and in a thread that plays the host."""
+    """Return the conversation of the running invocation. None outside an operation, and in a thread that plays the host."""
     return None if _thread.get_ident() in HOST_THREADS else _current
 
 
 HOST_THREADS: Final[set[int]] = set()
-"""Threads of this process that are not part of the connector: testing.py answers requests in one, with real sockets."""
+"""Threads of this process that are not part of the connector. In such a thread testing.py answers requests, using real
+sockets.
+"""
 
 
 def run() -> None:
-    """Serve the one invocation that this process was started for, over descriptors 3 and 4. Call it last."""
+    """Serve the one invocation for which this process was started, over descriptors 3 and 4. Call this function last."""
     serve(FRAMES_IN, FRAMES_OUT)
 
 
 def serve(fd_in: int, fd_out: int) -> None:
-    """Serve one invocation over any pair of pipes: read `invoke`, run, send the answer. SystemExit(1) if the host is gone."""
+    """Serve one invocation over any pair of pipes: read `invoke`, run, send the answer. Raises SystemExit(1) if the host
+    has closed its end.
+    """
     global _current  # one process has one invocation, so the author's functions need no handle to pass around
     try:
         conversation = Conversation(fd_in, fd_out)
@@ -345,7 +361,7 @@ def serve(fd_in: int, fd_out: int) -> None:
 
 
 def _answer(invoke: Invoke) -> Result | Failed:
-    """Return the operation's output, or the reason why there is none; it always fits into a frame."""
+    """Return the operation's output, or the failure that explains why there is none. The result always fits into a frame."""
     if invoke.protocol != PROTOCOL_VERSION:
         return _failed(
             "connector_runtime_error",
@@ -366,7 +382,9 @@ def _answer(invoke: Invoke) -> Result | Failed:
 
 
 def _result(output: Any, op: str) -> Result:
-    """Return the output in one frame: the operation has acted, so its output is not lost for one number or half a character."""
+    """Return the output so that it fits one frame. The operation has acted, so its output must not be lost because of one
+    value.
+    """
     result = Result(output=output)
     try:
         try:
@@ -407,7 +425,7 @@ def _from_exception(error: BaseException) -> Failed:
 
 
 def _refusal_behind(error: BaseException) -> Refused | None:
-    """Return the host's refusal behind a library's exception, since libraries wrap what goes wrong below them; else None.
+    """Return the host's refusal that caused a library's exception, because libraries wrap errors; None if no refusal caused it.
 
     A built-in exception that is not an OSError ends the search: a KeyError raised while a refusal was handled is a bug.
     """
@@ -422,9 +440,10 @@ def _refusal_behind(error: BaseException) -> Refused | None:
 
 
 def _limit_of(error: BaseException) -> str | None:
-    """Return the limit of the jail that an exception comes from, by the word used in `details.limit`; None if it is none.
+    """Return the limit of the jail that caused an exception, in the words of `details.limit`; None if no limit did.
 
-    The exceptions that it was raised from count too, as libraries do it; one that was merely being handled does not.
+    Explicit causes (`raise … from`) count too, because libraries use them. An exception that was merely being handled does
+    not count.
     """
     behind: BaseException | None = error
     for _ in range(_MAX_WRAPPED):
@@ -460,7 +479,7 @@ _STARTS_PROCESSES: Final = frozenset({"fork", "forkpty", "posix_spawn", "posix_s
 
 
 def _was_starting_a_process(error: OSError) -> bool:
-    """Return whether the function that raised it starts processes: in subprocess, or by os.fork, as multiprocessing does."""
+    """Return whether the raising function starts processes: in subprocess, or by os.fork, as multiprocessing does."""
     last = None
     trace = error.__traceback__
     while trace is not None:
@@ -498,7 +517,7 @@ def _carried_details(details: dict[str, Any]) -> Any:
 _OUT_OF_MEMORY: Final = _failed(
     "resource_limit_exceeded", "the connector reached its memory limit", {"limit": "memory"}
 )
-"""The answer for a MemoryError, made ahead of time: when it is needed there is no memory to make it."""
+"""The answer for a MemoryError. It is made in advance, because no memory is left when it is needed."""
 
 
 def _print_traceback(error: BaseException) -> None:

@@ -1,11 +1,11 @@
-r"""Fields and texts of mail: addresses and headers safe from injection, and text of strangers made readable.
+r"""Fields and texts of mail. Outgoing addresses and headers are safe from injection; incoming text of strangers is made readable.
 
     to = mail.addresses("Mira <mira@example.com>, bob@example.com", "to")
     lines = [mail.address_field("To", to), mail.text_field("Subject", "Grüße")]
 
-Outgoing mail: addresses are plain `name@example.com` forms, which no two programs read in different ways; a line break or
+Outgoing mail: addresses have the plain form `name@example.com`, which all programs read in the same way; a line break or
 another control character anywhere in a field is refused, never removed. Incoming mail: encoded words are decoded so that they
-cannot pass for an address, and bytes by the charset of text that they claim.
+cannot pass for an address, and bytes are decoded in their declared text charset.
 
 Pure, and runs inside the jail. Source: RFC 5322 (form), RFC 2045 to 2047, RFC 6532. Not here: MIME parts (the `email` package has
 them), HTML (markup.py), sending (transports/mail.py).
@@ -45,7 +45,9 @@ __all__ = [
 ]
 
 MAX_NAME_CHARACTERS: Final = 128
-"""Maximum characters of a display name: it may stand on one line, which has at most 998 characters (RFC 5322 section 2.1.1)."""
+"""Maximum number of characters of a display name. It may be on one line, which has at most 998 characters (RFC 5322 section
+2.1.1).
+"""
 MAX_FIELD_CHARACTERS: Final = 10_000
 """Maximum number of characters of one header field: a list of about 200 recipients."""
 _LINE: Final = 76  # RFC 2047 section 2
@@ -71,13 +73,13 @@ _ITEM: Final = re.compile(
 
 
 class Address(NamedTuple):
-    """A mailbox: a name for people, which may be empty, and the address for mail."""
+    """A mailbox: a display name for people, which may be empty, and the mail address."""
 
     name: str
     address: str
 
     def __str__(self) -> str:
-        """Return the mailbox for people: a name that could be taken for an address, or for two, is in quotes."""
+        """Return the mailbox for people. A name that could be taken for one or two addresses is in quotes."""
         if not self.name:
             return self.address
         name = quoted(self.name) if _IS_SPECIAL.search(self.name) else self.name
@@ -85,12 +87,16 @@ class Address(NamedTuple):
 
 
 def is_mailbox(text: str, *, utf8: bool = False) -> bool:
-    """Return whether `text` is `name@example.com`. With `utf8`, the name may have letters outside of ASCII (RFC 6531)."""
+    """Return whether `text` has the form `name@example.com`. With `utf8`, the name may have letters outside of ASCII (RFC
+    6531).
+    """
     return (_ADDRESS_UTF8 if utf8 else _ADDRESS).fullmatch(text) is not None
 
 
 def addresses(value: str | list[str] | None, argument: str, *, utf8: bool = False) -> list[Address]:
-    """Parse text like `Mira <mira@example.com>, bob@example.com` into mailboxes. BadInput, which quotes what cannot be read."""
+    """Parse text like `Mira <mira@example.com>, bob@example.com` into mailboxes. Raises BadInput, which quotes the text
+    that cannot be parsed.
+    """
     if value is None:
         return []
     pieces = [piece for text in ([value] if isinstance(value, str) else value) for piece in _split(text, argument)]
@@ -98,7 +104,7 @@ def addresses(value: str | list[str] | None, argument: str, *, utf8: bool = Fals
 
 
 def _split(text: str, argument: str) -> list[str]:
-    """Split at the commas that are not in quotes; blanks between two commas are dropped."""
+    """Split at commas that are not in quotes. Empty parts are dropped."""
     check_line(text, argument)
     if len(text) > MAX_FIELD_CHARACTERS:
         raise BadInput(f"{argument} has more than {MAX_FIELD_CHARACTERS} characters", argument=argument)
@@ -122,13 +128,13 @@ def _address(text: str, argument: str, utf8: bool) -> Address:
 
 
 def check_line(text: str, argument: str) -> None:
-    """Raise BadInput for a line break or another control character."""
+    """Raise BadInput if the text has a line break or another control character."""
     if _CONTROL.search(text):
         raise BadInput(f"{argument} has a line break or another control character in it", argument=argument)
 
 
 def body_text(text: str, argument: str) -> str:
-    """Return `text` with line feeds as its only line breaks. BadInput for a control character."""
+    """Return `text` with line feeds as its only line breaks. Raises BadInput for other control characters."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     if _CONTROL_IN_BODY.search(lines):
         raise BadInput(f"{argument} has a control character in it", argument=argument)
@@ -136,12 +142,12 @@ def body_text(text: str, argument: str) -> str:
 
 
 def address_field(name: str, found: Sequence[Address]) -> str:
-    """Return a header field of addresses, without its line end. Each mailbox has its own line, so the folds are predictable."""
+    """Return a header field of addresses without its line end. Each mailbox has its own line, so that folding is predictable."""
     return f"{name}: " + f",{_CRLF} ".join(_mailbox(one, len(name) + 2) for one in found)
 
 
 def text_field(name: str, text: str) -> str:
-    """Return a folded header field of text, without its line end; text outside of ASCII becomes encoded words (RFC 2047)."""
+    """Return a folded header field of text without its line end. Text outside of ASCII becomes encoded words (RFC 2047)."""
     return f"{name}: {_words(' '.join(text.split()), len(name) + 2)}"
 
 
@@ -158,7 +164,7 @@ def _mailbox(one: Address, indent: int) -> str:
 
 
 def _words(text: str, indent: int) -> str:
-    """Fold `text`: kept as it is if it is ASCII without `=?`, else as encoded words (RFC 2047)."""
+    """Fold `text`. ASCII without `=?` is kept as it is; other text becomes encoded words (RFC 2047)."""
     charset = "us-ascii" if text.isascii() and "=?" not in text else "utf-8"
     return Header(text, charset, maxlinelen=_LINE, header_name="x" * (indent - 2)).encode(linesep=_CRLF)
 
@@ -175,12 +181,14 @@ _RUN: Final = re.compile(rf"{_WORD}(?:\s+{_WORD})*")
 
 
 def message_ids(text: str) -> list[str]:
-    """Return the message ids in a field such as `References`; anything else is left out."""
+    """Return the message ids in a field such as `References`. Other text is left out."""
     return [found for found in re.findall(r"<[!-;=?-~]+>", text) if len(found) <= 250 and "@" in found]
 
 
 def readable(value: str, *, is_address: bool) -> str:
-    """Return a header field as one line: encoded words decoded, no control character; a long one is cut, and says so."""
+    """Return a header field as one line, with encoded words decoded and no control characters. A long field is cut and
+    marked as cut.
+    """
     if len(value) > MAX_FIELD_CHARACTERS:
         value = f"{value[:MAX_FIELD_CHARACTERS]}… (cut: it has {len(value)} characters)"
 
@@ -205,12 +213,12 @@ def _decoded_words(run: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return `text` on one line, without control characters; each run of blanks becomes one space."""
+    """Return `text` on one line, without control characters. Each run of blanks becomes one space."""
     return " ".join(_CONTROL.sub(" ", text).split())
 
 
 def without_controls(text: str) -> str:
-    """Replace control characters in a text of several lines with U+FFFD, except line breaks and tabs."""
+    """Replace control characters, except line breaks and tabs, in a text of several lines with U+FFFD."""
     return _CONTROL_IN_BODY.sub("\ufffd", text)
 
 
@@ -219,11 +227,13 @@ _TEXT_CHARSETS: Final = re.compile(
     r"iso[-_]?2022[-_](jp|kr)([-_][0-9a-z]+)?|(shift|s)[-_]?jis|euc[-_]?(jp|kr|cn)|gb2312|gbk|gb18030|big5(hkscs)?|"
     r"big5-hkscs|tis-620|hz(-gb-2312)?|mac[-_]?roman)"
 )
-"""Charsets of text, by the names that mail uses. Python's other codecs are not for text (zip, hex, rot13) or are slow (idna)."""
+"""Charsets of text, by the names used in mail. Python's other codecs are not for text (zip, hex, rot13) or are slow (idna)."""
 
 
 def decoded(data: bytes, charset: str) -> str:
-    """Decode `data` in its charset, but as UTF-8 if it is that, since some programs convert and do not say so. Never raises."""
+    """Decode `data` in its declared charset. Valid UTF-8 is always decoded as such, since some programs convert without
+    saying so. Never raises.
+    """
     charset = charset.lower()
     is_stateful = b"\x1b" in data or b"\0" in data or charset.startswith("hz")
     for name, errors in (("utf-8", "strict"), (charset, "strict"), (charset, "replace"), ("utf-8", "replace")):
@@ -239,7 +249,7 @@ def decoded(data: bytes, charset: str) -> str:
 
 
 def is_whole(data: bytes, charset: str) -> bool:
-    """Return whether `decoded` finds a character for every byte, in UTF-8 or in a charset that is known here."""
+    """Return whether `decoded` finds a character for every byte, either in UTF-8 or in a charset that is known here."""
     charset = charset.lower()
     for name in ("utf-8", *([charset] if _TEXT_CHARSETS.fullmatch(charset) else [])):
         try:

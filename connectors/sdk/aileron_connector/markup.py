@@ -1,11 +1,11 @@
-"""Conversion of HTML to text: roughly what a reader sees of a message, and separately what is hidden.
+"""Conversion of HTML to text: roughly the text of a message that a reader sees and, separately, its hidden text.
 
 Styles, scripts, pictures and comments are left out; blocks are on lines of their own; a link's target follows its words. Any text
 is accepted, and the time grows only with its length: html.parser of the standard library takes a minute for 100,000 characters
 of `<a `.
 
-Text that a reader does not see (html_styles.py) is kept apart: it may be meant for a program that reads the message for a person.
-It is not dropped, since many newsletters begin with a hidden line for previews.
+Text that a reader does not see (html_styles.py) is returned separately: it may be meant for a program that reads the message
+for a person. It is not dropped, since many newsletters begin with a hidden line for previews.
 
 Pure. Source: WHATWG HTML, "Tokenization" and "Parsing HTML documents", as far as text needs them.
 
@@ -28,15 +28,17 @@ from aileron_connector.mail import without_controls
 __all__ = ["MAX_HIDDEN_CHARACTERS", "Texts", "joined", "text_from", "texts_from"]
 
 MAX_TAG_CHARACTERS: Final = 4096
-"""Characters within which a tag's quotes are respected; a longer tag, such as one with a picture in it, ends at the next `>`."""
+"""Maximum length of a tag in which quotes are respected. A longer tag, such as one with a picture, ends at the next `>`."""
 MAX_OPEN_ELEMENTS: Final = 1_000
-"""Maximum number of open elements: twice as deep as browsers go; text that comes deeper, or after that, counts as hidden."""
+"""Maximum number of open elements, twice as deep as browsers go. Text that is nested deeper, or follows such text, counts
+as hidden.
+"""
 MAX_LINK_CHARACTERS: Final = 2000
 MAX_HIDDEN_CHARACTERS: Final = 10_000
-"""Maximum number of characters kept of a message's hidden text; a newsletter's line for previews has some hundred."""
+"""Maximum number of characters that are returned of a message's hidden text. A newsletter's preview line has some hundred."""
 
 _RAW: Final = frozenset({"script", "style", "title", "textarea", "xmp", "iframe", "noembed", "noframes"})
-"""Elements whose contents are not markup, up to their own end tag."""
+"""Elements whose contents are not markup until their own end tag."""
 _SILENT: Final = frozenset("noscript template svg math object select audio video canvas".split())
 _BLOCKS: Final = frozenset(
     "address article aside blockquote body br center dd details div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 "
@@ -49,19 +51,19 @@ _LEADS_OUT: Final = re.compile(r"(?:https?|mailto):", re.IGNORECASE)
 
 
 class Texts(NamedTuple):
-    """Text of a page that its reader sees, and text that its reader does not see."""
+    """The text of a page that its reader sees, and the text that is hidden from its reader."""
 
     seen: str
     hidden: str
 
 
 def text_from(page: str) -> str:
-    """Return the text that a reader sees, without space around it. Never raises."""
+    """Return the text that a reader sees, stripped. Never raises."""
     return texts_from(page).seen
 
 
 def texts_from(page: str) -> Texts:
-    """Return both texts of a page, without space around them. Never raises."""
+    """Return both texts of a page, stripped. Never raises."""
     pieces = list(_pieces(page))
     reader = _Reader(Styles("\n".join(piece.text for piece in pieces if piece.kind == "sheet")))
     for piece in pieces:
@@ -70,7 +72,7 @@ def texts_from(page: str) -> Texts:
 
 
 def joined(parts: Iterable[Texts]) -> Texts:
-    """Join the texts of a message's parts, without control characters. The hidden text has at most MAX_HIDDEN_CHARACTERS."""
+    """Join the texts of a message's parts, without control characters. Hidden text is cut to MAX_HIDDEN_CHARACTERS."""
     every = list(parts)
     seen, hidden = _lines(part.seen for part in every), _lines(part.hidden for part in every)
     return Texts(seen, hidden if len(hidden) <= MAX_HIDDEN_CHARACTERS else f"{hidden[:MAX_HIDDEN_CHARACTERS]}…")
@@ -88,14 +90,14 @@ def _tidy(said: list[str]) -> str:
 
 class _Piece(NamedTuple):
     kind: str
-    """Kind of the piece: `text`, `start`, `end`, or `sheet` for a style sheet."""
+    """Kind of the piece: `text`, `start` or `end` for a tag, or `sheet` for a style sheet."""
     text: str
     """Text as written in the page, or the name of an element in lower case."""
     attributes: str = ""
 
 
 def _pieces(page: str) -> Iterator[_Piece]:
-    """Yield text and tags, in order. An unfinished tag, comment or raw element takes the rest of the page."""
+    """Yield text and tags, in order. An unfinished tag, comment or raw element extends to the end of the page."""
     at = 0
     while (found := page.find("<", at)) >= 0:
         if found > at:
@@ -120,7 +122,7 @@ def _pieces(page: str) -> Iterator[_Piece]:
 
 
 def _after_declaration(page: str, at: int) -> int | None:
-    """Return the position after a comment, a declaration or an instruction; None for a `<` that begins none of these."""
+    """Return the position after a comment, a declaration or an instruction. None if `<` begins none of these."""
     if page.startswith("<!--", at):
         return _after(page, "-->", at + 4)
     return _after(page, ">", at) if page[at + 1 : at + 2] in {"!", "?", "/"} else None
@@ -143,12 +145,12 @@ def _after(page: str, mark: str, at: int) -> int:
 
 _VOID: Final = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 _ENDED_BY_NEXT: Final = frozenset("p li td th tr dt dd option".split())
-"""Elements that end where another of the same name begins beside them."""
+"""Elements that end when another element of the same name begins at the same level."""
 _ATTRIBUTE: Final = re.compile(r"""([^\s"'<>/=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"']+)))?""")
 
 
 class _Reader:
-    """Collector of the seen and the hidden text of one page."""
+    """Collector of the visible and the hidden text of one page."""
 
     def __init__(self, sheet: Styles) -> None:
         self.seen: list[str] = []
@@ -162,7 +164,7 @@ class _Reader:
         self._depth = 0
 
     def take(self, piece: _Piece) -> None:
-        """Take the next piece of the page."""
+        """Process the next piece of the page."""
         if piece.kind == "sheet":
             return
         if self._silent:
@@ -214,7 +216,7 @@ class _Reader:
         self._number_open[name] = self._number_open.get(name, 0) + 1
 
     def _close(self, name: str) -> None:
-        """Close the newest open element of this name, and the elements in it; do nothing if none is open."""
+        """Close the newest open element with this name and the elements in it. Does nothing if no such element is open."""
         if not self._number_open.get(name):
             return
         while True:
@@ -230,7 +232,7 @@ class _Reader:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    """Return the attributes by name in lower case; if a name occurs twice, the first."""
+    """Return the attributes by name in lower case. If a name occurs twice, the first value counts."""
     found: dict[str, str] = {}
     for name, double, single, bare in _ATTRIBUTE.findall(text):
         found.setdefault(name.lower(), html.unescape(double or single or bare))

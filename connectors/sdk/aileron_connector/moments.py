@@ -1,6 +1,6 @@
-"""Reader of dates and times as callers write them, for operations that take some.
+"""Reader for dates and times as callers write them, for operations that have time arguments.
 
-Runs in a connector. The package itself does not import it, so that connectors without times do not pay for it.
+Runs in a connector. The package itself does not import this module, so that it costs nothing in connectors without times.
 
 Rules
 - RFC 3339: a date, or a date and a time with or without offset. The operation says what a missing offset means; at the ends of
@@ -24,15 +24,17 @@ from aileron_connector.failures import BadInput
 __all__ = ["MAX_DAYS", "read_moment", "read_span"]
 
 MAX_DAYS: Final = 366
-"""Maximum number of days of one listing or one event: a year, for all of which a server expands recurrences."""
+"""Maximum number of days of one listing or one event. It is a year, for which a server may expand recurrences."""
 
 _YEARS: Final = range(1970, 2200)
-"""Years that people mean by a date; the bounds also keep every sum of dates inside Python's range."""
+"""Years that people use in dates. The bounds also keep every sum of dates inside Python's range."""
 _PATTERN: Final = r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d)?(?:\.\d+)?(Z|z|[+-]\d\d:\d\d)?)?"
 
 
 def read_moment(text: str, argument: str) -> date | datetime:
-    """Read a date, or a date and time with or without offset (RFC 3339); fractions of a second are dropped. BadInput."""
+    """Parse a date, or a date and time with or without offset (RFC 3339). Fractions of a second are dropped. Raises
+    BadInput for any other text.
+    """
     found = re.fullmatch(_PATTERN, text.strip(), re.ASCII)
     try:
         if found is None:
@@ -50,7 +52,9 @@ def read_moment(text: str, argument: str) -> date | datetime:
 
 
 def read_span(start: str | None, end: str | None, days: int) -> tuple[datetime, datetime]:
-    """Return a listing's range, from `start` (now) to `end` (`days` later), at most MAX_DAYS, both with offset. BadInput."""
+    """Return the range of a listing, from `start` (default: now) to `end` (default: `days` after `start`), both with
+    offset. Raises BadInput for more than MAX_DAYS.
+    """
     if not 1 <= days <= MAX_DAYS:
         raise BadInput(f"days {days} is not from 1 to {MAX_DAYS}", argument="days")
     since = datetime.now(UTC).replace(microsecond=0) if start is None else _instant(start, "start")
@@ -61,7 +65,7 @@ def read_span(start: str | None, end: str | None, days: int) -> tuple[datetime, 
 
 
 def _instant(text: str, argument: str) -> datetime:
-    """Read a point in time; a date is its first moment in UTC, and a time without offset is in UTC."""
+    """Parse a point in time. A date is its first moment in UTC, and a time without offset is in UTC."""
     moment = read_moment(text, argument)
     if not isinstance(moment, datetime):
         return datetime(moment.year, moment.month, moment.day, tzinfo=UTC)

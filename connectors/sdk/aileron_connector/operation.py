@@ -1,4 +1,4 @@
-"""Operations, which are what a connector can do, declared as functions.
+"""Operations: the functions that a connector declares, and that its callers can run.
 
 The signature is the contract. Arguments come by name; each is checked against its annotation with msgspec, strictly ("1"
 is not 1, 1.0 is not an int), before the function runs. An argument the function does not have is `bad_input`, unless it
@@ -12,12 +12,13 @@ An operation can declare that it runs as a database role that cannot write, or t
     @op(login="read_only")
     def query(sql: str) -> dict: ...
 
-`aileron connector build` writes it into the manifest, and no code here reads it: logins are held outside of the jail.
+`aileron connector build` writes the login into the manifest, and no code here reads it, because logins are held outside of
+the jail.
 
 The returned value becomes JSON: dicts, lists, msgspec structs, dataclasses, datetimes (RFC 3339); bytes are refused.
 
 Source: https://jcristharif.com/msgspec/supported-types.html. Reads the function's code object instead of using `inspect`,
-whose import is dearer than everything else here.
+whose import takes longer than everything else here.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ def op(function: _Function, /) -> _Function: ...
 @overload
 def op(*, login: Literal["read_only", "previewed"]) -> Callable[[_Function], _Function]: ...
 def op(function: Any = None, /, *, login: str | None = None) -> Any:
-    """Register a function as the operation of its name. ValueError if it cannot be one.
+    """Register a function as the operation with its name. Raises ValueError if the function cannot be an operation.
 
-    `login` is the role of its streams to a database: `read_only` (a role that cannot write), or `previewed` (it commits only
-    what a person saw). It is for `aileron connector build`, which reads it from the source: write the word itself.
+    `login` is the role of the operation's streams to a database: `read_only` (a role that cannot write), or `previewed` (it
+    commits only what a person saw). `aileron connector build` reads it from the source code, so write the literal word.
     """
     if login not in (None, *_LOGINS):
         raise ValueError(f"login is {login!r}; expected {' or '.join(map(repr, _LOGINS))}")
@@ -75,7 +76,7 @@ def _registered(function: _Function) -> _Function:
 
 
 def call(name: str, args: dict[str, Any]) -> Any:
-    """Run operation `name` and return its output as JSON values. ConnectorError for what the caller must fix."""
+    """Run the operation `name` and return its output as JSON values. Raises ConnectorError if the caller must change the call."""
     function = OPERATIONS.get(name)
     if function is None:
         known = sorted(OPERATIONS)

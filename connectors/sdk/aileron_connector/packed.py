@@ -1,4 +1,4 @@
-"""Description files that lie beside a connector's program: their bytes, and the operations that they declare.
+"""Description files that are packed together with a connector's program: their bytes, and the operations that they declare.
 
 For connectors that consist of a description and one line of code (openapi/, mcp/). Runs in the jail. Not here: the contents
 of a description.
@@ -16,7 +16,9 @@ __all__ = ["data_of", "declare"]
 
 
 def data_of(package: str, file: str) -> bytes:
-    """Return what `pkgutil.get_data` would, without importing pkgutil: the package's loader reads both zips and folders."""
+    """Return the bytes of a file in a package, from a zip or a folder. It does the same as `pkgutil.get_data` without
+    importing pkgutil.
+    """
     __import__(package)
     module = sys.modules[package]
     loader: Any = module.__spec__.loader if module.__spec__ is not None else None
@@ -25,7 +27,9 @@ def data_of(package: str, file: str) -> bytes:
 
 
 def declare(names: Iterable[str], call: Callable[[str, dict[str, Any]], Any]) -> None:
-    """Declare these operations, each with any arguments: `call` checks them. ValueError if a name is already declared."""
+    """Declare these operations. Each accepts any arguments, which `call` checks. Raises ValueError if a name is already
+    declared.
+    """
     for name in names:
         if name in operation.OPERATIONS:
             raise ValueError(f"operation {name!r} is declared twice")

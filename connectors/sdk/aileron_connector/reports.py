@@ -1,11 +1,12 @@
-"""Reports of a connector to the host besides its result: log lines, progress, audit facts.
+"""Reports of a connector to the host in addition to its result: log lines, progress, audit facts.
 
     log.info("page fetched", page=3, items=50)
     progress(3, total=10)
     audit("message_sent", recipients=2)
 
-Each needs its name (`log`, `progress`, `audit`) in the manifest's `[capabilities.runtime] imports`. A log line never makes
-an operation fail: what does not fit is cut. Runs inside the jail; the host marks every report as the connector's own words.
+Each needs its name (`log`, `progress`, `audit`) in the manifest's `[capabilities.runtime] imports`. A log line never makes an
+operation fail: a line that is too long is cut. Runs inside the jail; the host marks every report as the connector's own
+words.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from aileron_sandbox.frames import AuditEvent, FrameError, Log, LogLevel, Progre
 __all__ = ["audit", "log", "progress"]
 
 _MAX_LOG_CHARACTERS: Final = 8192
-"""Maximum number of characters of one log line: a longer one is a dump, which does not belong in a log."""
+"""Maximum number of characters of one log line. A longer line is a dump, which does not belong in a log."""
 
 
 class _Logger:
-    """Logger with `log.debug`, `log.info`, `log.warning`, `log.error`, each for a message and named JSON values."""
+    """Logger with `log.debug`, `log.info`, `log.warning`, `log.error`. Each takes a message and named JSON values."""
 
     def debug(self, message: str, **fields: Any) -> None:
         """Log a message for the connector's author."""
@@ -61,10 +62,10 @@ def progress(done: float, total: float | None = None, message: str | None = None
 
 
 def audit(event: str, **fields: Any) -> None:
-    """Add a fact to the audit record, beside what the host records anyway. TypeError if `fields` are not JSON values.
+    """Add a fact to the audit record, in addition to the host's own entries. Raises TypeError if `fields` are not JSON values.
 
-    A number that the record cannot hold, such as an id of 64 bits, becomes text, and half of a character becomes U+FFFD: the
-    deed that the fact is about is done by then, and must not fail for it.
+    A number that the record cannot hold, such as an id of 64 bits, becomes text, and half of a character becomes U+FFFD: by
+    then the recorded effect has happened, and the operation must not fail because of its record.
     """
     from aileron_connector.carried import recordable  # most operations say none
 
@@ -72,7 +73,7 @@ def audit(event: str, **fields: Any) -> None:
 
 
 def _loggable(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields as JSON values; a value without a JSON form becomes its repr."""
+    """Return the fields as JSON values. A value without a JSON form becomes its repr."""
     loggable = {}
     for name, value in fields.items():
         try:

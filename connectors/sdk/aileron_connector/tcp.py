@@ -4,10 +4,10 @@ r"""Streams of bytes to a declared host and port, for protocols that are not HTT
         stream.sendall(b"NICK me\r\n")
         for line in stream.makefile("rb"): ...
 
-The host resolves the name, checks the address, connects, and speaks TLS: the service reads the bytes that are written here. If
-the manifest names a login, the host has logged in before the stream opens; no credential is in the jail.
+The host resolves the name, checks the address, connects, and speaks TLS; the bytes that are written here are the plain
+contents. If the manifest names a login, the host has logged in before the stream opens; no credential is in the jail.
 
-`Stream` has the methods that libraries use of a socket, so a library that takes a socket takes a `Stream`; smtplib, imaplib and
+`Stream` has those methods of a socket that libraries use, so a library that takes a socket takes a `Stream`; smtplib, imaplib and
 poplib get one automatically (transports/mail.py). Runs inside the jail. Not here: names and addresses, which no connector needs.
 """
 
@@ -31,9 +31,9 @@ _SHUT_RD: Final = 0  # shutdown(2); importing the socket module would take 1 ms 
 def connect(
     host: str, port: int, *, tls: bool = True, command: str | None = None, timeout_s: float | None = None
 ) -> Stream:
-    """Connect to a granted destination. ConnectionError if it cannot be reached; TimeoutError.
+    """Connect to a granted destination. Raises ConnectionError if the connection fails, TimeoutError after `timeout_s`.
 
-    TLS is spoken from the first byte; a service without TLS raises a ConnectionError that says so. `tls` may be false only for
+    TLS is used from the first byte; if the service does not speak TLS, a ConnectionError says so. `tls` may be false only for
     a service on the user's machine that they have named in `egress.private_plain`. If the manifest names a login, the stream is
     logged in already, `tls` is ignored, and for `ssh` the `command` is executed. `timeout_s` applies to this and each later
     wait; None waits for as long as the invocation lasts.
@@ -47,7 +47,7 @@ def connect(
 
 
 class Stream:
-    """An open stream. Reading ends when the service has ended its half; if the stream breaks, a ConnectionError is raised."""
+    """An open stream. Reading ends when the service has closed its half. If the stream breaks, ConnectionError is raised."""
 
     def __init__(self, conversation: loop.Conversation, stream_id: int, name: str) -> None:
         self._conversation: Final = conversation
@@ -60,10 +60,10 @@ class Stream:
         self._files = 0
         self._is_closed = False
         self.login: str | None = None
-        """Protocol with which the host has logged in, such as `imap`; None if it has not."""
+        """Protocol by which the host has logged in, such as `imap`; None if the host has not logged in."""
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """Send all of `data`. ConnectionError if the service or the host takes no more."""
+        """Send all of `data`. Raises ConnectionError if the service or the host accepts no more data."""
         if not self._can_write:
             raise BrokenPipeError(f"the stream to {self._name} has ended")
         view = memoryview(data).cast("B")
@@ -78,21 +78,21 @@ class Stream:
         return memoryview(data).nbytes
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        """Return some bytes, at most `size`; none at the end. ConnectionError; TimeoutError."""
+        """Return at most `size` bytes, or no bytes at the end. Raises ConnectionError if the stream breaks, or TimeoutError."""
         if not self._pending and size:
             self._pending = memoryview(self._next_piece())
         taken, self._pending = bytes(self._pending[:size]), self._pending[size:]
         return taken
 
     def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
-        """Receive into `buffer` and return the number of bytes; errors as for `recv`."""
+        """Receive into `buffer` and return the number of bytes. Raises the errors of `recv`."""
         view = memoryview(buffer).cast("B")
         data = self.recv(size or len(view))
         view[: len(data)] = data
         return len(data)
 
     def can_read(self) -> bool:
-        """Return whether `recv` would answer at once, with bytes or the end. ConnectionError."""
+        """Return whether `recv` would return at once, with bytes or at the end. Raises ConnectionError if the stream breaks."""
         while self._can_read and not self._pending:
             frame = self._conversation.maybe_answer(self._id)
             if frame is None:
@@ -104,7 +104,7 @@ class Stream:
     write = sendall
 
     def makefile(self, mode: str = "r", buffering: int | None = None, **text: Any) -> Any:
-        """Return a file over the stream, like `socket.makefile`. The stream stays open until the file is closed too."""
+        """Return a file over the stream, like `socket.makefile`. The stream stays open until the file is also closed."""
         raw = _File(self, reads="r" in mode, writes="w" in mode)
         if buffering == 0:
             return raw
@@ -117,31 +117,31 @@ class Stream:
         return binary if "b" in mode else io.TextIOWrapper(binary, **text)
 
     def shutdown(self, how: int) -> None:
-        """End the writing half (1), after which the service can still answer, or close both (0 and 2, socket.SHUT_*)."""
+        """End the writing half (1), after which the service can still answer, or close both halves (0 and 2, socket.SHUT_*)."""
         if how == 1:
             self._end_writing()
         else:
             self._close_now()
 
     def close(self) -> None:
-        """Close the stream, once its files are closed."""
+        """Close the stream when all its files are closed."""
         self._is_closed = True
         if not self._files:
             self._close_now()
 
     def settimeout(self, timeout: float | None) -> None:
-        """Set the seconds for each later wait; None waits for as long as the invocation lasts."""
+        """Set the maximum number of seconds for each later wait. None waits for as long as the invocation lasts."""
         self._timeout_s = timeout
 
     def gettimeout(self) -> float | None:
-        """Return the timeout that `settimeout` has set."""
+        """Return the timeout in seconds that was set by `settimeout`."""
         return self._timeout_s
 
     def setsockopt(self, *_option: object) -> None:
         """Ignore the option, as there is no socket to set it on."""
 
     def getsockopt(self, *_option: object) -> int:
-        """Raise OSError: a caller of this wants to wrap the stream in its own TLS, but the host speaks TLS."""
+        """Raise OSError. A caller of this method wants to wrap the stream in its own TLS, but the host speaks TLS."""
         raise OSError(
             "TLS cannot start in the middle of a stream (STARTTLS): the host speaks it, from the first byte; "
             "connect to the service's port for TLS, e.g. with SMTP_SSL or IMAP4_SSL"
@@ -205,7 +205,7 @@ class Stream:
 
 
 class _File(io.RawIOBase):
-    """A stream as a raw file, for the buffers of the io module."""
+    """The raw file of a stream, to be wrapped by the buffers of the io module."""
 
     def __init__(self, stream: Stream, *, reads: bool, writes: bool) -> None:
         super().__init__()

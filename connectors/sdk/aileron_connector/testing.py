@@ -1,4 +1,5 @@
-"""Test harness for operations in an ordinary process: no daemon, no jail, and answers of your own or a real server's.
+"""Test harness for operations in an ordinary process, without daemon and jail. The answers are your own, or those of a real
+server.
 
     from aileron_connector.testing import Reply, call
     import connector                                        # yours; `@op` makes its operations known
@@ -9,11 +10,11 @@
         assert done.requests[0].url == "https://notes.example.com/notes?limit=2"
 
 `answer` is a list of replies, one for each request in order, or a function from a `Request` to a `Reply`;
-`for_real(headers=…)` is such a function that sends the request, with your test credential in `headers`. Requests of libraries
-(transports/) come here as well. The operation runs in the calling thread, so debuggers and coverage work.
+`for_real(headers=…)` returns such a function, which sends the request with your test credential in `headers`. Requests of
+libraries (transports/) come here as well. The operation runs in the calling thread, so debuggers and coverage work.
 
-It does not do the host's part: rules of egress, scrubbing, limits, isolation. `aileron connector install` and `aileron run`
-try those. Streams (tcp.py) and WebSockets (websocket.py) are refused. Runs only in tests.
+It does not do the host's part: rules of egress, scrubbing, limits, isolation. Test those with `aileron connector install` and
+`aileron run`. Streams (tcp.py) and WebSockets (websocket.py) are refused. Runs only in tests.
 """
 
 from __future__ import annotations
@@ -60,13 +61,13 @@ __all__ = ["Done", "Reply", "Request", "Unreachable", "call", "for_real"]
 
 _READ_BYTES: Final = 1 << 20
 _REAL_TIMEOUT_S: Final = 30.0
-"""Seconds for each wait for a real server: the time that a connector has in all, unless its manifest says more."""
+"""Seconds for each wait for a real server, equal to the default time limit of a connector's whole invocation."""
 _DEADLINE_MS: Final = 30_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A request that an operation, or a library in it, asked the host to send. `credential` is the kind that it named."""
+    """A request that an operation, or a library that it uses, asked the host to send. `credential` is the requested kind."""
 
     method: str
     url: str
@@ -81,7 +82,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-    """An answer of the service."""
+    """A service's answer to one request."""
 
     status: int = 200
     body: bytes = b""
@@ -89,12 +90,14 @@ class Reply:
 
     @classmethod
     def of(cls, value: Any, status: int = 200) -> Reply:
-        """Make a JSON answer of `value`."""
+        """Make a JSON answer with the body `value`."""
         return cls(status, json.dumps(value).encode(), (("content-type", "application/json"),))
 
 
 class Unreachable(Exception):
-    """The service cannot be reached. Raise it in an `answer` function, or list it as a reply; it becomes a `network_error`."""
+    """The service cannot be reached. Raise this in an `answer` function, or list it as a reply, to give the operation a
+    `network_error`.
+    """
 
 
 Answer = Callable[[Request], Reply] | Sequence[Reply | Unreachable]
@@ -102,7 +105,7 @@ Answer = Callable[[Request], Reply] | Sequence[Reply | Unreachable]
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """The result of an operation: its `output`, or the `failure` that the caller would see, and what it reported on the way."""
+    """The result of an operation: its `output`, or the `failure` that the caller would see, and its reports."""
 
     answer: Result | Failed
     requests: tuple[Request, ...]
@@ -112,14 +115,14 @@ class Done:
 
     @property
     def output(self) -> Any:
-        """The operation's output; AssertionError with the failure if there is none."""
+        """The operation's output. Raises AssertionError with the failure if there is no output."""
         if isinstance(self.answer, Failed):
             raise AssertionError(f"{self.answer.failure_class}: {self.answer.message}")
         return self.answer.output
 
     @property
     def failure(self) -> Failed:
-        """The operation's failure; AssertionError with the output if it succeeded."""
+        """The operation's failure. Raises AssertionError with the output if the operation succeeded."""
         if isinstance(self.answer, Result):
             raise AssertionError(f"it succeeded: {self.answer.output!r}")
         return self.answer
@@ -132,10 +135,10 @@ def call(
     answer: Answer = (),
     hosts: Iterable[str] = ("https://notes.example.com",),
 ) -> Done:
-    """Run operation `op`, which must have been declared. `hosts` are the origins it may reach, as `hosts()` gives them.
+    """Run the declared operation `op`. `hosts` are the origins that it may reach, as `hosts()` returns them.
 
-    A request to another origin is refused as `capability_denied`, which would end a real invocation. AssertionError if there
-    are more requests than replies, or fewer.
+    A request to another origin is refused as `capability_denied`, which would end a real invocation. Raises AssertionError if
+    the number of requests differs from the number of replies.
     """
     replies = _Replies(answer)
     granted = [_granted(origin) for origin in hosts]
@@ -168,7 +171,7 @@ def call(
 def for_real(
     headers: Mapping[str, str] | None = None, *, tls: ssl.SSLContext | None = None
 ) -> Callable[[Request], Reply]:
-    """Return an `answer` that sends each request to the server it names. `headers` are added to those that name a credential."""
+    """Return an `answer` that sends each request to its real server. `headers` are added to requests that name a credential."""
 
     def send(request: Request) -> Reply:
         url = urllib.parse.urlsplit(request.url)
@@ -204,7 +207,7 @@ def _put(
 
 
 class _Replies:
-    """The answers that the test's author gave."""
+    """The answers that the author of the test specified."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer: Final = answer
@@ -225,7 +228,7 @@ class _Replies:
         return reply
 
     def check_used(self) -> None:
-        """Raise AssertionError if the replies do not fit the requests."""
+        """Raise AssertionError if the number of replies does not match the requests."""
         if self.problem is None and not callable(self._answer) and self._used < len(self._answer):
             self.problem = f"{self._used} requests were made, but there are {len(self._answer)} replies"
         if self.problem is not None:
@@ -249,7 +252,7 @@ class _Host:
         self._error: BaseException | None = None
 
     def run(self, first: Invoke) -> None:
-        """Serve one invocation, from the first frame to the last."""
+        """Serve one invocation, from its first frame to its last."""
         ident = threading.get_ident()
         loop.HOST_THREADS.add(ident)  # so that libraries in `answer` connect without the transports
         try:
@@ -264,7 +267,7 @@ class _Host:
             os.close(self._in)
 
     def done(self) -> Done:
-        """Return the result. Raises whatever the author's `answer` raised."""
+        """Return the result. If the author's `answer` raised an exception, raise that exception."""
         if self._error is not None:
             raise self._error
         if self._answer is None:

@@ -1,4 +1,5 @@
-"""WebSockets through the host: it checks, adds the credential, shakes hands, and passes messages on in both directions.
+"""WebSockets through the host. The host checks, adds the credential, performs the handshake, and forwards messages in both
+directions.
 
     with websocket.connect("wss://stream.example.com/v1", credential="api_key") as socket:
         socket.send(json.dumps({"subscribe": "trades"}))
@@ -33,15 +34,15 @@ from aileron_sandbox.frames import Refused as RefusedFrame
 __all__ = ["DEFAULT_MESSAGE_LIMIT_BYTES", "Closed", "HandshakeRefused", "WebSocket", "connect"]
 
 DEFAULT_MESSAGE_LIMIT_BYTES: Final = 8 << 20
-"""8 MiB for one message, the same as for an answer that is read whole (http.py)."""
+"""8 MiB for one message, as much as for an answer that is read completely (http.py)."""
 _NORMAL: Final = 1000
 _BENIGN: Final = frozenset({_NORMAL, 1001, None})
-"""Close codes that are no error (RFC 6455 section 7.4.1): done, going away, or none given."""
+"""Close codes that report no error (RFC 6455 section 7.4.1): normal closure, going away, or no code."""
 _TOO_BIG: Final = 1009
 
 
 class Closed(ConnectionError):
-    """The service has closed the WebSocket. `code` is None if it gave none."""
+    """The service has closed the WebSocket. `code` is None if the service sent no code."""
 
     def __init__(self, code: int | None, reason: str) -> None:
         super().__init__(f"the WebSocket is closed: {code or 'no code'} {reason}".rstrip())
@@ -50,7 +51,7 @@ class Closed(ConnectionError):
 
 
 class HandshakeRefused(ExternalApiError):
-    """The service answered with something other than a WebSocket, of which this has `status`, `headers` and `body`."""
+    """The service answered the handshake without opening a WebSocket. `status`, `headers` and `body` are those of its answer."""
 
     def __init__(self, url: str, head: HttpHead, body: bytes) -> None:
         answer_headers = http.Headers(head.headers)
@@ -73,10 +74,11 @@ def connect(
     timeout_s: float | None = None,
     limit_bytes: int = DEFAULT_MESSAGE_LIMIT_BYTES,
 ) -> WebSocket:
-    """Open a WebSocket at a granted host, with `wss://`; without TLS (`ws://`) under the same conditions as `http://`.
+    """Open a WebSocket at a granted host with `wss://`. `ws://` (without TLS) is allowed under the same conditions as `http://`.
 
-    HandshakeRefused if the service opens none; NetworkError if it cannot be reached; TimeoutError. `timeout_s` applies to this
-    and each later wait; None waits for as long as the invocation lasts. A message of more than `limit_bytes` closes it.
+    Raises HandshakeRefused if the service opens no WebSocket, NetworkError if it cannot be reached, or TimeoutError.
+    `timeout_s` applies to this and each later wait; None waits for as long as the invocation lasts. A message of more than
+    `limit_bytes` closes the WebSocket.
     """
     conversation = loop.current()
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
@@ -92,7 +94,9 @@ def connect(
 
 
 class WebSocket:
-    """An open WebSocket. Iterate over its messages until the service closes it; raises `Closed` if its code reports an error."""
+    """An open WebSocket. Iterate over its messages until the service closes it. If the close code reports an error, the
+    loop raises `Closed`.
+    """
 
     def __init__(
         self,
@@ -106,7 +110,7 @@ class WebSocket:
         self.headers: Final = http.Headers(head.headers)
         self.subprotocol: Final = head.subprotocol
         self.timeout_s = timeout_s
-        """Seconds for each wait; None waits for as long as the invocation lasts."""
+        """Maximum number of seconds for each wait; None waits for as long as the invocation lasts."""
         self._conversation: Final = conversation
         self._id: Final = request_id
         self._url: Final = url.partition("?")[0]
@@ -126,7 +130,7 @@ class WebSocket:
         timeout_s: float | None = None,
         limit_bytes: int = DEFAULT_MESSAGE_LIMIT_BYTES,
     ) -> Self:
-        """Make a WebSocket from its first answering frame. Refused or NetworkError if that is a refusal."""
+        """Make a WebSocket from its first answering frame. Raises Refused or NetworkError if that frame is a refusal."""
         message = first.message
         if isinstance(message, RefusedFrame):
             raise http.refusal(message.error)
@@ -135,11 +139,11 @@ class WebSocket:
 
     @property
     def closed(self) -> Closed | None:
-        """Code and reason with which it was closed; None while it is open."""
+        """Code and reason of the closure; None while the WebSocket is open."""
         return self._closed
 
     def send(self, message: str | bytes | bytearray | memoryview) -> None:
-        """Send text (`str`) or binary data. Closed if the service has closed; ConnectionError if the connection broke."""
+        """Send text (`str`) or binary data. Raises Closed if the service has closed, ConnectionError if the connection broke."""
         text = isinstance(message, str)
         view = memoryview(message.encode() if isinstance(message, str) else message).cast("B")
         for at in range(0, len(view) or 1, MAX_BODY_BYTES):
@@ -150,8 +154,8 @@ class WebSocket:
                 self._read_to_the_end()
 
     def recv(self, timeout_s: float | None = None) -> str | bytes:
-        """Wait for the next message. Closed if the service has closed; ConnectionError if the connection broke; TimeoutError,
-        after which a later call goes on. `timeout_s` replaces the WebSocket's own.
+        """Wait for the next message. Raises Closed if the service has closed, ConnectionError if the connection broke, or
+        TimeoutError, after which a later call can continue. `timeout_s` replaces the WebSocket's own.
         """
         waits = self.timeout_s if timeout_s is None else timeout_s
         while True:
@@ -162,7 +166,7 @@ class WebSocket:
                 return message
 
     def take(self, frame: Frame) -> str | bytes | None:
-        """Take in a frame and return the message that it completes, or None. Errors as for `recv`."""
+        """Process a frame and return the message that it completes, or None. Raises the errors of `recv`."""
         message, data = frame
         if isinstance(message, RefusedFrame):
             self._forget(Closed(None, message.error.message))
@@ -183,9 +187,9 @@ class WebSocket:
         return whole.decode("utf-8", "replace") if message.text else whole
 
     def close(self, code: int = _NORMAL, reason: str = "") -> None:
-        """Send a close, and wait for the service's answer, as long as the host does; messages that still arrive are dropped.
+        """Send a close, and wait for the service's answer for as long as the host does. Messages that still arrive are dropped.
 
-        `reason` is cut to what fits into 123 bytes. ValueError for a code that must not be sent (RFC 6455 section 7.4).
+        `reason` is cut to what fits into 123 bytes. Raises ValueError for a code that must not be sent (RFC 6455 section 7.4).
         """
         if self._closed is None:
             self._say_close(code, reason)
@@ -214,7 +218,7 @@ class WebSocket:
             self.leave()
 
     def leave(self) -> None:
-        """Leave without waiting: the host says that this end goes away. What was sent before still goes out."""
+        """Leave without waiting. The host tells the service that this end is going away; data sent before is still delivered."""
         if self._closed is None:
             self._forget(Closed(None, ""))
 
@@ -242,7 +246,9 @@ class WebSocket:
 def _refused(
     conversation: loop.Conversation, request_id: int, url: str, head: HttpHead, timeout_s: float | None
 ) -> Exception:
-    """Return the exception for an answer that is no WebSocket. Reads its whole body; the host passes on about 64 KiB."""
+    """Return the exception for an answer that opens no WebSocket. Reads the complete body, of which the host forwards about
+    64 KiB.
+    """
     pieces = []
     while True:
         message, piece = conversation.next_answer(request_id, timeout_s)

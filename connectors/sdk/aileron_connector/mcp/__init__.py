@@ -1,8 +1,8 @@
-"""Connectors of one line for a remote MCP server, with the server's tools as they were when the connector was made.
+"""One-line connectors for a remote MCP server. They offer the server's tools as they were when the connector was made.
 
-service.py `run`, and calls of the tools · document.py the packed tools as types · comparing.py what a server has changed since ·
-client.py the conversation with a server, in both of the protocol's variants · messages.py its messages · sse.py answers that
-come as a stream · headers.py what a request says in its headers · results.py the output of a call
+service.py `run`, and calls of the tools · document.py the packed tools as types · comparing.py changes to a server's tools ·
+client.py the conversation with a server, in both of the protocol's variants · messages.py its messages · sse.py streamed
+answers · headers.py contents of a request that are repeated in its headers · results.py the output of a call
 
     from aileron_connector import mcp
 
@@ -10,7 +10,7 @@ come as a stream · headers.py what a request says in its headers · results.py 
         mcp.run("service")          # the folder with `__init__.py` and `tools.json`
 
 `declare` makes the operations known without serving, for tests with `aileron_connector.testing.call`. Reference:
-docs/reference/packed-mcp-tools.md. Runs in the jail. A connector that does not import this does not pay for it.
+docs/reference/packed-mcp-tools.md. Runs in the jail. It costs nothing in a connector that does not import it.
 """
 
 from aileron_connector.mcp.service import declare, run

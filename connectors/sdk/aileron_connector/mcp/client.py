@@ -1,4 +1,4 @@
-"""A conversation with an MCP server over streamable HTTP: list its tools, and call one.
+"""A conversation with an MCP server over streamable HTTP. It lists the server's tools, and calls one of them.
 
     with Client(wire) as client:
         client.open(MODERN)
@@ -13,15 +13,15 @@ Runs in the jail, and in the author's command. The server is not trusted.
 
 Rules
 - An answer is one message with the number of the request. Another number, another kind of body, or no end is a failure.
-- Requests of a server to its client are refused: no model is lent, no person is asked, no folder is named. `ping` is answered.
-- A session ends with the conversation. If the server has forgotten it (404), another is begun, once, and its requests are
-  repeated: a request of an unknown session was not carried out. Nothing else is repeated.
-- Redirects are not followed; the failure says where they lead.
+- A server's requests to its client (for a model, for a person's answer, for folders) are refused, except that `ping` is answered.
+- A session ends with the conversation. If the server has forgotten the session (404), a new session is begun, at most once,
+  and the requests are repeated, because a request of an unknown session was not executed. Nothing else is repeated.
+- Redirects are not followed; the failure states their target.
 - A list of tools also ends with a cursor that is empty or occurred before, which some servers write on its last page.
-- A failure after a call was sent says that the call may have been carried out.
+- A failure after a call was sent says that the call may have been executed.
 
-Source: Model Context Protocol 2025-11-25 and 2026-07-28, Lifecycle, Transports and Tools. Not here: whether a tool is still the
-same (comparing.py), what its result becomes (results.py), resuming of streams.
+Source: Model Context Protocol 2025-11-25 and 2026-07-28, Lifecycle, Transports and Tools. Not here: comparing tools
+(comparing.py), converting results (results.py), resuming streams.
 """
 
 from __future__ import annotations
@@ -64,40 +64,46 @@ __all__ = [
 ]
 
 MODERN: Final = "2026-07-28"
-"""Revision without sessions."""
+"""Protocol revision without sessions."""
 LATEST: Final = "2025-11-25"
-"""Newest revision with sessions, which `initialize` offers."""
+"""Newest protocol revision with sessions; the client offers it in `initialize`."""
 REVISIONS: Final = (LATEST, "2025-06-18", "2025-03-26", "2024-11-05")
-"""Revisions that a server may choose in reply."""
+"""Revisions that a server may choose in its answer to `initialize`."""
 MAX_TOOLS: Final = 2_000
-"""Maximum number of tools of one server: ten times what the largest known server has, and more than a connector can offer."""
+"""Maximum number of tools of one server: ten times as many as the largest known server has, and more than a connector can
+offer.
+"""
 
 _MAX_PAGES: Final = 100
-"""Maximum number of pages of a list: an invocation has 256 requests."""
+"""Maximum number of pages of a tool list. An invocation has 256 requests."""
 _MAX_CURSOR: Final = 4096
 _MAX_STREAM_BYTES: Final = 16 << 20
-"""16 MiB for one streamed answer: four of the largest messages; most of them are progress, which is not kept."""
+"""16 MiB for one streamed answer, which is four of the largest messages. Most messages are progress reports, which are not
+stored.
+"""
 _MAX_MESSAGES: Final = 10_000
-"""Maximum number of messages in one answer: one each 6 ms for a minute."""
+"""Maximum number of messages in one answer: one message every 6 ms for a minute."""
 _MAX_ASKED: Final = 16
-"""Maximum number of requests of the server to its client in one answer: a server that is refused so often does not listen."""
+"""Maximum number of requests that the server sends to its client within one answer. A server that ignores so many refusals
+is broken.
+"""
 _MAX_ERROR_BYTES: Final = 64 << 10
 _MAX_PROGRESS: Final = 200
 _PROGRESS_EVERY_S: Final = 0.1
-"""Minimum seconds between two reports of progress, which are for people who watch."""
+"""Minimum number of seconds between two reports of progress, which are for people who watch."""
 _MAX_AMOUNT: Final = 1 << 53
 _MAX_SESSION: Final = 1024
 _PARTING_S: Final = 1.0
-"""Seconds for messages at the end, whose answers nothing waits for."""
+"""Seconds to wait when the closing messages are sent; their answers are not needed."""
 _META: Final = "io.modelcontextprotocol/"
 _WHO: Final = {"name": "aileron", "version": "1"}
 _BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
-"""Status with which a server answers a request of a session that is over (2025-11-25, Session Management)."""
+"""Status of the response to a request whose session has ended (2025-11-25, Session Management)."""
 _NO_SESSION: Final = (-32000, -32001)
 """Codes with which the official SDKs report an unknown session."""
 _NOT_ABOUT_REVISION: Final = (401, 403, 429)
-"""Statuses that do not tell which revision a server speaks."""
+"""Response statuses that do not tell which revision a server speaks."""
 
 T = TypeVar("T")
 Pairs = Sequence[tuple[str, str]]
@@ -108,15 +114,15 @@ class Fields(Protocol):
     """Headers of an answer."""
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """Return the first value of `name`, in any case, or `default`."""
+        """Return the first value of the header `name`, in any case, or `default`."""
 
 
 class Answer(Protocol):
-    """The answer to one request, with the interface of aileron_connector.http.Response."""
+    """The answer to one request. It has the interface of aileron_connector.http.Response."""
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
+        """HTTP status of the answer."""
 
     @property
     def headers(self) -> Fields:
@@ -124,24 +130,24 @@ class Answer(Protocol):
 
     @property
     def retry_after_s(self) -> int | None:
-        """Seconds after which the server said to come back; None if it did not say."""
+        """Seconds after which the service allows a retry, or None."""
 
     def iter_bytes(self) -> Iterator[bytes]:
         """Yield the body in pieces."""
 
     def close(self) -> None:
-        """Close the answer, and drop what has not been read."""
+        """Close the answer, and drop its unread rest."""
 
 
 class Wire(Protocol):
-    """A function that sends requests to the server. TimeoutError after `give_up_at`, also while the answer is read."""
+    """A function that sends requests to the server. It raises TimeoutError after `give_up_at`, also while the answer is read."""
 
     def __call__(self, method: str, headers: Pairs, body: bytes | None, give_up_at: float | None) -> Answer:
-        """Send a request, and wait for the head of its answer."""
+        """Send a request, wait for the head of its answer, and return the answer."""
 
 
 class RpcFailure(ExternalApiError):
-    """The server refused a request, either with an error of the protocol or only with a status (`code` None)."""
+    """The server refused a request, either with an error of the protocol, or with only an HTTP status (then `code` is None)."""
 
     def __init__(self, words: str, code: int | None, status: int | None, retry_after_s: int | None = None) -> None:
         details = {"code": code} if code is not None and abs(code) < _MAX_AMOUNT else {}
@@ -150,7 +156,7 @@ class RpcFailure(ExternalApiError):
 
     @classmethod
     def of(cls, method: str, error: RpcError, status: int | None = None, retry_after_s: int | None = None) -> Self:
-        """Make the failure for an error of the protocol."""
+        """Make the failure from an error of the protocol."""
         said = one_line(error.message)
         words = f"the server refused {method} (code {error.code}){f': {said}' if said else ''}"
         return cls(words, error.code, status, retry_after_s)
@@ -164,18 +170,18 @@ class RpcFailure(ExternalApiError):
     def is_about_session(self) -> bool:
         """True if the server refused a request because it does not know the session.
 
-        The specification says 404; servers made after the SDKs' own examples say 400 with one of the errors in _NO_SESSION.
+        The specification requires 404; servers based on the SDKs' own examples answer 400 with one of the errors in _NO_SESSION.
         """
         has_words = self.code in _NO_SESSION and "session" in self.message.lower()
         return self.status == _NOT_FOUND or (self.status == _BAD_REQUEST and has_words)
 
 
 class SessionGoneError(RpcFailure):
-    """The server no longer knows the session, so it has not carried out the request."""
+    """The server no longer knows the session, so it has not executed the request."""
 
 
 class Client:
-    """A conversation with one server. It gives up waiting at `give_up_at`, in seconds of `time.monotonic()`, and says so."""
+    """A conversation with one server. After `give_up_at`, in seconds of `time.monotonic()`, a wait raises an error."""
 
     def __init__(self, wire: Wire, on_progress: Progressed | None = None, give_up_at: float | None = None) -> None:
         self._wire: Final = wire
@@ -186,7 +192,7 @@ class Client:
         self._progress = 0
         self._next_progress_at = 0.0
         self.protocol = ""
-        """Revision that is spoken; empty before `open`."""
+        """Protocol revision of this conversation; empty before `open`."""
         self.server: dict[str, Any] = {}
         """The server's description of itself."""
 
@@ -201,7 +207,9 @@ class Client:
     # Beginning and end
 
     def open(self, expected: str = "") -> None:
-        """Begin the conversation. `expected` is the revision that was spoken before; if empty, find out."""
+        """Begin the conversation. `expected` is the revision of an earlier conversation; if it is empty, the revision is
+        found out.
+        """
         if expected == MODERN:
             self.protocol = MODERN  # this revision needs no message before a request
         elif expected:
@@ -210,7 +218,7 @@ class Client:
             self._find_out()
 
     def close(self) -> None:
-        """End the session, if there is one, so that none is left at the server. The server may refuse."""
+        """End the session, if there is one, so that the server need not keep it. The server may refuse."""
         if not self._session:
             return
         with contextlib.suppress(ConnectorError, TimeoutError):
@@ -218,7 +226,7 @@ class Client:
             self._wire("DELETE", headers, None, time.monotonic() + _PARTING_S).close()
 
     def in_session(self, work: Callable[[], T]) -> T:
-        """Do `work`, and repeat all of it in a new session if the server has forgotten this one meanwhile."""
+        """Do `work`. If the server has forgotten the session meanwhile, begin a new session and repeat all of `work`."""
         try:
             return work()
         except SessionGoneError:
@@ -258,7 +266,9 @@ class Client:
     # Tools
 
     def pages(self) -> Iterator[list[dict[str, Any]]]:
-        """Yield the tools, page by page, each as the server lists it. Read no further than you need."""
+        """Yield the tools, page by page, each tool as the server lists it. Each further page is requested only when it is
+        needed.
+        """
         cursor: str | None = None
         seen: set[str] = set()
         listed: dict[str, Any] = {}
@@ -298,7 +308,7 @@ class Client:
             return self._ask("tools/list", params)
 
     def call(self, name: str, arguments: dict[str, Any], headers: Pairs = ()) -> dict[str, Any]:
-        """Call a tool and return its result unchanged. `headers` are those of marked arguments, for revisions that have them."""
+        """Call a tool and return its result unchanged. `headers` repeat marked arguments, in revisions that have such headers."""
         params = {"name": name, "arguments": arguments, "_meta": {"progressToken": self._number + 1}}
         more = [("Mcp-Name", value_of(name)), *headers] if self.protocol == MODERN else []
         try:
@@ -324,7 +334,9 @@ class Client:
     # Requests
 
     def _ask(self, method: str, params: dict[str, Any], headers: Pairs = ()) -> dict[str, Any]:
-        """Send a request and return its result. TimeoutError if a call is late; for other requests, ConnectorError."""
+        """Send a request and return its result. A late answer to a call raises TimeoutError; to any other request,
+        ConnectorError.
+        """
         self._number += 1
         if self.protocol == MODERN:
             about = {"protocolVersion": MODERN, "clientInfo": _WHO, "clientCapabilities": {}}
@@ -365,7 +377,7 @@ class Client:
         return found
 
     def _tell(self, body: bytes, give_up_at: float | None = None) -> None:
-        """Send a message that has no answer."""
+        """Send a notification, which gets no answer."""
         try:
             answer = self._wire("POST", self._headers(), body, give_up_at or self._give_up_at)
         except TimeoutError:
@@ -396,7 +408,7 @@ class Client:
         )
 
     def _streamed(self, answer: Answer, method: str) -> Message:
-        """Return the answer from a stream; other messages in it are handled or refused."""
+        """Return the answer from a stream. Other messages in the stream are handled or refused."""
         events, size, number, asked = Events(), 0, 0, 0
         for piece in answer.iter_bytes():
             size += len(piece)
@@ -417,7 +429,7 @@ class Client:
         raise ExternalApiError(f"the stream ended before {method} was answered")
 
     def _own(self, message: Message, method: str) -> Message:
-        """Return the message if it answers this request; else raise ExternalApiError."""
+        """Return the message if it answers this request; otherwise raise ExternalApiError."""
         if not message.is_answer or (message.id is not None and message.id != self._number):
             raise ExternalApiError(f"the server answered {method} with a message that is no answer to it")
         if message.error is not None:
@@ -433,7 +445,9 @@ class Client:
             self._progressed(message.params)
 
     def _refuse(self, message: Message) -> None:
-        """Refuse the server's request, or answer a `ping`. Without sessions no answer is possible, so that is a failure."""
+        """Refuse the server's request, or answer a `ping`. In the revision without sessions no answer is possible, so the
+        request raises an error.
+        """
         if self.protocol == MODERN or message.id is None:
             raise ExternalApiError("the server asked something of its client, which this revision does not have")
         is_ping = message.method == "ping"
@@ -476,7 +490,9 @@ def _kind(answer: Answer) -> str:
 
 
 def _session_of(answer: Answer) -> str:
-    """Return the session's name. ExternalApiError if it is not visible ASCII, as specified, and so cannot be sent back."""
+    """Return the session's id. Raises ExternalApiError if the id is not visible ASCII, as the specification requires,
+    because it could not be sent back.
+    """
     session = answer.headers.get("mcp-session-id", "") or ""
     if len(session) > _MAX_SESSION or not all("\x21" <= one <= "\x7e" for one in session):
         raise ExternalApiError("the server's session has a name that no header can have")
@@ -518,7 +534,7 @@ def _redirected(answer: Answer, what: str) -> ExternalApiError:
 
 
 def _refused(answer: Answer, method: str) -> ExternalApiError:
-    """Return the failure for an error status, with the protocol's error if the body is one."""
+    """Return the failure for an error status. It has the protocol's error if the body contains one."""
     data = b""
     with contextlib.suppress(Refused):  # if the body breaks off, the caller still needs the status
         for piece in answer.iter_bytes():

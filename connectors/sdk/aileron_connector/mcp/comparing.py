@@ -1,11 +1,11 @@
-"""Comparison of a tool as a server lists it now with the tool as it was when the connector was made.
+"""Comparison of a tool as the server lists it now with the same tool as it was when the connector was made.
 
     differences({"name": "a", "description": "Adds."}, {"name": "a", "description": "Deletes."})
     # [Difference(place='description', before='"Adds."', after='"Deletes."')]
 
-Pure. Both sides come from a server: they are bounded, and invisible characters are escaped.
+Pure. Both sides come from a server, so they are bounded, and invisible characters are escaped.
 
-Not here: what follows from a difference (service.py).
+Not here: acting on a difference (service.py).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ __all__ = ["Difference", "differences"]
 
 _MAX_TOLD: Final = 8
 _MAX_TEXT: Final = 240
-"""Maximum number of characters shown of one side: a sentence or two around the place where the sides start to differ."""
+"""Maximum number of characters shown of each side: a sentence or two around the point where the sides start to differ."""
 _BEFORE: Final = 80
-"""Characters shown of the equal text before that place."""
+"""Number of equal characters that are shown before the first difference."""
 _MAX_PLACE: Final = 200
 _MAX_DEPTH: Final = 24
 
 
 class Difference(NamedTuple):
-    """A value that differs: its place, and both sides as JSON; a side without the value is empty."""
+    """A value that differs: its place, and both sides as JSON. A side that lacks the value is empty."""
 
     place: str
     before: str
@@ -38,7 +38,7 @@ class Difference(NamedTuple):
 
 
 def differences(frozen: dict[str, Any], now: dict[str, Any]) -> list[Difference]:
-    """Return the first few differences; empty if both sides are equal."""
+    """Return the first few differences, or an empty list if both sides are equal."""
     if canonical(frozen) == canonical(now):
         return []
     return list(islice(_found(frozen, now, "", 0), _MAX_TOLD))
@@ -67,7 +67,7 @@ def _text(value: Any) -> str:
 
 
 def _around(text: str, at: int) -> str:
-    """Return a piece of the text around position `at`, where the sides start to differ."""
+    """Return the part of the text around position `at`, where the sides start to differ."""
     begin = max(0, at - _BEFORE) if len(text) > _MAX_TEXT else 0
     piece = text[begin : begin + _MAX_TEXT]
     return f"{'…' if begin else ''}{_visible(piece)}{'…' if begin + _MAX_TEXT < len(text) else ''}"

@@ -1,9 +1,9 @@
 """Types for the packed tools of one server, `service/tools.json`, which an import writes and a connector reads.
 
-Each tool is described twice. `listed` is exactly what the server said of it: name, title, description, schemas and
-annotations. A call compares it with what the server says now. `sent` and `answered` are its schemas in the keywords of
-aileron_connector/check.py, against which arguments and answers are checked; named schemas are in `components.schemas`, as in a
-packed OpenAPI document.
+Each tool is described twice. `listed` is exactly the server's description: name, title, description, schemas and annotations.
+A call compares `listed` with the server's present description. `sent` and `answered` are the tool's schemas in the keywords
+of aileron_connector/check.py; arguments and answers are checked against them; named schemas are in `components.schemas`, as
+in a packed OpenAPI document.
 
 Tools and schemas stay undecoded until they are used (`msgspec.Raw`): a run needs one tool, and a server may have hundreds.
 
@@ -21,14 +21,18 @@ __all__ = ["FORMAT", "FROZEN", "Components", "Tool", "Tools", "canonical", "dige
 
 FORMAT: Final = 1
 FROZEN: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-"""Keys with which a server describes a tool to those that choose and call it. Icons and `_meta` are for others."""
+"""Keys of a tool's description that matter to agents and people who choose and call the tool. Icons and `_meta` are for
+others.
+"""
 
 
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A packed tool. `arguments` maps properties to argument names; or `argument` names the one argument that has all of them."""
+    """A packed tool. `arguments` maps properties to argument names; or else `argument` names the one argument that holds
+    all properties.
+    """
 
     digest: str
-    """SHA-256 of `listed` in canonical form, `sha256:` and 64 hex digits: for records, which text the consent was for."""
+    """SHA-256 of `listed` in canonical form, as `sha256:` and 64 hex digits. It records for which text consent was given."""
     listed: dict[str, Any]
     arguments: dict[str, str] = {}
     argument: str = ""
@@ -43,31 +47,31 @@ class Components(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tools(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The whole file. The keys of `tools` are the operations that call them."""
+    """The contents of `tools.json`. The keys of `tools` are the names of the operations that call the tools."""
 
     format: int
     title: str
     version: str = ""
     path: str
-    """Path of the server, on the first host of the manifest."""
+    """Path of the MCP server, on the first host of the manifest."""
     protocol: str
-    """Revision of the protocol that was spoken when the tools were listed."""
+    """Revision of the protocol that was used when the tools were listed."""
     credential: str = ""
-    """Kind of credential that the manifest declares; empty if none."""
+    """Kind of credential that the manifest declares; empty if the server needs no credential."""
     tools: dict[str, msgspec.Raw]
     components: Components = Components()
 
 
 def frozen_part(listed: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of a listed tool that is frozen and compared."""
+    """Return the frozen part of a listed tool, which later calls compare with the present one."""
     return {key: listed[key] for key in FROZEN if listed.get(key) is not None}
 
 
 def canonical(listed: dict[str, Any]) -> bytes:
-    """Return bytes that are equal for equal values, in whatever order their keys are."""
+    """Return the canonical JSON of a value. Equal values give equal bytes, in whatever order their keys are."""
     return msgspec.json.encode(listed, order="sorted")
 
 
 def digest_of(listed: dict[str, Any]) -> str:
-    """Return `sha256:` and 64 hex digits, over the canonical form."""
+    """Return the digest of a value's canonical form, as `sha256:` and 64 hex digits."""
     return f"sha256:{hashlib.sha256(canonical(listed)).hexdigest()}"

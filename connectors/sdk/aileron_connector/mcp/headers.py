@@ -1,4 +1,5 @@
-"""Headers in which a request repeats its contents, since revision 2026-07-28: method, name, and arguments that a tool marks.
+"""Headers in which a request repeats parts of its contents, since revision 2026-07-28: its method, its name, and the
+arguments that a tool marks.
 
 Pure. Runs in the jail, and in the author's command.
 
@@ -18,7 +19,7 @@ from typing import Any, Final
 __all__ = ["MARK", "argument_headers", "header_problem", "value_of"]
 
 MARK: Final = "x-mcp-header"
-"""Keyword of a schema whose value is also sent as a header."""
+"""Keyword in the schema of a property whose value is also sent as a header."""
 _PREFIX: Final = "Mcp-Param-"
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
 _PLAIN: Final = re.compile(r"(?! )[\x20-\x7e]*(?<! )")
@@ -28,14 +29,14 @@ _MAX_DEPTH: Final = 64
 
 
 def value_of(text: str) -> str:
-    """Return a text as a header's value: as it is, or in base64 if a header cannot have it."""
+    """Return a text as a header's value: unchanged, or in base64 if a header cannot contain the text."""
     if _PLAIN.fullmatch(text) and not _WRAPPED.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="
 
 
 def argument_headers(schema: Any, arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return a header for each argument that the schema marks and the call has."""
+    """Return one header for each argument that is marked in the schema and given in the call."""
     found = []
     for path, name, _ in _marked(schema, (), 0):
         value: Any = arguments
@@ -49,7 +50,7 @@ def argument_headers(schema: Any, arguments: Mapping[str, Any]) -> list[tuple[st
 
 
 def header_problem(schema: Any) -> str | None:
-    """Return what is wrong with a schema's marks, for which the tool must not be called; None if all is right."""
+    """Return the fault in a schema's marks, because of which the tool must not be called; None if there is no fault."""
     names: set[str] = set()
     for _, name, inner in _marked(schema, (), 0):
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
@@ -65,7 +66,7 @@ def header_problem(schema: Any) -> str | None:
 
 
 def _marked(schema: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Any, dict[str, Any]]]:
-    """Yield the properties with a mark: their path, the header's name, and their schema."""
+    """Yield the marked properties: path, name of the header, and schema of each."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict) or depth > _MAX_DEPTH:
         return
@@ -77,7 +78,7 @@ def _marked(schema: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tu
 
 
 def _count(value: Any, depth: int) -> int:
-    """Return the number of marks anywhere; a client must not use a schema that has marks outside of properties."""
+    """Return the number of marks anywhere in a schema. A client must not use a schema that has marks outside of properties."""
     if depth > _MAX_DEPTH * 2:
         return 0
     if isinstance(value, dict):

@@ -1,11 +1,11 @@
-"""Messages of JSON-RPC 2.0 as the Model Context Protocol sends them: one at a time.
+"""Messages of JSON-RPC 2.0 as used by the Model Context Protocol, that is, one at a time, without batches.
 
     decoded(b'{"jsonrpc": "2.0", "id": 1, "result": {}}').is_answer     # True
 
 Runs in the jail, and in the author's command. The server is not trusted: bytes that are not one message raise MessageError, and
 the words of an error are bounded before they are shown.
 
-Source: JSON-RPC 2.0; Model Context Protocol 2025-11-25 and 2026-07-28, Base Protocol. Not here: which message may follow which
+Source: JSON-RPC 2.0; Model Context Protocol 2025-11-25 and 2026-07-28, Base Protocol. Not here: the order of messages
 (client.py).
 """
 
@@ -33,17 +33,17 @@ __all__ = [
 
 METHOD_NOT_FOUND: Final = -32601
 UNSUPPORTED_VERSION: Final = -32022
-"""Error code of a server that does not speak the revision of a request; its data names those that it speaks."""
+"""Error code of a server that does not support the revision of a request. The error's data lists the supported revisions."""
 _MAX_WORDS: Final = 600
-"""Maximum number of characters of a server's words about an error."""
+"""Maximum number of characters of a server's error text."""
 
 
 class MessageError(ValueError):
-    """Bytes that are not one message."""
+    """The bytes are not exactly one valid message."""
 
 
 class RpcError(msgspec.Struct, frozen=True):
-    """The reason why a request failed, in the other side's words."""
+    """An error of JSON-RPC: the reason, in the other side's words, why a request failed."""
 
     code: int
     message: str = ""
@@ -51,7 +51,7 @@ class RpcError(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A message. Its fields tell of which kind it is."""
+    """A message. Its fields determine its kind."""
 
     jsonrpc: Literal["2.0"]
     id: int | str | None = None
@@ -72,7 +72,9 @@ class Message(msgspec.Struct, frozen=True):
 
 
 def decoded(data: bytes) -> Message:
-    """Decode one message, or raise MessageError. It may have values that no frame can carry (aileron_connector/carried.py)."""
+    """Decode one message. Raises MessageError. The message may have values that no frame can carry
+    (aileron_connector/carried.py).
+    """
     try:
         message = msgspec.convert(parsed(data), Message)
     except ValueError as error:  # ValidationError too
@@ -91,7 +93,7 @@ def request(number: int, method: str, params: dict[str, Any]) -> bytes:
 
 
 def notification(method: str, params: dict[str, Any] | None = None) -> bytes:
-    """Encode a notification, which is a message without an answer."""
+    """Encode a notification, that is, a message without an answer."""
     return _encoded({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
 
 
@@ -106,7 +108,7 @@ def refusal(to: int | str, words: str) -> bytes:
 
 
 def one_line(text: str, most: int = _MAX_WORDS) -> str:
-    """Return a server's words on one visible line, for a message to people and agents."""
+    """Return a server's words on one line, without invisible characters, for a message to people and agents."""
     words = " ".join(text[: 4 * most].split())
     seen = "".join([character for character in words if character.isprintable()])
     return seen if len(seen) <= most else f"{seen[: most - 1]}…"

@@ -1,4 +1,4 @@
-"""Conversion of a tool's result to an output: text, data, images and links, as JSON that fits a frame.
+"""Conversion of a tool's result to an operation's output: text, data, images and links, as JSON that fits a frame.
 
     output({"content": [{"type": "text", "text": "done"}]}, tool, schemas)      # {"text": "done"}
 
@@ -7,15 +7,15 @@ Runs in the jail. The server is not trusted: its content is bounded, becomes dat
 Rules
 - `isError` raises ExternalApiError with the text.
 - Structured content becomes the output unchanged, and is checked against the tool's output schema as an answer
-  (aileron_connector/check.py). The text beside it says the same, by the specification, and is left out.
-- The call is over, and its effects remain: content that does not fit the schema, the protocol or a frame (carried.py) is
-  returned nevertheless, and `does_not_fit` says where and why.
+  (aileron_connector/check.py). By the specification, the text next to it has the same content, and so is left out.
+- The call is over, and its effects remain. Therefore content that does not fit the schema, the protocol or a frame
+  (carried.py) is returned nevertheless, and `does_not_fit` says where and why.
 - Without structured content, the texts become `text`. Other parts are listed in `content`: images and audio as base64, links as
   links, which are not followed here.
-- Text that is too large for a frame is cut, and so is structured content, as the text of its JSON. Members of `content` that do
-  not fit are left out at the end. `left_out` says how much: characters of text, or members of content.
+- Text that is too large for a frame is cut. Structured content that is too large is returned as the cut text of its JSON. If
+  `content` is too large, members at its end are left out. `left_out` is the number of missing characters or members.
 
-Source: Model Context Protocol 2025-11-25 and 2026-07-28, Tools (Tool Result). Not here: calling it (client.py).
+Source: Model Context Protocol 2025-11-25 and 2026-07-28, Tools (Tool Result). Not here: calling the tool (client.py).
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from aileron_sandbox.frames import MAX_BODY_BYTES, FrameTooLargeError, Result, e
 __all__ = ["output"]
 
 _MAX_ERROR: Final = 1_500
-"""Maximum number of characters of a failed tool's text; the message of a failure has 2,000."""
+"""Maximum number of characters of a failed tool's text. A failure's message has at most 2,000."""
 _MAX_BLOCKS: Final = 1_000
 _MAX_FIELD: Final = 2_000
 _MAX_TEXT_BYTES: Final = MAX_BODY_BYTES // 2
-"""Half of a frame for text that is cut: JSON may take two bytes for one."""
+"""Maximum size of cut text in bytes, half of a frame, because JSON may take two bytes for one."""
 _BY_PROTOCOL: Final = " (by the protocol)"
 _OURS: Final = frozenset({"text", "content", "left_out"})
-"""Keys with a meaning of their own in an output."""
+"""Keys of an output that have a meaning of their own."""
 _LINKED: Final = ("uri", "name", "title", "description", "size")
 
 
 def output(result: dict[str, Any], tool: Tool, schemas: Schemas) -> Any:
-    """Return the output of the operation. ExternalApiError if the tool failed."""
+    """Return the output of the operation. Raises ExternalApiError if the tool failed."""
     kind = result.get("resultType", "complete")
     if kind != "complete":
         raise ExternalApiError(
@@ -87,7 +87,7 @@ def _structured(value: Any, rest: list[dict[str, Any]], misfits: list[str]) -> A
 
 
 def _marked(value: Any, misfits: list[str]) -> Any:
-    """Return the output as one frame carries it, with what does not fit named beside it."""
+    """Return the output so that it fits one frame. Parts that do not fit the schema or the frame are named in it."""
     told = carried(value)
     return _fitted(marked(told.value, [*misfits, *told.changes]))
 
@@ -97,7 +97,7 @@ def _is_text(block: dict[str, Any]) -> bool:
 
 
 def _block(block: dict[str, Any], misfits: list[str]) -> dict[str, Any]:
-    """Return one part that is not text, as data."""
+    """Return one part of the content that is not text, as data."""
     kind = block.get("type")
     if kind in ("image", "audio"):
         return {"type": kind, **_binary(block, "data", misfits)}
@@ -162,7 +162,7 @@ def _fitted(told: Any) -> Any:
 
 
 def _cut(told: Any) -> Any:
-    """Return the beginning of an output that has no list to shorten, as text."""
+    """Return the beginning of an output as text, if the output has no list that could be shortened."""
     is_text = isinstance(told, dict) and isinstance(told.get("text"), str) and told.keys() <= {"text", MARK}
     text = told["text"] if is_text else msgspec.json.encode(told).decode()
     kept = text.encode("utf-8", "replace")[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")

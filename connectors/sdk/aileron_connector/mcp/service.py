@@ -1,18 +1,19 @@
-"""Operations of packed tools: declare them, and carry out a call.
+"""Operations of packed tools. This module declares them, and executes calls.
 
     declare("service")              # reads service/tools.json beside the program, and makes its operations known
-    run("service")                  # declares them and serves the invocation: all that a connector has to do
+    run("service")                  # declares them and serves the invocation; a connector needs no more
 
-Runs in the jail. The tools were installed with the program and are as trusted as it. The server is not: what it lists is compared
-with them before anything is called.
+Runs in the jail. The tools were installed with the program and are as trusted as the program. The server is not trusted: its
+present list of tools is compared with the packed tools before anything is called.
 
 Rules
 - Arguments are checked against the tool's schema before anything is sent.
-- Each call first asks the server for its tools. A tool that has changed is not called, and the failure says what changed: a
-  model chose the tool by its words, and a person approved its schema. A person who has read the change may accept it: then
-  the invocation has the digest of exactly the changed tool, and the tool is called as long as it is in that or its old form.
+- Each call first asks the server for its tools. A tool that has changed is not called, because a model chose the tool by its
+  description, and a person approved its schema; the failure says what changed. A person who has read the change may accept
+  it. Then the invocation has the digest of exactly the changed tool, and the tool is called as long as it has either that
+  form or its old form.
 - Requests go to the first host of this invocation. The host adds the credential.
-- The conversation ends with the invocation: no session is left.
+- The conversation, and with it the session, ends with the invocation.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ __all__ = ["MAX_DEFINITION_BYTES", "Service", "declare", "run"]
 _FILE: Final = "tools.json"
 _MARGIN: Final = 0.1
 _MAX_MARGIN_S: Final = 3.0
-"""Maximum seconds of the invocation's time that are kept for telling the server to stop and for the answer."""
+"""Maximum number of seconds of the invocation's time that are reserved for telling the server to stop and for the answer."""
 _MAX_PLACES: Final = 3
-"""Maximum number of changed places that a message names; the details have more of them."""
+"""Maximum number of changed places that a message lists. The failure's details list more."""
 MAX_DEFINITION_BYTES: Final = 20 << 10
-"""20 KiB for a tool in its old form, and as much for its new one: both go into one frame header of 64 KiB, beside a message and
-changes. The largest tools of well-known servers have a quarter of that.
+"""20 KiB for the tool in its old form, and as much for its new form. Both go into one frame header of 64 KiB, together with
+a message and the changes. The largest tools of well-known servers have a quarter of that.
 """
 _MAX_CHANGES_BYTES: Final = 8 << 10
 
@@ -50,7 +51,7 @@ _TOOL: Final = msgspec.json.Decoder(Tool)
 
 
 class Service:
-    """The tools of one server. ConnectorError if the document is not valid."""
+    """The tools of one server. Raises ConnectorError if the document is not valid."""
 
     def __init__(self, document: bytes) -> None:
         try:
@@ -67,11 +68,13 @@ class Service:
         return list(self._tools.tools)
 
     def declare(self) -> None:
-        """Declare the operations. ValueError if one of such a name exists already."""
+        """Declare the operations. Raises ValueError if an operation with one of these names exists already."""
         packed.declare(self._tools.tools, self.call)
 
     def call(self, op: str, arguments: dict[str, Any]) -> Any:
-        """Call the tool of an operation, if it is unchanged or its change is accepted, and return its result as the output."""
+        """Call the tool of an operation, and return its result as the output. The tool must be unchanged, or its change
+        accepted.
+        """
         try:
             tool = _TOOL.decode(self._tools.tools[op])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -91,7 +94,7 @@ class Service:
         return output(result, tool, self._schemas)
 
     def _given(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the tool's arguments. BadInput for those that its schema does not allow."""
+        """Return the tool's arguments. Raises BadInput for arguments that the tool's schema does not allow."""
         properties = {argument: name for name, argument in tool.arguments.items()}
         known = [*properties, *([tool.argument] if tool.argument else [])]
         for argument in arguments:
@@ -130,7 +133,7 @@ def _give_up_at() -> float:
 
 
 def _listed(client: Client, name: str) -> dict[str, Any] | None:
-    """Return the server's present description of a tool. None if it does not have the tool."""
+    """Return the server's present description of a tool, or None if the server no longer has the tool."""
     for page in client.pages():
         found = [one for one in page if one["name"] == name]
         if len(found) > 1:
@@ -153,7 +156,9 @@ def _check_same(tool: Tool, now: dict[str, Any] | None, accepted: str | None) ->
 
 
 def _changed(tool: Tool, found: list[Difference], now: dict[str, Any]) -> ExternalApiError:
-    """Return the failure for a changed tool. Only its details have the new texts, so that a person reads them before a model."""
+    """Return the failure for a changed tool. The new texts are only in its details, so that a person reads them before a
+    model does.
+    """
     places = ", ".join(one.place for one in found[:_MAX_PLACES])
     more = f" and {len(found) - _MAX_PLACES} more" if len(found) > _MAX_PLACES else ""
     return ExternalApiError(
@@ -171,13 +176,13 @@ def _changed(tool: Tool, found: list[Difference], now: dict[str, Any]) -> Extern
 
 
 def _definition(key: str, listed: dict[str, Any]) -> dict[str, str]:
-    """Return a whole tool, as the bytes that its digest covers; empty if it is larger than a person can be asked about."""
+    """Return a complete tool as the bytes that its digest covers. Empty if the tool is too large to be shown to a person."""
     whole = canonical(listed)
     return {key: whole.decode()} if len(whole) <= MAX_DEFINITION_BYTES else {}
 
 
 def _sendable(changes: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the first changes that fit beside two definitions: a failure that does not fit into its frame is lost."""
+    """Return the first changes that fit into a frame together with two definitions. A failure that does not fit would be lost."""
     while changes and len(msgspec.json.encode(changes)) > _MAX_CHANGES_BYTES:
         changes = changes[:-1]
     return changes
@@ -188,13 +193,13 @@ def _broken(error: Exception) -> ConnectorError:
 
 
 def declare(package: str) -> Service:
-    """Declare the operations of the `tools.json` in this package, which lies beside the program."""
+    """Declare the operations of the `tools.json` in this package, which is in the same archive as the program."""
     service = Service(packed.data_of(package, _FILE))
     service.declare()
     return service
 
 
 def run(package: str) -> None:
-    """Declare the operations, and serve the one invocation that this process was started for. Call it last."""
+    """Declare the operations, and serve the one invocation for which this process was started. Call this function last."""
     declare(package)
     loop.run()

@@ -8,12 +8,12 @@ Runs in the jail, and in the author's command. The server is not trusted.
 
 Rules
 - Any split of the bytes gives the same messages.
-- Events of another name than `message` are dropped, as are comments, ids and unknown fields.
+- Events with a name other than `message` are dropped, as are comments, ids and unknown fields.
 - A message that is incomplete at the end of the stream is dropped.
-- The bytes kept of one event are bounded. After StreamError a reader is dead: every later call raises it again.
+- The number of bytes stored of one event is bounded. After a StreamError, every later call of the reader raises the same error.
 
-Source: https://html.spec.whatwg.org/multipage/server-sent-events.html, section 9.2.6. Not here: how many bytes a stream may
-have (client.py), resuming one that broke off.
+Source: https://html.spec.whatwg.org/multipage/server-sent-events.html, section 9.2.6. Not here: the bound on a stream's bytes
+(client.py), resuming a stream that broke off.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Final
 __all__ = ["MAX_EVENT_BYTES", "Events", "StreamError"]
 
 MAX_EVENT_BYTES: Final = 4 << 20
-"""4 MiB for one event: four times what the output of an operation may have, for images that come as base64 in JSON."""
+"""4 MiB for one event: four times the largest output of an operation, to have room for images as base64 in JSON."""
 _MARK: Final = b"\xef\xbb\xbf"
 _MAX_LINES: Final = 100_000
-"""Maximum number of lines of data in one event: JSON over many lines is read, but a page of empty ones is not collected."""
+"""Maximum number of data lines in one event. JSON over many lines is accepted, but endless empty lines are not."""
 
 
 class StreamError(ValueError):
-    """The bytes are no stream of events that a sane server would send."""
+    """The bytes are not a valid stream of events within the bounds."""
 
 
 class Events:
@@ -47,7 +47,7 @@ class Events:
         self._broken: StreamError | None = None
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take in bytes and return the data of the messages that they complete. StreamError."""
+        """Take in bytes and return the data of the messages that they complete. Raises StreamError."""
         if self._broken is not None:
             raise self._broken
         messages: list[bytes] = []
@@ -59,7 +59,7 @@ class Events:
         return messages
 
     def _lines(self, data: bytes) -> list[bytes]:
-        """Split bytes at the ends of lines: each piece but the first begins a new line."""
+        """Split bytes at line ends. Each piece except the first begins a new line."""
         if not data:
             return [b""]
         if self._is_after_return and data[:1] == b"\n":  # the second half of a line end that was taken already

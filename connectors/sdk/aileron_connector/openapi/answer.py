@@ -1,4 +1,5 @@
-"""Conversion of the service's answer to an operation's output: checked against the document, and made to fit.
+"""Conversion of the service's answer to an operation's output. The answer is checked against the document, and made to fit
+a frame.
 
     output(answer, Asked(endpoint, url, arguments), schemas)      # {"items": [...], "next": {"page": 2}}
 
@@ -11,13 +12,13 @@ Rules
   response for another status of 2XX: then `default` describes errors.
 - The answer becomes the output even if it contradicts the document: `does_not_fit` says where and why. This covers JSON that does
   not fit its schema, checked as an answer (check.py), values that no frame can carry (carried.py), and a body that should be JSON
-  and is not. The request is over, and its effects remain: a caller that is only told of a failure may repeat it.
+  and is not. The request is over, and its effects remain: a caller that only got a failure might repeat the request.
 - A list at the top becomes `{"items": […]}`. In an answer of more than PAGE_BYTES, the list's members have only the fields that
   the document names, and `fields` says which. Members that still do not fit a frame are left out at the end, and `left_out` says
   how many.
 - Other JSON, and bytes, that do not fit a frame raise an error. Text is cut, and `left_out` says how many characters are missing;
   so is JSON after a method that may have changed something.
-- An error after such a method says that the request was carried out.
+- An error after such a method says that the request was executed.
 - `next` has the arguments for the next page; `more` is true if there is a next page that arguments cannot name (links.py). A
   header of the answer takes precedence over a link of the document.
 
@@ -47,12 +48,12 @@ if TYPE_CHECKING:
 __all__ = ["PAGE_BYTES", "Asked", "output"]
 
 PAGE_BYTES: Final = 8 << 10
-"""8 KiB of JSON: about one page of what agents are shown."""
+"""8 KiB of JSON: about one page of an output as agents see it."""
 
 _MAX_SAID_BYTES: Final = 64 << 10
-"""Maximum number of bytes that are read of an error's body: larger JSON cannot be parsed, and its end is not needed."""
+"""Maximum number of bytes that are read of an error's body. Larger JSON is not parsed, and its end is not needed."""
 _MAX_BINARY_BYTES: Final = (MAX_BODY_BYTES - (4 << 10)) // 4 * 3
-"""Maximum number of bytes of a binary answer: they are 1 MiB as base64, less what stands around it."""
+"""Maximum number of bytes of a binary answer. As base64 they are 1 MiB, less the JSON around it."""
 _NOT_FOUND: Final = 404
 _NOT_MODIFIED: Final = 304
 _NO_CONTENT: Final = frozenset({204, 205})
@@ -62,7 +63,7 @@ _MAX_FIELD_CHARACTERS: Final = 300
 
 
 class Asked(NamedTuple):
-    """The answered request: its operation, URL and arguments."""
+    """The answered request, that is, its operation, URL and arguments."""
 
     endpoint: Endpoint
     url: str
@@ -70,7 +71,7 @@ class Asked(NamedTuple):
 
 
 def output(answer: http.Response, asked: Asked, schemas: Schemas) -> Any:
-    """Return the operation's output. ExternalApiError if the service refused or redirected."""
+    """Return the operation's output. Raises ExternalApiError if the service refused or redirected the request."""
     if answer.status >= 400:
         raise _refusal(answer, asked)
     if answer.status == _NOT_MODIFIED:  # not a redirect, and only sent if the request had If-None-Match or the like
@@ -106,7 +107,7 @@ def _refusal(answer: http.Response, asked: Asked) -> ExternalApiError:
 
 
 def _hint(answer: http.Response, asked: Asked) -> str:
-    """Return a hint for a 404 at a constant path, where no argument can be what was not found; else an empty text."""
+    """Return a hint for a 404 at a constant path, where no argument can name the missing object; otherwise an empty text."""
     if answer.status != _NOT_FOUND or "{" in asked.endpoint.path:
         return ""
     return "; if every operation answers so, the address is wrong: import the document with --server URL"
@@ -138,7 +139,7 @@ def _redirect(answer: http.Response, asked: Asked) -> ExternalApiError:
 
 
 def _carried_out(answer: http.Response, asked: Asked) -> str:
-    """Return the end of a message about an unreadable answer, which must not sound as if nothing had happened."""
+    """Return the end of a message about an unreadable answer. It must make clear that the request may have had its effects."""
     if asked.endpoint.method in _READING:
         return ""
     return f"; the request itself was carried out (status {answer.status}), so do not simply repeat it"
@@ -157,7 +158,7 @@ def _head(answer: http.Response) -> dict[str, str]:
 
 
 def _clean(text: str) -> str:
-    """Return text that a frame can hold: some charsets decode to halves of characters."""
+    """Return text that a frame can hold. Some charsets decode to halves of characters, which are replaced."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -177,7 +178,9 @@ class _Body:
         self._media_type, self._media = _chosen_media(self._declared.content, self._content_type)
 
     def output(self) -> Any:
-        """Return the output by the kind of media type: the document's, if it has one for the answer, else the answer's own."""
+        """Return the output for the answer's kind of media type. The document's media type takes precedence over the
+        answer's own.
+        """
         kind = kind_of(self._media_type)
         if kind == "json":
             return self._json()
@@ -227,7 +230,9 @@ class _Body:
         }
 
     def _listed(self, value: Any, misfits: list[str]) -> Any:
-        """Return the output for JSON: lists made smaller, with the next page and what does not fit named beside them."""
+        """Return the output for JSON. Lists are made smaller; the next page, and whatever does not fit, are named in the
+        output.
+        """
         if not isinstance(value, dict | list):
             return self._fitted(marked(value, misfits), None)
         told = marked({"items": value} if isinstance(value, list) else dict(value), misfits)
@@ -269,7 +274,9 @@ class _Body:
         return page_in(link, value, self._asked.arguments, self._asked.endpoint, self._schemas)
 
     def _fitted(self, told: Any, keys: list[str] | None) -> Any:
-        """Fit the output into one frame by leaving out members at the end of its list. ConnectorError if that does not help."""
+        """Fit the output into one frame by leaving out members at the end of its list. Raises ConnectorError if the output
+        still does not fit.
+        """
         if self._fits(told):
             return told
         members = None if keys is None else list_at(told, keys)
@@ -290,7 +297,9 @@ class _Body:
         return told
 
     def _cut(self) -> Any:
-        """Return the start of JSON that no frame holds, as text. ConnectorError if the request only read, and can be repeated."""
+        """Return the start of JSON that no frame can hold, as text. Raises ConnectorError if the request only reads, and so
+        can be repeated.
+        """
         words = f"an answer of {len(self._data)} bytes, which is more than can be returned"
         if self._asked.endpoint.method in _READING:
             raise self._too_large(words)
@@ -317,7 +326,9 @@ _MAX_TEXT_BYTES: Final = MAX_BODY_BYTES - (4 << 10)
 
 
 def _declared(endpoint: Endpoint, status: int) -> Response:
-    """Return the document's response for a status. `default` is only for errors if the document has a response for success."""
+    """Return the document's response for a status. If the document has a response for success, `default` describes only
+    errors.
+    """
     responses = endpoint.operation.responses
     default = "" if any(name[:1] == "2" for name in responses) else "default"
     names = (str(status), f"{status // 100}XX", f"{status // 100}xx", default)
@@ -325,7 +336,8 @@ def _declared(endpoint: Endpoint, status: int) -> Response:
 
 
 def _chosen_media(content: Mapping[str, Media], content_type: str) -> tuple[str, Media | None]:
-    """Return the document's media type that fits the answer's; if none does, the document's JSON, else the answer's own.
+    """Return the media type of the document that fits the answer's. If none fits, return the document's JSON, else the
+    answer's own.
 
     Services send JSON as text/html or without a media type: if the document says JSON, the body decides.
     """
@@ -342,14 +354,14 @@ def _chosen_media(content: Mapping[str, Media], content_type: str) -> tuple[str,
 
 
 def _free(told: Mapping[str, Any], name: str) -> str:
-    """Return `name`, prefixed if necessary, as a key that the answer does not have."""
+    """Return `name` as a key that the answer does not have, prefixed if necessary."""
     while name in told:
         name = f"aileron_{name}"
     return name
 
 
 def _put(told: dict[str, Any], keys: list[str], members: list[Any]) -> None:
-    """Replace the list to which these keys lead, in copies of the objects on the way."""
+    """Replace the list to which these keys lead. The objects on the way are copied first."""
     *way, last = keys
     for key in way:
         told[key] = dict(told[key])

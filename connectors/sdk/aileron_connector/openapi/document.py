@@ -1,20 +1,20 @@
-"""Types for a packed document, the part of OpenAPI 3.1 that an import writes and a connector reads.
+"""Types for a packed document. It uses a part of OpenAPI 3.1; an import writes it and a connector reads it.
 
 A packed document is valid OpenAPI 3.1, whatever the original was. It has fewer features, so that a connector needs fewer rules:
 
-- References are only `#/components/schemas/NAME`, and only in schemas. All others are resolved.
+- References are only `#/components/schemas/NAME`, and only in schemas. All other references are resolved by the import.
 - A request body has one media type. Parameters are in path, query or header, and have a schema.
 - Schemas have the keywords of aileron_connector/check.py and no others.
 - `security` of an operation is `[{KIND: []}]`, with the kind of credential that the manifest declares, or `[]` for none.
 - The first server of the document is the manifest's first host. Its URL is only a path, so that a host that is bound when the
   connector is built can be used. An operation on another host has a server of its own, with an absolute URL.
 
-Extensions say which argument of the operation goes where: `x-aileron-argument`, `x-aileron-arguments`, `x-aileron-list`.
+Extensions say where each argument of the operation goes: `x-aileron-argument`, `x-aileron-arguments`, `x-aileron-list`.
 
 Operations and schemas stay undecoded until they are used (`msgspec.Raw`): a run needs one operation, and a document may have
 hundreds.
 
-Source: OpenAPI Specification 3.1.1, section 4.8. Not here: how a request is made (request.py), what a schema means (check.py).
+Source: OpenAPI Specification 3.1.1, section 4.8. Not here: making requests (request.py), the meaning of schemas (check.py).
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ Style = Literal["simple", "label", "matrix", "form", "spaceDelimited", "pipeDeli
 
 
 class Server(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The target of requests: `/base/path` or empty for the first host, `https://host/base/path` for another."""
+    """The base of requests' URLs: `/base/path` or empty for the first host, `https://host/base/path` for another host."""
 
     url: str
 
 
 class Info(msgspec.Struct, frozen=True, omit_defaults=True, rename={"source": "x-aileron-source"}):
-    """The service's name and version. `source` is the hash of the original document, `sha256:` and 64 hex digits."""
+    """The service's name and version. `source` is the hash of the original document, as `sha256:` and 64 hex digits."""
 
     title: str
     version: str
@@ -66,7 +66,9 @@ class Parameter(
     omit_defaults=True,
     rename={"place": "in", "allow_reserved": "allowReserved", "argument": "x-aileron-argument"},
 ):
-    """A parameter, and the argument that has its value. With `content`, the value is written as JSON instead of by `style`."""
+    """A parameter, and the name of the argument that holds its value. With `content`, the value is written as JSON instead
+    of by `style`.
+    """
 
     name: str
     place: Place
@@ -74,16 +76,18 @@ class Parameter(
     required: bool = False
     schema: dict[str, Any] = {}
     style: Style | None = None
-    """Style of the value; None means `simple` in a path or header, `form` in a query."""
+    """Style in which the value is written. None means `simple` in a path or header, `form` in a query."""
     explode: bool | None = None
-    """Form of a list or an object: each member apart, or all together; None means true for `form` only."""
+    """True if each member of a list or an object is written separately, false if all are written together; None means true
+    for `form` only.
+    """
     allow_reserved: bool = False
     content: dict[str, dict[str, Any]] = {}
-    """Schema as `application/json`, at most one entry, which replaces `schema`."""
+    """Schema under the key `application/json`, with at most one entry. It replaces `schema`."""
 
 
 class Encoding(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The form in which one property of a form is written."""
+    """The way in which one property of a form is written."""
 
     content_type: str = ""
     style: Style | None = None
@@ -92,7 +96,7 @@ class Encoding(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class Media(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of a body with one media type. Without a schema, everything is allowed."""
+    """The content of a body with one media type. Without a schema, any content is allowed."""
 
     schema: dict[str, Any] | bool = True
     encoding: dict[str, Encoding] = {}
@@ -104,13 +108,13 @@ class RequestBody(
     omit_defaults=True,
     rename={"argument": "x-aileron-argument", "arguments": "x-aileron-arguments"},
 ):
-    """The body of a request: made of the arguments for its properties, or of one argument as a whole."""
+    """The body of a request. It is made from the arguments for its properties, or is the value of one argument."""
 
     content: dict[str, Media]
     """Content by media type, with exactly one entry."""
     required: bool = False
     arguments: dict[str, str] = {}
-    """Argument for each property; if empty, `argument` is the whole body."""
+    """Name of the argument for each property. If empty, `argument` holds the complete body."""
     argument: str = ""
 
 
@@ -122,22 +126,24 @@ class Link(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class Response(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The service's answer with one status. Without content, any body is allowed."""
+    """The service's answer for one status. Without content, any body is allowed."""
 
     description: str = ""
     content: dict[str, Media] = {}
     links: dict[str, Link] = {}
-    """Links from the answer: only `next`, for the next page."""
+    """Links from the answer. The only key is `next`, for the next page."""
 
 
 class ListShape(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The list in an answer: the keys that lead to it, and the fields that are kept of each member if the answer is large."""
+    """The position of the list in an answer, as the keys that lead to it, and the fields that each member keeps if the
+    answer is large.
+    """
 
     at: list[str] = []
     fields: list[str] = []
-    """Names of members' properties, with dots for properties of those: `user.login`."""
+    """Names of the members' properties, with dots for nested properties: `user.login`."""
     argument: str = ""
-    """Argument with which a caller chooses other fields; empty if there is none."""
+    """Argument with which a caller chooses other fields; empty if the operation has no such argument."""
 
 
 class Operation(
@@ -150,28 +156,28 @@ class Operation(
         "listing": "x-aileron-list",
     },
 ):
-    """An operation. Its id is the name of the connector's operation."""
+    """An operation of the document. Its id is the name of the connector's operation."""
 
     operation_id: str
     security: list[dict[str, list[str]]] = []
     parameters: list[Parameter] = []
     request_body: RequestBody | None = None
     responses: dict[str, Response] = {}
-    """Responses by status, by class of status (`2XX`), or `default`."""
+    """Responses by status, by class of status (`2XX`), or under `default`."""
     servers: list[Server] = []
     listing: ListShape | None = None
     summary: str = ""
 
 
 class Components(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The parts to which references lead."""
+    """The components of the document, to which references lead."""
 
     schemas: dict[str, msgspec.Raw] = {}
     security_schemes: dict[str, Any] = {}
 
 
 class Document(msgspec.Struct, frozen=True):
-    """The whole document. `paths` has the operations of each path by method, in lower case."""
+    """The complete document. `paths` has the operations of each path by method, in lower case."""
 
     openapi: str
     info: Info

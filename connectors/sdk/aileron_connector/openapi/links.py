@@ -1,12 +1,13 @@
-"""Finder of the next page, by RFC 8288's `Link` header or the document's link `next`, and of the arguments that lead there.
+"""Finder for the next page of an answer. It reads RFC 8288's `Link` header or the document's link `next`, and turns it into
+arguments.
 
     targets('<https://api.example.com/items?page=2>; rel="next", <…?page=9>; rel=last', "next")
     # ['https://api.example.com/items?page=2']
     page_in(Link("list_items", {"from": "$response.body#/end"}), {"items": [], "end": "t7"}, {}, endpoint, schemas)
     # Next({"from": "t7"})
 
-A link comes from the service, which is not trusted. It is not followed: it becomes arguments of the same operation, which a
-caller may give or not, and which are checked like any others.
+A link comes from the service, which is not trusted. The link is not followed. It becomes arguments of the same operation,
+which the caller may use or not, and which are checked like any others.
 
 Rules
 - Parsing of a header ends at the first text that is no link value; the links before it count, later ones do not.
@@ -35,9 +36,9 @@ from aileron_connector.openapi.request import Endpoint, schema_of
 __all__ = ["IN_BODY", "Next", "next_page", "page_in", "targets"]
 
 IN_BODY: Final = "$response.body#"
-"""Text before the JSON pointer in a link's parameter: a runtime expression of OpenAPI, the only one that is supported here."""
+"""Text before the JSON pointer in a link's parameter. It is the only runtime expression of OpenAPI that is supported here."""
 _MAX_CHARACTERS: Final = 16 << 10
-"""Maximum number of characters of one header: the host lets in little more."""
+"""Maximum number of characters of one header. The host admits little more."""
 _TARGET: Final = re.compile(r"[\s,]*<([^<>]*)>")
 _PARAMETER: Final = re.compile(
     r"""\s*;\s*([!#$%&'*+\-.^_`|~0-9A-Za-z]+)\s*(?:=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;,"]*)))?"""
@@ -45,14 +46,14 @@ _PARAMETER: Final = re.compile(
 _EMPTY: Final = re.compile(r"\s*;(?=\s*(?:[;,]|$))")
 _ESCAPED: Final = re.compile(r"\\(.)")
 _MAX_DIGITS: Final = 19
-"""Digits from which a number is kept as text, since it may not fit 64 bits."""
+"""Number of digits from which a number is kept as text, since it may not fit 64 bits."""
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,6}")
-"""Index of a member of a list (RFC 6901 section 4), below ten million: no answer has more members."""
+"""Pattern for a list index (RFC 6901 section 4) below ten million. No answer has more members."""
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 
 
 def targets(header: str, relation: str) -> list[str]:
-    """Return the targets of the links with this relation, in order, unchanged."""
+    """Return the targets of the links with this relation, in order and unchanged."""
     found, at, header = [], 0, header[:_MAX_CHARACTERS]
     while (link := _TARGET.match(header, at)) is not None:
         relations, at = _relations(header, link.end())
@@ -65,7 +66,7 @@ def targets(header: str, relation: str) -> list[str]:
 
 
 def _relations(header: str, at: int) -> tuple[list[str], int]:
-    """Return the relations of a link whose parameters begin at `at`, and the position behind them."""
+    """Return the relations of a link whose parameters begin at `at`, and the position after the parameters."""
     relations: list[str] | None = None
     while (found := _PARAMETER.match(header, at) or _EMPTY.match(header, at)) is not None:
         at = found.end()
@@ -76,13 +77,13 @@ def _relations(header: str, at: int) -> tuple[list[str], int]:
 
 
 class Next(NamedTuple):
-    """A next page. `arguments` are the changed arguments for it; None if arguments cannot express it."""
+    """A next page. `arguments` are the arguments that change for that page; None if arguments cannot express the page."""
 
     arguments: dict[str, Any] | None
 
 
 def next_page(headers: Iterable[str], url: str, endpoint: Endpoint, schemas: Schemas) -> Next | None:
-    """Return the page after the answer to a request for `url`. None if no link names one."""
+    """Return the next page from the answer to a request for `url`, or None if no link names a next page."""
     found = [target for header in headers for target in targets(header, "next")]
     if not found:
         return None
@@ -98,7 +99,9 @@ def next_page(headers: Iterable[str], url: str, endpoint: Endpoint, schemas: Sch
 
 
 def page_in(link: Link, body: Any, sent: Mapping[str, Any], endpoint: Endpoint, schemas: Schemas) -> Next | None:
-    """Return the page after the answer `body` to a call with arguments `sent`, by a document's link. None if it is the last."""
+    """Return the next page by a link of the document. `body` is the answer to a call with the arguments `sent`. None if it
+    is the last page.
+    """
     declared = {one.name: one for one in endpoint.operation.parameters}
     arguments = {}
     for name, expression in link.parameters.items():
@@ -129,7 +132,7 @@ def _is_same_path(path: str, sent: str, endpoint: Endpoint) -> bool:
 
 
 def _changed(sent: str, linked: str) -> dict[str, list[str]]:
-    """Return the parameters of the link's query that are new, or have other values than in the request."""
+    """Return the parameters of the link's query that are new, or whose values differ from the request's."""
     before, after = _by_name(sent), _by_name(linked)
     return {name: values for name, values in after.items() if before.get(name) != values}
 
@@ -139,7 +142,9 @@ def _by_name(query: str) -> dict[str, list[str]]:
 
 
 def _arguments(changed: Mapping[str, list[str]], endpoint: Endpoint, schemas: Schemas) -> dict[str, Any] | None:
-    """Return changed parameters as arguments of the operation, typed by their schemas; None if one of them is no argument."""
+    """Return changed parameters as arguments of the operation, typed by their schemas. None if one of them belongs to no
+    argument.
+    """
     declared = {one.name: one for one in endpoint.operation.parameters if one.place == "query" and not one.content}
     arguments = {}
     for name, values in changed.items():
@@ -152,7 +157,7 @@ def _arguments(changed: Mapping[str, list[str]], endpoint: Endpoint, schemas: Sc
 
 
 def _typed(values: list[str], parameter: Parameter, schemas: Schemas) -> Any:
-    """Return the argument that is written as these values; UNSET if that is not clear."""
+    """Return the argument that these texts represent, or UNSET if that is ambiguous."""
     schema = schema_of(parameter)
     if (parameter.style or "form") != "form":
         return msgspec.UNSET
@@ -166,7 +171,7 @@ def _typed(values: list[str], parameter: Parameter, schemas: Schemas) -> Any:
 
 
 def _readings(text: str, rule: Mapping[str, Any]) -> list[Any]:
-    """Return the values that a text can stand for, the likelier first."""
+    """Return the values that a text can represent, the likeliest first."""
     value: Any = text
     if text in ("true", "false"):
         value = text == "true"

@@ -1,8 +1,8 @@
-"""Selection in the lists of answers: fields of their members, and how many members fit.
+"""Selection in the lists of answers: the fields of their members, and the number of members that fit.
 
     chosen([{"id": 1, "user": {"login": "ada", "url": "…"}}], ["id", "user.login"])     # [{"id": 1, "user": {"login": "ada"}}]
 
-Pure. Not here: when a list is made smaller (answer.py).
+Pure. Not here: deciding to make a list smaller (answer.py).
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from typing import Any, Final
 __all__ = ["chosen", "fitting", "list_at"]
 
 _Tree = dict[str, Any]
-"""Names of properties, each with the selection below it; an empty selection means everything."""
+"""Names of properties, each with the selection inside of that property. An empty selection selects everything."""
 _MAX_LEVELS: Final = 64
 """Maximum number of levels of an answer that fits a frame."""
 
 
 def list_at(answer: Any, keys: list[str]) -> list[Any] | None:
-    """Return the list to which these keys lead; None if there is none."""
+    """Return the list to which these keys lead, or None if there is no such list."""
     for key in keys:
         answer = answer.get(key) if isinstance(answer, dict) else None
     return answer if isinstance(answer, list) else None
 
 
 def chosen(members: list[Any], fields: list[str]) -> list[Any]:
-    """Return the members with only these fields, each in its place. Lists on the way are passed through."""
+    """Return the members reduced to these fields, which stay in their places. A list on the way is entered, and each member
+    reduced.
+    """
     tree: _Tree = {}
     for name in fields:
         _add(tree, name.split("."))
@@ -43,7 +45,7 @@ def _add(tree: _Tree, names: list[str]) -> None:
 
 
 _WHOLE: Final[_Tree] = {}
-"""Selection of a whole property, even if other fields select parts of it."""
+"""Selection of a complete property, even if other fields select parts of the same property."""
 
 
 def _part(value: Any, tree: _Tree, levels: int) -> Any:
@@ -57,7 +59,7 @@ def _part(value: Any, tree: _Tree, levels: int) -> Any:
 
 
 def fitting(members: list[Any], fits: Callable[[list[Any]], bool]) -> list[Any] | None:
-    """Return as many members as fit, from the beginning; None if not even an empty list does."""
+    """Return as many members as fit, from the beginning. None if not even an empty list fits."""
     if not fits([]):
         return None
     few, many = 0, len(members)

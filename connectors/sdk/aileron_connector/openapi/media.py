@@ -1,9 +1,9 @@
-"""Media types, sorted into five kinds by how their bodies are written and read.
+"""Media types, grouped into five kinds by the way in which their bodies are written and read.
 
 >>> kind_of("application/vnd.api+json; charset=utf-8")
 'json'
 
-Every type that is not known to be text is binary, and an argument or an output of it is base64, so that no content is damaged.
+Every type that is not known to be text is binary. Binary arguments and outputs are base64, so that no content is damaged.
 Pure. Source: RFC 6838, RFC 6839 (the suffixes), RFC 7303.
 """
 
@@ -49,7 +49,7 @@ def essence(media_type: str) -> str:
 
 
 def kind_of(media_type: str) -> Kind:
-    """Return the kind of a media type, which decides how its body is written and read."""
+    """Return the kind of a media type. The kind decides how the body is written and read."""
     name = essence(media_type)
     if name in _JSON or name.endswith("+json"):
         return "json"

@@ -1,4 +1,4 @@
-"""Maker of the request for an operation and its arguments, which are checked first.
+"""Builder for the request of an operation. It checks the arguments first.
 
     prepared(Endpoint("GET", "/items/{id}", operation), {"id": 7, "q": "x"}, "https://api.example.com/v1", schemas)
     # Request("GET", "https://api.example.com/v1/items/7?q=x", [("Accept", "application/json"), …], None)
@@ -8,14 +8,14 @@ that names it. The document was installed by a person and decides where argument
 
 Rules
 - An argument of a path is always one segment, or a part of one. Empty ones, `.` and `..` are refused: servers, proxies and
-  clients resolve them before any check. Dot segments between slashes inside of an argument are refused too, and so are those
-  that a server would find by decoding twice.
+clients resolve them before any check. Dot segments between slashes in an argument are refused too, and so are dot segments
+that appear only if a server decodes twice.
 - A header field is visible ASCII, space and tab, with neither space nor tab at its ends. The host sends no others.
 - Optional arguments that are not given are left out. A body is sent if it is required or an argument of it is given.
 - A file, and a body that is neither JSON, a form nor text, is given as base64.
 
-Pure, but for the boundary of a multipart body, which is random. Source: OpenAPI 3.1.1, sections 4.8.8 to 4.8.15; RFC 7578. Not
-here: how values are written (styles.py), where the base URL comes from (service.py).
+Pure, except for the boundary of a multipart body, which is random. Source: OpenAPI 3.1.1, sections 4.8.8 to 4.8.15; RFC 7578.
+Not here: writing values (styles.py), the base URL (service.py).
 """
 
 from __future__ import annotations
@@ -41,17 +41,19 @@ __all__ = ["Endpoint", "Request", "prepared", "schema_of"]
 _EXPRESSION: Final = re.compile(r"\{([^{}]+)\}")
 _FIELD_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 _NOT_PARAMETERS: Final = frozenset({"content-type", "authorization"})
-"""Header fields that OpenAPI excludes as parameters, even if a document lists them: the body and the credential decide them."""
+"""Header fields that OpenAPI excludes as parameters, even if a document lists them. The body and the credential determine
+these fields.
+"""
 _SLASHES: Final = re.compile(r"[/\\]")
 _TWICE: Final = {"%2e": ".", "%2f": "/", "%5c": "\\"}
 _AGENT: Final = "aileron"
-"""Value of `User-Agent`: some services (GitHub) refuse requests without it, but none needs to know more."""
+"""Value of `User-Agent`. Some services (GitHub) refuse requests without it, but no service needs to know more."""
 _QUOTED_NAME: Final = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
 """Escapes in the name of a multipart part, as browsers write it (WHATWG HTML, multipart/form-data encoding algorithm)."""
 
 
 class Endpoint(NamedTuple):
-    """An operation with its place in a document. `method` is in upper case."""
+    """An operation with its path and method in the document. `method` is in upper case."""
 
     method: str
     path: str
@@ -59,7 +61,7 @@ class Endpoint(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A request as it goes to the host."""
+    """A request in the form in which it goes to the host."""
 
     method: str
     url: str
@@ -68,7 +70,9 @@ class Request(NamedTuple):
 
 
 def prepared(endpoint: Endpoint, arguments: Mapping[str, Any], base_url: str, schemas: Schemas) -> Request:
-    """Return the request of a call. `base_url` has no slash at its end. BadInput for what the caller must change."""
+    """Return the request for a call. `base_url` has no slash at its end. Raises BadInput if the caller must change an
+    argument.
+    """
     operation = endpoint.operation
     _check_known(operation, arguments)
     for parameter in operation.parameters:
@@ -81,7 +85,7 @@ def prepared(endpoint: Endpoint, arguments: Mapping[str, Any], base_url: str, sc
 
 
 def schema_of(parameter: Parameter) -> Any:
-    """Return the schema that a value of this parameter has to fit."""
+    """Return the schema that a value of this parameter must match."""
     return next(iter(parameter.content.values())).get("schema", True) if parameter.content else parameter.schema
 
 
@@ -148,7 +152,9 @@ def _path(endpoint: Endpoint, arguments: Mapping[str, Any]) -> str:
 
 
 def _segment(template: str, of_name: Mapping[str, Parameter], arguments: Mapping[str, Any]) -> str:
-    """Return one segment of the path with its parameters expanded. BadInput if it could be read as another path."""
+    """Return one segment of the path with its parameters expanded. Raises BadInput if the segment could be read as another
+    path.
+    """
     used = [of_name[name] for name in _EXPRESSION.findall(template) if name in of_name]
     if not used:
         return template
@@ -181,7 +187,7 @@ def _expanded(parameter: Parameter, value: Any) -> str:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return every text in an argument, including those of its members."""
+    """Return every text in an argument, including the texts of its members."""
     if isinstance(value, dict):
         return [text for key, one in value.items() for text in (key, *_texts(one))]
     if isinstance(value, list):
@@ -238,7 +244,7 @@ def _field_value(parameter: Parameter, value: Any) -> str:
 
 
 def _accepted(operation: Operation) -> str:
-    """Return the media types of successful answers; `*/*` if the document names none.
+    """Return the media types of successful answers, or `*/*` if the document names none.
 
     If JSON is among them, only JSON is accepted: the document's schema is for JSON, and GitHub answers
     `application/vnd.github.object` with another shape.
@@ -256,7 +262,7 @@ def _accepted(operation: Operation) -> str:
 
 
 def _body(body: RequestBody | None, arguments: Mapping[str, Any], schemas: Schemas) -> tuple[str, bytes | None]:
-    """Return the value of Content-Type and the bytes; empty and None for no body."""
+    """Return the value of Content-Type and the bytes of the body. Without a body they are empty and None."""
     if body is None:
         return "", None
     media_type, media = next(iter(body.content.items()))
@@ -265,7 +271,7 @@ def _body(body: RequestBody | None, arguments: Mapping[str, Any], schemas: Schem
 
 
 def _checked_value(body: RequestBody, media: Media, arguments: Mapping[str, Any], schemas: Schemas) -> Any:
-    """Return the value of the body; UNSET for no body. BadInput if it does not fit the schema."""
+    """Return the value of the body, or UNSET for no body. Raises BadInput if the value does not match the schema."""
     if not body.arguments:
         if body.argument in arguments:
             _check(body.argument, arguments[body.argument], media.schema, schemas)
@@ -282,7 +288,7 @@ def _checked_value(body: RequestBody, media: Media, arguments: Mapping[str, Any]
 
 
 def _of_argument(problem: Problem, arguments: Mapping[str, str]) -> BadInput:
-    """Return a problem with an object as one with the argument that became its property."""
+    """Return the error for a problem with the body. It blames the argument that became the faulty property."""
     if problem.path and (argument := arguments.get(str(problem.path[0]))) is not None:
         return _misfit(argument, problem._replace(path=problem.path[1:]))
     if problem.missing is not None and problem.missing in arguments and not problem.path:
@@ -291,7 +297,7 @@ def _of_argument(problem: Problem, arguments: Mapping[str, str]) -> BadInput:
 
 
 class _Names(NamedTuple):
-    """The arguments' names for a body's properties."""
+    """The argument name for each property of a body."""
 
     argument: str
     arguments: Mapping[str, str]
@@ -323,7 +329,7 @@ _ANY_BYTES: Final = "application/octet-stream"
 
 
 def _with_charset(media_type: str) -> str:
-    """Return a text's media type with a charset: text/plain without one is ASCII (RFC 2046)."""
+    """Return a text's media type with a charset, because text/plain without a charset means ASCII (RFC 2046)."""
     return media_type if "charset" in media_type.lower() else f"{media_type}; charset=utf-8"
 
 
@@ -341,7 +347,9 @@ def _decoded(argument: str, value: Any) -> bytes:
 
 
 def _form_pairs(name: str, value: Any, media: Media) -> list[Pair]:
-    """Return the pairs for a property of a form. Without a style they are what HTML forms send, and an object is JSON."""
+    """Return the name-value pairs for one property of a form. Without a style they are the pairs that HTML forms send, and
+    an object is JSON.
+    """
     encoding = media.encoding.get(name, Encoding())
     if encoding.style is not None or encoding.explode is not None or encoding.allow_reserved:
         return styles.query(name, value, Way.of(encoding.style, encoding.explode, "form", encoding.allow_reserved))
@@ -381,7 +389,7 @@ def _part(name: str, value: Any, schema: Mapping[str, Any], content_type: str, a
 
 
 def _is_file(schema: Mapping[str, Any], content_type: str) -> bool:
-    """Return whether a property has bytes, so that its argument is base64."""
+    """Return whether a property holds bytes, so that its argument is base64."""
     if schema.get("format") == "binary" or schema.get("contentEncoding") == "base64" or "contentMediaType" in schema:
         return True
     return bool(content_type) and kind_of(content_type) == "binary"
@@ -402,7 +410,9 @@ def _multipart(parts: list[_Part]) -> tuple[str, bytes]:
 
 
 def _boundary(contents: list[bytes]) -> str:
-    """Return a boundary that no part contains. It is random, so that nobody can write a part with it, and still checked."""
+    """Return a boundary that no part contains. It is random, so that nobody can write a part with it, and is checked
+    nevertheless.
+    """
     while True:
         boundary = f"aileron-{os.urandom(16).hex()}"
         if not any(boundary.encode() in content for content in contents):

@@ -1,11 +1,11 @@
-"""Reader of a service's refusals: words for a person and facts for a program, both bounded.
+"""Reader for a service's refusals. It returns words for a person and facts for a program, both bounded.
 
     said(b'{"title": "Out of credit", "detail": "Your balance is 30"}', "application/problem+json", text)
     # Said("Out of credit: Your balance is 30", {"problem": {…}})
 
-Services use a dozen formats for errors; RFC 9457 is one of them. Words are taken from the usual places; everything else is still
-among the facts. The answer is foreign data: it becomes part of one line of at most MAX_WORDS characters, and only JSON and text
-are passed on.
+Services use a dozen formats for errors; RFC 9457 is one of them. Words are taken from the usual places; everything else
+remains available in the facts. The answer is foreign data: it becomes part of one line of at most MAX_WORDS characters, and
+only JSON and text are passed on.
 
 Pure. Source: RFC 9457; RFC 6749 section 5.2 (`error_description`); JSON:API 1.1, "Error Objects".
 """
@@ -25,12 +25,12 @@ __all__ = ["MAX_FACTS_BYTES", "MAX_WORDS", "Said", "one_line", "said"]
 MAX_WORDS: Final = 300
 """Maximum number of characters of the service's words in a message."""
 MAX_FACTS_BYTES: Final = 2 << 10
-"""2 KiB for the service's answer in the details: an error with its fields fits, a page of HTML does not."""
+"""2 KiB for the service's answer in the details. An error with its fields fits; a page of HTML does not."""
 
 _MESSAGES: Final = ("message", "error_description", "error_message", "errorMessage", "msg", "detail", "title", "reason")
-"""Keys under which services put their sentence, the likelier first."""
+"""Keys under which services put their error message, the likeliest first."""
 _MAX_PARTS: Final = 5
-"""Maximum number of errors of a list that are told in words."""
+"""Maximum number of errors in a list that are described in words."""
 _MAX_LEVELS: Final = 4
 
 
@@ -42,7 +42,7 @@ class Said(NamedTuple):
 
 
 def said(body: bytes, content_type: str, text: str) -> Said:
-    """Return what an answer with an error says. `text` is `body` decoded."""
+    """Return the words and facts of an answer with an error. `text` is `body` decoded."""
     name = essence(content_type)
     value = _json(body) if not name or kind_of(name) == "json" or name == "text/plain" else msgspec.UNSET
     if value is msgspec.UNSET:
@@ -58,7 +58,7 @@ _MARKUP: Final = frozenset({"text/html", "application/xhtml+xml", "text/xml", "a
 
 
 def one_line(text: str) -> str:
-    """Return text without line ends and control characters, at most MAX_WORDS long."""
+    """Return text without line ends and control characters, at most MAX_WORDS characters long."""
     line = " ".join("".join([char if char.isprintable() else " " for char in text[: 8 * MAX_WORDS]]).split())
     return line if len(line) <= MAX_WORDS else f"{line[: MAX_WORDS - 1]}…"
 
@@ -82,7 +82,7 @@ def _facts(value: Any, text: str, *, is_problem: bool) -> dict[str, Any]:
 
 
 def _problem_words(value: Any) -> list[str]:
-    """Return the words of problem details, `title: detail (type)`; empty if it is none."""
+    """Return the words of problem details as `title: detail (type)`; empty if the answer has no problem details."""
     if not isinstance(value, dict) or not isinstance(value.get("title"), str):
         return []
     kind = value.get("type")
@@ -94,7 +94,7 @@ def _problem_words(value: Any) -> list[str]:
 
 
 def _words(value: Any, levels: int) -> Iterator[str]:
-    """Yield the sentences of an answer, the most important first."""
+    """Yield the sentences in an answer, the most important first."""
     if isinstance(value, str):
         if value.strip():
             yield value.strip()
@@ -122,7 +122,7 @@ def _words_of_object(value: dict[str, Any], levels: int) -> Iterator[str]:
 
 
 def _words_of_list(value: Any, levels: int) -> Iterator[str]:
-    """Yield the words of `errors`, a list, or an object by field as in Rails and Laravel: `{"name": ["is too short"]}`."""
+    """Yield the words of `errors`. It is a list, or an object by field as in Rails and Laravel: `{"name": ["is too short"]}`."""
     if isinstance(value, list):
         yield from _words(value, levels)
     elif isinstance(value, dict):
@@ -131,7 +131,7 @@ def _words_of_list(value: Any, levels: int) -> Iterator[str]:
 
 
 def _where(value: dict[str, Any]) -> str:
-    """Return the part of the request that an error is about: FastAPI's `loc`, or the `field` of others."""
+    """Return the part of the request to which an error refers: `loc` in FastAPI, `field` in other services."""
     place = value.get("loc")
     if isinstance(place, list):
         return ".".join([str(step) for step in place[:_MAX_PARTS] if isinstance(step, str | int)])

@@ -1,18 +1,18 @@
-"""Operations of a packed document: declare them, and carry out a call.
+"""Operations of a packed document. This module declares them, and executes calls.
 
     declare("service")              # reads service/document.json beside the program, and makes its operations known
-    run("service")                  # declares them and serves the invocation: all that a connector has to do
+    run("service")                  # declares them and serves the invocation; a connector needs no more
     run("service", idempotency={"send": "txn_id"})      # sets this argument to the invocation's idempotency key
 
-Runs in the jail. The document was installed with the program and is as trusted as it: it decides which request an operation
-makes, and the host decides whether that is sent.
+Runs in the jail. The document was installed with the program and is as trusted as the program. The document decides which
+request an operation makes, and the host decides whether that request is sent.
 
 Rules
 - Only the necessary parts are decoded: the operations' names when the document is read, an operation when it is called.
 - A request goes to the first host of this invocation, which may be one that was bound when the connector was built, or to the
   host that the operation names, if it is granted.
-- The credential is the one that the operation's `security` names. The host adds it.
-- Redirects are not followed, since they could leave what was granted; no request is repeated, since the host does that.
+- The operation's `security` names the credential, which the host adds.
+- Redirects are not followed, since they could lead outside of the grant. No request is repeated here, since the host does that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class _Named(msgspec.Struct, rename="camel"):
-    """An operation, of which only the name is decoded."""
+    """An operation of which only the name is decoded."""
 
     operation_id: str
 
@@ -46,11 +46,13 @@ class _Named(msgspec.Struct, rename="camel"):
 _DOCUMENT: Final = msgspec.json.Decoder(Document)
 _OPERATION: Final = msgspec.json.Decoder(Operation)
 _NAMED: Final = msgspec.json.Decoder(_Named)
-"""Decoders, made when the module is loaded, perhaps ahead of a run: making _OPERATION takes longer than decoding with it."""
+"""Decoders. They are made when the module is loaded, perhaps before a run, because making _OPERATION takes longer than
+decoding with it.
+"""
 
 
 class _Place(NamedTuple):
-    """The place of an operation in the document."""
+    """The position of an operation in the document."""
 
     method: str
     path: str
@@ -58,9 +60,9 @@ class _Place(NamedTuple):
 
 
 class Service:
-    """The operations of one document. ConnectorError if the document is not valid.
+    """The operations of one document. Raises ConnectorError if the document is not valid.
 
-    `idempotency` names, for some operations, the argument that is the idempotency key (http.py). ValueError if the document
+    `idempotency` maps operations to the argument that holds the idempotency key (http.py). Raises ValueError if the document
     has no such operation.
     """
 
@@ -91,7 +93,7 @@ class Service:
         return Endpoint(place.method.upper(), place.path, decoded)
 
     def declare(self) -> None:
-        """Declare the operations. ValueError if one of such a name exists already."""
+        """Declare the operations. Raises ValueError if an operation with one of these names exists already."""
         packed.declare(self._places, self.call)
 
     def call(self, name: str, arguments: dict[str, Any]) -> Any:
@@ -106,7 +108,9 @@ class Service:
             return answer.output(response, answer.Asked(endpoint, request.url, arguments), self._schemas)
 
     def _with_key(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Add the idempotency key. A caller must not give it: with an earlier key, a new request would pass for the old one."""
+        """Add the idempotency key to the arguments. A caller must not give it: a new request with an old key would pass for
+        the old request.
+        """
         key = self._idempotency.get(name)
         if key is None:
             return arguments
@@ -128,7 +132,9 @@ def _broken(error: Exception) -> ConnectorError:
 
 
 def base_url(document: Document, called: Operation, hosts: Sequence[GrantedHost]) -> str:
-    """Return the URL before the operation's path: an origin of this invocation and a base path. ConnectorError if it has none."""
+    """Return the URL before the operation's path, that is, an origin of this invocation and a base path. Raises
+    ConnectorError if the invocation has no such origin.
+    """
     url = (called.servers or document.servers)[0].url if called.servers or document.servers else ""
     if url and not url.startswith("/"):
         granted, path = _granted(url, hosts)
@@ -139,7 +145,7 @@ def base_url(document: Document, called: Operation, hosts: Sequence[GrantedHost]
 
 
 def _granted(url: str, hosts: Sequence[GrantedHost]) -> tuple[GrantedHost, str]:
-    """Return the granted host of an absolute URL, and the URL's path."""
+    """Return the granted host of an absolute URL, and the path of the URL."""
     scheme, _, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     name, _, port_text = authority.partition(":")
@@ -154,13 +160,13 @@ def _granted(url: str, hosts: Sequence[GrantedHost]) -> tuple[GrantedHost, str]:
 
 
 def declare(package: str, *, idempotency: Mapping[str, str] = _NONE) -> Service:
-    """Declare the operations of the `document.json` in this package, which lies beside the program."""
+    """Declare the operations of the `document.json` in this package, which is in the same archive as the program."""
     service = Service(packed.data_of(package, _FILE), idempotency)
     service.declare()
     return service
 
 
 def run(package: str, *, idempotency: Mapping[str, str] = _NONE) -> None:
-    """Declare the operations, and serve the one invocation that this process was started for. Call it last."""
+    """Declare the operations, and serve the one invocation for which this process was started. Call this function last."""
     declare(package, idempotency=idempotency)
     loop.run()

@@ -1,4 +1,4 @@
-"""Writer of values into paths, queries, headers and forms: the styles of OpenAPI, and percent-encoding.
+"""Writer for values in paths, queries, headers and forms. It implements the styles of OpenAPI, and percent-encoding.
 
     query("color", ["blue", "black"], Way("form", True))        # [("color", "blue"), ("color", "black")], percent-encoded
     segment("color", ["blue", "black"], Way("matrix", False))   # ';color=blue,black'
@@ -6,8 +6,8 @@
 Rules
 - All characters except RFC 3986's unreserved ones are percent-encoded; `allowReserved` also excepts `_RESERVED`. So no value
   can end its parameter, its path segment or the URL. Header fields are not encoded; request.py checks their characters.
-- Booleans are `true` and `false`, numbers as in JSON, but whole ones without a fraction. null is not written, and neither are
-  empty lists and empty objects: RFC 6570 calls them undefined.
+- Booleans are `true` and `false`, numbers are as in JSON, but integral numbers have no fraction. null is not written, and
+  neither are empty lists and empty objects: RFC 6570 calls them undefined.
 - Some cases are undefined in OpenAPI. A value nested deeper than its style allows is written as JSON. `spaceDelimited` and
   `pipeDelimited` with `explode` are `form`. A `deepObject` is nested as far as the value is, `a[b][c]=1`, with `a[]=1` for
   members of a list, or `a[0][b]=1` if they have members of their own.
@@ -27,16 +27,17 @@ from aileron_connector.openapi.document import Style
 __all__ = ["Pair", "Way", "encoded", "field", "query", "scalar", "segment"]
 
 Pair = tuple[str, str]
-"""Name and value, percent-encoded."""
+"""Name and value of a pair, both percent-encoded."""
 
 _UNRESERVED: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _RESERVED: Final = frozenset(b":/?@!$'()*,=")
-"""Characters that `allowReserved` does not encode: those of RFC 3986's reserved characters that a query may have and that no
-server takes for the end of a parameter. `%` is encoded too: an argument is a meant value, not an encoded one."""
+"""Characters that `allowReserved` does not encode. They are the reserved characters of RFC 3986 that a query may have and
+that no server takes for the end of a parameter. `%` is encoded, because an argument is a plain value, not an encoded one.
+"""
 
 
 class Way(NamedTuple):
-    """A style with its `explode` and `allowReserved`."""
+    """A style together with its `explode` and `allowReserved`."""
 
     style: Style
     explode: bool
@@ -44,7 +45,7 @@ class Way(NamedTuple):
 
     @classmethod
     def of(cls, style: Style | None, explode: bool | None, default: Style, allow_reserved: bool = False) -> Way:
-        """Add the defaults for what a document leaves out: `explode` is true for `form` only."""
+        """Make a way from a document's values, with defaults for missing ones: `explode` is true for `form` only."""
         chosen = style or default
         return cls(chosen, chosen == "form" if explode is None else explode, allow_reserved)
 
@@ -56,11 +57,11 @@ def _table(kept: frozenset[int]) -> list[str]:
 _STRICT: Final = _table(_UNRESERVED)
 _LOOSE: Final = _table(_UNRESERVED | _RESERVED)
 _LOOSE_MEMBER: Final = _table((_UNRESERVED | _RESERVED) - frozenset(b",="))
-"""Table for members of a list or an object, which commas and equals signs separate."""
+"""Encoding table for members of a list or an object, which are separated by commas and equals signs."""
 
 
 def encoded(text: str) -> str:
-    """Percent-encode text, so that only letters, digits and `-._~%` are left."""
+    """Percent-encode text, so that only letters, digits and the characters `-._~%` remain."""
     return _by(_STRICT, text)
 
 
@@ -69,7 +70,7 @@ def _by(table: list[str], text: str) -> str:
 
 
 def scalar(value: Any) -> str:
-    """Return one value as text; one that has members as JSON."""
+    """Return one value as text. A value that has members is returned as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
@@ -78,7 +79,7 @@ def scalar(value: Any) -> str:
 
 
 def segment(name: str, value: Any, way: Way) -> str:
-    """Return the expansion of a parameter in a path, percent-encoded; empty if there is nothing to write."""
+    """Return the percent-encoded expansion of a parameter in a path, or an empty text for an undefined value."""
     write = encoded
     if way.style == "label":
         pieces = _pieces(value, way.explode, write)
@@ -89,7 +90,7 @@ def segment(name: str, value: Any, way: Way) -> str:
 
 
 def field(value: Any, explode: bool) -> str:
-    """Return the value of a header field (style `simple`), not encoded."""
+    """Return the value of a header field (style `simple`) without encoding."""
     return ",".join(_pieces(value, explode, str) or ())
 
 
@@ -104,7 +105,7 @@ def _matrix(name: str, value: Any, explode: bool, write: Callable[[str], str]) -
 
 
 def _pieces(value: Any, explode: bool, write: Callable[[str], str]) -> list[str] | None:
-    """Return the pieces that a delimiter joins. None if there is nothing to write."""
+    """Return the pieces that a delimiter joins, or None for an undefined value."""
     if isinstance(value, dict):
         pairs = [(write(name), write(scalar(one))) for name, one in value.items() if one is not None]
         if explode:
@@ -116,7 +117,7 @@ def _pieces(value: Any, explode: bool, write: Callable[[str], str]) -> list[str]
 
 
 def query(name: str, value: Any, way: Way) -> list[Pair]:
-    """Return the pairs of a parameter in a query or a form."""
+    """Return the name-value pairs of a parameter in a query or a form."""
     if way.style == "deepObject" and isinstance(value, dict | list):
         return list(_deep(name, value, _LOOSE if way.allow_reserved else _STRICT))
     is_apart = way.explode and way.style != "deepObject"
@@ -139,7 +140,7 @@ _DELIMITERS: Final[dict[str, str]] = {"spaceDelimited": "%20", "pipeDelimited": 
 
 
 def _deep(name: str, value: Any, table: list[str]) -> list[Pair]:
-    """Return pairs `name[key]=…`, as deep as the value goes, which came in a frame and so has at most 64 levels."""
+    """Return pairs `name[key]=…`, nested as deeply as the value. It came in a frame and so has at most 64 levels."""
     if isinstance(value, dict):
         return [pair for key, one in value.items() for pair in _deep(f"{name}[{key}]", one, table)]
     if isinstance(value, list):

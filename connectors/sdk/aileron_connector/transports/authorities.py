@@ -1,8 +1,9 @@
-"""Replacements for files of certificate authorities, which libraries look for but do not need here: the host speaks TLS.
+"""Replacements for files of certificate authorities. Libraries look for such files, but do not need them because the host
+speaks TLS.
 
 A connector's archive holds only Python files, so certifi's file and those that some libraries include are not in it. That must
-not prevent the import of a library or the creation of a client. This adds no trust: if a library does speak TLS by itself, in a
-test outside the jail, an authority that was not loaded accepts no certificate.
+not prevent the import of a library or the creation of a client. This adds no trust: if a library does speak TLS by itself, in
+a test outside the jail, missing authorities mean that no certificate is accepted.
 
 Runs inside the jail. Not here: connections (http_client.py, httpx.py).
 """
@@ -19,11 +20,11 @@ from aileron_connector import loop
 __all__ = ["change_certifi", "change_requests", "change_ssl", "maybe_archive"]
 
 _NOWHERE: Final = "/dev/null"
-"""Path of a file that exists, but has no certificates."""
+"""Path of an existing file that has no certificates."""
 
 
 def change_certifi(module: ModuleType) -> None:
-    """Change certifi.where() to answer even if the file was not packed; requests calls it when it is imported."""
+    """Change certifi.where() to return a path even if certifi's file was not packed. requests calls it during its import."""
     where = module.__dict__["where"]
 
     def where_or_nowhere() -> str:
@@ -37,7 +38,7 @@ def change_certifi(module: ModuleType) -> None:
 
 
 def change_requests(module: ModuleType) -> None:
-    """Change requests.adapters to look for no file before each connection within an invocation."""
+    """Change requests.adapters so that, within an invocation, no file is searched before each connection."""
     original = module.HTTPAdapter.cert_verify
 
     def cert_verify(self: Any, *args: Any) -> None:
@@ -48,7 +49,7 @@ def change_requests(module: ModuleType) -> None:
 
 
 def change_ssl(module: ModuleType) -> None:
-    """Change ssl to ignore a file of authorities inside the archive, which cannot be read."""
+    """Change ssl to ignore a file of authorities that is inside of the archive, where it cannot be read."""
     original = module.SSLContext.load_verify_locations
 
     def load_verify_locations(self: Any, *args: Any, **options: Any) -> None:
@@ -62,5 +63,5 @@ def change_ssl(module: ModuleType) -> None:
 
 
 def maybe_archive(path: Any) -> str | None:
-    """Return the archive of modules on sys.path that this path lies in; None if it is a path of the file system."""
+    """Return the archive on sys.path that contains this path, or None if it is a path of the file system."""
     return next((entry for entry in sys.path if os.path.isfile(entry) and str(path).startswith(f"{entry}/")), None)

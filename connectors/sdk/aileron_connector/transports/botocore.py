@@ -1,10 +1,11 @@
-"""Adapter for botocore (boto3): its descriptions of services are data files, read from the archive they were packed into.
+"""Adapter for botocore (boto3). Its descriptions of services are data files, which this module reads from the connector's
+archive.
 
     client = boto3.client("s3", region_name="eu-central-1", aws_access_key_id=transports.placeholder("aws_sigv4"),
                           aws_secret_access_key="not needed")
 
-botocore opens them by path, but files inside an archive have none. The rest of botocore is unchanged: it signs with a placeholder
-for a key, a signature that credentials.py removes, and its connections are urllib3's (http_client.py).
+botocore opens data files by path, but files inside an archive have no path. The rest of botocore is unchanged: it signs with
+a placeholder for a key; credentials.py removes that signature; and its connections are urllib3's (http_client.py).
 
 Runs inside the jail. Outside an archive botocore is not changed. Source: botocore.loaders, "Loader" and its public methods. Not
 here: the signature that is sent (the host makes it).
@@ -27,7 +28,9 @@ _FORMS: Final = (".json", ".json.gz")
 
 
 class _Packed:
-    """botocore's data folder in an archive. Names are relative to it and without endings: `s3/2006-03-01/service-2`."""
+    """botocore's data folder in an archive. File names are relative to the folder and have no suffix:
+    `s3/2006-03-01/service-2`.
+    """
 
     def __init__(self, archive: str, folder: str, read: Any) -> None:
         prefix = f"{os.path.relpath(folder, archive)}/"
@@ -43,7 +46,7 @@ class _Packed:
         return [(part[0], part[1]) for part in parts if len(part) == 3 and part[2] == type_name]
 
     def load(self, name: str) -> Any:
-        """Return the JSON in a file; None if there is no such file."""
+        """Return the JSON in a file, or None if the file does not exist."""
         file = self._files.get(name)
         if file is None:
             return None
@@ -52,7 +55,7 @@ class _Packed:
 
 
 def change_loaders(module: ModuleType) -> None:
-    """Change botocore.loaders.Loader to look in the archive too."""
+    """Change botocore.loaders.Loader to search the archive too."""
     kind = module.Loader
     folder = kind.BUILTIN_DATA_PATH
     archive = maybe_archive(folder)

@@ -1,6 +1,6 @@
-"""Choice of the credential for a library's request, without the library knowing that there is none in the jail.
+"""Choice of the credential for a library's request. The library does not notice that the jail has no credential.
 
-    client = WebClient(token=placeholder("api_key"))      # for a library that takes a key, and knows when to send it
+    client = WebClient(token=placeholder("api_key"))      # for a library that takes a key and decides when to send it
     use("api_key")                                        # for a library without keys: every request to the first granted host
 
 A placeholder is recognised wherever a library puts keys: in a header field (also inside the base64 of `Authorization: Basic`)
@@ -9,10 +9,10 @@ in the place that the manifest declares. In a path it becomes the place of the k
 So a library that leaves its key out of a redirect to another host leaves the credential out. A placeholder in any other place
 could not become a key, and raises ConnectorError.
 
-A library of AWS signs with the placeholder as its key, and names that key. The field or parameter with the name is removed in the
-same way; the host strips the rest of the signature (`X-Amz-Date` and others), and makes its own.
+A library for AWS signs with the placeholder as its key, and the request states that key. The field or parameter that states
+the key is removed in the same way; the host strips the rest of the signature (`X-Amz-Date` and others), and makes its own.
 
-Runs inside the jail. Not here: whether the request may use the credential (the host).
+Runs inside the jail. Not here: deciding whether the request may use the credential (the host).
 """
 
 from __future__ import annotations
@@ -39,21 +39,22 @@ _IN_NO_FIELD: Final = "mtls"
 _AWS: Final = "aws_sigv4"
 _FIRST_HOST: Final = ""
 _used: Final[dict[str, str]] = {}
-"""Kind of credential by host, as declared by `use`; _FIRST_HOST stands for the first granted host."""
+"""Kind of credential by host, as declared by `use`. The key _FIRST_HOST stands for the first granted host."""
 
 
 def placeholder(kind: str) -> str:
-    """Return a text for a library that takes a key. `kind` is the one that the manifest declares, such as `api_key`."""
+    """Return a placeholder for a library that takes a key. `kind` is the kind that the manifest declares, such as `api_key`."""
     if not _KIND.fullmatch(kind):
         raise ValueError(f"{kind!r} is not a kind of credential; use the one in the manifest, e.g. api_key")
     return f"{_BEFORE}{kind}{_AFTER}"
 
 
 def use(credential: str | None, *, hosts: Iterable[str] | None = None) -> None:
-    """Give libraries' later requests to `hosts` (names; default: the first granted one) this credential.
+    """Give libraries' later requests to `hosts` this credential. `hosts` are names; the default is the first granted host.
 
-    None withdraws it. A request that names another kind by a placeholder gets that one. A request with an `Authorization` of its
-    own fails: a placeholder must say which of the two is meant. (Not for `mtls`, since a certificate is in no field.)
+    A `kind` of None withdraws the credential. A request with a placeholder for another kind gets that other kind. A request
+    with an `Authorization` of its own fails, because only a placeholder can say which of the two is meant. (It does not fail
+    for `mtls`, since a certificate is in no header field.)
     """
     for host in (_FIRST_HOST,) if hosts is None else hosts:
         if credential is None:
@@ -65,9 +66,10 @@ def use(credential: str | None, *, hosts: Iterable[str] | None = None) -> None:
 def name_credential(
     url: str, headers: list[tuple[str, str]], host: str
 ) -> tuple[str, list[tuple[str, str]], str | None]:
-    """Return URL and headers without placeholders, and the kind of credential that they name or that was declared for `host`.
+    """Return URL and headers without placeholders, and the kind of credential. Placeholders, or else a declaration for
+    `host`, determine the kind.
 
-    ConnectorError if a placeholder is in a place that cannot carry a credential, or two kinds are named.
+    Raises ConnectorError if a placeholder is in a place that cannot carry a credential, or two kinds are named.
     """
     kinds: set[str] = set()
     kept = []
@@ -88,7 +90,9 @@ def name_credential(
 
 
 def _check_asks_for_all(headers: list[tuple[str, str]]) -> None:
-    """Refuse a `Range`, which the host does not send with a credential: AWS's libraries would take the whole for the part."""
+    """Refuse a `Range`, which the host does not send with a credential. AWS's libraries would mistake the complete object
+    for the part.
+    """
     if any(name.lower() == "range" for name, _ in headers):
         raise _unusable(
             "a library asked for a part of an object, and the host gives it whole: read it by get_object without a Range "
@@ -97,7 +101,9 @@ def _check_asks_for_all(headers: list[tuple[str, str]]) -> None:
 
 
 def check_no_placeholder(body: bytes | memoryview) -> None:
-    """Raise ConnectorError if a piece of a body has a placeholder: the host cannot replace it, and the length is set already."""
+    """Raise ConnectorError if a piece of a body has a placeholder. The host cannot replace it, because the length is
+    already set.
+    """
     if _BEFORE.encode() in bytes(body):
         cure = "leave its field out and name the credential by transports.use, with `body` in the manifest for where it goes"
         raise _unusable(
@@ -128,7 +134,7 @@ def _without_placeholders(url: str, kinds: set[str]) -> str:
 
 
 def _check_signature_version(parameter: str) -> None:
-    """Refuse AWS's signatures before version 4: they have parameters of their own, which would remain."""
+    """Refuse AWS's signatures before version 4. They have parameters of their own, which would remain in the request."""
     if parameter.partition("=")[0] == "AWSAccessKeyId":
         raise _unusable(
             "a library signed a URL with version 2 of AWS's signatures; have it use version 4 "

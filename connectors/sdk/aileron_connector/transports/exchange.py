@@ -1,4 +1,4 @@
-"""Exchange of one HTTP request and its answer, step by step, in the order in which a library takes them.
+"""Exchange of one HTTP request and its answer, step by step, in the order in which a library needs the steps.
 
     exchange = Exchange("POST", "https://api.example.com", "/items", headers, is_streamed=True)
     exchange.upload(b"..."); exchange.end_upload()
@@ -24,17 +24,17 @@ __all__ = ["Exchange", "origin_of"]
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _BODILESS: Final = frozenset({204, 304})
 _END_S: Final = 5.0
-"""Seconds to wait for the final frame of an answer whose last byte has come: the host sends both at once."""
+"""Seconds to wait for the final frame of an answer after its last byte. The host sends both at once."""
 
 
 def origin_of(scheme: str, host: str, port: int | None) -> str:
-    """Return scheme, host and, unless it is the scheme's default, port; no path."""
+    """Return the origin of a URL: scheme, host and, unless it is the scheme's default, port."""
     name = f"[{host}]" if ":" in host and not host.startswith("[") else host
     return f"{scheme}://{name}" if port in (None, _DEFAULT_PORTS.get(scheme)) else f"{scheme}://{name}:{port}"
 
 
 class Exchange:
-    """A request with its answer. `body` is sent with it; with `is_streamed` the body follows by `upload`."""
+    """A request with its answer. `body` is sent at once; with `is_streamed`, the body follows through `upload`."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Exchange:
         *,
         is_streamed: bool = False,
     ) -> None:
-        """Open the request. ValueError for a target that is not a path, since it would become part of the host's name."""
+        """Open the request. Raises ValueError for a target that is not a path, since it would become part of the host's name."""
         if not target.startswith("/"):
             raise ValueError(f"a request's target begins with a slash; this one is {target[:100]!r}")
         url, kept, credential = name_credential(origin + target, headers, _host(origin))
@@ -61,7 +61,7 @@ class Exchange:
 
     @property
     def request_id(self) -> int:
-        """Id of the request in its frames."""
+        """Id of the request in the frames."""
         return self._id
 
     @property
@@ -70,7 +70,7 @@ class Exchange:
         return self._conversation
 
     def upload(self, data: bytes | memoryview) -> None:
-        """Send a piece of a streamed body. Once the host has answered in full, the rest is dropped silently."""
+        """Send a piece of a streamed body. After the host has answered completely, further pieces are dropped silently."""
         view = memoryview(data).cast("B")
         check_no_placeholder(view)
         for at in range(0, len(view), MAX_BODY_BYTES):
@@ -81,11 +81,13 @@ class Exchange:
         self._is_heard = self._is_heard and self._conversation.upload(self._id, b"", end=True)
 
     def read_head(self, timeout_s: float | None) -> HttpHead:
-        """Wait for the head of the answer. NetworkError, Refused, TimeoutError."""
+        """Wait for the head of the answer and return it. Raises NetworkError, Refused or TimeoutError."""
         return self.take_head(self._conversation.next_answer(self._id, timeout_s))
 
     def read_piece(self, timeout_s: float | None) -> bytes:
-        """Wait for the next bytes of the body; none after the last. NetworkError, Refused, TimeoutError."""
+        """Wait for the next bytes of the body and return them; empty after the last. Raises NetworkError, Refused or
+        TimeoutError.
+        """
         while not self._is_done:
             piece = self.take_piece(self._conversation.next_answer(self._id, timeout_s))
             if piece:
@@ -93,7 +95,7 @@ class Exchange:
         return b""
 
     def take_head(self, frame: Frame) -> HttpHead:
-        """Return the head in the first frame that came. NetworkError or Refused if the frame is a refusal."""
+        """Return the head from the first frame of the answer. Raises NetworkError or Refused if the frame is a refusal."""
         message = frame.message
         if isinstance(message, Refused):
             self.close()
@@ -103,7 +105,7 @@ class Exchange:
         return message
 
     def take_piece(self, frame: Frame) -> bytes:
-        """Return the bytes in a frame that came after the head; may be empty. NetworkError or Refused if the body breaks off."""
+        """Return the bytes, possibly none, of a frame after the head. Raises NetworkError or Refused if the body breaks off."""
         message, piece = frame
         if isinstance(message, Refused):
             self.close()
@@ -117,14 +119,14 @@ class Exchange:
 
     @property
     def is_done(self) -> bool:
-        """True if the answer is over, or no longer needed."""
+        """True if the answer has ended, or is no longer needed."""
         return self._is_done
 
     def close(self) -> None:
-        """Close the exchange. Reads the final frame of an answer that has come in full; cancels any other.
+        """Close the exchange. If the answer has arrived completely, its final frame is read; otherwise the answer is cancelled.
 
-        A library that knows the length of a body stops at its last byte. If that were a cancellation, the host would give up
-        a connection that can be used again.
+        A library that knows the length of a body stops reading at the last byte. If closing cancelled the answer then, the
+        host would give up a connection that can be used again.
         """
         if self._is_done:
             return

@@ -1,4 +1,4 @@
-"""Adapter for dulwich over `ssh://`: instead of starting `ssh`, it opens a stream of the host, which has logged in (tcp.py).
+"""Adapter for dulwich over `ssh://`. Instead of starting `ssh`, it opens a stream of the host, which has logged in (tcp.py).
 
     porcelain.clone("ssh://git@git.example.com/team/website.git", ".")
 
@@ -31,7 +31,9 @@ def change_dulwich(module: Any) -> None:
 
 
 def change_modes(module: Any) -> None:
-    """Change dulwich.object_store and dulwich.repo: in a jail a file keeps the mode with which it was made, which is enough."""
+    """Change dulwich.object_store and dulwich.repo. In a jail a file keeps the mode with which it was created, which is
+    sufficient.
+    """
     module.os = _OsInAJail()
 
 
@@ -48,7 +50,7 @@ class _OsInAJail:
 
 
 class _Vendor:
-    """A vendor of SSH connections, in place of a program called `ssh`."""
+    """A vendor of SSH connections that replaces the program `ssh`."""
 
     def run_command(
         self, host: str, command: bytes, username: str | None = None, port: int | None = None, **_others: object
@@ -57,7 +59,7 @@ class _Vendor:
 
 
 class _Command:
-    """A command that runs at the other end. If it fails, its other output is in the error."""
+    """A command that runs at the other end of the stream. If it fails, the error contains its standard error."""
 
     stderr = None
 
@@ -68,7 +70,7 @@ class _Command:
         self.close: Final = stream.close
 
     def read(self, size: int = -1) -> bytes:
-        """Read `size` bytes, or all if `size` is negative; fewer at the end."""
+        """Read `size` bytes, or all bytes if `size` is negative. Fewer are returned at the end."""
         found = bytearray()
         while size < 0 or len(found) < size:
             piece = self._stream.recv((1 << 16) if size < 0 else size - len(found))

@@ -32,15 +32,15 @@ from aileron_sandbox.frames import MAX_BODY_BYTES, HttpHead
 __all__ = ["HostStream", "change_http_client", "change_urllib3"]
 
 MAX_HEAD_BYTES: Final = 64 << 10
-"""64 KiB for the head of a request: the size of a frame's header."""
+"""64 KiB for the head of a request, which is the size of a frame's header."""
 _BUFFER_BYTES: Final = 64 << 10
 _GO_ON: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _OF_THE_CONNECTION: Final = frozenset({"expect", "transfer-encoding"})
-"""Header fields that are only between a library and its stream."""
+"""Header fields that matter only between a library and its stream."""
 
 
 class HostStream:
-    """A connection's substitute for a socket."""
+    """A connection's replacement for a socket."""
 
     def __init__(self, origin: str, connect_timeout_s: float | None) -> None:
         self._origin: Final = origin
@@ -55,14 +55,16 @@ class HostStream:
         self._is_asked = False  # the library asks whether to continue, and no byte of the body has come
 
     def sendall(self, data: Any) -> None:
-        """Take in bytes of a request; complete parts go to the host."""
+        """Take bytes of a request. Complete parts are sent to the host."""
         self._is_asked = False
         self._given += memoryview(data).cast("B")
         while self._read():
             pass
 
     def makefile(self, mode: str = "rb", buffering: int = -1) -> io.BufferedReader:
-        """Return the answer to the latest request as a file; before its body, the answer to `Expect: 100-continue`."""
+        """Return the answer to the latest request as a file. After a request with `Expect: 100-continue`, the first call
+        returns the answer to that expectation.
+        """
         if self._is_asked:
             self._is_asked = False
             return io.BufferedReader(io.BytesIO(_GO_ON))
@@ -74,20 +76,20 @@ class HostStream:
         return io.BufferedReader(answer, _BUFFER_BYTES)
 
     def settimeout(self, timeout: float | None) -> None:
-        """Set the seconds for each later wait; None waits for as long as the invocation lasts."""
+        """Set the maximum number of seconds for each later wait. None waits for as long as the invocation lasts."""
         self._timeout_s = timeout
 
     def gettimeout(self) -> float | None:
-        """Return the timeout that `settimeout` has set."""
+        """Return the timeout in seconds that was set by `settimeout`."""
         return self._timeout_s
 
     def setsockopt(self, *_option: object) -> None:
         """Ignore the option, as there is no socket to set it on."""
 
     def fileno(self) -> int:
-        """Return a descriptor for pools that poll it to see whether the server has hung up.
+        """Return a descriptor for pools that poll it to detect whether the server has closed the connection.
 
-        It is never readable, except for the answer to `Expect: 100-continue`.
+        The descriptor is never readable, except for the answer to `Expect: 100-continue`.
         """
         return _readable() if self._is_asked else loop.current().fd_out
 
@@ -96,7 +98,7 @@ class HostStream:
         self.close()
 
     def close(self) -> None:
-        """Drop a request whose answer was not read. An answer that is being read continues, as with a socket."""
+        """Drop a request whose answer was not read. An answer that is being read stays readable, as with a socket."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.close()
@@ -199,7 +201,7 @@ class HostStream:
 
 
 class _Answer(io.RawIOBase):
-    """The answer to one request as the bytes that a server would send: status line, fields, body."""
+    """The answer to one request in the bytes that a server would send: status line, header fields, body."""
 
     def __init__(self, exchange: Exchange, timeout_s: float | None, patience_s: float) -> None:
         super().__init__()
@@ -214,7 +216,9 @@ class _Answer(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read into `buffer` and return the number of bytes; 0 at the end. ConnectionError if it breaks off; TimeoutError."""
+        """Read into `buffer` and return the number of bytes, 0 at the end. Raises ConnectionError if the answer breaks off,
+        or TimeoutError.
+        """
         if not self._pending:
             self._pending = memoryview(self._next())
         count = min(len(buffer), len(self._pending))
@@ -223,7 +227,7 @@ class _Answer(io.RawIOBase):
         return count
 
     def close(self) -> None:
-        """Close the answer, and drop the rest of it."""
+        """Close the answer, and drop its unread rest."""
         if not self.closed:
             super().close()
             self._exchange.close()
@@ -242,7 +246,7 @@ class _Answer(io.RawIOBase):
 
 @functools.cache
 def _readable() -> int:
-    """Return a descriptor, one for the process, that is always readable because it is at its end."""
+    """Return a descriptor that is always readable because it is at its end. The process has one such descriptor."""
     return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -261,7 +265,9 @@ def change_http_client(module: ModuleType) -> None:
 
 
 def change_urllib3(module: ModuleType) -> None:
-    """Change urllib3, whose classes have a `connect` of their own. No InsecureRequestWarning, since the host verifies TLS."""
+    """Change urllib3, whose classes have a `connect` of their own. InsecureRequestWarning is silenced, since the host
+    verifies TLS.
+    """
     module.HTTPConnection.connect = _connect(module.HTTPConnection.connect, "http")
     module.HTTPSConnection.connect = _connect(module.HTTPSConnection.connect, "https")
 

@@ -25,19 +25,19 @@ from aileron_sandbox.frames import MAX_BODY_BYTES, Frame, HttpHead
 __all__ = ["change_httpx"]
 
 _BEFORE_SENDING: Final = frozenset({"queue", "resolve", "connect"})
-"""Phases of a network_error before anything was sent; docs/reference/egress.md has them."""
+"""Phases of a network_error in which nothing was sent yet; docs/reference/egress.md lists the phases."""
 
 
 def change_httpx(library: ModuleType) -> None:
-    """Change httpx, or a library with the same transports."""
+    """Change httpx, or a library that has the same transports."""
     _change_class(library, library.HTTPTransport, "handle_request", "close", "__enter__", "__exit__")
     _change_class(library, library.AsyncHTTPTransport, "handle_async_request", "aclose", "__aenter__", "__aexit__")
 
 
 def _change_class(library: ModuleType, kind: Any, handle: str, close: str, enter: str, leave: str) -> None:
-    """Replace a class's methods; outside an invocation, the original object is initialized and its methods are called.
+    """Replace a class's methods. Outside an invocation, the original object is initialized and its original methods are called.
 
-    It is initialized late, because clients are made when a module is loaded, before the invocation begins.
+    The original object is initialized late, because clients are made when a module is loaded, before the invocation begins.
     """
     original = {name: getattr(kind, name) for name in ("__init__", handle, close, enter, leave)}
 
@@ -138,7 +138,9 @@ async def _respond_async(library: ModuleType, request: Any) -> Any:
 
 
 class _Waits:
-    """A request's timeouts as waits of this transport. The host connects, so connecting is part of the wait for the head."""
+    """A request's timeouts, converted to waits of this transport. The host connects, so connecting is part of the wait for
+    the head.
+    """
 
     def __init__(self, request: Any) -> None:
         timeouts = request.extensions.get("timeout", {})
@@ -148,7 +150,7 @@ class _Waits:
 
 
 def _inline(library: ModuleType, request: Any) -> bytes | None:
-    """Return the whole body if it is in memory and fits into one frame; None if it must be streamed."""
+    """Return the complete body if it is in memory and fits into one frame. None if it must be streamed."""
     if not isinstance(request.stream, library.ByteStream):
         return None
     body = b"".join(request.stream)
@@ -195,11 +197,11 @@ def _closed_on_error(exchange: Exchange) -> Iterator[None]:
 
 
 class _Watch:
-    """The watch over a conversation's frames for all tasks: one task at a time waits, as a descriptor has one reader.
+    """The watch over a conversation's frames for all tasks. Only one task at a time waits, because a descriptor has one reader.
 
-    Any task may take frames in, when it checks for its own or while it sends, and they may be another task's: 1 A watches ·
-    2 B uploads and takes in the frames that have come, A's answer among them · 3 no more frames come. Therefore the watching
-    task and all waiting ones are woken each time.
+    Any task may read frames, when it checks for its own frames or while it sends, and these frames may belong to another
+    task: 1 A watches · 2 B uploads and takes in the frames that have come, A's answer among them · 3 no more frames come.
+    Therefore the watching task and all waiting ones are woken each time.
     """
 
     def __init__(self, conversation: loop.Conversation) -> None:
@@ -211,7 +213,7 @@ class _Watch:
         self._waiting = 0
 
     async def wait(self) -> None:
-        """Wait until something may have changed."""
+        """Wait until frames may have arrived, or there may be room for frames."""
         self._waiting += 1
         self.conversation.on_heard.add(self.tell)
         try:
@@ -235,7 +237,7 @@ class _Watch:
             self.tell()  # another task may watch
 
     def tell(self) -> None:
-        """Wake all waiting tasks to check again: frames came, or there is room for some."""
+        """Wake all waiting tasks to check again, because frames arrived, or there is room for frames."""
         import anyio
 
         self._heard.set()
@@ -248,7 +250,7 @@ _watch: _Watch | None = None
 
 
 async def _next_frame(exchange: Exchange, timeout_s: float | None) -> Frame:
-    """Wait for the next frame of this exchange, without blocking the event loop. TimeoutError."""
+    """Wait for the next frame of this exchange, without blocking the event loop. Raises TimeoutError after `timeout_s`."""
     global _watch  # one process has one conversation; tests have several in sequence
     import anyio
 

@@ -1,13 +1,14 @@
-"""Adapter for smtplib, imaplib and poplib: the one method in which each makes its socket returns a stream of the host (tcp.py).
+"""Adapter for smtplib, imaplib and poplib. In each, the one method that makes the socket returns a stream of the host
+(tcp.py) instead.
 
-If the host logs in, all of the classes work, with or without `starttls()` (`stls()`): TLS is spoken outside of the jail by then,
-and the method sends no command. `login()` takes any user name and password.
+If the host logs in, all of the classes work, with or without `starttls()` (`stls()`): the host speaks TLS already, and the
+method sends no command. `login()` takes any user name and password.
 
 Otherwise the classes without SSL request a stream without TLS, which the host grants only to a loopback service that the user
 named; so connect with `SMTP_SSL`, `IMAP4_SSL`, `POP3_SSL`. STARTTLS is not possible: the host speaks TLS from the first byte or
 not at all.
 
-Runs inside the jail. Source: https://docs.python.org/3/library/smtplib.html. Not here: passwords; none enters the jail.
+Runs inside the jail. Source: https://docs.python.org/3/library/smtplib.html. Not here: passwords, since none enters the jail.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from aileron_connector import loop, tcp
 __all__ = ["change_imaplib", "change_poplib", "change_smtplib"]
 
 _OWN_NAME: Final = "[127.0.0.1]"
-"""Name for smtplib's greeting, which it uses if the machine's name does not resolve; finding out would look names up."""
+"""Name in smtplib's greeting. smtplib itself uses it if the machine's name does not resolve; finding that out would need a
+lookup.
+"""
 
 _ENCRYPTED: Final = b"TLS is spoken outside of the jail"
 
@@ -62,7 +65,7 @@ def _connect(host: str, port: int, timeout: object, *, tls: bool) -> tcp.Stream:
 
 
 def _leave_out_starttls(kind: Any, name: str, done: Callable[[Any], Any]) -> None:
-    """Replace the method that starts TLS: a stream that the host has logged in is encrypted already."""
+    """Replace the method that starts TLS, because a stream that the host has logged in is already encrypted."""
     original = getattr(kind, name)
 
     def method(self: Any, *args: Any, **options: Any) -> Any:

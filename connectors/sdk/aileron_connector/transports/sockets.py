@@ -1,13 +1,14 @@
-"""Adapter for unmodified libraries that open sockets, especially database drivers: their `connect` opens a stream (tcp.py).
+"""Adapter for unmodified libraries that open sockets, especially database drivers. Their `connect` opens a stream (tcp.py).
 
     socket.getaddrinfo("db.example.com", 5432)       the name itself, as if it were an address
     socket.socket().connect(("db.example.com", 5432))     a stream of the host, in this very object
 
-Both happen only within an invocation and only for a destination that it was granted. Any other call works as always: in a jail,
-it ends the process.
+Both happen only within an invocation and only for a granted destination. Any other call works as always, which in a jail
+means that it ends the process.
 
-Runs inside the jail. A stream has no descriptor, so code that needs one (event loops, select, ssl) gets an error; nor can it
-listen, or be UDP. The host speaks TLS: a library that speaks it by itself has to be told not to.
+Runs inside the jail. A stream has no descriptor, so code that needs a descriptor (event loops, select, ssl) gets an error. A
+stream cannot listen, and cannot be UDP. The host speaks TLS, so TLS has to be switched off in a library that would speak it
+by itself.
 
 Source: https://docs.python.org/3/library/socket.html. Not here: streams (tcp.py), mail (mail.py).
 """
@@ -43,7 +44,7 @@ _REFUSED: Final = (
 
 
 def change_socket(module: ModuleType) -> None:
-    """Change socket.getaddrinfo, socket.socket.connect, connect_ex and setsockopt, on which create_connection is built."""
+    """Change socket.getaddrinfo, socket.socket.connect, connect_ex and setsockopt. create_connection is built on these."""
     look_up = module.getaddrinfo
     kind = module.socket
     connect, connect_ex, set_option = kind.connect, kind.connect_ex, kind.setsockopt
@@ -89,7 +90,7 @@ def change_socket(module: ModuleType) -> None:
 
 
 def _granted(host: Any, port: Any) -> Any:
-    """Return the granted destination with this host and port; None if there is none, or no invocation."""
+    """Return the granted destination with this host and port. None outside an invocation, or if there is no such destination."""
     conversation = loop.maybe_current()
     if conversation is None:
         return None
@@ -105,7 +106,7 @@ def _is_stream(module: ModuleType, sock: Any) -> bool:
 
 
 def _connected_kind(module: ModuleType) -> type[Any]:
-    """Return the class that a socket has once it is a stream; isinstance(…, socket.socket) stays true."""
+    """Return the class of a socket that has become a stream. isinstance(…, socket.socket) stays true."""
 
     def delegate(name: str) -> Any:
         def method(self: Any, *args: Any, **options: Any) -> Any:

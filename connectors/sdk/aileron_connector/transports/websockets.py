@@ -1,8 +1,9 @@
 """Adapter for the synchronous client of the library `websockets`, whose `websockets.sync.client.connect` asks the host.
 
-The library starts a thread for each connection, which alone may read it; in a jail only one thread talks to the host. Therefore
-`connect` returns a `ClientConnection` with the methods of this module. They and their exceptions behave like the library's:
-`recv`, `send`, iteration, `close`. The host makes the connection, TLS, compression and pings: arguments for those are ignored.
+The library starts a thread for each connection, and only that thread may read the connection; in a jail only one thread talks
+to the host. Therefore `connect` returns a `ClientConnection` with the methods of this module. They and their exceptions
+behave like the library's: `recv`, `send`, iteration, `close`. The host makes the connection, TLS, compression and pings:
+arguments for those are ignored.
 
 Runs inside the jail. Source: https://websockets.readthedocs.io/en/stable/reference/sync/client.html. Not here: the asynchronous
 client (websockets_asyncio.py).
@@ -25,12 +26,14 @@ __all__ = ["change_sync_client"]
 
 _OPEN_S: Final = 10.0
 _MAX_BYTES: Final = 1 << 20
-"""Default limits of the library, for a message in bytes and for opening in seconds."""
+"""Default limits of the library: bytes of a message, and seconds to open a connection."""
 _NO_CODE: Final = 1005
 
 
 def change_sync_client(module: ModuleType) -> None:
-    """Change `connect` of websockets.sync.client within an invocation. With a socket of the caller's it works as always."""
+    """Change `connect` of websockets.sync.client within an invocation. With a socket from the caller, `connect` works as
+    always.
+    """
     original = module.connect
     kind = type("ClientConnection", (_OverTheHost, module.ClientConnection), {})
 
@@ -65,7 +68,7 @@ def _open(kind: type[Any], uri: str, options: dict[str, Any]) -> Any:
 
 
 class _Library:
-    """The parts of the library that are needed here; it is loaded already."""
+    """The parts of the library that are needed here. The library is already loaded."""
 
     def __init__(self) -> None:
         self.exceptions: Final[Any] = sys.modules["websockets.exceptions"]
@@ -203,7 +206,7 @@ class _OverTheHost:
         return f"<ClientConnection over {self._opened!r}>"
 
     def _told(self, step: Any) -> Any:
-        """Return a step's result, or raise its failure as an exception of the library."""
+        """Run a step and return its result. A failure is raised as an exception of the library."""
         try:
             return step()
         except websocket.Closed as error:

@@ -33,7 +33,7 @@ from aileron_sandbox.frames import (
 __all__ = ["change_asyncio_client"]
 
 _OPENS: Final = ("open_tcp_connection", "create_connection")
-"""Names of the method that makes the connection, since version 17 and before."""
+"""Names of the method that makes the connection: the first since version 17 of the library, the second before."""
 _OF_THE_HANDSHAKE: Final = ("connection", "upgrade", "host", "sec-websocket-")
 _PART_BYTES: Final = 1 << 20
 _TEXT: Final = 1  # RFC 6455 section 5.2
@@ -42,7 +42,9 @@ _CLOSE: Final = 8
 
 
 def change_asyncio_client(module: ModuleType) -> None:
-    """Change `connect` of websockets.asyncio.client within an invocation. With a socket of the caller's it works as always."""
+    """Change `connect` of websockets.asyncio.client within an invocation. With a socket from the caller, `connect` works as
+    always.
+    """
     kind = module.connect
     name = next((one for one in _OPENS if one in vars(kind)), None)
     if name is None:
@@ -62,7 +64,9 @@ def change_asyncio_client(module: ModuleType) -> None:
 
 
 class _Transport(asyncio.Transport):
-    """The transport for the library's client: it connects the client to the library's server, and that to frames of the host."""
+    """The transport for the library's client. It connects the client to the library's server, and that server to frames of
+    the host.
+    """
 
     def __init__(self, connection: Any, uri: str) -> None:
         super().__init__()
@@ -116,7 +120,7 @@ class _Transport(asyncio.Transport):
         self._may_read.set()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Ignore the limits: nothing is buffered, since each write is sent at once."""
+        """Ignore the limits. Nothing is buffered, because each write is sent at once."""
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -140,7 +144,7 @@ class _Transport(asyncio.Transport):
         self._task = asyncio.get_running_loop().create_task(self._relay(self._id, request))
 
     def _take_frame(self, frame: Any) -> None:
-        """Send on a frame of the client after the handshake. Pings are answered already."""
+        """Forward a frame of the client after the handshake. Pings were already answered."""
         if self._id is None or self._is_closing:
             return
         if frame.opcode == _CLOSE:
@@ -158,7 +162,7 @@ class _Transport(asyncio.Transport):
             self._conversation.say(part, data[at : at + _PART_BYTES])
 
     async def _relay(self, request_id: int, request: Any) -> None:
-        """Pass on to the client all that the host says of the WebSocket."""
+        """Forward to the client everything that the host reports about the WebSocket."""
         error: Exception | None = None
         try:
             first = await _next_frame(self._conversation, request_id)
@@ -203,7 +207,7 @@ class _Transport(asyncio.Transport):
             is_first = not message.more
 
     async def _decline(self, request_id: int, head: HttpHead) -> None:
-        """Pass on the answer of a service that opened no WebSocket."""
+        """Forward to the client the answer of a service that opened no WebSocket."""
         pieces: list[bytes] = []
         while True:
             message, piece = await _next_frame(self._conversation, request_id)
@@ -242,7 +246,7 @@ class _Transport(asyncio.Transport):
 
 
 def _closing(request_id: int, data: bytes) -> WebSocketClose:
-    """Return the message for a close frame's data; without a code if that must not be sent."""
+    """Return the message to the host for a close frame's data. It has no code if the code must not be sent."""
     code = int.from_bytes(data[:2], "big")
     if len(data) < 2 or not is_close_code(code):
         return WebSocketClose(id=request_id)
@@ -259,7 +263,9 @@ async def _next_frame(conversation: loop.Conversation, request_id: int) -> Frame
 
 
 async def _heard(conversation: loop.Conversation) -> None:
-    """Wait until any task may have taken in frames. Uses a descriptor of its own: a loop watches each descriptor for one task."""
+    """Wait until any task may have read frames. Each caller has a descriptor of its own, because a loop watches each
+    descriptor for one task.
+    """
     running, came = asyncio.get_running_loop(), asyncio.Event()
     descriptor = os.dup(conversation.fd_in)
     conversation.on_heard.add(came.set)
