@@ -1,17 +1,17 @@
 """A jail for one untrusted program: namespaces, an empty root, seccomp, Landlock, limits.
 
-jail.py       the host side and only door: start a template, ask it for a child, own its pidfd, wait, kill, reap
+jail.py       the host side, and the only way in: start a template, ask it for a child, own its pidfd, wait, kill, reap
 begun.py      the template's process, before it knows its task
-policy.py     what one jail may use, as a frozen value, checked when built
-ending.py     the ways in which a child ends, as values
-unavailable.py  the error of a machine that gives no jail, with the fix
-support.py    what this kernel offers, tried as a whole, and how to fix what is missing
+policy.py     what one jail may use, as an immutable value, checked when built
+ending.py     the values that say how a child ended
+unavailable.py  the error for a machine that cannot run a jail, with the fix
+support.py    the layers that this kernel offers, tested in one trial jail, and the fix for what is missing
 filters.py    the seccomp allow lists, compiled ahead of time
 kernel.py     the only ctypes: numbers and structs with their man pages
 runtime.py    which files a Python program needs to see
 template/     the warm process a child is forked from
 cell/         the jail of a whole development session: a project, an agent, its tools
-frames/       the protocol between a jailed program and its host, as bytes
+frames/       the protocol between a jailed program and its host, encoded as bytes
 
 The package does not depend on its users. This module imports nothing: a jailed program imports the frames, and must not load
 the jail.

@@ -1,8 +1,8 @@
 """The jail as a command: `python -m aileron_sandbox` examines this machine; `… run PROGRAM` runs a zip application or a compiled
 program in a jail.
 
-python -m aileron_sandbox [--json]      exit 0 if a jail can be had, 1 with the fix if not
-python -m aileron_sandbox run FILE      its log on standard error, its frames (descriptor 4) on standard output
+python -m aileron_sandbox [--json]      exit 0 if this machine can run a jail, else 1 with the fix
+python -m aileron_sandbox run FILE      the program's log on standard error, its frames (descriptor 4) on standard output
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _USAGE: Final = "usage: python -m aileron_sandbox [--json] | run PROGRAM"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command with these arguments, and return its exit status."""
+    """Run the command line with these arguments, and return the exit status."""
     match arguments:
         case [] | ["--json"]:
             return _report(as_json=bool(arguments))
@@ -91,7 +91,7 @@ def _runtime(file: io.FileIO) -> PythonRuntime | ElfRuntime:
 
 
 def _relay(child: Child) -> None:
-    """Copy both pipes until both have ended."""
+    """Copy the child's log and frames to standard error and standard output until both pipes have ended."""
     targets = {child.log: sys.stderr.buffer, child.frames_out: sys.stdout.buffer}
     while targets:
         ready, _, _ = select.select(list(targets), [], [], _DEADLINE_S)

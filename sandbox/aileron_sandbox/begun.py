@@ -1,11 +1,11 @@
-"""The process of a template before it has its preparation: an interpreter that imports what it needs, and waits.
+"""The process of a template before it receives its preparation. It is an interpreter that imports what it needs, and waits.
 
-Runs on the host. A host that has other work meanwhile executes this process first, and sends the preparation as soon as it knows
-it (`Template.begin`). Imports little, because such a host has imported nothing yet.
+Runs on the host. A host that has other work to do executes this process first, and sends the preparation as soon as
+it is known (`Template.begin`). This module imports little, because such a host has imported nothing yet.
 
 Rules
-- The process holds nothing of the host's but one end of a socket, and ends when the other end is closed: to give it up, the host
-  closes that end, and waits.
+- The process has no descriptor of the host but one end of a socket, and ends when the other end is closed: to abandon it, the
+  host closes that end, and waits.
 - It is executed from a thread that lives as long as the template (jail.py).
 - Both ends of the socket run the same version: if the files were replaced since the host imported them, nothing is executed.
 
@@ -36,7 +36,9 @@ _HERE: Final = os.path.dirname(os.path.realpath(__file__))
 
 
 def _stamps(folder: str) -> Iterator[tuple[str, int, int, int]]:
-    """Yield path, inode, size and time of each source file of a package. This one has 60, read in half a millisecond."""
+    """Yield the path, inode, size and time of each source file of a package. This package has 60 files, read in half
+    a millisecond.
+    """
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.is_dir():
@@ -57,8 +59,8 @@ class Begun(NamedTuple):
 
     @classmethod
     def execute(cls, executable: Path) -> Self:
-        """Start this interpreter. OSError if that fails, with nothing left behind. JailUnavailable if it would run a version
-        other than the host's.
+        """Start this interpreter. Raises OSError if that fails, and leaves no process or descriptor behind. Raises
+        JailUnavailable if the started process would run a version other than the host's.
         """
         if tuple(_stamps(_HERE)) != _IMPORTED:
             raise JailUnavailable(
@@ -85,7 +87,7 @@ class Begun(NamedTuple):
         return cls(ours, process)
 
     def end(self) -> None:
-        """Close the socket, which ends the process, and wait. Idempotent."""
+        """Close the socket, which ends the process, and wait for its end. Idempotent."""
         self.control.close()
         try:
             self.process.wait(_STOP_DEADLINE_S)
@@ -95,5 +97,5 @@ class Begun(NamedTuple):
 
 
 def interpreter() -> Path:
-    """Return the path of the running interpreter, not that of a virtual environment's link to it."""
+    """Return the path of the running interpreter itself, not the path of a virtual environment's link to it."""
     return Path(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))

@@ -1,25 +1,26 @@
 """Control groups: one for each child, so that memory and processor time are counted and bounded for all of its processes.
 
-Runs on the host, which trusts the kernel's numbers and nothing that a child does: a child enters its group as the first step of
+Runs on the host, which trusts the kernel's numbers, but no child: a child enters its group as the first step of
 its confinement and cannot leave it, since a jail does not have the file system of groups.
 
-    place = find()                                    # None: this user may not make groups with a memory limit here
+    place = find()                                    # None if this user may not make groups with a memory limit here
     with Groups(place) as groups:
         group = groups.take()
-        with group.opened() as descriptors: …         # a child enters it by these, and sets its limit (template/limits.py)
+        with group.opened() as descriptors: …         # by these a child enters the group and sets its limit (template/limits.py)
         group.is_out_of_memory()
         groups.give_back(group)
 
 Rules
-- Groups are made only below this process's own group or, as an ordinary user on v2, below the nearest ancestor that the user can
-  write to: it was delegated to them. A group with a memory limit is never left for its parent: its limit was meant for
-  everything here.
-- A directory of groups belongs to one `Groups`, which holds a lock on it. An unlocked directory was left behind by a host that
-  was killed, and the next host removes it. (The lock decides, as the process id in its name may be of another pid namespace.)
-- A group is used again by a later child. Its counters go on, and only the difference to the last reading counts, so a caller that
-  has seen a child of the group killed calls `is_out_of_memory` before giving the group back.
-- The kernel checks the rights of the process that opened `cgroup.procs` (cgroups(7), "opened with"; v1 since Linux 5.16), so the
-  host opens it, and a child without any right of its own can enter by it.
+- Groups are made only below this process's own group or, as an ordinary user on v2, below the nearest ancestor that the user
+  can write to: it was delegated to them. No group is made above one with a memory limit, because that limit was meant for all
+  processes here.
+- A directory of groups belongs to one `Groups`, which holds a lock on it. An unlocked directory was left behind by a host
+  that was killed, and the next host removes it. (The lock decides, because the process id in the directory's name may belong
+  to another pid namespace.)
+- A later child uses the group again. Its counters are not reset, and only the difference to the last reading counts, so a
+  caller that has seen a child of the group killed calls `is_out_of_memory` before giving the group back.
+- The kernel checks the rights of the process that opened `cgroup.procs` (cgroups(7), "opened with"; v1 since Linux 5.16), so
+  the host opens it, and a child without any right of its own can enter by it.
 
 Source: Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst of Linux. Not here: a bound on processes; RLIMIT_NPROC,
 counted in a child's own user namespace, is one for the whole tree.
@@ -51,7 +52,7 @@ __all__ = ["Group", "Groups", "Kind", "Place", "find", "take_one"]
 Kind = Literal["cgroup-v2", "cgroup-v1"]
 _PREFIX: Final = "aileron-jails-"
 _ATTEMPTS: Final = 3
-"""Number of attempts to make a directory and lock it before another host removes it as left behind."""
+"""Number of attempts to make a directory and lock it before another host removes it as left behind by a killed host."""
 _REMOVAL_DEADLINE_S: Final = 1.0  # a group is empty when its last process is reaped, and the kernel needs a moment more
 _REMOVAL_PAUSE_S: Final = 0.005
 _TRIAL_BYTES: Final = 1 << 30  # nobody is in the group that gets it
@@ -71,9 +72,10 @@ class Place(msgspec.Struct, frozen=True):
 
 @functools.cache
 def find() -> Place | None:
-    """Return the best place that this process has, found by trying; None if there is none. The result is cached.
+    """Return the best place in which this process can make groups, found by making one; None if there is none. The
+    result is cached.
 
-    Raises OSError if no descriptor is free to try with.
+    Raises OSError if no descriptor is available for the attempt.
     """
     for place in _candidates():
         if (taken := _maybe_taken(place)) is not None:
@@ -83,10 +85,11 @@ def find() -> Place | None:
 
 
 def take_one() -> tuple[Groups, Group] | None:
-    """Take a group for one child, not killed as a whole and without a count of processor time; None if there is none.
+    """Take a group for one child; None if this machine has none. The group is not killed as a whole, and does not
+    count processor time.
 
-    The group of the attempt, as in `find`, is the one returned. No v1 group that counts processor time is used: for each group
-    that a child enters, it waits 10 ms for the kernel (RCU). OSError if no descriptor is free to try with.
+    It is the group that `find` made as its attempt. No v1 group that counts processor time is used, because entering
+    one takes 10 ms of waiting for the kernel (RCU). Raises OSError if no descriptor is available for the attempt.
     """
     for place in _candidates():
         if place.cpu is None and (taken := _maybe_taken(place, ends_together=False)) is not None:
@@ -105,7 +108,7 @@ class Group:
         self._cpu_before_s = 0.0
         self._is_lost = False
         self.counts_cpu: Final = kind == "cgroup-v2" or cpu is not None
-        """True if `used` knows the processor time: always in v2; in v1 if that controller is delegated as well."""
+        """True if `used` returns the processor time: always in v2; in v1 if that controller is delegated, too."""
         self._bounds: Final = _bounds(kind, memory)
         if kind == "cgroup-v2":
             _write(memory / "memory.oom.group", str(int(ends_together)))
@@ -114,9 +117,10 @@ class Group:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[limits.Group]:
-        """Open the group's files for the duration of a request: a child enters by the descriptors, and sets its limit.
+        """Open the group's files for the duration of a request. Through their descriptors a child enters the group,
+        and sets its limit.
 
-        Raises OSError if another process has removed the group; then it is not used again.
+        Raises OSError if another process has removed the group; the group is then not used again.
         """
         doors = [directory / "cgroup.procs" for directory in (self._memory, self._cpu) if directory is not None]
         self._is_lost = True
@@ -126,22 +130,24 @@ class Group:
             yield group
 
     def bound_tcp(self, limit_bytes: int) -> None:
-        """Bound the buffers of TCP, which v1 counts separately. In v2 they count as memory, and this does nothing."""
+        """Set the maximum size of TCP buffers, which v1 counts separately. In v2 they count as memory, and this does nothing."""
         with contextlib.suppress(FileNotFoundError):
             _write(self._memory / "memory.kmem.tcp.limit_in_bytes", str(limit_bytes))
 
     def used(self) -> Used:
-        """Return the usage since `begin_to_count`. Callable in any thread, as a `watch.Tree`."""
+        """Return the usage since `begin_to_count`. May be called in any thread, as `watch.Tree` requires."""
         from aileron_sandbox.watch import Used
 
         return Used(0, self._counted_cpu_s() - self._cpu_before_s, self._counted_kills() > self._kills_before)
 
     def begin_to_count(self) -> None:
-        """Count processor time from now on. OSError."""
+        """Count processor time from this call on. Raises OSError if the present usage cannot be read."""
         self._cpu_before_s = self._counted_cpu_s()
 
     def is_out_of_memory(self) -> bool:
-        """Return whether the kernel has killed one of its processes for lack of memory since it was taken, as far as is known."""
+        """Return whether, as far as is known, the kernel has killed a process of the group for lack of memory since
+        the group was taken.
+        """
         try:
             self._kills_seen = self._counted_kills()
         except OSError:  # another process has removed it, or no descriptor is free: it is not used again
@@ -174,11 +180,11 @@ def _opened(files: Iterable[Path], stack: contextlib.ExitStack) -> tuple[int, ..
 
 
 class Groups:
-    """The groups of one template: as many as it ever had children at once. Not thread-safe."""
+    """The control groups of one template: as many as the largest number of children it had at once. Not thread-safe."""
 
     def __init__(self, place: Place, *, ends_together: bool = True) -> None:
-        """Make the directory of groups. `ends_together`: in v2, the kernel kills a group that is out of memory as a whole, since
-        half of it would be of no use.
+        """Make the directory of groups. If `ends_together`, the v2 kernel kills all processes of a group that is out
+        of memory, because half of a program would be of no use.
         """
         self._place: Final = place
         self._ends_together: Final = ends_together
@@ -200,23 +206,23 @@ class Groups:
 
     @property
     def kind(self) -> Kind:
-        """The version of the kernel's interface, v1 or v2."""
+        """Version of the kernel's control group interface, v1 or v2."""
         return self._place.kind
 
     def take(self) -> Group:
-        """Return a group that no other child has. OSError if none can be made."""
+        """Return a group that no other child uses. Raises OSError if none can be made."""
         group = self._free.pop() if self._free else self._make()
         group._kills_before = group._kills_seen
         return group
 
     def give_back(self, group: Group) -> None:
-        """Take back a group whose processes are gone, for a later child."""
+        """Take back a group whose processes have ended, for use by a later child."""
         if not group._is_lost:
             self._free.append(group)
 
     def close(self) -> None:
-        """Remove all groups; their processes must be ending. Those still in use at the deadline are left to the next host.
-        Idempotent.
+        """Remove all groups, whose processes must be ending. Groups still in use at the deadline are left to the next
+        host. Idempotent.
         """
         until = time.monotonic() + _REMOVAL_DEADLINE_S
         for path in self._own:
@@ -248,15 +254,17 @@ class Groups:
 class _Mount(msgspec.Struct, frozen=True):
     mount_point: Path
     root: Path
-    """The group of its hierarchy that is mounted at the mount point."""
+    """Path, in its hierarchy, of the group that is mounted at the mount point."""
 
     def below(self, path: Path) -> Path:
-        """Return the directory of the group `path`; the mount point if it lies outside, as in a container with its own view."""
+        """Return the directory of the group `path`; the mount point if `path` is outside the mount, as in a container
+        with its own view.
+        """
         return self.mount_point / path.relative_to(self.root) if path.is_relative_to(self.root) else self.mount_point
 
 
 def _mounts() -> dict[str, _Mount]:
-    """Return the mounts of hierarchies by controller, `""` for v2. proc_pid_mountinfo(5)."""
+    """Return the mounts of control group hierarchies by controller, `""` for v2. proc_pid_mountinfo(5)."""
     found: dict[str, _Mount] = {}
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         before, _, after = line.partition(" - ")
@@ -277,7 +285,9 @@ def _unescaped(text: str) -> str:
 
 
 def _own_paths() -> dict[str, Path]:
-    """Return the groups of this process by controller, `""` for v2. Lines are `4:memory:/path` or `0::/path`, cgroups(7)."""
+    """Return the control groups of this process by controller, `""` for v2. Lines are `4:memory:/path` or `0::/path`,
+    cgroups(7).
+    """
     found = {}
     for line in Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         _, names, path = line.split(":", 2)
@@ -286,7 +296,7 @@ def _own_paths() -> dict[str, Path]:
 
 
 def _candidates() -> Iterator[Place]:
-    """Yield the places to try, the best first."""
+    """Yield the places to try for groups, the best first."""
     mounts, own = _mounts(), _own_paths()
     unified = mounts.get("")
     if unified is not None and "" in own:
@@ -300,7 +310,7 @@ def _candidates() -> Iterator[Place]:
 
 
 def _candidates_v2(own: Path, top: Path) -> Iterator[Path]:
-    """Yield this process's own group, then the ancestors that are delegated to an ordinary user, but none beyond a limit."""
+    """Yield this process's own group, then its ancestors that are delegated to an ordinary user, up to the first with a limit."""
     directory = own
     while True:
         yield directory
@@ -320,8 +330,8 @@ def _has_limit(directory: Path) -> bool:
 
 
 def _maybe_taken(place: Place, *, ends_together: bool = True) -> tuple[Groups, Group] | None:
-    """Take a group at a place, and check that it can be bounded: even a writable directory may not be able to have groups with a
-    limit. None if it cannot.
+    """Take a group at a place, and check that a limit can be set on it. Return None if that fails, because not every
+    writable directory can have groups with a limit.
     """
     with contextlib.ExitStack() as undo:
         try:
@@ -341,8 +351,8 @@ def _maybe_taken(place: Place, *, ends_together: bool = True) -> tuple[Groups, G
 
 
 def _give_memory_to_those_below(directory: Path) -> None:
-    """Enable the memory controller for the groups below. OSError if the group lacks it, has processes of its own (EBUSY), or is
-    not this user's.
+    """Enable the memory controller for the groups below `directory`. Raises OSError if the group lacks the
+    controller, has processes of its own (EBUSY), or does not belong to this user.
     """
     file = directory / "cgroup.subtree_control"
     if "memory" not in file.read_text(encoding="ascii").split():
@@ -365,7 +375,9 @@ def _make_and_lock(parent: Path) -> tuple[Path, int]:
 
 
 def _maybe_lock(path: Path) -> int | None:
-    """Lock a directory and return the descriptor that holds the lock; None if another has it or the directory is gone."""
+    """Lock a directory and return the descriptor that holds the lock; None if another process holds the lock or the
+    directory is gone.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -379,7 +391,7 @@ def _maybe_lock(path: Path) -> int | None:
 
 
 def _remove_left_behind(parent: Path) -> None:
-    """Remove directories that no host holds any longer, except those of other users, which cannot be removed."""
+    """Remove directories that no host has locked, except those of other users, which this user cannot remove."""
     with os.scandir(parent) as entries:
         found = [parent / entry.name for entry in entries if entry.name.startswith(_PREFIX)]
     for path in found:
@@ -408,7 +420,7 @@ def _remove(path: Path) -> bool:
 
 
 def _fields(path: Path) -> dict[str, str]:
-    """Return the `name value` lines of a file as a dict."""
+    """Parse the `name value` lines of a file into a dict."""
     return dict(line.split(" ", 1) for line in path.read_text(encoding="ascii").splitlines())
 
 

@@ -1,10 +1,10 @@
-"""The files that a compiled program needs to see: none, or the loader and the libraries that it and they name.
+"""The files that a compiled program needs to see: none, or its loader and the libraries that it needs directly or indirectly.
 
 Runs on the host, before a template for the program is started. The program is hostile: it is only read, through a
-descriptor, never run, and neither is a loader on it (`ldd` would). Its contents decide only which libraries of the
-system's own directories are shown to it, read-only: a library is given as a plain file name, and looked for in the
-directories below alone. A search path of its own would be a way to name any file of the user's, so a program that
-needs one is refused.
+descriptor. Neither the program nor its loader is run, which `ldd` would do. Its contents decide only which libraries
+of the system's own directories the program can see, read-only: a library is given as a plain file name, and looked
+for in the directories below alone. A search path of its own would be a way to name any file of the user's, so a
+program that needs one is refused.
 
 >>> ElfRuntime.of_program(program).libraries                                       # doctest: +SKIP
 (PosixPath('/lib64/ld-linux-x86-64.so.2'), PosixPath('/lib/x86_64-linux-gnu/libc.so.6'))
@@ -12,8 +12,8 @@ needs one is refused.
 Rules
 - Only the parts that the kernel and the loader use are read: the header, the program headers, PT_INTERP and PT_DYNAMIC.
   Sections are ignored, as they may say anything.
-- Every read is bounded, and anything odd is refused. The loader in the jail has the last word: it writes to the log what it
-  misses there.
+- Every read is bounded, and anything odd is refused. The loader in the jail decides in the end, and logs the libraries that
+  it cannot find.
 - A library is looked for where the loader in the jail will look, without /etc/ld.so.cache, which the jail lacks.
 
 Source: elf(5), ld.so(8), System V ABI chapter 5. Read with `struct`: the libraries for this read sections first, without
@@ -49,7 +49,7 @@ _MAX_SEGMENTS: Final = 128  # linkers make about a dozen
 _MAX_DYNAMIC_BYTES: Final = 64 << 10  # 4096 entries; the largest desktop programs have some 200
 _MAX_TEXT_BYTES: Final = 4096  # PATH_MAX
 _MAX_LIBRARIES: Final = 64
-"""Most libraries of a program, including those of its libraries: each is a mount in every jail of its template."""
+"""Maximum number of libraries of a program, including indirect ones. Each is a mount in every jail of the program's template."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_+.-]{1,255}")
 
 
@@ -71,19 +71,19 @@ _PLATFORMS: Final = {
         ("/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"),
     ),
 }
-"""Platforms by machine: e_machine, the path of glibc's loader, and its default directories: Debian's, then those of others."""
+"""Properties of each supported machine: e_machine, the path of glibc's loader, and its default directories, Debian's first."""
 _MACHINES: Final = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv"}
 _LATE: Final = "libgcc_s.so.1"
-"""A library that glibc loads when a thread is cancelled, but names in no file. Shown if the machine has it."""
+"""A library that glibc loads when a thread is cancelled, but that no file names. It is shown if the machine has it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ElfRuntime:
-    """Host paths of the files that a compiled program may read, at the same paths in the jail. `libraries` begins with the
-    loader, and is empty for a static program.
+    """Host paths of the files that a compiled program may read. They have the same paths in the jail. `libraries`
+    begins with the loader, and is empty for a static program.
 
-    Two programs with equal runtimes may share a template. `executable` is the interpreter that the template itself runs in,
-    which is not in the jail.
+    Two programs with equal runtimes may share a template. `executable` is the interpreter that runs the template
+    itself. It is not in the jail.
     """
 
     executable: Path
@@ -91,10 +91,11 @@ class ElfRuntime:
 
     @classmethod
     def of_program(cls, program: int) -> ElfRuntime:
-        """Return the files needed by the program that is open as the descriptor `program`. Its offset does not change.
+        """Return the files that a program needs, which is open as the descriptor `program`. The descriptor's offset
+        does not change.
 
-        Raises JailUnavailable, with the fix, if the program cannot run here: it is for another machine, truncated, not a program,
-        has a search path of its own, or needs a library that is missing.
+        Raises JailUnavailable, with the fix, if the program cannot run here because it is for another machine, is
+        truncated, is not a program, has a search path of its own, or needs a library that is missing.
         """
         here = _here()
         needs = _read_needs(program, "the program", here)
@@ -112,15 +113,15 @@ class ElfRuntime:
 
     @property
     def loader(self) -> Path | None:
-        """Path of the loader, which the kernel starts in the place of a dynamic program; None for a static one."""
+        """Path of the loader, which the kernel starts in place of a dynamic program; None for a static program."""
         return self.libraries[0] if self.libraries else None
 
 
 def libraries_of(files: Iterable[Path], optional: Iterable[str]) -> tuple[Path, ...]:
-    """Return the loader and all libraries that `files` need, with those of `optional` that this machine has.
+    """Return the loader and all libraries that `files` need, and those of `optional` that this machine has.
 
-    Raises JailUnavailable if one of them is not for this machine, cannot be opened, or needs a library outside of the system's
-    directories.
+    Raises JailUnavailable if a file is not for this machine, cannot be opened, or needs a library outside the
+    system's directories.
     """
     here = _here()
     wanted = [name for name in optional if _find(name, here) is not None]
@@ -150,7 +151,7 @@ def _here() -> _Platform:
 
 
 def _closure(needs: _Needs, here: _Platform) -> Iterator[Path]:
-    """Yield the loader, then each library once, level by level, as the loader would load them."""
+    """Yield the loader, then each library once, in the breadth-first order in which the loader would load them."""
     loader = Path(here.loader)
     if not loader.is_file():
         raise JailUnavailable(f"{loader} does not exist", "apt-get install libc6, or link the program statically")

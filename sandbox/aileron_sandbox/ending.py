@@ -1,7 +1,8 @@
 """The ways in which a child can end, as values with their reason.
 
-`Exited`, `Signalled`, `OverLimit` and `NetworkAttempt` are endings of a program that ran confined. `RefusedToStart` means the
-confinement could not be completed and no line of the program ran: the jail never starts with a layer missing.
+`Exited`, `Signalled`, `OverLimit` and `NetworkAttempt` are endings of a program that ran confined. `RefusedToStart`
+means that the confinement could not be completed, and no line of the program ran, because the jail never starts with
+a layer missing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["Ending", "Exited", "NetworkAttempt", "OverLimit", "RefusedToStart", 
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """Processor time and memory of the child, as the kernel counted them (getrusage(2), RUSAGE_CHILDREN of the one child)."""
+    """Processor time and memory of the child, as counted by the kernel (getrusage(2), RUSAGE_CHILDREN for this child only)."""
 
     cpu_ms: int
     max_rss_kib: int
@@ -33,15 +34,17 @@ class Exited:
 
 @dataclasses.dataclass(frozen=True)
 class Signalled:
-    """A signal ended the program. `SIGSYS` is the seccomp filter's answer to a call that no honest program makes."""
+    """A signal ended the program. The seccomp filter sends `SIGSYS` for a call that no honest program makes."""
 
     signal: int
-    """The signal's number: one of signal.Signals, or of the real-time signals."""
+    """The signal's number, which is in signal.Signals or is a real-time signal."""
     usage: Usage
 
     @property
     def name(self) -> str:
-        """The signal's name, as `SIGTERM`, or `signal 40`: Python names only the first and last of the real-time signals."""
+        """The signal's name, such as `SIGTERM`, or `signal 40`, because Python names only the first and last of the
+        real-time signals.
+        """
         try:
             return signal.Signals(self.signal).name
         except ValueError:
@@ -50,7 +53,9 @@ class Signalled:
 
 @dataclasses.dataclass(frozen=True)
 class OverLimit:
-    """The program was ended for exceeding a limit: by the kernel, or by the host where the kernel counts per process only."""
+    """The program was ended because it exceeded a limit: by the kernel, or by the host where the kernel counts per
+    process only.
+    """
 
     limit: Literal["cpu", "memory"]
     usage: Usage
@@ -58,10 +63,10 @@ class OverLimit:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkAttempt:
-    """The program tried to reach a network by itself and was ended. No byte left: the call was never carried out.
+    """The program tried to reach a network by itself and was ended. No byte was sent, because the call was never executed.
 
-    `destination` is `network:ADDRESS:PORT`, `network:NAME:PORT` if a look-up came first, or `network:unknown`. It is the
-    program's own claim, which may be false.
+    `destination` is `network:ADDRESS:PORT`, `network:NAME:PORT` if the program looked up a name first, or
+    `network:unknown`. The destination is the program's own claim, and may be false.
     """
 
     destination: str
@@ -70,7 +75,7 @@ class NetworkAttempt:
 
 @dataclasses.dataclass(frozen=True)
 class RefusedToStart:
-    """A step of the confinement failed; nothing of the program ran."""
+    """A step of the confinement failed, and no line of the program ran."""
 
     step: str
     errno: int

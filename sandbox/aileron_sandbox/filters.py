@@ -1,26 +1,29 @@
 """The seccomp filters, compiled ahead of time to BPF bytes.
 
-Runs on the host, once per start, because importing pyseccomp takes 15 ms and starts ldconfig twice; never imported where a
-child is born. The bytes are kept in memory: a cache file that the same user can write would be a way into the jail.
+Runs on the host, once per start, because importing pyseccomp takes 15 ms and starts ldconfig twice; never imported in
+a process that forks children. The bytes are kept in memory: a cache file that the same user can write would be a way
+into the jail.
 
-A child gets two, and the stricter answer of the two counts (seccomp(2)):
+A child gets two filters, and the stricter result of the two counts (seccomp(2)):
 
-1. `compile_network`: the calls by which a program reaches a network. With `watched`, the template is asked by user notification
-   and answers in the kernel's place (template/attempts.py); otherwise the answer is EACCES. Either way none of these calls runs.
-   The filter also notifies of the end of a process (`ENDS`), so that the end waits for the answers.
-2. `compile_profile`: the allow list of its profile. It lets pass what the first one answers.
+1. `compile_network`: the calls by which a program reaches a network. With `watched`, the kernel notifies the template, which
+   answers in the kernel's place (template/attempts.py); otherwise the call fails with EACCES. Either way none of these calls
+   is executed. The filter also notifies of the end of a process (`ENDS`), so that the end waits for the answers.
+2. `compile_profile`: the allow list of the child's profile. It allows the calls that the first filter answers.
 
-`compile_server` makes the list for processes that face strangers at the daemon's ports, and `compile_login` for those that log
-in: allow lists of the same kind. A cell has tools in it that nobody knows beforehand, so `compile_cell` makes a deny list, of
-calls that reach for the machine or for more privilege. Other calls work in a cell as on the host, except calls newer than this
-file, which do not exist there (ENOSYS).
+`compile_server` makes an allow list for processes that serve unknown clients at the daemon's ports, and
+`compile_login` one for processes that log in. A cell contains tools that are not known beforehand, so `compile_cell`
+makes a deny list of calls that affect the machine or gain privilege. Other calls work in a cell as on the host,
+except calls newer than this file, which do not exist there (ENOSYS).
 
 Rules of all lists but a cell's
-- An allow list: a call that is not named answers EPERM. (A KILL default ends honest programs on a stray prctl: measured.)
+- They are allow lists: a call that is not listed fails with EPERM. (A KILL default ends honest programs on a stray prctl:
+  measured.)
 - The same applies to flags. Where an argument selects what the kernel does, the list has its allowed values.
-- No socket that can name a peer exists. `socketpair(AF_UNIX)` is allowed: event loops wake themselves with one. `setsockopt` is
-  not, because SO_ATTACH_FILTER compiles a program of the caller's into the kernel; only TCP options pass, to the network filter.
-- `KILLED` has the calls that no honest program makes; the answer is SIGSYS.
+- No socket that can name a peer exists. `socketpair(AF_UNIX)` is allowed: event loops wake themselves with one. `setsockopt`
+  is not, because SO_ATTACH_FILTER compiles a program of the caller into the kernel; only TCP options pass, to the network
+  filter.
+- `KILLED` has the calls that no honest program makes; they are answered with SIGSYS.
 - Native ABI only: i386 and x32 entries are killed (libseccomp's bad-architecture action).
 - Landlock does not cover metadata (chmod, chown, utimes), other processes, or non-file objects: they are not on the list.
 
@@ -84,11 +87,12 @@ ALLOWED: Final = tuple(
     getsockname getpeername shutdown
     """.split()
 )
-"""Calls that every profile allows with any arguments. Calls that another architecture lacks are skipped there.
+"""Calls that every profile allows with any arguments. A call that an architecture lacks is skipped on it.
 
-None of them has an argument that selects another part of the kernel. They have no arguments, sizes and places, or flags of which
-the kernel itself knows only harmless ones (O_CLOEXEC, O_NONBLOCK and the like for dup3, eventfd2, epoll_create1 and
-timerfd_create; how a path is walked for the `at` calls; three values for shutdown). The others are in SOME_ARGUMENTS."""
+None of them has an argument that selects another part of the kernel. Their arguments, if any, are sizes, addresses, or flags
+of which the kernel itself knows only harmless ones (O_CLOEXEC, O_NONBLOCK and the like for dup3, eventfd2, epoll_create1 and
+timerfd_create; how a path is walked for the `at` calls; three values for shutdown). The others are in SOME_ARGUMENTS.
+"""
 
 _EXECUTE: Final = ("execve", "execveat")
 _PROCESSES: Final = ("fork", "vfork", "wait4", "waitid", "kill", "setpgid", "setsid")
@@ -98,10 +102,10 @@ ALLOWED_MORE: Final[dict[Profile, tuple[str, ...]]] = {
     "elf": _EXECUTE,
     "elf-subprocess": _EXECUTE + _PROCESSES,
 }
-"""Calls that a profile allows in addition, by profile."""
+"""Additional allowed calls, by profile."""
 
 ONLY_ALONE: Final = ("tgkill",)
-"""Calls that the mode `landlock` does not allow: without a pid namespace of its own, a process could reach others by them."""
+"""Calls that the mode `landlock` does not allow: without its own pid namespace, a process could reach other processes by them."""
 
 ANSWERED: Final = {
     "socket": errno.EACCES,
@@ -111,7 +115,7 @@ ANSWERED: Final = {
     "llistxattr": errno.ENOTSUP,
     "flistxattr": errno.ENOTSUP,
 }
-"""Calls that are refused with an errno that honest libraries understand; other calls that are not listed answer EPERM."""
+"""Calls that fail with an errno that honest libraries understand. All other calls that are not listed fail with EPERM."""
 
 KILLED: Final = tuple(
     """
@@ -122,7 +126,7 @@ KILLED: Final = tuple(
     open_by_handle_at name_to_handle_at swapon swapoff reboot acct quotactl iopl ioperm
     """.split()
 )
-"""Calls that no honest connector makes: the process is killed with SIGSYS."""
+"""Calls that no honest connector makes. They end the process with SIGSYS."""
 
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _IPPROTO_TCP: Final = 6
@@ -138,15 +142,16 @@ NETWORK: Final = {
     "sendmmsg": "always",
     "setsockopt": "of `IPPROTO_TCP`",
 }
-"""The calls of the first filter, and when it answers them."""
+"""The calls of the first filter, and the condition under which it answers each."""
 ENDS: Final = "exit_group"
-"""The call that ends a process: also notified, and always allowed to go on. Ending a process withdraws the pending notifications
-of its other threads and, if it is the first process, of its other processes. Notifications are answered in order, so the end
-comes after them. Without `watched` the call is simply allowed."""
+"""The call that ends a process. The template is notified of it, and always allows it. Ending a process withdraws the
+pending notifications of its other threads and, if it is the first process, of its other processes. Notifications are
+answered in order, so the end comes after all of them. Without `watched` the call is simply allowed.
+"""
 
 
 class Only(NamedTuple):
-    """A condition on one argument, given by position: its bits under the mask `looked_at` equal one of the values."""
+    """A condition on one argument, given by position: its bits under the mask `looked_at` must equal one of the values."""
 
     argument: int
     looked_at: int
@@ -154,7 +159,9 @@ class Only(NamedTuple):
 
 
 def _flags(argument: int, *allowed: int, bits: int = _LOW_32_BITS) -> Only:
-    """Require that no other flags are set. `bits` are those that the kernel reads: an int's 32, a long's 64."""
+    """Require that no flags but the allowed ones are set. `bits` are those that the kernel reads: 32 for an int, 64
+    for a long.
+    """
     return Only(argument, bits & ~functools.reduce(operator.or_, allowed, 0), (0,))
 
 
@@ -163,12 +170,14 @@ def _without(argument: int, *refused: int) -> Only:
 
 
 def _one_of(argument: int, *values: int) -> Only:
-    """Require one of these values in all 64 bits. The kernel reads 32 of most, and no library sets the others."""
+    """Require one of these values in all 64 bits. The kernel reads only 32 bits of most arguments, and no library
+    sets the others.
+    """
     return Only(argument, _ALL_BITS, values)
 
 
 _Conditions = tuple[Only, ...]
-"""Conditions that all have to hold."""
+"""Conditions that must all hold."""
 
 _IS_X86: Final = os.uname().machine == "x86_64"
 _O_LARGEFILE: Final = 0o100000 if _IS_X86 else 0o400000
@@ -282,8 +291,9 @@ SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
     "getsockopt": ((_one_of(1, _SOL_SOCKET), _one_of(2, *_SO_READ)),),
     "clone": ((Only(0, (_LOW_32_BITS & ~_CLONE_PLAIN) | _CLONE_THREAD, (_CLONE_THREAD,)),),),
 }
-"""Calls whose arguments select what the kernel does, allowed if one of their alternatives holds. Masks of 32 bits are for
-arguments that the kernel reads as an int. docs/reference/jail.md has them in words."""
+"""Calls whose arguments select what the kernel does. A call is allowed if one of its alternatives holds. Masks of 32
+bits are for arguments that the kernel reads as an int. docs/reference/jail.md describes the alternatives in words.
+"""
 
 SOME_ARGUMENTS_MORE: Final[dict[Profile, dict[str, tuple[_Conditions, ...]]]] = {
     "python": {},
@@ -305,8 +315,10 @@ SERVER: Final = tuple(
     getsockname getpeername listen accept
     """.split()
 )
-"""Calls of a server that has its listeners, and opens no file and no connection: those of ALLOWED that are not for files or other
-processes, and those that accept connections. Its sockets are those that it was given or accepted, and pairs of its own."""
+"""Calls of a server that has its listeners, and opens no file and no connection: the calls of ALLOWED that do not
+concern files or other processes, and those that accept connections. Its sockets are those that it was given or
+accepted, and pairs of its own.
+"""
 _SERVER_ARGUMENTS: Final = (
     "pipe2", "close_range", "fcntl", "ioctl", "mmap", "mprotect", "mremap", "madvise", "membarrier", "futex", "arch_prctl",
     "clock_gettime", "clock_getres", "clock_nanosleep", "prlimit64", "prctl", "clone",
@@ -343,9 +355,11 @@ SERVER_SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
 """Calls of a server that depend on arguments, in the form of SOME_ARGUMENTS."""
 
 LOGIN: Final = tuple(name for name in SERVER if name not in ("listen", "accept"))
-"""Calls of a process that logs in over the socket that it was given: those of SERVER but for accepting connections."""
+"""Calls of a process that logs in over the socket that it was given: the calls of SERVER without those that accept
+connections.
+"""
 LOGIN_SOME_ARGUMENTS: Final = {name: value for name, value in SERVER_SOME_ARGUMENTS.items() if name != "accept4"}
-"""Calls of such a process that depend on arguments, in the form of SOME_ARGUMENTS."""
+"""Calls of a process that logs in that depend on arguments, in the form of SOME_ARGUMENTS."""
 _PR_SET_PDEATHSIG: Final = 1
 _SECCOMP_SET_MODE_FILTER: Final = 1
 _FORKS: Final = ("wait4",)
@@ -357,12 +371,12 @@ _FORKS_SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
 
 
 class Refusal(NamedTuple):
-    """The errno of a call for which all of the conditions hold."""
+    """An errno with which a call fails if all of the conditions hold."""
 
     errno: int
     where: tuple[Only, ...] = ()
     above: tuple[tuple[int, int], ...] = ()
-    """Pairs (argument, number): the argument, in all its 64 bits, is greater than the number."""
+    """Pairs (argument, number). The condition is that the argument, in all its 64 bits, is greater than the number."""
 
 
 def _any_of(number: int, argument: int, *bits: int, **more: Any) -> tuple[Refusal, ...]:
@@ -373,7 +387,7 @@ def _any_of(number: int, argument: int, *bits: int, **more: Any) -> tuple[Refusa
 
 _S_ISUID, _S_ISGID = 0o4000, 0o2000
 _O_TMPFILE: Final = 0o20000000
-"""O_TMPFILE without O_DIRECTORY, which always comes with it and has another number on each architecture."""
+"""O_TMPFILE without O_DIRECTORY, because O_DIRECTORY is always part of it and has another number on each architecture."""
 _NEW_NAMESPACES: Final = (
     0x00020000,  # CLONE_NEWNS
     0x02000000,  # CLONE_NEWCGROUP
@@ -384,14 +398,14 @@ _NEW_NAMESPACES: Final = (
     0x40000000,  # CLONE_NEWNET
 )
 _CLONE_NEWTIME: Final = 0x80
-"""A flag of unshare only; in clone this bit belongs to the signal, clone(2)."""
+"""A flag of unshare only: in the flags of clone this bit belongs to the signal, clone(2)."""
 _AF_NETLINK: Final = 16
 _SOCK_TYPES: Final = 0xF
 _ODD_TYPES: Final = (3, 4, 5, 6, 10)  # RAW, RDM, SEQPACKET, DCCP, PACKET: of an IP family
 _IPPROTO_UDP: Final = 17
 _F_SETLEASE, _F_SETDELEG = 1024, 1040
 _FIRST: Final = 1
-"""Process id of a cell's first process, which is ours: the same in every cell."""
+"""Process id of a cell's first process, which runs our code. It is the same in every cell."""
 _PRIO_USER, _IOPRIO_WHO_USER = 2, 3
 _TIOCSTI, _TIOCLINUX, _TIOCSETD, _TIOCCONS = 0x5412, 0x541C, 0x5423, 0x541D
 _ADDR_NO_RANDOMIZE_BIT, _LAST_BIT = 18, 31
@@ -416,7 +430,7 @@ CELL_REFUSED: Final[dict[str, int]] = {
     # vmsplice keeps pages that are no longer mapped, and a whole huge page for each byte that is given.
     **dict.fromkeys("clone3 openat2 io_uring_setup io_uring_enter io_uring_register vmsplice".split(), errno.ENOSYS),
 }
-"""Calls that a cell refuses with any arguments. clone3 and openat2 have their arguments in memory that a filter cannot read."""
+"""Calls that a cell refuses with any arguments. clone3 and openat2 have their arguments in memory, which a filter cannot read."""
 
 CELL_REFUSED_WHERE: Final[dict[str, tuple[Refusal, ...]]] = {
     "clone": _any_of(errno.EPERM, 0, *_NEW_NAMESPACES),
@@ -476,17 +490,17 @@ CELL_REFUSED_WHERE: Final[dict[str, tuple[Refusal, ...]]] = {
         for value in ((1 << bit, 1 << _LAST_BIT) if bit != _ADDR_NO_RANDOMIZE_BIT else (1 << _LAST_BIT,))
     ),
 }
-"""Calls that a cell refuses if one of these holds. docs/reference/cell.md has them in words."""
+"""Calls that a cell refuses if one of their conditions holds. docs/reference/cell.md describes the conditions in words."""
 
 NEWEST_CALL: Final = 469
-"""file_setattr, Linux 6.17. Newer calls fail with ENOSYS in a cell until a developer has reviewed them."""
+"""Number of file_setattr, Linux 6.17. In a cell, newer calls fail with ENOSYS until a developer has reviewed them."""
 _NEWER_THAN_LIBSECCOMP: Final = {
     "quotactl_fd": 443,
     "memfd_secret": 447,
     "fchmodat2": 452,
     "open_tree_attr": 467,
 }
-"""Numbers, the same on every architecture, of calls that a libseccomp may not know by name."""
+"""Numbers of calls that an older libseccomp may not know by name. They are the same on every architecture."""
 _X32_BIT: Final = 0x40000000
 _BPF_LOAD, _BPF_JUMP_GREATER, _BPF_JUMP_AT_LEAST, _BPF_RETURN = 0x20, 0x25, 0x35, 0x06  # linux/bpf_common.h
 _OFFSET_OF_NUMBER: Final = 0  # struct seccomp_data
@@ -497,7 +511,7 @@ _Rule = Callable[..., None]
 
 @functools.cache
 def compile_profile(profile: Profile, mode: Mode = "namespaces") -> bytes:
-    """Compile the allow list of a profile. OSError or ImportError if libseccomp is missing."""
+    """Compile the allow list of a profile. Raises OSError or ImportError if libseccomp is missing."""
     import pyseccomp
 
     program = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
@@ -517,16 +531,17 @@ def compile_profile(profile: Profile, mode: Mode = "namespaces") -> bytes:
 
 
 def compile_server() -> bytes:
-    """Compile the allow list of a server that faces strangers. OSError or ImportError if libseccomp is missing.
+    """Compile the allow list of a server with unknown clients. Raises OSError or ImportError if libseccomp is missing.
 
-    Calls that a jail refuses with an errno of their own get the same errno here; calls that are KILLED there end this process.
+    Calls that a jail refuses with an errno of their own get the same errno here. Calls that are KILLED in a jail end
+    this process.
     """
     return _outside_a_jail(SERVER, SERVER_SOME_ARGUMENTS)
 
 
 def compile_login(*, forks: bool) -> bytes:
-    """Compile the allow list of a process that logs in: it has its sockets, and gets no others. `forks` is for the process that
-    makes such processes; each of them takes the list without `forks` before it reads anything.
+    """Compile the allow list of a process that logs in, which has its sockets and gets no others. `forks` is for the
+    process that forks such processes. Each forked process installs the list without `forks` before it reads anything.
     """
     if forks:
         return _outside_a_jail(LOGIN + _FORKS, LOGIN_SOME_ARGUMENTS | _FORKS_SOME_ARGUMENTS)
@@ -535,7 +550,7 @@ def compile_login(*, forks: bool) -> bytes:
 
 @functools.cache
 def compile_cell() -> bytes:
-    """Compile the deny list of a cell. OSError or ImportError if libseccomp is missing."""
+    """Compile the deny list of a cell. Raises OSError or ImportError if libseccomp is missing."""
     import pyseccomp
 
     program = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
@@ -549,7 +564,7 @@ def compile_cell() -> bytes:
 
 
 def _refuse_where(rule: _Rule, name: str, refusal: Refusal) -> None:
-    """Add one rule for each combination of the refusal's values, as `_allow_where` does."""
+    """Add one rule for each combination of the refusal's values, like `_allow_where`."""
     import pyseccomp
 
     masked = [
@@ -562,10 +577,11 @@ def _refuse_where(rule: _Rule, name: str, refusal: Refusal) -> None:
 
 
 def _without_newer(program: bytes) -> bytes:
-    """Prefix the program with a check that answers calls above NEWEST_CALL with ENOSYS. libseccomp has no rule for numbers.
+    """Prefix the program with a check that makes calls above NEWEST_CALL fail with ENOSYS. libseccomp has no rule for
+    numbers.
 
-    Calls of x32, which have still higher numbers, are left to the program, which ends the process. So are calls of another
-    architecture with lower numbers; those with higher ones get ENOSYS.
+    Calls of x32, which have still higher numbers, are left to the program, which ends the process. Calls of another
+    architecture are also left to the program if their number is not above NEWEST_CALL; otherwise they fail with ENOSYS.
     """
     before = (
         (_BPF_LOAD, 0, 0, _OFFSET_OF_NUMBER),
@@ -594,7 +610,9 @@ def _outside_a_jail(names: tuple[str, ...], some_arguments: dict[str, tuple[_Con
 
 @functools.cache
 def compile_network(*, watched: bool) -> bytes:
-    """Compile the filter that comes before every profile: the template answers calls of NETWORK; unwatched, they get EACCES."""
+    """Compile the filter that precedes every profile. If `watched`, the template answers calls of NETWORK; otherwise
+    they fail with EACCES.
+    """
     import pyseccomp
 
     program = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
@@ -614,7 +632,9 @@ def compile_network(*, watched: bool) -> bytes:
 
 
 def _allow_where(rule: _Rule, name: str, alternatives: tuple[_Conditions, ...]) -> None:
-    """Add one rule for each combination of values: the library joins the arguments of a rule by "and", and rules by "or"."""
+    """Add one rule for each combination of values, because libseccomp joins the arguments of a rule by "and", and
+    rules by "or".
+    """
     import pyseccomp
 
     for conditions in alternatives:
@@ -627,7 +647,9 @@ def _allow_where(rule: _Rule, name: str, alternatives: tuple[_Conditions, ...]) 
 
 
 def _leave_to_the_network_filter(rule: _Rule) -> None:
-    """Allow calls that the network filter answers, as a refusal here would override its notification; refuse other sockets."""
+    """Allow the calls that the network filter answers, because a refusal here would override its notification. Refuse
+    other sockets.
+    """
     import pyseccomp
 
     argument = pyseccomp.Arg
@@ -644,7 +666,7 @@ def _leave_to_the_network_filter(rule: _Rule) -> None:
 
 
 def _rules_of(program: Any) -> _Rule:
-    """Return a function that adds a rule to the program, unless this architecture has no such call."""
+    """Return a function that adds a rule to the program, and skips calls that this architecture lacks."""
     import pyseccomp
 
     program.set_attr(_BAD_ARCH, pyseccomp.KILL_PROCESS)

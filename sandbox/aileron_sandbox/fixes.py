@@ -1,7 +1,7 @@
-"""Fixes for a machine that gives no jail: the exact commands, by the step that failed and by facts about the machine.
+"""Fixes for a machine that cannot run a jail: the exact commands, chosen by the failed step and by facts about the machine.
 
-Pure, except for `Machine.of_this`, which reads these facts. The step really was tried (support.py); this module only explains
-its failure.
+Pure, except for `Machine.of_this`, which reads these facts. The step was really attempted (support.py); this module
+only explains its failure.
 
 >>> fix("landlock", 0, Machine())
 'boot kernel 5.13 or newer with landlock in CONFIG_LSM, or add landlock to lsm= on the kernel command line'
@@ -30,7 +30,7 @@ SYSCTLS: Final = (
     "user.max_user_namespaces",
     "user.max_net_namespaces",
 )
-"""Settings by which distributions forbid user namespaces, and others that a report about a machine should name."""
+"""Settings by which distributions forbid user namespaces, and further settings that a report about a machine should show."""
 _NAMESPACES: Final = frozenset({"namespaces and root", "pid namespace"})
 _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _MARKS_OF_CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
@@ -91,7 +91,7 @@ class Machine(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_this(cls, executable: str) -> Self:
-        """Read the facts of this machine from /proc/sys and from the marks that container engines leave."""
+        """Read the facts of this machine from /proc/sys and from the files that container engines leave."""
         found = {}
         for name in SYSCTLS:
             with contextlib.suppress(OSError):
@@ -101,7 +101,9 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 def fix(step: str, number: int, machine: Machine) -> str:
-    """Return the fix for a `step` of the preparation that failed with this errno, with the command to type if there is one."""
+    """Return the fix for a `step` of the preparation that failed with errno `number`, with the command to type if
+    there is one.
+    """
     if step == "landlock" and number == errno.EACCES:
         return (
             f"{machine.executable} and the packages that go into the jail must be readable by others, because a jail of root "
@@ -119,7 +121,7 @@ def fix(step: str, number: int, machine: Machine) -> str:
 
 
 def fix_cell(step: str, number: int, machine: Machine) -> str:
-    """Return the fix for a `step` of a cell that failed with this errno (cell/init.py). The caller's error names the path."""
+    """Return the fix for a `step` of a cell that failed with errno `number` (cell/init.py). The caller's error names the path."""
     if step in _OF_A_CELL and number in _OF_A_CELL[step]:
         return _OF_A_CELL[step][number]
     if step == "landlock" and number in (errno.ENOSYS, errno.EOPNOTSUPP):
@@ -137,7 +139,7 @@ def fix_cell(step: str, number: int, machine: Machine) -> str:
 
 
 def is_short_of_descriptors(error: Exception) -> bool:
-    """Return whether too many files are open. This may pass in a moment, so it says nothing about the machine."""
+    """Return whether the error says that too many files are open. It may be transient, so it says nothing about the machine."""
     return isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR
 
 

@@ -1,4 +1,4 @@
-"""The host side of the jail and its only door.
+"""The host side of the jail, and the only way to use one.
 
     with Template.start(PythonRuntime.of_this_interpreter()) as template:
         with Child.open(template, program_fd, Policy()) as child:
@@ -6,19 +6,21 @@
             ending = child.wait(deadline_s=5)
 
 Owns the template process, the control socket, and for each child its pidfd and the host ends of three pipes. Trusts the
-template; trusts nothing a child writes. Blocking is opt-in: a caller with an event loop polls `Template.fileno()` for
+template, but no data that a child writes. Blocking is opt-in: a caller with an event loop polls `Template.fileno()` for
 reading, calls `pump()`, and looks at the children it returns; `Child.wait` does the same with poll(2).
 
 Rules
-- A child is dead when `ending` is set: every process in its pid namespace has been reaped. It `has_left` when none of them makes
-  another system call: on Linux 6.11 and newer a millisecond or two before its `ending`, when the listener of its filter hangs up;
-  on older kernels together with its `ending`.
+- A child is dead when `ending` is set: every process in its pid namespace has been reaped. It `has_left` when none of its
+  processes can make another system call: on Linux 6.11 and newer a millisecond or two before its `ending`, when the listener
+  of its filter hangs up; on older kernels together with its `ending`.
 - `kill` goes through the pidfd, so a recycled pid is never signalled.
-- Closing a Child kills it; closing the Template kills all of them. A closed child is reaped when `pump` next hears of it, and
-  counts until then.
-- Every child of a template with groups has a control group. `is_watched` says which children must be looked at nevertheless; a
-  caller with a loop of its own reads their `tree`, calls `judge`, and reads again when that says so (`Child.wait` does this).
-- Start the template from a thread that lives as long as it (PR_SET_PDEATHSIG fires when the parent *thread* ends, prctl(2)).
+- Closing a Child kills it; closing the Template kills all children. A closed child is reaped when `pump` next reads its
+  message, and counts until then.
+- Every child of a template with groups has a control group. `is_watched` says which children must be measured nevertheless; a
+  caller with a loop of its own reads their `tree`, calls `judge`, and reads again after the time that `judge` returns
+  (`Child.wait` does this).
+- Start the template from a thread that lives as long as the template (PR_SET_PDEATHSIG fires when the parent *thread* ends,
+  prctl(2)).
 
 Not here: what may be in a frame (frames/), whether to run something at all.
 """
@@ -82,31 +84,38 @@ __all__ = [
 ]
 
 MemoryBy = Literal["cgroup-v2", "cgroup-v1", "rlimit"]
-"""The mechanism that bounds the memory of a whole child. RLIMIT_DATA bounds each process in addition."""
+"""The mechanism that limits the memory of a child's processes together. RLIMIT_DATA limits each process in addition."""
 
 MAX_CHILDREN: Final = 80
-"""Children at once under one template: 64 that run, 8 that were started ahead, and 8 that have left and are not reaped yet.
-Each has three pipes and a pidfd."""
+"""Maximum number of children of one template: 64 that run, 8 that were started ahead, and 8 that have left and are
+not reaped yet. Each has three pipes and a pidfd.
+"""
 MAX_PROGRAM_BYTES: Final = 64 << 20
-"""64 MiB: the largest program. It is copied into memory for every child."""
+"""Maximum size of a program in bytes, 64 MiB. It is copied into memory for every child."""
 _START_DEADLINE_S: Final = 20.0  # 100 ms measured; a machine that is starting up may take a hundred times that
 _SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _FRAME_PIPE_BYTES: Final = 256 << 10
-"""256 KiB: pipes of 1 MiB would use up the kernel's budget for an ordinary user (64 MiB, pipe(7)) after 32 children."""
+"""Size of a frame pipe in bytes, 256 KiB. Pipes of 1 MiB would use up the kernel's budget for an ordinary user (64
+MiB, pipe(7)) after 32 children.
+"""
 _CPU_LIMIT_SHARE: Final = 0.75
-"""Share of the processor time limit that must be reported as used for a SIGKILL to count as the limit's. The kernel checks
-RLIMIT_CPU by whole timer ticks but reports the exact time: 870 ms were seen for 1 s on a busy virtual machine, 996 on an idle
-one."""
+"""Share of the processor time limit that must have been used for a SIGKILL to be attributed to the limit. The kernel
+checks RLIMIT_CPU by whole timer ticks but reports the exact time: 870 ms were seen for 1 s on a busy virtual machine,
+996 on an idle one.
+"""
 _LEAST_PERIOD_S: Final = 0.02
-"""Least seconds between two looks: one takes up to 5 ms, and the kernel counts processor time in ticks of up to 10 ms."""
+"""Minimum number of seconds between two measurements. One takes up to 5 ms, and the kernel counts processor time in
+ticks of up to 10 ms.
+"""
 _GROUPS_AHEAD: Final = 2
-"""Number of children that a template forks ahead (template/__main__.py), each in its group."""
+"""Number of children that a template forks ahead (template/__main__.py), each in its own control group."""
 _NOBODYS: Final = 0
 _PIDFD_AND_LISTENER: Final = 2
 _ROOM_BYTES: Final = 16 << 20
-"""16 MiB: memory of a child's group beyond what its policy allows. It is for what the kernel keeps for 16 processes or threads
-with their stacks, 30 full pipes, 1024 files, and the pages of mapped files, which the kernel reclaims first. An idle child is
-charged with 3.4 MiB (measured)."""
+"""Memory of a child's group in addition to its policy's limit, 16 MiB. It is for the kernel's own data on 16
+processes or threads with their stacks, 30 full pipes, 1024 files, and the pages of mapped files, which the kernel
+reclaims first. An idle child is charged with 3.4 MiB (measured).
+"""
 _NEEDS_NAMESPACES: Final = 'set mode = "namespaces" under [sandbox], or use a Python connector that starts no processes'
 _NO_GROUP: Final = (
     "a program that may start other programs needs a control group, which limits their memory together, "
@@ -119,11 +128,11 @@ _NEEDS_GROUP: Final = (
 
 
 class TemplateGone(Exception):
-    """The template process has ended, and its children with it. The caller must start another."""
+    """The template process has ended, and all its children with it. The caller must start another template."""
 
 
 class Template:
-    """The warm process of one runtime. Make one with `start`; not thread-safe: one thread or one event loop owns it."""
+    """The warm process of one runtime. Make one with `start`. Not thread-safe: one thread or one event loop owns it."""
 
     def __init__(
         self,
@@ -160,11 +169,12 @@ class Template:
         memory_by: Literal["kind", "groups", "rlimit"] = "kind",
         mode: Mode = "namespaces",
     ) -> Template:
-        """Start a template and wait until it is confined. JailUnavailable says which step this machine refuses, and the fix.
+        """Start a template and wait until it is confined. Raises JailUnavailable, with the step that this machine
+        refuses and its fix.
 
-        By default compiled programs get control groups if this user can make some, and Python programs do not (ADR 16);
-        `memory_by` overrides this. `mode="landlock"` makes no namespaces. It is weaker: only the user chooses it, it is never a
-        fallback, and compiled programs do not run in it (`check_possible`).
+        By default compiled programs get control groups if this user can make some, and Python programs get none (ADR
+        16); `memory_by` overrides this. `mode="landlock"` makes no namespaces. It is weaker: only the user chooses
+        it, it is never a fallback, and compiled programs do not run in it (`check_possible`).
         """
         return cls.begin(runtime, memory_by=memory_by, mode=mode).finish(deadline_s)
 
@@ -177,9 +187,11 @@ class Template:
         mode: Mode = "namespaces",
         begun: Begun | None = None,
     ) -> Starting:
-        """Send a process its preparation, `begun` if given, and do not wait until it is confined. Errors and options as `start`.
+        """Send a process its preparation, and return before it is confined. The process is `begun` if given, else a
+        new one. Errors and options are those of `start`.
 
-        `begun` runs the same interpreter as `runtime`. The returned object owns it; after an error, it has ended.
+        `begun` runs the same interpreter as `runtime`. The returned object owns the process. After an error the
+        process has ended.
         """
         with contextlib.ExitStack() as undo:
             if begun is not None:
@@ -203,7 +215,7 @@ class Template:
             return Starting(begun, preparation, runtime.executable, groups)
 
     def layers(self, profile: Profile) -> tuple[str, ...]:
-        """Return the layers in force for every child of this profile."""
+        """Return the confinement layers in force for every child of this profile."""
         return *self._layers, f"memory:{self.memory_by}", f"seccomp:{profile}"
 
     @property
@@ -212,7 +224,7 @@ class Template:
         return "rlimit" if self._groups is None else self._groups.kind
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when `pump` has something to do."""
+        """Return a descriptor that is readable when `pump` has messages to read."""
         return self._news.fileno()
 
     @property
@@ -221,7 +233,9 @@ class Template:
         return self._begun.process.pid
 
     def pump(self) -> list[Child]:
-        """Read the template's messages without blocking. Return the children whose state changed. TemplateGone if it ended."""
+        """Read the template's messages without blocking. Return the children whose state changed. Raises TemplateGone
+        if the template has ended.
+        """
         left = [(fd, child) for fd, _ in self._news.poll(0) if (child := self._listeners.get(fd)) is not None]
         changed = self._hear()  # after the poll: a child's attempt is then read before the child counts as having left
         for fd, child in left:
@@ -248,7 +262,7 @@ class Template:
                 changed.append(child)
 
     def close(self) -> None:
-        """End the template and every child. The owners of the children still close their descriptors. Idempotent."""
+        """End the template and every child. The owner of each child must still close its descriptors. Idempotent."""
         self._news.close()
         self._begun.end()
         if self._groups is not None:
@@ -277,7 +291,7 @@ class Template:
             self._orphans.add(number)
 
     def _listen(self, listener: int, child: Child) -> None:
-        """Watch for the hang-up of the child's listener only; the template answers what is asked there."""
+        """Watch the child's listener for its hang-up only; the template answers the notifications."""
         self._news.register(listener, 0)  # EPOLLHUP is always told, epoll_ctl(2)
         self._listeners[listener] = child
 
@@ -287,15 +301,15 @@ class Template:
             self._news.unregister(listener)
 
     def _give_group(self) -> None:
-        """Give the template one more group, ahead of the request for a child."""
+        """Send the template one more control group, ahead of the request for a child."""
         if self._groups is not None:
             with self._given_group(self._groups) as (message, fds):
                 self._send_datagram(message.encode(), fds)
 
     @contextlib.contextmanager
     def _given_group(self, groups: cgroups.Groups) -> Iterator[tuple[Group, list[int]]]:
-        """Take a group and yield the message that gives it to the template, with its descriptors. If the block fails, take the
-        group back.
+        """Take a group, and yield the message that gives the group to the template, with its descriptors. If the
+        block fails, the group is taken back.
         """
         group, number = groups.take(), self._last_group + 1
         try:
@@ -308,7 +322,9 @@ class Template:
         self._given[number] = group
 
     def _replace_lost_group(self, ended: Ended) -> None:
-        """Replace a group that came back unused: its child, forked ahead, was lost, or the template lacked descriptors for it."""
+        """Replace a group that was returned unused, because a child that was forked ahead was lost, or the template
+        lacked descriptors for the group.
+        """
         if ended.status == 0:
             self._groups_lost += 1  # a replacement sent now would be lost again
             return
@@ -318,7 +334,7 @@ class Template:
             self._groups_lost += 1
 
     def _group_bytes(self, policy: Policy, program_bytes: int) -> int:
-        """Return the memory limit of a child's group: what is granted plus fixed overhead; 0 if there are no groups."""
+        """Return the memory limit of a child's group: the granted memory plus a fixed overhead. 0 if there are no groups."""
         if self._groups is None:
             return 0
         return policy.memory_bytes + policy.scratch_bytes + program_bytes + self._data_bytes + _ROOM_BYTES
@@ -392,7 +408,7 @@ class Template:
 
 
 class Starting:
-    """A template that has its preparation and has not confirmed it yet. `finish` or `close` it."""
+    """A template that has received its preparation, and has not confirmed it yet. Call `finish` or `close`."""
 
     def __init__(self, begun: Begun, preparation: Preparation, executable: Path, groups: cgroups.Groups | None) -> None:
         self._begun: Final = begun
@@ -401,12 +417,12 @@ class Starting:
         self._groups: Final = groups
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when `finish` does not have to wait."""
+        """Return a descriptor that is readable when `finish` can return without waiting."""
         return self._begun.control.fileno()
 
     def finish(self, deadline_s: float = _START_DEADLINE_S) -> Template:
-        """Wait until the template is confined. JailUnavailable says which step this machine refuses, and the fix; then the
-        template has ended.
+        """Wait until the template is confined. Raises JailUnavailable, with the step that this machine refuses and
+        its fix, if that fails; the template has then ended.
         """
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
@@ -448,7 +464,7 @@ class Starting:
 
 
 class Child:
-    """A confined program. Make one with `open`; `close` ends it.
+    """A confined program. Make one with `open`, and end it with `close`.
 
     The host writes to `frames_in` and reads from `frames_out` and `log`; all three are non-blocking descriptors that this
     object closes. `ending` is None until every process of the child has been reaped.
@@ -476,15 +492,16 @@ class Child:
 
     @classmethod
     def open(cls, template: Template, program: int, policy: Policy, *, listens: bool = True) -> Self:
-        """Request a child that runs `program` (a descriptor; the caller keeps it): a zip application or, in a template of an
-        ElfRuntime, a compiled program.
+        """Request a child that runs `program`, which is a zip application or, in a template of an ElfRuntime, a
+        compiled program. `program` is a descriptor that the caller keeps.
 
-        Give a sealed memfd (F_SEAL_WRITE, memfd_create(2)): the bytes are copied or executed later, and only a seal ensures that
-        they are still the checked ones. Returns before the child exists; failed confinement shows as the ending `RefusedToStart`.
-        Without `listens` the child `has_left` only when it has ended, and it needs one descriptor and one datagram less.
-        Raises BlockingIOError when MAX_CHILDREN are running; ValueError for a program that is empty or over MAX_PROGRAM_BYTES,
-        for a compiled program that is not sealed, and for a profile that is not of this template; JailUnavailable if no child can
-        be requested, for example while no descriptor is free, which may pass.
+        Pass a sealed memfd (F_SEAL_WRITE, memfd_create(2)): the bytes are copied or executed later, and only a seal
+        ensures that they are still the checked ones. Returns before the child exists; failed confinement shows as the
+        ending `RefusedToStart`. Without `listens` the child `has_left` only when it has ended, and it needs one
+        descriptor and one datagram less. Raises BlockingIOError if MAX_CHILDREN are running. Raises ValueError for a
+        program that is empty or over MAX_PROGRAM_BYTES, for a compiled program that is not sealed, and for a profile
+        that this template does not have. Raises JailUnavailable if no child can be requested, for example because no
+        descriptor is available, which may be transient.
         """
         size = os.fstat(program).st_size
         if not 0 < size <= MAX_PROGRAM_BYTES:
@@ -502,19 +519,22 @@ class Child:
 
     @property
     def is_born(self) -> bool:
-        """True once the process exists. Data may be written to `frames_in` before that."""
+        """True once the child's process exists. Data may be written to `frames_in` before that."""
         return self._pidfd >= 0
 
     @property
     def has_left(self) -> bool:
-        """True once none of its processes makes another system call: the pipes have all the data that they will ever have. For a
-        child that tried to reach a network, this is True only with its `ending`, which says what it tried.
+        """True once no process of the child can make another system call: the pipes then contain all data that the
+        child will ever write. For a child that tried to reach a network, this is True only once its `ending` is set,
+        which names the destination.
         """
         return self._has_left or self.ending is not None
 
     @property
     def pid(self) -> int:
-        """Process id in the host's pid namespace, for inspection; signal with `kill` instead. 0 while there is no process."""
+        """Process id in the host's pid namespace, for inspection only; use `kill` to send a signal. 0 while there is
+        no process.
+        """
         if self._pidfd < 0:
             return 0
         with open(f"/proc/self/fdinfo/{self._pidfd}", encoding="ascii") as file:
@@ -522,9 +542,10 @@ class Child:
         return max(0, int(fields["Pid"]))  # -1 once it is reaped, pidfd_open(2)
 
     def kill(self) -> None:
-        """Send SIGKILL to the child's pid 1, and so to everything in its namespace. Returns at once; `ending` follows.
+        """Send SIGKILL to the child's pid 1, and so to every process in its namespace. Returns at once; `ending` is
+        set later.
 
-        A child that has already ended by itself, but is not reaped yet, keeps its own `ending`.
+        A child that has already ended by itself, but is not reaped yet, keeps the ending that it had.
         """
         self._kill_wanted = self._kill_wanted or not self._is_zombie
         if self._pidfd >= 0:
@@ -532,7 +553,9 @@ class Child:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def wait(self, deadline_s: float) -> Ending:
-        """Block until the child has ended, at most `deadline_s` seconds. TimeoutError leaves it running."""
+        """Block until the child has ended, for at most `deadline_s` seconds. Raises TimeoutError after that, and the
+        child keeps running.
+        """
         until = time.monotonic() + deadline_s
         said = select.poll()  # select(2) takes no descriptor over 1023
         said.register(self._template, select.POLLIN)
@@ -549,13 +572,17 @@ class Child:
 
     @property
     def is_watched(self) -> bool:
-        """True if the kernel alone does not enforce the limits for all processes together, or does not say which was exceeded."""
+        """True if the kernel alone does not enforce the limits for all processes of the child together, or does not
+        report which limit was exceeded.
+        """
         profile = self._policy.profile
         # If a v1 group is out of memory, the kernel ends only one process; and only we bound the processor time of a group.
         return profile == "elf-subprocess" or (profile == "elf" and self._template.memory_by == "rlimit")
 
     def tree(self) -> Tree | None:
-        """Return the tree to read now and then, in any thread; None if the child need not be watched, is not born, or ended."""
+        """Return the process tree to measure at intervals, in any thread. None if the child need not be watched, does
+        not exist yet, or has ended.
+        """
         if not self.is_watched or self.ending is not None or not self.pid:
             return None
         if self._tree is None:
@@ -567,9 +594,10 @@ class Child:
         return self._tree
 
     def judge(self, used: Used) -> float:
-        """End the child if its `tree` used more than a limit. Return in how many seconds to look again.
+        """End the child if its `tree` used more than a limit. Return the seconds until the next measurement is due.
 
-        That is WATCH_PERIOD_S, or less if its processes, each on its own processor, could exceed their processor time before.
+        The value is WATCH_PERIOD_S, or less if the child's processes, each on its own processor, could exceed their
+        processor time earlier.
         """
         if self.ending is not None or self._over is not None:
             return WATCH_PERIOD_S
@@ -583,11 +611,11 @@ class Child:
         return min(WATCH_PERIOD_S, max(_LEAST_PERIOD_S, left_s / (os.cpu_count() or 1)))
 
     def close_input(self) -> None:
-        """Close the pipe of frames to the child, which reads end of file. Idempotent."""
+        """Close the pipe of frames to the child, so that the child reads end of file. Idempotent."""
         self.frames_in = _closed(self.frames_in)
 
     def close(self) -> None:
-        """Kill the child unless it has ended, and close every descriptor. Does not wait. Idempotent."""
+        """Kill the child unless it has ended, and close all of its descriptors without waiting. Idempotent."""
         if not self._open:
             return
         self._open = False
@@ -703,32 +731,36 @@ class Child:
             self.ending = Signalled(-code, usage)
 
     def _is_out_of_memory(self, code: int) -> bool:
-        """Return whether the child ran out of memory. Reads the group only if the child was killed or may have lost a process."""
+        """Return whether the child ran out of memory. The group is read only if the child was killed or may have lost
+        a process.
+        """
         is_possible = code == -signal.SIGKILL or self._policy.profile == "elf-subprocess"
         return is_possible and self._group is not None and self._group.is_out_of_memory()
 
 
 @dataclasses.dataclass(frozen=True)
 class _Both:
-    """A tree whose memory is counted by its group, and whose processor time only by its processes."""
+    """A process tree whose memory its control group counts, and whose processor time is summed over its processes."""
 
     group: cgroups.Group
     processes: ProcessTree
 
     def used(self) -> Used:
-        """Return the memory of the group and the processor time of the processes."""
+        """Return the memory of the control group and the processor time of the processes."""
         return self.group.used()._replace(cpu_s=self.processes.used().cpu_s)
 
 
 def _pipe_from(theirs: contextlib.ExitStack) -> tuple[int, int]:
-    """Return (theirs, ours) of a pipe that the child reads. The stack closes theirs, even if a later step fails."""
+    """Return (child's end, host's end) of a pipe that the child reads. The stack closes the child's end, even if a
+    later step fails.
+    """
     read, written = os.pipe2(os.O_CLOEXEC)
     theirs.callback(os.close, read)
     return read, written
 
 
 def _pipe_to(theirs: contextlib.ExitStack) -> tuple[int, int]:
-    """Return (ours, theirs) of a pipe that the child writes. The stack closes theirs."""
+    """Return (host's end, child's end) of a pipe that the child writes. The stack closes the child's end."""
     read, written = os.pipe2(os.O_CLOEXEC)
     theirs.callback(os.close, written)
     return read, written
@@ -741,8 +773,8 @@ def _closed(fd: int) -> int:
 
 
 def check_possible(profile: Profile, mode: Mode, *, is_compiled: bool) -> None:
-    """Raise JailUnavailable, with the fix, if no jail of this mode on this machine can hold such a program: others could attach
-    to it (ADR 34), or nothing would bound the memory of all its processes together (ADR 35).
+    """Raise JailUnavailable, with the fix, if no jail of this mode on this machine can hold such a program. Either other
+    processes could attach to it (ADR 34), or nothing would limit the memory of all its processes together (ADR 35).
     """
     if mode == "landlock" and is_compiled:
         raise JailUnavailable(
@@ -840,7 +872,9 @@ def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode, *, has_groups:
 
 
 def program_of(source: str) -> bytes:
-    """Return a zip application with this source alone. Built by hand: zipfile takes 5 ms to import. PKWARE's APPNOTE.TXT, 4.3."""
+    """Return a zip application that contains only this source. It is built by hand, because zipfile takes 5 ms to
+    import. PKWARE's APPNOTE.TXT, 4.3.
+    """
     name, data = b"__main__.py", source.encode()
     # Version 2.0, no flags, stored, midnight of the first day that the format can express.
     described = struct.pack("<5H3I2H", 20, 0, 0, 0, 33, zlib.crc32(data), len(data), len(data), len(name), 0)
@@ -854,7 +888,7 @@ def _not_started(error: Exception) -> JailUnavailable:
 
 
 def _fix_of(error: Exception) -> str:
-    """Return the fix for an error of the host's own call, or of a template that did not respond."""
+    """Return the fix for an error of the host's own system call, or of a template that did not respond."""
     number = error.errno if isinstance(error, OSError) and error.errno is not None else 0
     return fix("the host", number, Machine())
 

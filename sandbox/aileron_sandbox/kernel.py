@@ -1,6 +1,6 @@
 """The only use of ctypes: system calls that Python does not offer, their numbers and structs, each with its man page.
 
-Every function raises OSError with the errno and the call's name, and returns nothing that must be checked. Runs on the
+Every function raises OSError with the errno and the call's name, so no return value must be checked. Runs on the
 host and in the template before a child is confined. x86-64 and arm64.
 
 Sources: man 2 of each call; include/uapi/linux/{sched,mount,landlock,seccomp,capability,prctl}.h of Linux 6.12.
@@ -110,7 +110,9 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 _KEPT_BYTES: Final = 16 << 20
-"""16 MiB that a heap keeps after use: a few frames of the largest size, of which each end holds some at once."""
+"""Maximum size of freed memory that a heap keeps, 16 MiB: a few frames of the largest size, of which each end holds
+some at once.
+"""
 
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _CAP_LAST_CAP_FILE: Final = "/proc/sys/kernel/cap_last_cap"
@@ -202,7 +204,7 @@ def _syscall(name: str, *arguments: object) -> int:
 
 
 def maybe_share_descriptors(thread: int, other: int) -> bool | None:
-    """Return whether two threads share one table of descriptors, kcmp(2). None if that call is not available."""
+    """Return whether two threads share one descriptor table, kcmp(2). None if that call is not available."""
     try:
         return _syscall("kcmp", thread, other, _KCMP_FILES, None, None) == 0
     except OSError:
@@ -210,7 +212,7 @@ def maybe_share_descriptors(thread: int, other: int) -> bool | None:
 
 
 def exit_thread(code: int) -> NoReturn:
-    """End this thread, and so a process that has no other, by exit(2). Libraries only offer the end of a whole process."""
+    """End this thread by exit(2), and so a process that has no other thread. Libraries can only end a complete process."""
     _syscall("exit", code)
     raise AssertionError("it does not return")
 
@@ -224,7 +226,7 @@ def unshare(flags: int) -> None:
 
 
 def setns(fd: int, kind: int) -> None:
-    """Enter the namespace that `fd` is open on; `kind` is its CLONE_NEW flag, setns(2)."""
+    """Enter the namespace that `fd` refers to, setns(2). `kind` is its CLONE_NEW flag."""
     _check(_setns(fd, kind), "setns")
 
 
@@ -249,7 +251,9 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
 
 
 def set_mount_attributes(target: str, attributes: int, *, recursive: bool = False) -> None:
-    """Add MOUNT_ATTR flags to a mount and keep the rest, mount_setattr(2). Unlike a remount it cannot drop a locked flag."""
+    """Add MOUNT_ATTR flags to a mount without changing the others, mount_setattr(2). Unlike a remount, this cannot
+    drop a locked flag.
+    """
     attr = _MountAttr(attr_set=attributes)
     flags = AT_RECURSIVE if recursive else 0
     _syscall("mount_setattr", _AT_FDCWD, target.encode(), flags, ctypes.byref(attr), ctypes.sizeof(attr))
@@ -278,16 +282,20 @@ def copy_mount(target: str) -> int:
 
 
 def copy_tree(place: int) -> int:
-    """Copy the mount that `place` lies on, from there downwards with all mounts below it, and return a descriptor, open_tree(2).
+    """Copy the mount that contains `place`, from `place` downwards with all mounts below, and return a descriptor,
+    open_tree(2).
 
-    The copy is mounted nowhere. A user namespace does not allow a copy without the mounts below: EINVAL, mount_namespaces(7).
+    The copy is not mounted anywhere. In a user namespace a copy without the mounts below fails with EINVAL,
+    mount_namespaces(7).
     """
     flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_EMPTY_PATH | AT_RECURSIVE
     return _syscall("open_tree", place, b"", flags)
 
 
 def set_tree_attributes(mount: int, attributes: int, *, recursive: bool = True) -> None:
-    """Add MOUNT_ATTR flags to the mount that a descriptor refers to and, if recursive, to all below it, mount_setattr(2)."""
+    """Add MOUNT_ATTR flags to the mount that a descriptor refers to and, if recursive, to all mounts below it,
+    mount_setattr(2).
+    """
     attr = _MountAttr(attr_set=attributes)
     flags = _AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
     _syscall("mount_setattr", mount, b"", flags, ctypes.byref(attr), ctypes.sizeof(attr))
@@ -299,8 +307,8 @@ def move_mount_onto(mount: int, place: int) -> None:
 
 
 def open_resolved(directory: int, path: str, flags: int, resolve: int) -> int:
-    """Open a path by openat2(2), and return a descriptor that exec closes. OSError ELOOP for a symbolic link and EXDEV for a way
-    out of the directory, if `resolve` forbids them.
+    """Open a path by openat2(2), and return a descriptor that exec closes. If `resolve` forbids it, raises OSError
+    with ELOOP for a symbolic link and EXDEV for a path that leaves the directory.
     """
     how = _OpenHow(flags=flags | os.O_CLOEXEC, mode=0, resolve=resolve)
     return _syscall("openat2", directory, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
@@ -309,14 +317,15 @@ def open_resolved(directory: int, path: str, flags: int, resolve: int) -> int:
 def map_mount_ids(mount: int, namespace: int, attributes: int) -> None:
     """Show the owners in `mount` as the user namespace maps them, and add MOUNT_ATTR flags, mount_setattr(2).
 
-    `mount` must not have been mounted anywhere. OSError EINVAL if the file system cannot do this (tmpfs before Linux 6.3).
+    `mount` must not have been mounted anywhere. Raises OSError EINVAL if the file system cannot do this (tmpfs before
+    Linux 6.3).
     """
     attr = _MountAttr(attr_set=attributes | _MOUNT_ATTR_IDMAP, userns_fd=namespace)
     _syscall("mount_setattr", mount, b"", _AT_EMPTY_PATH, ctypes.byref(attr), ctypes.sizeof(attr))
 
 
 def pivot_root(new_root: str, put_old: str) -> None:
-    """Change the root, pivot_root(2). With "." for both, the old root is stacked over the new one, ready to be detached."""
+    """Change the root, pivot_root(2). If both paths are ".", the old root is stacked over the new one, ready to be detached."""
     _syscall("pivot_root", new_root.encode(), put_old.encode())
 
 
@@ -341,7 +350,7 @@ def is_dumpable() -> bool:
 def last_capability() -> int:
     """Return the highest capability number of this kernel, capabilities(7). Call it while /proc is still visible.
 
-    The file is read as bytes: text would import a codec, and in a cell the interpreter's own files need not be visible here.
+    The file is read as bytes, because text would import a codec, and in a cell the interpreter's own files may be invisible.
     """
     with open(_CAP_LAST_CAP_FILE, "rb") as file:
         return int(file.read())
@@ -366,9 +375,10 @@ def join_new_session_keyring() -> None:
 
 
 def use_one_malloc_arena() -> None:
-    """Make the threads of this process and of its forks share one heap, mallopt(3): each arena reserves 64 MiB of address space.
+    """Make the threads of this process and of its forks share one heap, mallopt(3), because each arena reserves 64
+    MiB of address space.
 
-    glibc only; other C libraries reserve nothing and have no such call.
+    Only glibc needs this; other C libraries reserve nothing and have no such call.
     """
     if hasattr(_libc, "mallopt") and not _libc.mallopt(_M_ARENA_MAX, 1):
         raise OSError(errno.EINVAL, "mallopt M_ARENA_MAX")
@@ -377,8 +387,8 @@ def use_one_malloc_arena() -> None:
 def keep_freed_memory() -> None:
     """Make malloc reuse freed memory for the next large object, up to 16 MiB, instead of getting pages from the kernel each time.
 
-    Without this, the heap's history decides between the two, mallopt(3) M_MMAP_THRESHOLD: a frame of 1 MiB took 250 page faults
-    each way. Inherited by forks. glibc only; other C libraries have no such call.
+    Without this, the heap's history decides whether memory is reused, mallopt(3) M_MMAP_THRESHOLD: a frame of 1 MiB took 250
+    page faults in each direction. Forks inherit the setting. It exists in glibc only; other C libraries have no such call.
     """
     for parameter in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
         if hasattr(_libc, "mallopt") and not _libc.mallopt(parameter, _KEPT_BYTES):
@@ -386,9 +396,9 @@ def keep_freed_memory() -> None:
 
 
 def return_free_memory() -> None:
-    """Return the freed memory that malloc keeps to the kernel, malloc_trim(3). Takes a millisecond for each 10 MiB.
+    """Return freed memory that malloc still holds to the kernel, malloc_trim(3). Takes a millisecond for each 10 MiB.
 
-    glibc only; other C libraries keep little.
+    Only glibc has this call; other C libraries hold little.
     """
     if hasattr(_libc, "malloc_trim"):
         _libc.malloc_trim(0)
@@ -403,7 +413,7 @@ def close_range(first: int, last: int = 0xFFFFFFFF) -> None:
 
 
 class Filter:
-    """A compiled seccomp program, kept ready so that installing it allocates no memory."""
+    """A compiled seccomp program, ready to be installed without allocating memory."""
 
     def __init__(self, program: bytes) -> None:
         if not program or len(program) % 8:
@@ -412,19 +422,20 @@ class Filter:
         self._prog = _SockFprog(len=len(program) // 8, filter=program)
 
     def install(self) -> None:
-        """Apply the filter to this thread and its descendants, for good, seccomp(2). Needs no_new_privs."""
+        """Apply the filter to this thread and its descendants permanently, seccomp(2). Requires no_new_privs."""
         _syscall("seccomp", SECCOMP_SET_MODE_FILTER, 0, ctypes.byref(self._prog))
 
     def install_with_listener(self) -> int:
-        """Install the filter, and return a descriptor that notifies of the calls that it does not decide, seccomp_unotify(2).
+        """Install the filter, and return a descriptor that receives notifications of the calls that the filter leaves
+        undecided, seccomp_unotify(2).
 
-        OSError EBUSY if a filter of this process has a listener already, EINVAL before Linux 5.0.
+        Raises OSError EBUSY if a filter of this process has a listener already, and EINVAL before Linux 5.0.
         """
         return _syscall("seccomp", SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, ctypes.byref(self._prog))
 
 
 def read_memory(pid: int, address: int, size: int) -> bytes:
-    """Return at most `size` bytes of another process's memory, process_vm_readv(2). OSError EPERM, ESRCH or EFAULT."""
+    """Return at most `size` bytes of another process's memory, process_vm_readv(2). Raises OSError EPERM, ESRCH or EFAULT."""
     buffer = ctypes.create_string_buffer(size)
     here = _IoVec(base=ctypes.addressof(buffer), size=size)
     there = _IoVec(base=address, size=size)
@@ -433,19 +444,21 @@ def read_memory(pid: int, address: int, size: int) -> bytes:
 
 
 def landlock_abi() -> int:
-    """Return the kernel's Landlock ABI, 1 and up. OSError ENOSYS (not built) or EOPNOTSUPP (not enabled at boot)."""
+    """Return the kernel's Landlock ABI, which is at least 1. Raises OSError ENOSYS if Landlock is not built in,
+    EOPNOTSUPP if it is disabled at boot.
+    """
     return _syscall("landlock_create_ruleset", None, 0, LANDLOCK_CREATE_RULESET_VERSION)
 
 
 def landlock_create_ruleset(abi: int, fs: int, net: int, scoped: int) -> int:
-    """Return a ruleset descriptor that handles these rights; the struct is cut to the size that the ABI knows."""
+    """Return a ruleset descriptor that handles these rights. The struct is cut to the size that this ABI knows."""
     attr = _LandlockRuleset(handled_access_fs=fs, handled_access_net=net, scoped=scoped)
     size = 8 if abi < 4 else 16 if abi < 6 else 24
     return _syscall("landlock_create_ruleset", ctypes.byref(attr), size, 0)
 
 
 def landlock_allow_beneath(ruleset: int, path: str, access: int) -> None:
-    """Allow `access` on the hierarchy below `path`. For a mount point, name its parent: the mount would hide the rule."""
+    """Allow `access` on the hierarchy below `path`. For a mount point, pass its parent, because the mount would hide the rule."""
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         rule = _LandlockPathBeneath(allowed_access=access, parent_fd=fd)
@@ -455,5 +468,5 @@ def landlock_allow_beneath(ruleset: int, path: str, access: int) -> None:
 
 
 def landlock_restrict_self(ruleset: int) -> None:
-    """Confine the calling thread by the ruleset, for good. Needs no_new_privs; mount(2) is refused from then on."""
+    """Confine the calling thread by the ruleset permanently. Requires no_new_privs. The kernel refuses mount(2) from then on."""
     _syscall("landlock_restrict_self", ruleset, 0)

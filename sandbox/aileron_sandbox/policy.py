@@ -1,6 +1,6 @@
-"""The limits of a jail as a frozen value, checked when built.
+"""The limits of a jail as an immutable value, checked when built.
 
-A policy cannot grant network, host files, environment or descriptors: a jail has none.
+A policy cannot grant network, host files, environment or descriptors, because a jail has none of these.
 
 >>> Policy(memory_bytes=64 << 20, cpu_s=30).processes
 16
@@ -14,36 +14,40 @@ from typing import Final, Literal
 __all__ = ["Mode", "Policy", "Profile"]
 
 Mode = Literal["namespaces", "landlock"]
-"""The layers that jails are made of: all of them, or those that need no user namespaces, on a machine that forbids these and
-only if the user chose it (template/landlocked.py)."""
+"""The layers that jails are made of: all layers, or those that need no user namespaces. The latter is for a machine
+that forbids user namespaces, and used only if the user chose it (template/landlocked.py).
+"""
 
 Profile = Literal["python", "elf", "elf-subprocess"]
 """The kind of a program, which selects the system calls that it may make: a zip application in the warm interpreter; a compiled
-program; or a program of either kind that may start processes (filters.py)."""
+program; or a program of either kind that may start processes (filters.py).
+"""
 
 _MIB: Final = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """Limits of one child. A value outside its range is a ValueError, never clamped."""
+    """Limits of one child. A value outside its range raises ValueError and is never clamped."""
 
     memory_bytes: int = 64 * _MIB
-    """Private writable memory above what the bare interpreter has (RLIMIT_DATA, getrlimit(2))."""
+    """Maximum private writable memory in bytes, in addition to that of the bare interpreter (RLIMIT_DATA, getrlimit(2))."""
     cpu_s: int = 30
-    """Processor seconds over all threads (RLIMIT_CPU)."""
+    """Maximum processor time in seconds, summed over all threads (RLIMIT_CPU)."""
     scratch_bytes: int = 32 * _MIB
-    """Size of the private /tmp. It is memory of the machine, but does not count for `memory_bytes`."""
+    """Size of the private /tmp in bytes. It is memory of the machine, but does not count towards `memory_bytes`."""
     scratch_files: int = 1024
-    """Inodes of the private /tmp."""
+    """Maximum number of inodes of the private /tmp."""
     processes: int = 16
-    """Threads, since the program may not start processes (RLIMIT_NPROC, counted in the child's own user namespace)."""
+    """Maximum number of threads and, if the program may start them, processes (RLIMIT_NPROC, counted in the child's
+    own user namespace).
+    """
     open_files: int = 64
-    """File descriptors (RLIMIT_NOFILE)."""
+    """Maximum number of file descriptors (RLIMIT_NOFILE)."""
     file_bytes: int = 32 * _MIB
-    """Size of any one file (RLIMIT_FSIZE)."""
+    """Maximum size of any one file in bytes (RLIMIT_FSIZE)."""
     profile: Profile = "python"
-    """The seccomp profile. A program with the profile `python` starts no process."""
+    """The seccomp profile. A program with the profile `python` cannot start processes."""
 
     def __post_init__(self) -> None:
         _check_range("memory_bytes", self.memory_bytes, _MIB, 1024 * _MIB)

@@ -1,7 +1,7 @@
-"""The files that a Python program needs to see: the standard library, the shared libraries it loads, time zones, packages.
+"""The files that a Python program needs to see: the standard library, its shared libraries, time zones, and packages.
 
-Runs on the host, once per start. The libraries are not guessed: the headers of the interpreter and of every extension module
-of the standard library name them (elf.py; 5 ms). If an interpreter has libraries outside of the system's directories, a
+Runs on the host, once per start. The libraries are read from the headers of the interpreter and of every extension
+module of the standard library (elf.py; 5 ms). If an interpreter has libraries outside the system's directories, a
 short-lived instance of it loads every extension module and reads back the paths of everything that the loader mapped,
 dl_iterate_phdr(3), which takes ten times as long.
 
@@ -61,12 +61,12 @@ print(json.dumps(sorted({name for name in names if name.startswith("/")})))
 
 @dataclasses.dataclass(frozen=True)
 class PythonRuntime:
-    """Host paths of what a jailed Python program may read, and the modules it finds already imported.
+    """Host paths of the files that a jailed Python program may read, and names of the modules that are imported beforehand.
 
-    `packages` maps a path below `/sdk`, which is on the program's `sys.path`, to a host file or directory. `preload` are
-    modules that the template imports once, so that a child need not. `rehearsal` is the source of a program that the template
-    and its waiting children run ahead of the real one, so that the work common to all programs is already done; it must leave
-    nothing behind.
+    `packages` maps a path below `/sdk`, which is on the program's `sys.path`, to a host file or directory. `preload`
+    are modules that the template imports once for all children. `rehearsal` is the source of a program that the
+    template and its waiting children run ahead of the real one, so that the work common to all programs is already
+    done. The rehearsal must leave no changes behind.
     """
 
     executable: Path
@@ -80,7 +80,9 @@ class PythonRuntime:
     def of_this_interpreter(
         cls, packages: Mapping[str, Path] | None = None, preload: tuple[str, ...] = (), rehearsal: str = ""
     ) -> PythonRuntime:
-        """Return the runtime of the running interpreter, without site-packages. JailUnavailable if it cannot be examined."""
+        """Return the runtime of the running interpreter, without site-packages. Raises JailUnavailable if the
+        interpreter cannot be examined.
+        """
         executable, stdlib, libraries = _examine()
         return cls(executable, stdlib, libraries, dict(packages or {}), preload, rehearsal)
 
@@ -109,7 +111,9 @@ def _extension_modules(stdlib: Path) -> list[Path]:
 
 
 def _loaded(executable: Path, modules: list[str]) -> list[Path]:
-    """Return the shared objects that an interpreter maps when it imports `modules`. JailUnavailable if it cannot be run."""
+    """Return the shared objects that an interpreter maps when it imports `modules`. Raises JailUnavailable if it
+    cannot be run.
+    """
     try:
         answer = subprocess.run(
             [str(executable), "-I", "-S", "-W", "ignore", "-c", _PROBE, json.dumps([modules, _SONAMES])],

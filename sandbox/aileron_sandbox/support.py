@@ -1,8 +1,9 @@
-"""A report of the layers that this machine offers, tried as a whole, or of what is missing, with the fix.
+"""A report of the layers that this machine offers, tested together in one jail. If no jail can be made, the report
+has the failed step and the fix.
 
-Runs on the host. A layer counts as in force only because a child was confined by all of them and ran: a version or a sysctl would
-not tell (AppArmor may void a user namespace that unshare(2) made without an error). `examine` does not raise for a machine
-without a jail, since reporting that is its purpose.
+Runs on the host. A layer counts as in force only because a child ran while confined by all layers: a version or a
+sysctl is no proof (AppArmor may void a user namespace that unshare(2) made without an error). `examine` does not
+raise for a machine without a jail, since reporting that is its purpose.
 
 >>> examine().available        # doctest: +SKIP
 True
@@ -35,8 +36,8 @@ _DEADLINE_S: Final = 20.0
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The result of a trial. `layers` are in force for every jail here; if no jail is available, `what` failed, and `fix` says
-    what to do.
+    """The result of trying a jail. `layers` are in force for every jail on this machine. If no jail is available,
+    `what` is what failed, and `fix` says what to do.
     """
 
     available: bool
@@ -49,11 +50,13 @@ class Report:
     uid: int
     python: str
     memory: str | None
-    """The mechanism that bounds the memory of a whole jail: `cgroup-v2`, `cgroup-v1` or `rlimit`; None if there is no jail."""
+    """The mechanism that limits the memory of a jail's processes together: `cgroup-v2`, `cgroup-v1` or `rlimit`; None
+    if there is no jail.
+    """
     sysctls: dict[str, str]
 
     def to_json(self) -> dict[str, object]:
-        """Return the fields as values that JSON can express."""
+        """Return the fields as JSON values."""
         return dataclasses.asdict(self)
 
 

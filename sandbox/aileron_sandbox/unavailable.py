@@ -1,4 +1,4 @@
-"""The error of a machine that gives no jail and no cell, with the fix.
+"""The error for a machine that cannot run a jail or a cell, with the fix.
 
 It has a module of its own because the start of a cell needs it, but not the endings of a jail (ending.py), which take 3 ms to
 import.
@@ -10,7 +10,7 @@ __all__ = ["JailUnavailable"]
 
 
 class JailUnavailable(Exception):
-    """This machine gives no jail as it is. `fix` says what would change that, as a command if there is one."""
+    """This machine cannot run a jail in its present state. `fix` says what would change that, as a command if there is one."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(f"{what}; {fix}")

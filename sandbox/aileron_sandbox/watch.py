@@ -1,15 +1,16 @@
 """The memory and processor time of a jail's whole tree of processes, for limits that the kernel enforces per process only.
 
-Runs on the host, in any thread: a `Tree` is a value that looks when it is asked to. Where a jail has a cgroup, the kernel
-counts for all of it (cgroups.py). Elsewhere `ProcessTree` adds up the numbers of each process: its page tables, and its pages as
-PSS, in which a page that n processes share counts as an nth (proc_pid_smaps(5)). The PSS of a process that is not dumpable can be
-read only with more privilege than its owner has; without it a page counts once for each process that has it, and a program that
-forks with much in memory is ended early.
+Runs on the host, in any thread: a `Tree` measures when its method is called. Where a jail has a cgroup, the kernel
+counts for all its processes (cgroups.py). Elsewhere `ProcessTree` adds up the numbers of each process: its page
+tables, and its pages as PSS, in which a page that n processes share counts as an nth (proc_pid_smaps(5)). The PSS of
+a process that is not dumpable can be read only with more privilege than its owner has; without it a page counts once
+for each process that has it, and a program that forks with much in memory is ended early.
 
-A watch cannot see what comes and goes between two looks. RLIMIT_DATA and RLIMIT_CPU bound each process meanwhile, and the wall
-clock all of them.
+Usage that begins and ends between two measurements is not seen. Meanwhile RLIMIT_DATA and RLIMIT_CPU limit each
+process, and a deadline limits all processes.
 
-Not here: what follows from it (jail.py), when to look (the host), what a cell holds outside of its processes (cell/held.py).
+Not here: what follows from the numbers (jail.py), when to measure (the host), memory that a cell holds outside its
+processes (cell/held.py).
 """
 
 from __future__ import annotations
@@ -43,23 +44,23 @@ _MAPPING: Final = re.compile(
     rb"^[0-9a-f]+-[0-9a-f]+ \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)$|^(?:Swap)?Pss: +(\d+) kB$", re.MULTILINE
 )
 _MOST_MAPPED: Final = 256 << 20
-"""Most bytes of lists of mappings in one look: 300,000 mappings, read in a second. A browser has ten thousand."""
+"""Maximum number of bytes of mapping lists in one measurement: 300,000 mappings, read in a second. A browser has ten thousand."""
 _THREAD_BYTES: Final = 32 << 10
-"""32 KiB for each thread: its stack in the kernel, 16 KiB, and what the scheduler keeps."""
+"""Kernel memory for each thread, 32 KiB: its kernel stack, 16 KiB, and the scheduler's data."""
 _DESCRIPTOR_BYTES: Final = 8  # for each descriptor that a table has room for, fs/file.c
 _SHARED: Final = (b"/dev/zero (deleted)", b"/memfd:", b"[anon_shmem:")
-"""First bytes of the names of mappings of shared memory: it has no file, or one without a name, proc_pid_maps(5)."""
+"""Prefixes of the names of mappings of shared memory that has no file or an unnamed file, proc_pid_maps(5)."""
 Object = tuple[int, int]
 """The identity of a file: (device, inode)."""
 WATCH_PERIOD_S: Final = 0.25
-"""Seconds between two looks. One takes 1 to 5 ms, most of it to find the tree among the processes of the machine."""
+"""Seconds between two measurements. One takes 1 to 5 ms, most of it to find the tree among the processes of the machine."""
 
 
 class Used(NamedTuple):
-    """Memory and processor time of all processes together, as seen at one look."""
+    """Memory and processor time of all processes together at one measurement."""
 
     memory_bytes: int
-    """Memory in use; 0 if the kernel enforces the limit, as `is_out_of_memory` then tells."""
+    """Memory in use in bytes; 0 if the kernel enforces the limit, because `is_out_of_memory` then reports an excess."""
     cpu_s: float
     is_out_of_memory: bool = False
 
@@ -74,19 +75,20 @@ class Tree(Protocol):
 
 @dataclasses.dataclass
 class ProcessTree:
-    """The process `pid`, in the host's pid namespace, and all its descendants. Orphans in a jail become children of its first
-    process, so they are included.
+    """The process `pid`, in the host's pid namespace, and all its descendants. Orphans in a jail become children of
+    its first process, so they are included.
     """
 
     pid: int
     shared_bytes: int = 0
-    """Bytes that each process shares with the template from its birth."""
+    """Bytes that each process shares with the template since its fork."""
     _cpu_seen_s: dict[tuple[int, float], float] = dataclasses.field(default_factory=dict, repr=False)
-    """Processor seconds by process (number and start). Processes that ended without being waited for still count."""
+    """Processor seconds by process (number and start time). Processes that ended without being waited for still count."""
 
     def footprint(self) -> Footprint:
-        """Return the current processes and an upper bound of their memory: a shared page counts for each of them. The kernel has
-        these numbers ready; PSS takes a walk through all pages, 10 ms for each GiB, and a process that wants memory waits for it.
+        """Return the current processes and an upper bound of their memory: a shared page counts for each process. The
+        kernel has these numbers ready. PSS takes a walk through all pages, 10 ms for each GiB, and a process that
+        allocates memory waits for it.
         """
         pids = [process.pid for process in self._processes()]
         found = [_status(pid) for pid in pids]
@@ -98,7 +100,7 @@ class ProcessTree:
         )
 
     def used(self) -> Used:
-        """Return memory and processor time of the tree; zeros when no process is left."""
+        """Return memory and processor time of the tree; zeros if no process is left."""
         import psutil  # takes 17 ms; needed only where control groups do not count everything
 
         memory_bytes, cpu_s = 0, 0.0
@@ -111,7 +113,7 @@ class ProcessTree:
         return Used(memory_bytes, max(cpu_s, sum(self._cpu_seen_s.values())))
 
     def _processes(self) -> list[psutil.Process]:
-        """Return the processes that exist now; none if the first has gone."""
+        """Return the processes that exist now; an empty list if the first process has ended."""
         import psutil
 
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -120,7 +122,9 @@ class ProcessTree:
         return []
 
     def _memory_bytes(self, process: psutil.Process) -> int:
-        """Return the PSS; for a process that may not be read, its own and shared pages minus those it has from the template."""
+        """Return the PSS of a process. If it may not be read, return the process's own and shared pages minus those
+        shared with the template.
+        """
         import psutil
 
         status = _status(process.pid)
@@ -132,18 +136,22 @@ class ProcessTree:
 
 
 class Footprint(NamedTuple):
-    """Memory and descriptors that processes have at one look."""
+    """Memory and descriptors that processes have at one measurement."""
 
     pids: tuple[int, ...]
     resident_bytes: int
     kept_bytes: int
-    """Bytes that the kernel keeps for them besides: huge pages of the machine's pool, page tables, threads, descriptor tables."""
+    """Bytes that the kernel keeps for the processes in addition: huge pages of the machine's pool, page tables,
+    threads, descriptor tables.
+    """
     descriptors: int
-    """Number of descriptors that their tables have room for."""
+    """Number of descriptors for which the processes' descriptor tables have room."""
 
 
 class TooMuchToSeeError(Exception):
-    """The processes have more to look at than can be read in a second or two, during which no limit would be enforced."""
+    """The processes have more mappings or descriptors than can be read in a second or two, during which no limit
+    would be enforced.
+    """
 
 
 class Proportional(NamedTuple):
@@ -151,15 +159,18 @@ class Proportional(NamedTuple):
 
     total_bytes: int
     shared_bytes: int
-    """The part of the total that is shared memory."""
+    """The shared memory in the total, in bytes."""
     has_shared: bool
-    """True if there is a mapping of shared memory: it keeps all pages of that memory, even those that are no longer mapped."""
+    """True if a process has a mapping of shared memory. It keeps all pages of that memory, even pages that are no
+    longer mapped.
+    """
 
 
 def proportional(pids: Iterable[int], files: Collection[Object], devices: Collection[int]) -> Proportional:
-    """Sum up the PSS of processes, leaving out what is counted elsewhere: `files`, all on `devices`, and System V memory.
+    """Sum up the PSS of processes, without memory that is counted elsewhere: `files`, all on `devices`, and System V memory.
 
-    For a process that may not be read, each page that is of no file counts in full. TooMuchToSeeError for too many mappings.
+    For a process that may not be read, each page that belongs to no file counts in full. Raises TooMuchToSeeError for
+    too many mappings.
     """
     found, left = [], _MOST_MAPPED
     for pid in pids:
@@ -170,8 +181,8 @@ def proportional(pids: Iterable[int], files: Collection[Object], devices: Collec
 
 
 def _smaps(pid: int, most: int) -> bytes:
-    """Return the mappings of a process, proc_pid_smaps(5); empty if they may not be read or there are none. TooMuchToSeeError for
-    more than `most` bytes.
+    """Return the mappings of a process, proc_pid_smaps(5); empty if they may not be read or there are none. Raises
+    TooMuchToSeeError for more than `most` bytes.
     """
     data = b""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps", "rb") as file:
@@ -200,7 +211,9 @@ def _proportional(pid: int, data: bytes, files: Collection[Object], devices: Col
 
 
 def shared_bytes(pids: Iterable[int]) -> int:
-    """Return the bytes of shared memory, counted for each process that has them mapped. An unreadable process counts as 0."""
+    """Return the bytes of shared memory, counted once for each process that has them mapped. An unreadable process
+    counts as 0.
+    """
     return sum(_status(pid).get(b"RssShmem", 0) for pid in pids)
 
 
@@ -215,8 +228,8 @@ def _kept_bytes(status: dict[bytes, int]) -> int:
 
 
 def _status(pid: int) -> dict[bytes, int]:
-    """Return sizes in bytes and other numbers of a process, from a thread that still runs, proc_pid_status(5). Empty when the
-    process is gone.
+    """Return sizes in bytes and other numbers of a process, from a thread that still runs, proc_pid_status(5). Empty
+    if the process is gone.
     """
     found = _status_at(f"/proc/{pid}/status")
     if b"VmPTE" not in found:  # its first thread has ended

@@ -1,9 +1,9 @@
-"""The files that this process can read, but others cannot: a root's keys in /etc, files for its groups in /opt.
+"""The files that this process can read, but other users cannot, such as root's keys in /etc, or a group's files in /opt.
 
     closed, unseen = closed_below(("/etc", "/opt"))
 
-Looks at modes, and changes nothing. Six thousand files take 25 ms, so a command that starts a cell lets the process that will be
-the cell do this meanwhile (stub.py), where each import counts.
+Reads modes, and changes nothing. Six thousand files take 25 ms, so a command that starts a cell lets the process that
+will become the cell do this in parallel (stub.py). Imports are few, because that process must start fast.
 
 Source: inode(7), readdir(3). Not here: which directories (aileron/launch/system_sights.py), the masks (mounts.py).
 """
@@ -20,19 +20,21 @@ if TYPE_CHECKING:
     from typing import Final
 
     Closed = tuple[tuple[str, ...], tuple[str, ...]]
-    """The paths that are closed to others, and the directories that were not examined because there were too many entries."""
+    """The paths that are closed to other users, and the directories that were not examined because they had too many entries."""
 
 __all__ = ["closed_below", "decode_closed", "encode_closed"]
 
 _MAX_ENTRIES: Final = 20_000
-"""Most entries that are examined below each directory given: 80 ms. An /etc has 3,000."""
+"""Maximum number of entries that are examined below each directory given; 20,000 take 80 ms. A usual /etc has 3,000."""
 _MAX_OF_ONE: Final = 64
-"""Most masks in one directory: above that, all of it is masked. Each mask is a mount of the cell."""
+"""Maximum number of masks in one directory. With more, the whole directory is masked, because each mask is a mount of
+the cell.
+"""
 
 
 def closed_below(tops: Iterable[str], most: int = _MAX_ENTRIES) -> Closed:
-    """Return the closed paths below these directories, examining `most` entries of each. A path that is a link or not a directory
-    is skipped.
+    """Return the closed paths below these directories, examining at most `most` entries of each. A given path that is
+    a link or not a directory is skipped.
     """
     closed: list[str] = []
     unseen: list[str] = []
@@ -45,19 +47,20 @@ def closed_below(tops: Iterable[str], most: int = _MAX_ENTRIES) -> Closed:
 
 
 def encode_closed(closed: Closed) -> bytes:
-    """Encode for the same interpreter on the other end."""
+    """Encode the closed paths for a process of the same interpreter."""
     return marshal.dumps(closed)
 
 
 def decode_closed(data: bytes) -> Closed:
-    """Decode bytes of `encode_closed` that come from a process of ours that has nothing of the agent's yet."""
+    """Decode bytes of `encode_closed` that come from our own process, before it contains anything of the agent."""
     closed, unseen = marshal.loads(data)  # noqa: S302 - by whom, the docstring says
     return closed, unseen
 
 
 def _closed_of_one(top: str, left: int) -> tuple[list[str], list[str]]:
-    """Return the closed paths below one directory, and the directories not examined. Links are skipped: a target is examined by
-    itself, or not in the cell. A directory that we cannot read is skipped: no process in the cell can read it either.
+    """Return the closed paths below one directory, and the directories that were not examined. Links are skipped: a
+    link's target is examined under its own path, or is not in the cell. A directory that this process cannot read is
+    skipped, because no process in the cell can read it either.
     """
     found: list[str] = []
     directories = [top]
@@ -87,7 +90,7 @@ def _closed_of_one(top: str, left: int) -> tuple[list[str], list[str]]:
 
 
 def _gathered(paths: list[str]) -> list[str]:
-    """Return the paths, with a directory in place of its closed entries if these are more than _MAX_OF_ONE."""
+    """Return the paths, with a directory in place of its closed entries if it has more than _MAX_OF_ONE of them."""
     by_directory: dict[str, list[str]] = {}
     for path in paths:
         by_directory.setdefault(os.path.dirname(path), []).append(path)

@@ -1,13 +1,13 @@
-"""The host side of a cell, and its only door: start one, begin the agent in it, read its events, end it.
+"""The host side of a cell, and the only way to use one: start a cell, begin the agent in it, read its events, end it.
 
     with Cell.start(policy, ["bash"], {"PATH": "/usr/bin"}, ("terminal", "terminal", "terminal")) as cell:
         cell.begin()
         select.select([cell.control, cell.terminal], [], [])
         event = cell.event()
 
-Owns the stub process, the control socket, the listeners and the host's ends of the streams. Blocks while it starts (40 ms) and in
-`connect`; everything else returns at once. Trusts the first process of the cell to be ours; trusts no data from a stream, a
-listener or a connection.
+Owns the stub process, the control socket, the listeners and the host's ends of the streams. Blocks while it starts
+(40 ms) and in `connect`; everything else returns at once. Trusts the first process of the cell, which runs our code;
+trusts no data from a stream, a listener or a connection.
 
 Rules
 - A cell is over when `event` says `Ended` or `NotStarted`: by then the agent's remaining processes are being killed.
@@ -55,21 +55,23 @@ __all__ = ["Cell", "Continued", "Ended", "Event", "Kind", "NotStarted", "Stopped
 
 Kind = Literal["terminal", "pipe"]
 Streams = tuple[Kind, Kind, Kind]
-"""Kinds of the streams 0, 1 and 2. All that are "terminal" share one terminal."""
+"""Kinds of the streams 0, 1 and 2. All streams of kind "terminal" share one terminal."""
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """The agent was stopped, for example by Ctrl-Z. It goes on with `signal(SIGCONT)`."""
+    """The agent was stopped, for example by Ctrl-Z. The agent continues after `signal(SIGCONT)`."""
 
     signal: int
 
 
 class Continued(msgspec.Struct, frozen=True):
-    """The stopped agent goes on."""
+    """The stopped agent has continued."""
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The agent has ended, and the cell with it: by `code` or by `signal`. `why` says why if the end was not its own doing."""
+    """The agent has ended with exit status `code` or by `signal`, and the cell with it. `why` is the reason if the
+    host ended the cell.
+    """
 
     code: int | None
     signal: int | None
@@ -77,7 +79,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class NotStarted(msgspec.Struct, frozen=True):
-    """The agent's program could not be executed, and the cell is over."""
+    """The agent's program could not be executed, and the cell has ended."""
 
     errno: int
 
@@ -89,12 +91,17 @@ _STOP_DEADLINE_S: Final = 10.0  # a namespace with thousands of processes takes 
 _CONNECT_DEADLINE_S: Final = 5.0  # on the cell's own loopback, where a program that does not accept makes others wait
 _ANSWER_DEADLINE_S: Final = 5.0
 _FIRST: Final = 7
-"""Number of descriptors that come with every cell: its first process, its two private file systems, its sockets' diagnostics, and
-its lists of System V objects."""
+"""Number of descriptors that come with every cell: its first process, its two private file systems, its socket
+diagnostics, and its three lists of System V objects.
+"""
 _MAX_EVENTS: Final = 1024
-"""Most events that are kept while an answer is awaited. An agent that stops and goes on by itself, all the time, makes many."""
+"""Maximum number of events that are stored while a response is awaited. An agent that stops and continues all the
+time makes many.
+"""
 _TCP_SHARE: Final = 4
-"""Divisor of the memory limit: if TCP buffers are counted separately, they get a quarter more. Servers on loopback need less."""
+"""Divisor of the memory limit: where TCP buffers are counted separately, a quarter of the limit is added for them.
+Servers on loopback need less.
+"""
 _SEES_SOCKETS: Final = (
     "load the kernel modules unix_diag, tcp_diag, udp_diag and netlink_diag, or start it where control groups can be made: "
     "systemd-run --user --scope -p Delegate=yes aileron launch …"
@@ -106,19 +113,19 @@ _LAYERS: Final = (
 
 
 class Cell:
-    """A cell. Make it with `start`."""
+    """A running cell. Make one with `start`."""
 
     def __init__(self, policy: CellPolicy, streams: Streams) -> None:
         self._policy = policy
         self._streams = streams
         self.listeners: Mapping[str, tuple[socket.socket, ...]] = MappingProxyType({})
-        """The listeners by name; made inside of the cell, accepted on here."""
+        """The listening sockets by name. They are bound inside the cell, and the host accepts their connections."""
         self.terminal: int | None = None
-        """The master of the cell's terminal; None if no stream is a terminal."""
+        """Descriptor of the master side of the cell's terminal; None if no stream is a terminal."""
         self.pipes: tuple[int | None, int | None, int | None] = (None, None, None)
-        """Our ends of the pipes: 0 is written to, 1 and 2 are read from. None if the stream is a terminal or closed."""
+        """The host's ends of the pipes: 0 is written to, 1 and 2 are read from. None if the stream is a terminal or closed."""
         self.layers: tuple[str, ...] = ()
-        """The layers in force, as doctor and the audit trail list them."""
+        """Names of the confinement layers in force, as doctor and the audit trail list them."""
         self._undo = contextlib.ExitStack()
         self._group: cgroups.Group | None = None
         self._memory_by = "watched"
@@ -138,9 +145,10 @@ class Cell:
         *,
         stub: Stub | None = None,
     ) -> Self:
-        """Prepare a cell; the agent is not executed yet. JailUnavailable says which step this machine refuses, and the fix.
+        """Prepare a cell, without executing the agent yet. Raises JailUnavailable, with the step that this machine
+        refuses and its fix.
 
-        `stub` is the process that will be the cell, if it was started earlier; the caller may close it in any case.
+        `stub` is the process that will become the cell, if it was started earlier. The caller may close `stub` in any case.
         """
         cell = cls.prepare(policy, command, environment, streams, stub=stub)
         cell.wait()
@@ -156,7 +164,7 @@ class Cell:
         *,
         stub: Stub | None = None,
     ) -> Self:
-        """Begin what `start` does, but do not wait for the cell (10 ms). The caller must call `wait` next."""
+        """Begin the work of `start`, but return before the cell is ready (10 ms). The caller must call `wait` next."""
         if not command:
             raise ValueError("there is no command to execute")
         if any("\0" in text for text in (*command, *environment.keys(), *environment.values())):
@@ -169,13 +177,13 @@ class Cell:
         return cell
 
     def wait(self) -> None:
-        """Wait until the cell is ready. JailUnavailable, as `start`; then the cell is closed."""
+        """Wait until the cell is ready. Raises JailUnavailable, like `start`, if it cannot be made; the cell is then closed."""
         with self._or_closed():
             self._hear()
 
     @contextlib.contextmanager
     def _or_closed(self) -> Iterator[None]:
-        """Close the cell if the block fails, and raise JailUnavailable for an OSError."""
+        """Close the cell if the block fails. An OSError is raised as JailUnavailable."""
         try:
             yield
         except OSError as error:
@@ -212,7 +220,7 @@ class Cell:
         self._take_over(messages.unpack_numbers(data), fds)
 
     def _take_over(self, numbers: tuple[int, ...], fds: list[int]) -> None:
-        """Take what came with `Ready`: descriptors in the order in which init.py sends them."""
+        """Store the descriptors that came with `Ready`, in the order in which init.py sends them."""
         abi, bounds_processes, *counts = numbers
         rest = deque(fds)
         names = [name for name, _ in (*self._policy.tcp_listeners, *self._policy.unix_listeners)]
@@ -256,7 +264,7 @@ class Cell:
         )
 
     def _bound(self) -> None:
-        """Set the memory limit of the stub's group, if it is in one."""
+        """Set the memory limit of the stub's control group, if the stub is in one."""
         taken = self._stub.group()
         if taken is None:
             return
@@ -268,11 +276,11 @@ class Cell:
 
     @property
     def control(self) -> int:
-        """A descriptor that is readable when `event` may have an event, for epoll(7) or poll(2)."""
+        """Descriptor that is readable when `event` may have an event to return, for epoll(7) or poll(2)."""
         return self._control.fileno()
 
     def begin(self) -> None:
-        """Execute the agent. `event` says how that went. ValueError if it was begun before."""
+        """Execute the agent. `event` reports success or failure. Raises ValueError if the agent was begun before."""
         if self._has_begun:
             raise ValueError("the agent was begun before")
         self._has_begun = True
@@ -291,13 +299,15 @@ class Cell:
         return None
 
     def signal(self, number: int) -> None:
-        """Send a signal to the agent's foreground job. SIGCONT goes to the agent itself, put into the foreground again. Does
-        nothing if the agent has ended.
+        """Send a signal to the agent's foreground job. SIGCONT goes to the agent itself, which becomes the foreground
+        job again. Does nothing if the agent has ended.
         """
         self._send(messages.pack_number(messages.SIGNAL, number))
 
     def connect(self, port: int) -> socket.socket:
-        """Connect to a port of the cell's own loopback, IPv4 before IPv6. OSError as of connect(2), TimeoutError."""
+        """Connect to a port of the cell's own loopback, trying IPv4 before IPv6. Raises OSError as connect(2) does,
+        or TimeoutError.
+        """
         if not 1 <= port <= 65535:
             raise ValueError(f"port is {port}, expected 1 to 65535")
         self._send(messages.pack_number(messages.CONNECT, port))
@@ -313,11 +323,13 @@ class Cell:
         raise OSError(number, f"port {port} of the cell: {os.strerror(number)}")
 
     def close_input(self) -> None:
-        """Close the agent's pipe 0, which reads end of file. Idempotent; does nothing if stream 0 is the terminal."""
+        """Close the pipe to the agent's stream 0, so that the agent reads end of file. Idempotent; does nothing if
+        stream 0 is the terminal.
+        """
         self._close_pipe(0)
 
     def close(self) -> None:
-        """Kill everything in the cell, wait for its end, and close every descriptor. Idempotent."""
+        """Kill every process in the cell, wait for their end, and close every descriptor. Idempotent."""
         self._is_over = True
         self._undo.close()
 
@@ -332,7 +344,7 @@ class Cell:
     # Starting
 
     def _pipe(self, number: int, theirs: contextlib.ExitStack) -> int:
-        """Make a pipe, keep our end, and return the agent's, which the stack closes."""
+        """Make a pipe for stream `number`, store the host's end, and return the agent's end. The stack closes the agent's end."""
         read, write = os.pipe2(os.O_CLOEXEC)
         their, our = (read, write) if number == 0 else (write, read)
         theirs.callback(os.close, their)
@@ -350,7 +362,7 @@ class Cell:
             os.close(fd)
 
     def _end(self) -> None:
-        """Kill the first process, if there is one, and all in the cell with it. The stub then ends, or is killed next."""
+        """Kill the first process, if it exists, and with it every process in the cell. The stub then ends, or is killed."""
         if self._pidfd < 0:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -367,7 +379,7 @@ class Cell:
             self._control.send(data)
 
     def _maybe_datagram(self) -> bytes | None:
-        """Return the next datagram, None if there is none yet, or b"" if none will come."""
+        """Return the next datagram, None if none has arrived yet, or b"" if no more will arrive."""
         try:
             return self._control.recv(messages.MAX_DATAGRAM)
         except BlockingIOError:
@@ -376,7 +388,9 @@ class Cell:
             return b""
 
     def _answer(self) -> tuple[int, list[int]]:
-        """Return the answer to `Connect`: errno and descriptors. Events that come before it are kept for `event`."""
+        """Return the response to `Connect` as errno and descriptors. Events that arrive before the response are
+        stored for `event`.
+        """
         until = time.monotonic() + _ANSWER_DEADLINE_S
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
@@ -469,13 +483,15 @@ def _preparation(
 
 
 def _half_of(kind: int) -> int:
-    """Return half of this user's limit, as the kernel also counts a cell's timers and message queues for the person."""
+    """Return half of this user's limit: the kernel counts a cell's timers and message queues against the person's limit, too."""
     most = resource.getrlimit(kind)[1]
     return most if most == resource.RLIM_INFINITY else most // 2
 
 
 def _umask() -> int:
-    """Return this process's umask from proc_pid_status(5): umask(2) would have to change it, which other threads could notice."""
+    """Return this process's umask, read from proc_pid_status(5): umask(2) can only read it by changing it, which
+    other threads could notice.
+    """
     with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
         return next(int(line.split()[1], 8) for line in file if line.startswith("Umask:"))
 
@@ -487,7 +503,7 @@ def _listener(fd: int) -> socket.socket:
 
 
 def _connected(candidate: socket.socket) -> int:
-    """Wait for a connection under way, and return its errno, 0 if it is connected."""
+    """Wait for a pending connection, and return its errno, which is 0 if it is connected."""
     poll = select.poll()
     poll.register(candidate, select.POLLOUT)
     if not poll.poll(_CONNECT_DEADLINE_S * 1000):

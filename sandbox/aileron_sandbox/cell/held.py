@@ -1,7 +1,8 @@
-"""Memory that a cell holds outside of its processes' resident pages, which its limit would miss without a control group.
+"""Memory that a cell holds in addition to its processes' resident pages. Without a control group, the cell's limit
+would miss it.
 
-Runs on the host, in the thread that watches the cell's memory (door.py). The host asks the kernel by descriptors that the first
-process opened before the agent existed; they belong to the cell's own namespaces.
+Runs on the host, in the thread that watches the cell's memory (door.py). The host asks the kernel through descriptors
+that the first process opened before the agent existed, and that belong to the cell's own namespaces.
 
     held = Held(diagnostics, (shm, sem, msg))
     held.look_at_kernel()                  # socket buffers, System V objects
@@ -9,15 +10,16 @@ process opened before the agent existed; they belong to the cell's own namespace
     held.total_bytes
 
 Counted
-- Socket buffers, by sock_diag(7): every socket of the network namespace, even one that waits in another and is in no table.
+- Socket buffers, by sock_diag(7): every socket of the network namespace, even a socket that was sent through another socket
+  and is in no descriptor table.
 - System V shared memory, semaphores and messages, by /proc/sysvipc of the IPC namespace.
 - Memory files (memfd_create(2)) that a process has open, mapped or not, by their blocks.
-- Pipes, each by the most that one may hold.
+- Pipes, each by its maximum size.
 
 A socket whose other end is gone may hold data that this end sent, and the kernel no longer says how much: the maximum counts.
 
-A memory file that waits in a socket is in no table (`sends_descriptors`), and its size cannot be read: shared.py finds it in the
-machine's totals.
+A memory file that was sent through a socket, but not received yet, is in no descriptor table (`sends_descriptors`),
+and its size cannot be read: shared.py finds it in the machine's totals.
 
 Source: sock_diag(7), netlink(7), sysvipc(7), pipe(7), unix(7). Not here: resident pages and page tables (watch.py).
 """
@@ -48,13 +50,13 @@ _ANSWER_DEADLINE_S: Final = 1.0  # the kernel answers within the call; but a loo
 _ANSWER_BYTES: Final = 64 << 10  # of one datagram; the kernel makes them 32 KiB at most
 _MOST_SOCKETS: Final = 1 << 18
 _MOST_DESCRIPTORS: Final = 1 << 17
-"""Most descriptors that one look reads, which takes a second. A large build has some ten thousand."""
+"""Maximum number of descriptors that one measurement reads, which takes a second. A large build has some ten thousand."""
 _TIME_WAIT: Final = 1 << 6
 _ALL_STATES: Final = 0xFFFFFFFF
 
 
 class _Family(NamedTuple):
-    """A request to sock_diag, with the offset of the attributes in an answer and the number of the one that is `SK_MEMINFO`."""
+    """A request to sock_diag, with the offset of the attributes in a response and the number of the attribute `SK_MEMINFO`."""
 
     request: bytes
     attributes_at: int
@@ -78,28 +80,28 @@ _FAMILIES: Final = (
     *(_ip(family, protocol) for family in (socket.AF_INET, socket.AF_INET6) for protocol in (6, 17)),
 )
 _SOCKET_BYTES: Final = 4 * _KIB
-"""Bytes that an empty socket counts, with its inode and its name: about 2 KiB measured."""
+"""Bytes that count for an empty socket with its inode and its name: about 2 KiB were measured."""
 _DATAGRAMS: Final = 11
-"""Datagrams that can wait in one socket: max_dgram_qlen of a new network namespace, and one more that found room."""
+"""Number of datagrams that can wait in one socket: max_dgram_qlen of a new network namespace, plus one."""
 _SEMAPHORE_BYTES: Final = 64  # struct sem, a cache line each, ipc/sem.c
 _MESSAGE_BYTES: Final = 64  # struct msg_msg and what kmalloc rounds it to
 _PIPE_BYTES: Final = 8 * _KIB
-"""Most bytes in a pipe of a user who is over pipe-user-pages-soft, pipe(7)."""
+"""Maximum number of bytes in a pipe of a user who is over pipe-user-pages-soft, pipe(7)."""
 _LARGE_PIPE_BYTES: Final = 1 << 20  # pipe-max-size
 _PIPES_BYTES: Final = 64 << 20
-"""Bytes that a user's pipes may hold before new ones are that small: 16,384 pages, pipe-user-pages-soft."""
+"""Bytes that a user's pipes may hold before new pipes get only _PIPE_BYTES: 16,384 pages, pipe-user-pages-soft."""
 _MEMORY_FILE: Final = "/memfd:"
 _NUMBERS: Final = re.compile(rb"-?\d+")
 
 
 class Held:
-    """Memory that one cell holds in files, pipes, sockets and System V objects. Not thread-safe."""
+    """Memory that one cell holds in memory files, pipes, sockets and System V objects. Not thread-safe."""
 
     def __init__(self, diagnostics: int, system_v: tuple[int, int, int]) -> None:
-        """Set up the looks. `diagnostics` is a netlink socket of the cell, `system_v` are its lists of shared memory, semaphores
-        and messages.
+        """Store the descriptors to measure with. `diagnostics` is a netlink socket of the cell, and `system_v` are
+        its lists of shared memory, semaphores and messages.
 
-        The caller keeps all of them.
+        The caller keeps ownership of all four descriptors.
         """
         self._diagnostics: Final = socket.socket(fileno=os.dup(diagnostics))
         self._diagnostics.settimeout(_ANSWER_DEADLINE_S)
@@ -118,23 +120,25 @@ class Held:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of everything held, as of the last look."""
+        """Total bytes that the cell held at the last measurement."""
         return self.shared_bytes + self._pipes_bytes + self._kernel_bytes
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of memory files and System V shared memory, which the machine counts as shared."""
+        """Bytes of memory files and System V shared memory, which the kernel's totals for the machine count as shared."""
         return self._files_bytes + self._shm_bytes
 
     def look_at_kernel(self) -> None:
-        """Measure sockets and System V objects. OSError if the kernel does not tell, TooMuchToSeeError."""
+        """Measure sockets and System V objects. Raises OSError if the kernel does not give the numbers, and
+        TooMuchToSeeError if they are too many.
+        """
         sockets = sum(self._sockets_bytes(family) for family in _FAMILIES)
         self._shm_bytes, others = self._system_v_bytes()
         self._kernel_bytes = sockets + others
 
     def look_at_descriptors(self, pids: Iterable[int]) -> None:
-        """Find the memory files and pipes that these processes have open. A process that ends meanwhile has none.
-        TooMuchToSeeError.
+        """Find the memory files and pipes that these processes have open. A process that ends meanwhile is skipped.
+        Raises TooMuchToSeeError if they have too many descriptors.
         """
         files: dict[Object, int] = {}
         self._in_tables = set()
@@ -155,7 +159,9 @@ class Held:
         self._pipes_bytes = _bytes_of_pipes(sum(name.startswith("pipe:") for name in self._in_tables))
 
     def sends_descriptors(self, pids: Iterable[int]) -> bool:
-        """Return whether descriptors wait, or may wait, in a socket. A socket in no table at the last look waits in one."""
+        """Return whether descriptors wait, or may wait, in a socket to be received. A socket that was in no
+        descriptor table at the last measurement waits in another socket.
+        """
         if any(f"socket:[{inode}]" not in self._in_tables for inode in self._sockets):
             return True
         return any(
@@ -175,8 +181,8 @@ class Held:
         return sum(_SOCKET_BYTES + self._unix_bytes(fixed, attributes, open_ones) for fixed, attributes in answers)
 
     def _unix_bytes(self, fixed: bytes, attributes: dict[int, bytes], open_ones: set[int]) -> int:
-        """Return the buffers of a Unix socket. A sender counts its data until it is read; if the sender is gone, or cannot be
-        told, the most that it can have sent counts for the receiver.
+        """Return the bytes in the buffers of a Unix socket. Data counts for its sender until it is read. If the
+        sender is closed or unknown, the maximum that it can have sent counts for the receiver.
         """
         own = _buffers(attributes.get(_UNIX_MEMORY, b""))
         (waiting,) = struct.unpack_from("=I", attributes.get(_UNIX_QUEUE, bytes(4)))
@@ -189,8 +195,8 @@ class Held:
         return own if peer in open_ones else own + self._full_socket_bytes
 
     def _answers(self, family: _Family) -> Iterator[tuple[bytes, dict[int, bytes]]]:
-        """Yield, for each socket, the bytes before the attributes and the attributes. OSError if the kernel does not tell,
-        TooMuchToSeeError.
+        """Yield, for each socket, the bytes before the attributes and the attributes. Raises OSError if the kernel
+        does not respond, and TooMuchToSeeError if there are too many sockets.
         """
         self._sequence += 1
         size = _HEADER.size + len(family.request)
@@ -216,7 +222,7 @@ class Held:
     # System V
 
     def _system_v_bytes(self) -> tuple[int, int]:
-        """Return bytes of System V objects as (shared memory, the rest)."""
+        """Return the bytes of System V objects as (shared memory, semaphores and messages)."""
         shm, sem, msg = (_rows(fd) for fd in self._system_v)
         semaphores = sum(row[3] * _SEMAPHORE_BYTES + _KIB for row in sem)
         messages = sum(row[3] + row[4] * _MESSAGE_BYTES + _KIB for row in msg)
@@ -246,7 +252,7 @@ def _buffers(memory: bytes) -> int:
 
 
 def _rows(fd: int) -> list[list[int]]:
-    """Return the numbers in each line but the first, which has names."""
+    """Return the numbers in each line of a file except the first line, which has the column names."""
     data, at = b"", 0
     while piece := os.pread(fd, 1 << 16, at):
         data += piece
@@ -259,7 +265,9 @@ def _bytes_of_pipes(count: int) -> int:
 
 
 def _tables(pids: Iterable[int]) -> Iterator[str]:
-    """Yield the directories of descriptors, one for each table: a thread may have its own (unshare(2), CLONE_FILES)."""
+    """Yield the descriptor directory of each table of these processes: a thread may have a table of its own
+    (unshare(2), CLONE_FILES).
+    """
     for pid in pids:
         with contextlib.suppress(OSError):
             threads = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
@@ -274,8 +282,8 @@ def _tables(pids: Iterable[int]) -> Iterator[str]:
 
 
 def _is_same(own: str, table: str, known: bool | None) -> bool:
-    """Return whether two threads share one table; if that is not `known`, as in containers, compare their numbers. A thread that
-    has ended has no table, and must not hide another's.
+    """Return whether two threads share one descriptor table. If `known` is None, as in containers, compare the
+    numbers of their descriptors. A thread that has ended has no table, and must not hide another thread's.
     """
     if known is not None:
         return known
@@ -291,7 +299,7 @@ def _has_descriptors(fdinfo: str) -> bool:
 
 
 def _links(table: str) -> Iterator[tuple[str, str]]:
-    """Yield the number and the link text of each descriptor; a few microseconds each."""
+    """Yield the number and the link text of each descriptor in a table; a few microseconds each."""
     with contextlib.suppress(OSError):  # it has ended, or executes a file that may not be read
         directory = os.open(table, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

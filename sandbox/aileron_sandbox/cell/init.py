@@ -1,17 +1,19 @@
-"""The first process of a cell: it builds the root, makes the descriptors for the host, starts the agent, reaps processes, and
-reports how the agent ended.
+"""The first process of a cell. It builds the root, makes the descriptors for the host, starts the agent, reaps
+processes, and reports how the agent ended.
 
-It is pid 1, so everything in the namespace ends with it, and it ends when the agent does, when the host closes the control
-socket, or with the stub that forked it. It is not dumpable, has no capability by the time the agent exists, and is outside of the
-agent's Landlock domain: no process in the cell can attach to it or signal it. It reads nothing from the agent but wait statuses.
+It is pid 1, so everything in the namespace ends with it, and it ends when the agent does, when the host closes the
+control socket, or with the stub that forked it. It is not dumpable, has no capability by the time the agent exists,
+and is outside the agent's Landlock domain: no process in the cell can attach to it or signal it. It reads nothing
+from the agent but wait statuses.
 
-With a terminal it is the leader of the terminal's session, and the agent a process group of its own in that session, in the
-foreground: so the agent has a parent in its session but in another group, without which it could not be stopped (an orphaned
-group, setpgid(2)). A stop of the agent is reported; the host stops itself meanwhile, and sends SIGCONT when it goes on.
+With a terminal it is the leader of the terminal's session, and the agent a process group of its own in that session,
+in the foreground: so the agent has a parent in its session but in another group. Otherwise its group would be
+orphaned, and could not be stopped (setpgid(2)). A stop of the agent is reported; the host stops itself meanwhile, and
+sends SIGCONT when the host continues.
 
 Rules
-- One thread, one poll(2), no wait but that one.
-- Every import happens before the root changes: afterwards there is no standard library where it was.
+- One thread, one poll(2), no other blocking call.
+- Every import happens before the root changes: afterwards the standard library is no longer at its path.
 - A step that fails is reported by its name, and then the agent does not exist.
 
 Source: pid_namespaces(7), credentials(7), tty_ioctl(4), wait(2). Not here: the mounts (mounts.py), the lists (filters.py).
@@ -65,17 +67,18 @@ _LOOK: Final = os.O_RDONLY | os.O_CLOEXEC
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 _IFREQ: Final = struct.Struct("16sh14x")
 _BACKLOG: Final = 128
-"""Most connections that wait to be accepted; the kernel's own bound for a listener is 4096 (net.core.somaxconn)."""
+"""Maximum number of connections that wait to be accepted. The kernel's own bound for a listener is 4096 (net.core.somaxconn)."""
 _LOOPBACK: Final = ((_socket.AF_INET, "127.0.0.1"), (_socket.AF_INET6, "::1"))
 _IGNORED: Final = tuple(
     getattr(_signal, name) for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTSTP", "SIGTTIN", "SIGTTOU")
 )
-"""Signals that a terminal sends to the leader of its session. pid 1 gets none of them by default, but it must ignore SIGTTOU to
-be able to choose the foreground group."""
+"""Signals that a terminal sends to the leader of its session. pid 1 receives none of them by default, but must ignore
+SIGTTOU to be able to choose the foreground group.
+"""
 _RESTORED: Final = (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD)
-"""Further signals that Python changed at its start, or this module, and that are reset for the agent."""
+"""Further signals whose handling Python or this module changed, and that are reset for the agent."""
 _FAILED: Final = 3
-"""Number of the descriptor that reports if the agent could not be executed; exec closes it."""
+"""Number of the descriptor that reports an agent that could not be executed. Exec closes the descriptor."""
 _SCHED_DEADLINE: Final = 6  # sched(7)
 _ASIDE: Final = 64  # above every target, so that no dup2 overwrites a source
 _NOT_FOUND: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
@@ -83,7 +86,9 @@ _DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
 def main(control: _socket.socket, preparation: Preparation, sockets: list[str], filter_: kernel.Filter) -> NoReturn:
-    """Run the first process, right after the fork. `sockets` are paths that the host's programs are bound to. Never returns."""
+    """Run the first process of the cell, right after the fork. `sockets` are paths to which programs on the host have
+    bound sockets. Never returns.
+    """
     root = mounts.Root(preparation, sockets)
     step = "pid namespace"
     try:
@@ -138,7 +143,7 @@ def main(control: _socket.socket, preparation: Preparation, sockets: list[str], 
 
 
 def say_failed(control: _socket.socket, failure: bytes) -> NoReturn:
-    """Tell the host the failure, if it is still there, and end this process."""
+    """Send the failure to the host, if it still exists, and end this process."""
     try:
         control.send(failure)
     finally:  # even if the host has ended
@@ -146,7 +151,7 @@ def say_failed(control: _socket.socket, failure: bytes) -> NoReturn:
 
 
 class _Init:
-    """The first process while it serves."""
+    """The loop of the first process, from the built root to the agent's end."""
 
     def __init__(
         self,
@@ -170,7 +175,7 @@ class _Init:
         _signal.signal(_signal.SIGCHLD, _nothing)
 
     def serve(self) -> None:
-        """Serve until the agent has ended or the host is gone."""
+        """Handle the host's messages and ended processes until the agent has ended or the host has disconnected."""
         poll = select.poll()
         poll.register(self._control.fileno(), select.POLLIN)
         poll.register(self._woken, select.POLLIN)
@@ -187,7 +192,7 @@ class _Init:
                 return
 
     def _take(self, data: bytes) -> bool:
-        """Handle one datagram of the host; return False when the host is gone, or the agent could not start."""
+        """Handle one datagram from the host. Return False if the host has disconnected, or the agent could not start."""
         kind = data[:1]
         if kind == BEGIN:
             return self._has_begun()
@@ -198,7 +203,9 @@ class _Init:
         return bool(data)
 
     def _reap(self) -> bool:
-        """Reap all processes that have ended, and report changes of the agent; return True when the agent has ended."""
+        """Reap all processes that have ended, and report when the agent stops, continues or ends. Return True if the
+        agent has ended.
+        """
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
@@ -219,7 +226,7 @@ class _Init:
                 return True
 
     def _has_begun(self) -> bool:
-        """Start the agent; return False if its program cannot be executed, and then the cell is over."""
+        """Start the agent. Return False if its program cannot be executed; the cell is then over."""
         if self._agent:
             return True
         read, write = os.pipe2(os.O_CLOEXEC)
@@ -257,7 +264,9 @@ class _Init:
             os.kill(self._agent, number)
 
     def _connect(self, port: int) -> None:
-        """Begin a connection for each address family of the cell, and send the sockets. The host waits, not this process."""
+        """Begin a connection for each address family of the cell, and send the sockets to the host. The host, not
+        this process, waits until they are connected.
+        """
         started = []
         number = errno.EAFNOSUPPORT
         for family, address in _LOOPBACK:
@@ -277,7 +286,7 @@ class _Init:
 
 
 def _nothing(_number: int, _frame: object) -> None:
-    """Handle SIGCHLD: without a handler Python writes nothing to the wakeup descriptor."""
+    """Do nothing for SIGCHLD: without a handler Python writes nothing to the wakeup descriptor."""
 
 
 # Before the agent
@@ -291,7 +300,7 @@ def _set_loopback_up() -> None:
 
 
 class _Closing:
-    """A context manager that closes a raw socket, whose type is none itself."""
+    """A context manager that closes a raw `_socket.socket`, which cannot be used in a `with` statement itself."""
 
     def __init__(self, socket: _socket.socket) -> None:
         self._socket = socket
@@ -311,8 +320,8 @@ def _writable(preparation: Preparation) -> tuple[str, ...]:
 
 
 def _held() -> list[int]:
-    """Open the descriptors by which the host sees the objects of this network and IPC namespace: sock_diag, and the lists of
-    System V objects, which are empty without System V IPC.
+    """Open the descriptors through which the host sees the objects of this network and IPC namespace: sock_diag, and
+    the lists of System V objects. The lists are empty files if the kernel lacks System V IPC.
     """
     diagnostics = _socket.socket(_AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG).detach()
     lists = [f"/proc/sysvipc/{name}" for name in ("shm", "sem", "msg")]
@@ -320,7 +329,7 @@ def _held() -> list[int]:
 
 
 def _make_terminal() -> tuple[int, int]:
-    """Make the terminal, and become the leader of its session. Return (the agent's end, the end for the host)."""
+    """Make the terminal, and become the leader of its session. Return (the agent's end, the host's end)."""
     master = os.open("/dev/pts/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     fcntl.ioctl(master, _TIOCSPTLCK, struct.pack("i", 0))
     terminal = fcntl.ioctl(master, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
@@ -342,7 +351,7 @@ def _listen(preparation: Preparation) -> list[tuple[str, list[_socket.socket]]]:
 
 
 def _maybe_listener(family: int, address: str, port: int) -> _socket.socket | None:
-    """Return a listener; None if the machine has no IPv6 at all, or its cells have no such address."""
+    """Return a listening socket; None if the machine has no IPv6 at all, or cells have no such address."""
     try:
         made = _socket.socket(family, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
         made.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
@@ -399,7 +408,7 @@ def _become_agent(
 
 
 def _be_no_better_than_others() -> None:
-    """Drop a better priority or real-time scheduling that root's command had, so that the agent does not inherit it."""
+    """Undo a raised priority or real-time scheduling of root's command, so that the agent does not inherit it."""
     if os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR, _SCHED_DEADLINE):
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     if os.getpriority(os.PRIO_PROCESS, 0) < 0:
@@ -407,14 +416,16 @@ def _be_no_better_than_others() -> None:
 
 
 def _arrange(sources: list[int]) -> None:
-    """Put the descriptors at 0, 1, 2 and `_FAILED`. Exec closes the last."""
+    """Move the source descriptors to 0, 1, 2 and `_FAILED`. Exec closes the last."""
     aside = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ASIDE) for fd in sources]
     for target, fd in enumerate(aside):
         os.dup2(fd, target, inheritable=target != _FAILED)
 
 
 def _execute(command: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
-    """Execute a name found in the PATH of the environment, execve(2). `os.execvpe` would import `warnings`, which is gone."""
+    """Execute a program that is looked up in the PATH of `environment`, execve(2). `os.execvpe` would import
+    `warnings`, whose file is no longer visible.
+    """
     name = command[0]
     if "/" in name:
         os.execve(name, command, environment)  # noqa: S606 - what a cell is for

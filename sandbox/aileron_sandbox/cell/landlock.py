@@ -1,11 +1,11 @@
-"""Landlock in a cell: a second layer that limits writing as the mounts do, and two scopes that mounts do not have.
+"""Landlock in a cell: a second layer that limits writing as the mounts do, and two scopes that mounts cannot provide.
 
-Every visible file may be read and executed. Writable binds, the home, and the cell's own directories may be changed. A rule for a
-directory applies to everything below it, so a read-only place inside of a writable one is protected by its mount alone. Signals
-and abstract sockets end at the domain (ABI 6): the first process is outside of it.
+Every visible file may be read and executed. Writable binds, the home, and the cell's own directories may be changed.
+A rule for a directory applies to everything below it, so a read-only place inside a writable one is protected by its
+mount alone. Signals and abstract sockets end at the domain (ABI 6): the first process is outside this domain.
 
-With ABI 1, Linux 5.13 to 5.18, no file could be moved to another directory (LANDLOCK_ACCESS_FS_REFER): there Landlock is left
-out, and the layers say so.
+With ABI 1, Linux 5.13 to 5.18, no file could be moved to another directory (LANDLOCK_ACCESS_FS_REFER): on those
+kernels Landlock is left out, and the layers say so.
 
 Source: landlock(7). Not here: the rights of a connector, which has fewer (template/landlock.py).
 """
@@ -40,7 +40,9 @@ _SCOPES: Final = 0b11
 
 
 def maybe_ruleset(abi: int, writable: tuple[str, ...]) -> int | None:
-    """Return a ruleset for the root as it is now, with changes allowed in `writable`; None if this ABI is of no use to a cell."""
+    """Return a Landlock ruleset for the present root, which allows changes in `writable`. None if this Landlock ABI
+    is too old for a cell.
+    """
     if abi < LEAST_ABI:
         return None
     handled = (1 << _HANDLED.get(abi, _ALL)) - 1

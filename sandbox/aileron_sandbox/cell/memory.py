@@ -1,10 +1,13 @@
-"""The memory limit of a cell that no control group bounds: a thread that looks at all its memory now and then, and ends the cell.
+"""The memory limit of a cell that no control group bounds: a thread that measures the cell's memory at intervals, and
+ends the cell if it is over the limit.
 
-Runs on the host. A look adds up the memory of processes and what held.py finds beside it: an upper bound, as shared pages count
-more than once. Only if that is over the limit is it added up again, page by page, with each page counted once. Shared memory that
-no process and no descriptor shows counts as the cell's unless others have it (shared.py).
+Runs on the host. A measurement adds up the memory of processes and what held.py finds in addition. The sum is an
+upper bound, because shared pages count more than once. Only if it is over the limit is the memory added up again,
+page by page, with each page counted once. Shared memory that no process and no descriptor shows counts as the cell's
+unless other processes have it (shared.py).
 
-A look does not see what comes and goes between two: in a second, an agent that allocates as fast as it can gets a GiB or two.
+Memory that is allocated and freed between two measurements is not seen: in a second, an agent that allocates as fast
+as it can gets a GiB or two.
 
 Not here: control groups (cgroups.py), the report of the end (door.py).
 """
@@ -26,19 +29,23 @@ __all__ = ["MemoryWatch"]
 
 _STOP_DEADLINE_S: Final = 10.0  # a look at thousands of processes takes a second
 _MOST_LOOKS: Final = 8
-"""Most looks with one list of descriptors. Renewing the list takes 10 ms for a browser."""
+"""Maximum number of measurements with one list of descriptors. Renewing the list takes 10 ms for a browser."""
 _MOST_FAILURES: Final = 8
-"""Most looks in a row that may fail: the machine may be out of descriptors, or of memory, for a moment."""
+"""Maximum number of measurements in a row that may fail, because the machine may be short of descriptors or memory
+for a moment.
+"""
 _NEW_BYTES: Final = 64 << 20
 _NEW_DESCRIPTORS: Final = 4096
-"""Growth of the machine's shared memory, or of the tables of descriptors, at which the list is renewed at once."""
+"""Growth of the machine's shared memory, or of the descriptor tables, at which the list of descriptors is renewed at once."""
 
 
 class MemoryWatch(threading.Thread):
-    """A thread that looks every WATCH_PERIOD_S. `start` it, and `close` it."""
+    """A thread that measures the cell's memory every WATCH_PERIOD_S seconds. `start` it, and `close` it."""
 
     def __init__(self, pidfd: int, scratch: Sequence[int], held: Held, memory_bytes: int) -> None:
-        """Set up the watch. `scratch` are descriptors of the cell's private file systems; the caller keeps these and `pidfd`."""
+        """Set up the watch. `scratch` are descriptors of the cell's private file systems. The caller keeps ownership
+        of these and of `pidfd`.
+        """
         super().__init__(name="cell-memory", daemon=True)
         self._pidfd: Final = pidfd
         self._tree: Final = ProcessTree(_pid_of(pidfd))
@@ -50,10 +57,10 @@ class MemoryWatch(threading.Thread):
         self._over = threading.Event()
         self._looks = self._shared_bytes = self._descriptors = 0
         self.why: str | None = None
-        """The reason why the cell was ended; None if it was not."""
+        """The reason for which the watch ended the cell; None if it did not."""
 
     def run(self) -> None:
-        """Look until `close`, or until the cell is ended."""
+        """Measure the memory at intervals until `close` is called or the cell is ended."""
         failures = 0
         while self.why is None and not self._over.wait(WATCH_PERIOD_S):
             try:
@@ -74,7 +81,7 @@ class MemoryWatch(threading.Thread):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def close(self) -> None:
-        """Stop looking. Waits for a look that is under way."""
+        """Stop the measurements. Waits for a measurement in progress."""
         self._over.set()
         if self.is_alive():
             self.join(_STOP_DEADLINE_S)
@@ -89,11 +96,13 @@ class MemoryWatch(threading.Thread):
         return not self._is_surely_below(seen) and not self._is_below(seen)
 
     def _is_surely_below(self, seen: Footprint) -> bool:
-        """Return whether the cell is below its limit even if shared memory counts more than once."""
+        """Return whether the cell is below its limit even if shared memory is counted more than once."""
         return seen.resident_bytes + self._unknown_bytes() <= self._left_bytes(seen)
 
     def _is_below(self, seen: Footprint) -> bool:
-        """Return whether the cell is below its limit, counted page by page. Call it right after descriptors were looked at."""
+        """Return whether the cell is below its limit, counted page by page. Must be called right after the
+        descriptors were read.
+        """
         pages, left = proportional(seen.pids, self._held.memory_files, self._devices), self._left_bytes(seen)
         if pages.total_bytes > left:
             return False
@@ -103,7 +112,7 @@ class MemoryWatch(threading.Thread):
         return pages.total_bytes + self._unknown_bytes(pages.shared_bytes) <= left
 
     def _left_bytes(self, seen: Footprint) -> int:
-        """Return the bytes of the limit that are left for pages of processes."""
+        """Return the bytes of the limit that remain for the pages of processes."""
         return self._memory_bytes - seen.kept_bytes - self._held.total_bytes - self._scratch_bytes()
 
     def _unknown_bytes(self, more_bytes: int = 0) -> int:

@@ -1,12 +1,14 @@
-"""The messages between the host and a cell: datagrams over one SOCK_SEQPACKET socket, and one file beside the first.
+"""The messages between the host and a cell: datagrams over one SOCK_SEQPACKET socket, and one file that comes with
+the first datagram.
 
-The file is the `Preparation`, a memory file that comes with `Go`. Before it the process that will be the cell sends `Looked`,
-with such a file too, if it had to look for closed files (closed.py). After it the host sends `Begin`, `Signal` and `Connect`, and
-the cell `Ready`, `Failed`, `Begun`, `Stopped`, `Continued`, `Ended` and `Connected`, some with descriptors beside them. The host
-trusts only that the cell's first process is ours: its messages must have a fixed form. The agent has neither end.
+The file is the `Preparation`, a memory file that comes with `Go`. Before it the process that will be the cell sends
+`Looked`, with such a file too, if it had to look for closed files (closed.py). After it the host sends `Begin`,
+`Signal` and `Connect`, and the cell `Ready`, `Failed`, `Begun`, `Stopped`, `Continued`, `Ended` and `Connected`, some
+with descriptors attached. The cell's first process runs our code, but the host still requires a fixed form of its
+messages. The agent has neither end of the socket.
 
-Imported where a cell starts, so that each import counts: `marshal` reads the preparation in 0.1 ms, and both ends are the same
-interpreter. msgspec takes 35 ms to import and `typing` 12 (measured), which is more than the rest of a cell.
+Imported while a cell starts, so imports are few. `marshal` reads the preparation in 0.1 ms, and suffices because both ends
+are the same interpreter. msgspec takes 35 ms to import and `typing` 12 (measured), more than the rest of a cell's start.
 
 Source: unix(7), SCM_RIGHTS. Not here: the reaction to an event (door.py).
 """
@@ -46,9 +48,11 @@ __all__ = [
 ]
 
 MAX_DATAGRAM: Final = 8 << 10
-"""Bytes of the largest datagram, `Failed`, with a message of 4 KiB."""
+"""Maximum size of a datagram in bytes. The largest is `Failed`, with a message of 4 KiB."""
 MAX_DESCRIPTORS: Final = 40
-"""Most descriptors beside one datagram: two for each of sixteen listeners, the terminal, the seven of every cell."""
+"""Maximum number of descriptors attached to one datagram: two for each of sixteen listeners, the terminal, and the
+seven of every cell.
+"""
 
 # From the host.
 GO, BEGIN, SIGNAL, CONNECT = b"G", b"B", b"S", b"C"
@@ -61,7 +65,7 @@ _FAILED: Final = struct.Struct("!i32s")
 
 
 class Preparation:
-    """The preparation of a cell. Paths are as in the policy."""
+    """The instructions from which a cell is made. Paths are as in the policy."""
 
     __slots__ = (
         "binds",
@@ -90,7 +94,7 @@ class Preparation:
     folder: str
     home: str
     limits: dict[int, int]
-    """Resource limits by their number, setrlimit(2)."""
+    """Resource limits by their number (RLIMIT_… of setrlimit(2))."""
     links: tuple[tuple[str, str], ...]
     masked: tuple[str, ...]
     overlay: tuple[str, str, str, str] | None
@@ -108,41 +112,41 @@ class Preparation:
             setattr(self, name, fields[name])
 
     def encode(self) -> bytes:
-        """Encode for the same interpreter on the other end."""
+        """Encode the preparation for a process of the same interpreter."""
         return marshal.dumps({name: getattr(self, name) for name in self.__slots__})
 
     @classmethod
     def decode(cls, data: bytes) -> Preparation:
-        """Decode bytes of `encode` that come from the host."""
+        """Decode a preparation from bytes of `encode` that come from the host."""
         return cls(**marshal.loads(data))  # noqa: S302 - the bytes come from the host, which decides here anyway
 
 
 def pack_number(kind: bytes, number: int) -> bytes:
-    """Return a datagram of a kind that has one number."""
+    """Return a datagram of a kind that carries one number."""
     return kind + _NUMBER.pack(number)
 
 
 def number_of(data: bytes) -> int:
-    """Return the number of a datagram from `pack_number`. Raises struct.error if it has another form."""
+    """Return the number in a datagram from `pack_number`. Raises struct.error if the datagram has another form."""
     return int(_NUMBER.unpack(data[1:])[0])
 
 
 def pack_numbers(kind: bytes, numbers: tuple[int, ...]) -> bytes:
-    """Return a datagram of a kind that has several numbers."""
+    """Return a datagram of a kind that carries several numbers."""
     return kind + struct.pack(f"!{len(numbers)}i", *numbers)
 
 
 def unpack_numbers(data: bytes) -> tuple[int, ...]:
-    """Return the numbers of a datagram from `pack_numbers`."""
+    """Return the numbers in a datagram from `pack_numbers`."""
     return struct.unpack(f"!{(len(data) - 1) // 4}i", data[1:])
 
 
 def pack_failed(number: int, step: str, what: str) -> bytes:
-    """Return the datagram for a step of the preparation that failed: errno, step, and the error's message."""
+    """Return the datagram for a failed step of the preparation: errno, step, and the error's message."""
     return FAILED + _FAILED.pack(number, step.encode()[:32]) + what.encode("utf-8", "replace")[:4096]
 
 
 def unpack_failed(data: bytes) -> tuple[int, str, str]:
-    """Return errno, step and message of a datagram from `pack_failed`."""
+    """Return errno, step and message from a datagram of `pack_failed`."""
     number, step = _FAILED.unpack(data[1 : 1 + _FAILED.size])
     return number, step.rstrip(b"\0").decode(), data[1 + _FAILED.size :].decode("utf-8", "replace")

@@ -1,22 +1,23 @@
-"""The root of a cell: a small tmpfs of its own with the binds of the policy, a /proc of its own, a /dev of seven nodes.
+"""The root of a cell: a small private tmpfs with the policy's binds, a private /proc, and a /dev with seven nodes.
 
     /            tmpfs, read-only          /tmp /var /run /dev/shm   one tmpfs, private        $HOME   another
     /proc        new, of this pid namespace; entries that act on the machine are read-only, those that describe it are empty
     /sys         /sys/devices/system/cpu and node, read-only: tools count processors by them
     /dev         null zero full random urandom tty, ptmx and pts of its own, shm, fd, stdin, stdout, stderr
 
-Runs in the first process of the cell, which has every capability in its own user namespace and none outside, before the root is
-changed. Trusts the policy, but not the files at its paths: the project is the agent's, which may have put a symbolic link
-anywhere the last time.
+Runs in the first process of the cell before the root is changed. That process has every capability in its own user
+namespace and none outside. Trusts the policy, but not the files at its paths: an agent in an earlier cell may have
+put a symbolic link anywhere in the project.
 
 Rules
-- A source is opened before anything is mounted, without following a link, and copied with all mounts below it: the kernel rightly
-  refuses a copy without them in a user namespace (mount_namespaces(7), locked mounts).
+- A source is opened before anything is mounted, without following a link, and copied with all mounts below it: the kernel
+  rightly refuses a copy without them in a user namespace (mount_namespaces(7), locked mounts).
 - A copy is made read-only, nosuid and nodev, recursively, before it is mounted where any process could see it.
 - A mount below a source is covered by an empty file or directory, unless the bind says `mounts`. A later bind may cover that.
-- A socket of an outside program below a source is covered as well. A socket that is made there later is not.
-- A target is walked to component by component, and a symbolic link on the way is an error. Missing components are made, but only
-  in a file system of the cell's own: never in a bind, whose file system is the host's.
+- A socket of a program outside the cell is covered, too, if it is below a source. A socket that is made there later is not
+  covered.
+- The path of a target is followed component by component, and a symbolic link on the way is an error. Missing components are
+  made, but only in a file system of the cell's own: never in a bind, whose file system is the host's.
 - Each mount is put on a descriptor, not on a name.
 
 Source: mount_namespaces(7), open_tree(2), move_mount(2), openat2(2), proc(5). Not here: the order of the steps (init.py).
@@ -41,15 +42,16 @@ __all__ = ["DEVICES", "PROC_EMPTY", "PROC_READ_ONLY", "WRITABLE", "Root"]
 
 DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 PROC_READ_ONLY: Final = ("1", "bus", "driver", "fs", "irq", "mtrr", "sys", "sysrq-trigger", "tty")
-"""Entries of /proc that control the machine or the first process. A user who is root outside has the same number here, and
-/proc/sys requires no capability."""
+"""Entries of /proc that control the machine or the first process. If the cell's user is root on the host, they have
+the same user id here, and /proc/sys requires no capability.
+"""
 PROC_EMPTY: Final = (
     "acpi", "asound", "kallsyms", "kcore", "keys", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
     "pressure", "sched_debug", "scsi", "slabinfo", "timer_list", "timer_stats", "vmallocinfo", "vmcore",
 )  # fmt: skip
-"""Entries of /proc that describe the machine and other users of it."""
+"""Entries of /proc that describe the machine and its other users."""
 WRITABLE: Final = ("/dev", "/run", "/tmp", "/var")  # noqa: S108
-"""Directories of the cell's own, in addition to the home."""
+"""Directories on the cell's own file systems, in addition to the home."""
 _SYS: Final = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 _DEV_LINKS: Final = (
     ("ptmx", "pts/ptmx"),
@@ -62,17 +64,19 @@ _OWN_PID_MAX: Final = (6, 14)
 _PID_MAX_OF_NEW: Final = 4 << 20  # PID_MAX_LIMIT, include/linux/threads.h
 _RESERVED_PIDS: Final = 300  # kernel/pid.c
 _STAGE: Final = "/tmp"  # noqa: S108
-"""A mount point that every Linux has. Other processes do not see the mount on it."""
+"""A mount point that exists on every Linux. Other processes do not see the mount on it."""
 _MADE: Final = ".made"
 _ROOT_OPTIONS: Final = "size=16m,nr_inodes=65536,mode=0755"
-"""Options that bound the mount points, links and files that are made."""
+"""Mount options of the root that limit the number of mount points, links and files in it."""
 _BYTES_PER_FILE: Final = 4096
-"""Bytes of a scratch directory's size for each inode: the kernel keeps no less for a file."""
+"""Bytes of a scratch directory's size for each inode. The kernel uses at least as many for a file."""
 _QUIET: Final = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
 _READ_ONLY: Final = _QUIET | kernel.MOUNT_ATTR_RDONLY
 _OWN: Final = kernel.MS_NOSUID | kernel.MS_NODEV
 _KEPT_FLAGS: Final = ((os.ST_NOEXEC, kernel.MS_NOEXEC), (0x2000, kernel.MS_NOSYMFOLLOW))
-"""ST_ of statvfs(3) and MS_ of mount(2), beside those of `_OWN`; 0x2000 is ST_NOSYMFOLLOW of statfs(2), Linux 5.10."""
+"""Pairs of a flag ST_ of statvfs(3) and its MS_ of mount(2), in addition to those of `_OWN`. 0x2000 is ST_NOSYMFOLLOW
+of statfs(2), Linux 5.10.
+"""
 _LOOK: Final = os.O_PATH | os.O_CLOEXEC
 _LOOK_AT_LINK: Final = _LOOK | os.O_NOFOLLOW
 _NO_LINKS: Final = kernel.RESOLVE_NO_SYMLINKS | kernel.RESOLVE_NO_MAGICLINKS
@@ -87,7 +91,7 @@ _WATCHES: Final = (
 
 
 class Root:
-    """The root while it is built. `step` is the current step, for the report of an error."""
+    """The root of a cell while it is built. `step` is the current step, for the report of an error."""
 
     def __init__(self, preparation: Preparation, sockets: list[str]) -> None:
         self._preparation = preparation
@@ -95,11 +99,11 @@ class Root:
         self.bounds_processes = False
         """True if this pid namespace has its own bound on the number of processes, Linux 6.14."""
         self._own: set[int] = set()
-        """Devices of the file systems of the cell's own, in which missing files and directories may be made."""
+        """Device numbers of the cell's own file systems, in which missing files and directories may be made."""
         self.step = "mounts"
 
     def build(self) -> None:
-        """Build the whole root, at the stage. OSError names the path that failed."""
+        """Build the complete root at the stage. Raises OSError with the path that failed."""
         kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
         preparation = self._preparation
         self.step = "sources"
@@ -140,7 +144,7 @@ class Root:
             os.close(self._walk(os.path.dirname(path), is_directory=True))
 
     def enter(self) -> None:
-        """Make the stage the root, and drop the old one. No other file of the host has a path after this."""
+        """Make the stage the root, and unmount the old root. Afterwards no other file of the host has a path."""
         self.step = "root"
         kernel.detach(f"{_STAGE}/{_MADE}")
         os.rmdir(f"{_STAGE}/{_MADE}")
@@ -154,7 +158,7 @@ class Root:
     # Its own file systems
 
     def _make_blanks(self) -> None:
-        """Make the covers of other paths: an empty directory, a file that nobody can read, the files of the policy."""
+        """Make the files that cover other paths: an empty directory, a file that nobody can read, and the policy's files."""
         made = f"{_STAGE}/{_MADE}"
         os.mkdir(made)
         kernel.mount("tmpfs", made, "tmpfs", _OWN | kernel.MS_NOEXEC, _ROOT_OPTIONS)
@@ -209,10 +213,10 @@ class Root:
                 self._cover(os.open(f"{proc}/{name}", _LOOK))
 
     def _bound_processes(self, path: str) -> None:
-        """Bound the number of processes by the highest process id, since RLIMIT_NPROC does not apply to root outside. The first
-        300 ids are given only once.
+        """Limit the number of processes through the highest process id, because RLIMIT_NPROC does not apply to the
+        host's root. The first 300 ids are given only once.
 
-        Before Linux 6.14 there is only the machine's highest id, which root outside could change from here: it is not tried.
+        Before Linux 6.14 only the machine has a highest id. A cell started by root could change it, so it is left alone.
         """
         release = os.uname().release.split(".")
         if os.getuid() != 0 or (int(release[0]), int(release[1].split("-")[0])) < _OWN_PID_MAX:
@@ -228,10 +232,10 @@ class Root:
         self.bounds_processes = True
 
     def _bound_watches(self, sysctls: str) -> None:
-        """Limit the cell to half of a user's inotify watches and instances: they count for the person as well, whose editor would
-        have none left.
+        """Limit the cell to half of a user's inotify watches and instances. They also count against the person's
+        limit, whose editor could otherwise get none.
 
-        The limit that is written is this user namespace's, namespaces(7); the machine's is only read.
+        The limit that is written is this user namespace's, namespaces(7); the machine's limit is only read.
         """
         for machines, own in _WATCHES:
             try:
@@ -300,7 +304,9 @@ class Root:
         os.close(top)
 
     def _cover_sockets(self, top: int, source: str) -> None:
-        """Cover the host's sockets below a source: neither a namespace nor a read-only mount prevents a connection to a path."""
+        """Cover the host's sockets below a source, because neither a namespace nor a read-only mount prevents a
+        connection to a path.
+        """
         for path in self._sockets:
             if path == source or not _is_at_or_below(path, source):
                 continue
@@ -315,8 +321,8 @@ class Root:
                 os.close(place)
 
     def _place_of_overlay(self) -> int:
-        """Return after how many binds the overlay is mounted: after the bind that it lies in, before those that lie in it. -1 if
-        there is no overlay.
+        """Return the number of binds to mount before the overlay: it follows the bind that contains it, and precedes
+        the binds inside it. -1 if there is no overlay.
         """
         overlay = self._preparation.overlay
         if overlay is None:
@@ -354,7 +360,9 @@ class Root:
         self._cover(place)
 
     def _cover_with_file(self, path: str, number: int) -> None:
-        """Mount a file of the policy at a path. If the path is a link, even a dangling one, the link itself is covered."""
+        """Mount a file of the policy at a path. If the path is a symbolic link, even a dangling one, the link itself
+        is covered.
+        """
         parent = self._walk(os.path.dirname(path), is_directory=True)
         name = os.path.basename(path)
         try:
@@ -370,12 +378,12 @@ class Root:
     # Mounting
 
     def _cover(self, place: int) -> None:
-        """Mount an empty file or directory on the one that `place` is a descriptor of, and close `place`."""
+        """Mount an empty file or directory over the one that the descriptor `place` is open on, and close `place`."""
         is_directory = stat.S_ISDIR(os.fstat(place).st_mode)
         _mount_and_close(self._blank("directory" if is_directory else "file"), place)
 
     def _put(self, copy: int, target: str, *, is_directory: bool, attributes: int, keep: bool = False) -> int:
-        """Mount a copy at a path of the cell. Return its descriptor, which is closed unless `keep`."""
+        """Mount a copy at a path of the cell. Return the descriptor of the copy, which is closed unless `keep` is True."""
         kernel.set_tree_attributes(copy, attributes)
         place = self._walk(target, is_directory=is_directory)
         try:
@@ -389,7 +397,7 @@ class Root:
         return copy
 
     def _walk(self, path: str, *, is_directory: bool) -> int:
-        """Return a descriptor of the file or directory at `path` in the cell. It is made if missing, where that is allowed."""
+        """Return a descriptor of the file or directory at `path` in the cell. A missing one is created where that is allowed."""
         here = os.dup(self._stage)
         names = [name for name in path.split("/") if name]
         for number, name in enumerate(names, 1):
@@ -421,7 +429,7 @@ class Root:
 
 
 def _kept_flags(lower: int) -> int:
-    """Return the flags that an overlay takes over from the mount of its project; a copy of a mount has them anyway."""
+    """Return the flags that an overlay must take from the mount of its project. A copy of a mount has them already."""
     flags = os.fstatvfs(lower).f_flag
     return sum(mount for forbidden, mount in _KEPT_FLAGS if flags & forbidden)
 
@@ -457,7 +465,7 @@ def _mount_and_close(copy: int, place: int) -> None:
 
 
 def _about(error: OSError, path: str) -> OSError:
-    """Return the error with the path in its message, unless that has it already."""
+    """Return the error with the path in its message, unless the message has the path already."""
     said = error.strerror or ""
     return error if path in said else OSError(error.errno or 0, f"{path}: {said}")
 
@@ -475,7 +483,7 @@ def _unescaped(text: str) -> str:
 
 
 def _below(source: str, mounted: list[str]) -> list[str]:
-    """Return the uppermost mount points strictly below a path, each once."""
+    """Return the uppermost mount points strictly below a path, without duplicates."""
     inside = sorted({path for path in mounted if path != source and _is_at_or_below(path, source)}, key=len)
     return [path for path in inside if not any(_is_at_or_below(path, other) for other in inside if other != path)]
 

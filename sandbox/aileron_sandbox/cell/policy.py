@@ -1,7 +1,8 @@
-"""The policy of a cell, which says what it sees, may write and may use: a frozen value, checked when built.
+"""The policy of a cell, which says what the cell sees, may write and may use. It is an immutable value, checked when built.
 
-Paths are absolute and without links, dots or doubled slashes: the maker of the policy has resolved them. A path that no `Bind`
-names does not exist in the cell. If two binds overlap the later one counts, so wide binds come first.
+Paths are absolute and without links, dots or doubled slashes: the maker of the policy has resolved them. A path that
+no `Bind` names does not exist in the cell. If two binds overlap, the later one counts, so a bind of a directory
+precedes binds inside it.
 
 >>> Bind("/usr", "/usr").writable
 False
@@ -31,26 +32,28 @@ __all__ = [
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
 _MAX_BINDS: Final = 256
-"""Most binds of a cell. Each is a mount; a session with many toolchains has thirty."""
+"""Maximum number of binds of a cell. Each is a mount; a session with many toolchains has thirty."""
 MAX_MASKED: Final = 4096
-"""Most masked paths of a cell. Each is a mount as well; a root's /etc has twenty paths that others cannot read."""
+"""Maximum number of masked paths of a cell. Each is a mount, too; a root's /etc has twenty paths that other users cannot read."""
 _MAX_FILE: Final = 1 << 16
-"""Most bytes of one file that is made, such as a list of hosts or users."""
+"""Maximum size in bytes of one file that is created, such as a list of hosts or users."""
 MEMORY_BYTES: Final = 8 * _GIB
 PROCESSES: Final = 4096
 OPEN_FILES: Final = 65536
 FILE_BYTES: Final = 64 * _GIB
 SCRATCH_BYTES: Final = 4 * _GIB
-"""Size of each scratch directory. These five are the defaults of a policy, whose fields say what each bounds."""
+"""Size of each scratch directory in bytes. These five constants are the defaults of a policy, whose fields say what
+each limits.
+"""
 _MAX_LISTENERS: Final = 16
 
 
 class Bind(msgspec.Struct, frozen=True):
     """A file or directory of the host, shown at `target` in the cell.
 
-    Mounts below the source on the host are empty in the cell, whether the bind is writable or not: a project may have another
-    directory of the person's mounted in it, which nobody meant to show. `mounts` shows them, and is for system directories, where
-    mounts are the machine's own layout. A bind of its own shows a single mount.
+    Mounts below the source on the host are empty in the cell, whether the bind is writable or not: a project may have
+    another directory of the person mounted in it, which nobody meant to show. `mounts` shows these mounts, and is for
+    system directories, where mounts are the machine's own layout. To show a single mount, give it a bind of its own.
     """
 
     source: str
@@ -64,8 +67,8 @@ class Bind(msgspec.Struct, frozen=True):
 
 
 class Overlay(msgspec.Struct, frozen=True):
-    """An overlay: `lower` is shown at `target`, and `upper` keeps what is written there; `work` is an empty directory beside
-    `upper` (overlayfs).
+    """An overlay (overlayfs): `lower` is shown at `target`, and changes made there are stored in `upper`. `work` is
+    an empty directory on the file system of `upper`.
     """
 
     lower: str
@@ -79,34 +82,40 @@ class Overlay(msgspec.Struct, frozen=True):
 
 
 class CellPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The policy of one cell. A value outside its range is a ValueError, never clamped."""
+    """The policy of one cell. A value outside its range raises ValueError and is never clamped."""
 
     folder: str
-    """The directory in which the program starts: inside of a bind or the overlay."""
+    """The directory in which the program starts. It is inside a bind or the overlay."""
     home: str
-    """A home directory that is private, writable and, except for binds, empty. It is gone at the end."""
+    """Path of the private, writable home directory. It is empty except for binds, and is removed at the end."""
     binds: tuple[Bind, ...]
     overlay: Overlay | None = None
     masked: tuple[str, ...] = ()
-    """Paths inside of binds, as the cell names them, that are shown as an empty directory or as an unreadable file."""
+    """Paths inside binds, as seen in the cell, that are shown as an empty directory or as an unreadable file."""
     links: tuple[tuple[str, str], ...] = ()
     """Symbolic links in the root, as (path, target): for example `/bin` on a merged file system."""
     files: tuple[tuple[str, bytes], ...] = ()
-    """Files that are made, read-only, as (path, contents). They cover what a bind shows at that path."""
+    """Read-only files to create, as (path, contents). They cover any file that a bind shows at the same path."""
     tcp_listeners: tuple[tuple[str, int], ...] = ()
-    """Listeners on both loopback addresses of the cell, as (name, port). The starter of the cell accepts on them."""
+    """Listeners on both loopback addresses of the cell, as (name, port). The program that starts the cell accepts
+    their connections.
+    """
     unix_listeners: tuple[tuple[str, str], ...] = ()
-    """Listeners at paths in the cell, as (name, path). The path's directory is made."""
+    """Listeners at paths in the cell, as (name, path). The path's directory is created."""
     memory_bytes: int = MEMORY_BYTES
-    """Memory of all its processes together: bounded if the machine can do that (cgroups.py), else watched, and the cell ended."""
+    """Maximum memory of all processes of the cell together, in bytes. Where the machine cannot bound it (cgroups.py),
+    it is watched, and the cell is ended if it is exceeded.
+    """
     processes: int = PROCESSES
-    """Processes and threads (RLIMIT_NPROC, counted in its own user namespace): a parallel build with tests has hundreds."""
+    """Maximum number of processes and threads (RLIMIT_NPROC, counted in the cell's own user namespace). A parallel
+    build with tests has hundreds.
+    """
     open_files: int = OPEN_FILES
-    """Descriptors of one process: a program that watches a large project for changes takes thousands."""
+    """Maximum number of descriptors of one process. A program that watches a large project for changes needs thousands."""
     file_bytes: int = FILE_BYTES
-    """Size of any one file (RLIMIT_FSIZE)."""
+    """Maximum size of any one file in bytes (RLIMIT_FSIZE)."""
     scratch_bytes: int = SCRATCH_BYTES
-    """Most bytes of /tmp, and as many of the home. Both are memory."""
+    """Maximum size in bytes of /tmp, and separately of the home. Both are in memory."""
 
     def __post_init__(self) -> None:
         _check_path(self.folder)

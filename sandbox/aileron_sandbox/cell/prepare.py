@@ -1,9 +1,9 @@
 """The program that becomes a cell: it leaves the host's namespaces, and forks the first process of the new ones.
 
-Started by stub.py as `python -I -S -X utf8` with an empty environment and the control socket, one thread, nothing of the agent's.
-It looks for files that are closed to others, reports them, and compiles the filter: both are the same for every cell. Then it
-waits for the preparation. It stays outside of the new pid namespace, as a stub that waits for the first process and dies with the
-host; all later messages come from the first process.
+Started by stub.py as `python -I -S -X utf8` with an empty environment and the control socket. It has one thread and
+no data of the agent. It looks for files that are closed to other users, reports them, and compiles the filter. Both
+results are the same for every cell. Then it waits for the preparation. It stays outside the new pid namespace, as
+a stub that waits for the first process and dies with the host; all later messages come from the first process.
 
     host ── exec ──> stub ── fork ──> init (pid 1) ── fork ──> agent
 
@@ -32,14 +32,15 @@ __all__ = ["main"]
 _SIGKILL: Final = 9
 _INT: Final = struct.Struct("i")
 _MAX_TOLD: Final = 4
-"""Most descriptors that come with `Go`: the preparation, and the agent's ends of three pipes."""
+"""Maximum number of descriptors that come with `Go`: the preparation, and the agent's ends of three pipes."""
 _OOM_SCORE: Final = 500
-"""Score by which the kernel kills processes of a cell before others when the whole machine is out of memory,
-proc_pid_oom_score_adj(5)."""
+"""The oom_score_adj of a cell: the kernel kills its processes before others when the machine is out of memory,
+proc_pid_oom_score_adj(5).
+"""
 
 
 def main(control_fd: int, look_at: list[str]) -> NoReturn:
-    """Prepare, and wait for the end of the cell. `look_at` are directories for closed.py. Never returns."""
+    """Prepare the cell, and wait for its end. `look_at` are directories for closed.py. Never returns."""
     # `_socket` and not `socket`, which imports `enum`: 8 ms of a cell's forty (measured).
     control = _socket.socket(fileno=control_fd)
     step = "start"
@@ -86,7 +87,9 @@ def _say_closed(control: _socket.socket, look_at: list[str]) -> None:
 
 
 def _compiled() -> tuple[bytes, str]:
-    """Return the filter, or why there is none. The reason is reported once the preparation came, not while the host writes it."""
+    """Return the compiled filter and an empty string, or no filter and the reason. The reason is reported after the
+    preparation has arrived, not while the host writes it.
+    """
     try:
         _find_libraries_by_name()
         from aileron_sandbox.filters import compile_cell  # 20 ms with libseccomp, while the host has other things to do
@@ -97,8 +100,8 @@ def _compiled() -> tuple[bytes, str]:
 
 
 def _find_libraries_by_name() -> None:
-    """Let pyseccomp find its two libraries by their names if the loader does, dlopen(3). Otherwise it asks ctypes.util, which
-    starts ldconfig, and takes 12 ms to import.
+    """Make pyseccomp find its two libraries by their names if the loader does, dlopen(3). Otherwise pyseccomp uses
+    ctypes.util, which starts ldconfig, and takes 12 ms to import.
     """
     import ctypes
 
@@ -115,7 +118,9 @@ def _find_libraries_by_name() -> None:
 
 
 def _told(control: _socket.socket) -> Preparation:
-    """Wait for the preparation, and set the agent's ends of its pipes to the descriptors received. Exit if the host is gone."""
+    """Wait for the preparation, and put the received descriptors of the agent's pipes into it. Exit if the host has
+    disconnected.
+    """
     rights = _socket.CMSG_SPACE(_INT.size * _MAX_TOLD)
     data, ancillary, _, _ = control.recvmsg(MAX_DATAGRAM, rights, _socket.MSG_CMSG_CLOEXEC)
     if data != GO:  # nothing: the host is gone
@@ -129,8 +134,8 @@ def _told(control: _socket.socket) -> Preparation:
 
 
 def _sockets() -> list[str]:
-    """Return the paths of sockets that outside programs are bound to, in the network namespace that this process is about to
-    leave, proc_net(5).
+    """Return the paths to which programs outside the cell have bound sockets, as the network namespace that this
+    process is about to leave lists them, proc_net(5).
     """
     with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
         next(file)

@@ -1,15 +1,15 @@
-"""Shared memory that no process of a cell shows, told apart from that of others.
+"""Shared memory that no process of a cell shows, distinguished from the shared memory of processes outside.
 
-A memory file that waits in a socket keeps all its pages, and so does shared memory of which one page is still mapped. The kernel
-tells no ordinary user who holds them, but it counts them for the machine. So growth of the machine's shared memory since the cell
-began that neither the cell shows nor any process outside is the cell's, if the cell has means to hold it: a socket with
-descriptors in it, or such a mapping (memory.py).
+A memory file that waits in a socket keeps all its pages, and so does shared memory of which one page is still mapped.
+The kernel does not tell an ordinary user which process holds them, but counts them in the machine's total. So if that
+total has grown since the cell began, and neither the cell nor a process outside shows the memory, it counts as the
+cell's, provided that the cell has means to hold it: a socket with descriptors in it, or such a mapping (memory.py).
 
     others = Others()                      # before the agent runs
-    others.unknown_bytes(cell_bytes)       # the machine's shared memory beyond that and the initial amount
-    others.explain(pids)                   # look outside of the cell
+    others.unknown_bytes(cell_bytes)       # the machine's shared memory minus cell_bytes and the initial amount
+    others.explain(pids)                   # measure processes outside the cell
 
-Runs on the host. If a process outside frees memory, the cell may hide as much for two seconds.
+Runs on the host. If a process outside frees memory, the cell may hide the same amount for two seconds.
 
 Source: proc_meminfo(5), tmpfs(5). Not here: the memory that a cell shows (held.py).
 """
@@ -32,29 +32,29 @@ _TMPFS: Final = re.compile(rb"^\S+ \S+ (\S+) \S+ (\S+) .*? - tmpfs ", re.MULTILI
 
 
 class Others:
-    """The shared memory of all processes outside of one cell."""
+    """The shared memory of all processes outside one cell."""
 
     def __init__(self) -> None:
         self._bytes = machine_bytes()
         self._shown_bytes = _shown_outside(())
 
     def unknown_bytes(self, cell_bytes: int) -> int:
-        """Return the bytes of shared memory that belong neither to the others nor to `cell_bytes` of the cell."""
+        """Return the bytes of shared memory that belong neither to processes outside nor to the `cell_bytes` of the cell."""
         return max(0, machine_bytes() - cell_bytes - self._bytes)
 
     def lower(self, most_bytes: int) -> None:
-        """Record that the others have no more than this."""
+        """Record that processes outside have at most this number of bytes."""
         self._bytes = min(self._bytes, most_bytes)
 
     def explain(self, pids: Collection[int]) -> None:
-        """Add the growth of the others' memory that a look of 10 ms shows. `pids` are the cell's."""
+        """Measure the processes outside (takes 10 ms), and add the growth of their memory. `pids` are the cell's processes."""
         shown_bytes = _shown_outside(pids)
         self._bytes += max(0, shown_bytes - self._shown_bytes)
         self._shown_bytes = shown_bytes
 
 
 def machine_bytes() -> int:
-    """Return the machine's shared memory: memory files, shared mappings, System V memory and tmpfs. proc_meminfo(5)."""
+    """Return the machine's shared memory in bytes: memory files, shared mappings, System V memory and tmpfs. proc_meminfo(5)."""
     found = _SHMEM.search(Path("/proc/meminfo").read_bytes())
     return int(found[1]) << 10 if found is not None else 0
 
@@ -71,7 +71,9 @@ def _shown_outside(pids: Collection[int]) -> int:
 
 
 def _tmpfs(pids: Iterable[int]) -> dict[bytes, int]:
-    """Return used bytes by device of the tmpfs that these processes have mounted, as other cells do. Skip unreadable ones."""
+    """Return the used bytes, by device, of each tmpfs that these processes have mounted, as other cells do.
+    Unreadable ones are skipped.
+    """
     found: dict[bytes, int] = {}
     seen: set[str] = set()
     for pid in pids:

@@ -1,12 +1,12 @@
-"""The process that will be a cell: started before its policy is known, and sent the preparation later.
+"""The process that will become a cell. It is started before the cell's policy is known, and receives the preparation later.
 
     with Stub.start(["/etc"]) as stub:               # returns at once
-        policy = … stub.closed …                     # 60 ms of looking at the machine, on this processor
+        policy = … stub.closed …                     # 60 ms of examining the machine, on this processor
         cell = Cell.start(policy, command, environment, streams, stub=stub)
 
 An interpreter takes 50 ms to import what a cell needs and to compile its filter; finding the files that are closed to others
-takes 15 ms, and putting a process into a control group 15 (measured). None of these depends on the policy, so they happen while
-the policy is worked out: the first two on another processor, the third in a thread that mostly waits for the kernel.
+takes 15 ms, and putting a process into a control group 15 (measured). None of these depends on the policy, so they run while
+the policy is made: the first two on another processor, the third in a thread that mostly waits for the kernel.
 
 Runs on the host. The process has an empty environment, no descriptor but the control socket, and nothing more to do until the
 preparation comes; it ends with the socket, and with the thread that started it (PR_SET_PDEATHSIG, prctl(2)).
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["FRESH_S", "Stub"]
 
 FRESH_S: Final = 2.0
-"""Seconds for which the closed files that were found count as current. A launch takes a tenth of it, or minutes if it asks a
-person."""
+"""Seconds for which a list of closed files counts as current. A launch takes a tenth of that, or minutes if it asks a person."""
 
 _STOP_DEADLINE_S: Final = 10.0  # a namespace with thousands of processes takes a second to be killed
 _DEADLINE_S: Final = 20.0  # 15 ms measured; a machine that is starting up may take a hundred times that
@@ -53,7 +52,7 @@ _BOOT: Final = (
 
 
 class Stub:
-    """A process that will be a cell. Make it with `start`. Not thread-safe."""
+    """A process that will become a cell. Make one with `start`. Not thread-safe."""
 
     def __init__(self, control: socket.socket, process: subprocess.Popen[bytes], look_at: Sequence[str]) -> None:
         self.control: Final = control
@@ -65,8 +64,8 @@ class Stub:
 
     @classmethod
     def start(cls, look_at: Sequence[str] = ()) -> Self:
-        """Start the process. It looks in the directories `look_at` for `closed` files. OSError if no process or descriptor is
-        free; JailUnavailable if a package is missing.
+        """Start the process, which examines the directories `look_at` for `closed` files. Raises OSError if no
+        process or descriptor is available, and JailUnavailable if a package is missing.
         """
         here = str(Path(__file__).resolve().parent.parent.parent)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -90,10 +89,10 @@ class Stub:
 
     @functools.cached_property
     def closed(self) -> Closed:
-        """The closed files that the process has found. Waits for them.
+        """Return the closed files that the process has found. Waits for its report.
 
-        If it does not answer, or looked more than FRESH_S ago, they are looked for here. `Cell.start` reports what is wrong with
-        the process.
+        If the process does not respond, or examined the directories more than FRESH_S seconds ago, this method
+        examines them itself. `Cell.start` reports what is wrong with the process.
         """
         from aileron_sandbox.cell.closed import closed_below
 
@@ -114,7 +113,9 @@ class Stub:
         return None
 
     def tell(self, preparation: Preparation, pipes: Sequence[int]) -> None:
-        """Send the preparation, with the agent's ends of the pipes in its order. The process goes on when it has it."""
+        """Send the preparation, with the agent's ends of the pipes in the order that it gives. The process continues
+        when it has received them.
+        """
         from aileron_sandbox.cell.messages import GO
 
         _ = self.closed  # otherwise that would be read as the answer
@@ -125,11 +126,13 @@ class Stub:
                 socket.send_fds(self.control, [GO], [file.fileno(), *pipes])
 
     def group(self) -> tuple[Groups, Group] | None:
-        """Wait for, and return, the control group that the process is in; None if this machine has none for it. OSError."""
+        """Wait until the process is in a control group, and return that group; None if this machine has none for it.
+        Raises OSError if that fails.
+        """
         return self._entry.result()
 
     def close(self) -> None:
-        """End the process, and remove its group. Idempotent. A cell that took the stub over does this itself."""
+        """End the process, and remove its control group. Idempotent. A cell that took over the stub does this itself."""
         self.control.close()
         if self.process.poll() is None:
             self.process.kill()
@@ -146,7 +149,7 @@ class Stub:
 
 
 class _Entry(threading.Thread):
-    """A thread that puts the process into a control group, before it forks: a child forked earlier would stay outside."""
+    """A thread that puts the process into a control group before the process forks. A child forked earlier would stay outside."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(name="cell-group", daemon=True)
@@ -155,7 +158,7 @@ class _Entry(threading.Thread):
         self._error: Exception | None = None
 
     def run(self) -> None:
-        """Put the process into a group, and keep an error for `result`."""
+        """Put the process into a group, and store an error for `result`."""
         try:
             self._enter()
         except Exception as error:  # noqa: BLE001 - any error is raised to the caller that wants the group
@@ -178,7 +181,7 @@ class _Entry(threading.Thread):
         self._taken = taken
 
     def result(self) -> tuple[Groups, Group] | None:
-        """Wait for, and return, the group that was taken; None if there is none. OSError, of which TimeoutError is one."""
+        """Wait until a group is taken, and return it; None if there is none. Raises OSError, including TimeoutError."""
         self.join(_DEADLINE_S)
         if self.is_alive():
             raise TimeoutError(errno.ETIMEDOUT, f"no control group after {_DEADLINE_S:.0f} s")
@@ -187,7 +190,7 @@ class _Entry(threading.Thread):
         return self._taken
 
     def close(self) -> None:
-        """Remove the group, whose processes are gone."""
+        """Remove the group after its processes have ended."""
         self.join(_DEADLINE_S)
         if self._taken is not None:
             self._taken[0].close()
@@ -195,7 +198,7 @@ class _Entry(threading.Thread):
 
 
 def _library() -> str:
-    """Return the directory of pyseccomp, which the process would not find: it starts without the installed packages."""
+    """Return the directory of pyseccomp. The process would not find it, because it starts without the installed packages."""
     found = importlib.util.find_spec("pyseccomp")
     if found is None or found.origin is None:
         raise JailUnavailable("pyseccomp is not installed", "pip install pyseccomp")

@@ -1,7 +1,8 @@
-"""A report on whether this machine gives a cell, found out by making one, or what is missing, with the fix.
+"""A report on whether this machine can run a cell, found out by running one. If it cannot, the report has the failed
+step and the fix.
 
-Runs on the host. A layer counts as in force because a program was confined by all of them and ran. `examine_cell` does not raise
-for a machine without cells, since reporting that is its purpose.
+Runs on the host. A layer counts as in force because a program ran while confined by all layers. `examine_cell` does
+not raise for a machine without cells, since reporting that is its purpose.
 
 >>> examine_cell().available        # doctest: +SKIP
 True
@@ -30,8 +31,8 @@ _REPORT: Final = "report this as a bug, with this report"
 
 @dataclasses.dataclass(frozen=True)
 class CellReport:
-    """The result of a trial. `layers` are in force for every cell here; if no cell is available, `what` failed, and `fix` says
-    what to do.
+    """The result of trying a cell. `layers` are in force for every cell on this machine. If no cell is available,
+    `what` is what failed, and `fix` says what to do.
     """
 
     available: bool
@@ -40,7 +41,7 @@ class CellReport:
     fix: str | None
 
     def to_json(self) -> dict[str, object]:
-        """Return the fields as values that JSON can express."""
+        """Return the fields as JSON values."""
         return dataclasses.asdict(self)
 
 
@@ -70,7 +71,7 @@ def _try_once() -> tuple[str, ...]:
 
 
 def _policy() -> CellPolicy:
-    """Return a policy that shows the system, and nothing else."""
+    """Return a policy that shows the system directories only."""
     binds, links = [Bind("/usr", "/usr", mounts=True)], []
     for path in (f"/{name}" for name in _ROOTS):
         if os.path.islink(path):

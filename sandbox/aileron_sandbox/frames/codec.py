@@ -1,15 +1,15 @@
-"""Frames as bytes.
+"""Encoding and decoding of frames.
 
 A frame is two 4-byte big-endian lengths (header, body), the header (a MessagePack map, one message of messages.py), and
 the raw body. Runs on both sides of the jail and trusts neither. No I/O: callers read and write.
 
 Rules
-- Lengths are checked when the prefix is complete, before anything else of the frame is kept or allocated. If the body is too
-  long, the header is still read: it tells an output that exceeds a limit from a broken protocol.
+- Lengths are checked when the prefix is complete, before anything else of the frame is stored or allocated. If the body is
+  too long, the header is still read, because it distinguishes an output that exceeds a limit from a broken protocol.
 - Any key order, integer width and float width is accepted. Duplicate keys at any depth, unknown or missing fields, wrong
   types, bin and ext types, NaN and infinities, keys that are not strings, invalid UTF-8, values nested deeper than
-  MAX_DEPTH, bytes after the map, a body where none belongs: FrameError.
-- After a FrameError a decoder is dead: every later call raises it again.
+  MAX_DEPTH, bytes after the map, and a body where none belongs raise FrameError.
+- After a FrameError a decoder is dead: every later call raises the error again.
 - None means that no frame is complete yet. The caller empties a decoder with next_frame() before feeding it again.
 
     prefix_and_header, body = encode(Chunk(id=1), b"...")
@@ -54,22 +54,29 @@ __all__ = [
 ]
 
 MAX_HEADER_BYTES: Final = 64 << 10
-"""64 KiB: several times what HTTP servers allow for all headers of a request (h11 and nginx: 16 and 32 KiB)."""
+"""Maximum size of a header, 64 KiB: several times what HTTP servers allow for all headers of a request (h11 and
+nginx: 16 and 32 KiB).
+"""
 MAX_BODY_BYTES: Final = 1 << 20
-"""1 MiB: the largest pipe that an ordinary user may have (pipe-max-size), so one chunk can be one write."""
+"""Maximum size of a body, 1 MiB. An ordinary user's largest pipe has this size (pipe-max-size), so one chunk can be one write."""
 MAX_DEPTH: Final = 64
-"""Levels of lists and maps. Responses of real services stay below 20; CPython's own limit is about 1,000."""
+"""Maximum nesting of lists and maps. Responses of real services stay below 20 levels; CPython's own limit is about 1,000."""
 MAX_OUTPUT_VALUES: Final = 1 << 17
-"""Values in an output that travels as the body. One byte can be an empty map of 64 bytes in memory: without this bound
-1 MiB from a jail would be 70 MiB in the host. With it, at most 9 MiB; the densest honest output (floats) just fits."""
+"""Maximum number of values in an output sent as the body. One byte can be an empty map of 64 bytes in memory: without this
+bound 1 MiB from a jail would be 70 MiB in the host. With it, at most 9 MiB; the densest honest output (floats) just fits.
+"""
 
 _PREFIX_BYTES: Final = 8
 _MAX_WALK_DEPTH: Final = MAX_DEPTH + 2
-"""Levels of a whole header. A value sits one or two levels inside its header; check_json counts the value's own levels."""
+"""Maximum nesting of a complete header. A value is one or two levels inside its header; check_json counts the value's
+own levels.
+"""
 _MAX_BUFFERED_BYTES: Final = 2 * (_PREFIX_BYTES + MAX_HEADER_BYTES + MAX_BODY_BYTES)
-"""Bytes that a decoder may hold: one incomplete frame, and one read of the size of the largest pipe."""
+"""Maximum number of bytes that a decoder may hold: one incomplete frame, and one read of the size of the largest pipe."""
 _SMALL_CHUNK_BYTES: Final = 4096
-"""Pieces shorter than this are merged, so that a peer that sends single bytes costs a byte each and not an object each."""
+"""Size below which received pieces are merged, so that a peer that sends single bytes costs one byte each and not an
+object each.
+"""
 _TOO_DEEP: Final = f"values are nested deeper than {MAX_DEPTH} levels"
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -80,7 +87,7 @@ _SCALARS: Final = frozenset({str, int, bool, type(None)})
 
 
 def _is_closed(annotation: Any) -> bool:
-    """Return whether JSON can express every value that msgspec accepts for this type."""
+    """Return whether msgspec accepts for this type only values that JSON can express."""
     if get_origin(annotation) is Annotated:
         return _is_closed(get_args(annotation)[0])
     return annotation in _SCALARS or get_origin(annotation) is Literal or annotation == str | None
@@ -93,25 +100,27 @@ _LOOSE_FIELDS: Final = {
 
 
 class FrameError(Exception):
-    """The bytes are not a frame, or the message cannot become one. The sender is at fault; the conversation is over."""
+    """The bytes are not a frame, or the message cannot become a frame. The sender is at fault, and the conversation is over."""
 
 
 class FrameTooLargeError(FrameError):
-    """The message is valid but does not fit into one frame. If a decoder raises it, the output of a result is too large."""
+    """The message is valid but does not fit into one frame. If a decoder raises this error, the output of a result is
+    too large.
+    """
 
 
 class Frame(NamedTuple):
-    """A decoded frame. `body` is None if the message cannot have one, and may be empty if it can."""
+    """A decoded frame. `body` is None if a message of this type cannot have a body, and may be empty if it can."""
 
     message: Message
     body: bytes | None
 
 
 def encode(message: Message, body: bytes | memoryview = b"") -> tuple[bytes, bytes | memoryview]:
-    """Return prefix and header, and the body, ready for writev. `body` is returned as it is, never copied.
+    """Return the prefix with the header, and the body, ready for writev. `body` is returned without a copy.
 
-    The output of a `Result` that is too large for a header becomes the body. Raises FrameError for what a decoder would
-    refuse, and FrameTooLargeError for what does not fit.
+    The output of a `Result` that is too large for a header becomes the body. Raises FrameError for a message that a
+    decoder would refuse, and FrameTooLargeError for one that does not fit.
     """
     _check_values(message)
     header = _pack(message)
@@ -132,7 +141,7 @@ def encode(message: Message, body: bytes | memoryview = b"") -> tuple[bytes, byt
 
 @functools.cache
 def _decoder_of(incoming: Any) -> msgspec.msgpack.Decoder[Any]:
-    """Return the shared decoder of these messages. It keeps no state between calls, so one serves all sessions."""
+    """Return the shared decoder of these messages. The decoder keeps no state between calls, so one serves all sessions."""
     return msgspec.msgpack.Decoder(incoming)
 
 
@@ -153,7 +162,9 @@ class Decoder:
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes that the current frame still needs at least, as far as known: the size of the next read. 0 if complete."""
+        """Minimum number of bytes that the current frame still needs, as far as known: the size of the next read. 0
+        if the frame is complete.
+        """
         return max(0, self._expected_bytes - self._size)
 
     @property
@@ -165,11 +176,11 @@ class Decoder:
 
     @property
     def is_between_frames(self) -> bool:
-        """True if no part of a frame is held: only then may the stream end."""
+        """True if the decoder holds no part of a frame. The stream may end only then."""
         return self._size == 0 and self._lengths is None
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Take in bytes that were read, at most 1 MiB at a time. FrameError if the decoder is dead or was not emptied."""
+        """Add bytes that were read, at most 1 MiB at a time. Raises FrameError if the decoder is dead or was not emptied."""
         self._check_alive()
         if self._size + len(data) > _MAX_BUFFERED_BYTES:
             self._die(f"more than {_MAX_BUFFERED_BYTES} bytes fed and not taken out as frames")
@@ -180,7 +191,7 @@ class Decoder:
             self._chunks.append(bytes(data))
 
     def next_frame(self) -> Frame | None:
-        """Return the next frame, or None if it is not complete yet. FrameError if the bytes cannot be a frame."""
+        """Return the next frame, or None if it is not complete yet. Raises FrameError if the bytes cannot be a frame."""
         self._check_alive()
         try:
             return self._next_frame()
@@ -226,7 +237,7 @@ class Decoder:
         last += data
 
     def _take(self, count: int) -> bytes:
-        """Remove and return the next `count` bytes, which must be held. A chunk that fits exactly is not copied."""
+        """Remove and return the next `count` bytes, which must be buffered. A chunk of exactly this size is not copied."""
         if not count:
             return b""
         self._size -= count
@@ -263,14 +274,14 @@ class Decoder:
 def check_json(value: Any) -> None:
     """Raise FrameError unless `value` is made of JSON's types alone, nested at most MAX_DEPTH containers deep.
 
-    The types are None, bool, str, int, finite float, list, tuple, and dict with string keys; exactly these, no subclasses.
+    The types are None, bool, str, int, finite float, list, tuple, and dict with string keys. Subclasses are refused.
     The encoder, not this check, refuses strings with lone surrogates and integers outside of -2**63 to 2**64-1.
     """
     _count_values(value)
 
 
 def _count_values(value: Any) -> int:
-    """Count the values that `value` consists of, including itself and the keys of maps. FrameError as in check_json."""
+    """Count the values in `value`, including `value` itself and the keys of maps. Raises FrameError like check_json."""
     # Level by level, not recursively: depth costs no stack, and the types of a level are collected at C speed.
     level: list[Any] = [value]
     count = depth = 0
@@ -306,7 +317,7 @@ def _check_keys(mappings: list[dict[Any, Any]]) -> None:
 
 
 def _check_values(message: Message) -> None:
-    """Check the fields whose types admit values that JSON cannot express. Raises FrameError."""
+    """Raise FrameError if a field whose type admits other values has a value that JSON cannot express."""
     for name in _LOOSE_FIELDS[type(message)]:
         value = getattr(message, name)
         if (type(value) is dict and value) or type(value) is float or name == "output":
@@ -369,7 +380,7 @@ def _tag(message: Message) -> str:
 
 
 def _words(error: Exception) -> str:
-    """Return msgspec's message, which may quote the peer, as at most 200 printable characters."""
+    """Return msgspec's error message, which may quote the peer, as at most 200 printable characters."""
     if isinstance(error, RecursionError):
         return _TOO_DEEP
     return ascii(str(error))[1:-1][:200]
@@ -378,8 +389,9 @@ def _words(error: Exception) -> str:
 def _check_spelling(data: bytes, *, max_values: int) -> None:
     """Raise FrameError for duplicate keys, too much depth, too many values, or anything but one complete MessagePack value.
 
-    This walks the bytes and builds no values. A stack has the open containers: the number of items that each still awaits and,
-    for a map, the keys seen so far. UTF-8, NaN and the exact depth are not checked here: the caller checks the decoded value.
+    This walks the bytes and builds no values. A stack has the open containers: for each, the number of items still to
+    come and, for a map, the keys seen so far. UTF-8, NaN and the exact depth are not checked here: the caller checks
+    the decoded value.
     """
     at = values = 0
     awaited, keys = 1, None  # the value itself is the one item of no container
@@ -416,7 +428,7 @@ def _check_spelling(data: bytes, *, max_values: int) -> None:
 
 
 def _length(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return family, item or byte count, and start of the content of the string, list or map at `at`."""
+    """Return the family, the item or byte count, and the start of the content of the string, list or map at offset `at`."""
     kind = data[at]
     if kind < 0xC0:
         if kind >= 0xA0:

@@ -1,4 +1,4 @@
-"""The messages of protocol version 1: the header of every frame is one of these.
+"""The messages of protocol version 1. The header of every frame is one of these messages.
 
 On the wire a message is a MessagePack map with its tag under `type`; fields that are absent have the default shown here,
 and nothing may be added. The type of a field says which values it may have; session.py says which message may follow which.
@@ -47,24 +47,26 @@ __all__ = [
 
 PROTOCOL_VERSION: Final = 1
 _CLOSE_CODES: Final = frozenset({*range(1000, 1004), *range(1007, 1014), *range(3000, 5000)})
-"""Close codes that an end of a WebSocket may send: RFC 6455 section 7.4, and 1012 and 1013, which IANA registered since."""
+"""Close codes that an endpoint of a WebSocket may send: RFC 6455 section 7.4, and 1012 and 1013, which IANA registered later."""
 
 RequestId = Annotated[int, msgspec.Meta(ge=1, le=(1 << 32) - 1)]
-"""The number of a request, chosen by the jail. Each is larger than the last, so one comparison tells if it was ever issued."""
+"""The number of a request, chosen by the jail. Each is larger than the last, so one comparison shows whether it was
+ever issued.
+"""
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Command = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
-"""A command line for a shell at the far end: a program and paths. Linux has no path longer than 4,096 bytes."""
+"""A command line for a shell on the remote host: a program and paths. Linux has no path longer than 4,096 bytes."""
 Status = Annotated[int, msgspec.Meta(ge=100, le=999)]
 CloseCode = Annotated[int, msgspec.Meta(ge=1000, le=4999)]
-"""A close code in the range of RFC 6455 section 7.4.2; `WebSocketClose` refuses those that no end may send."""
+"""A close code in the range of RFC 6455 section 7.4.2. `WebSocketClose` refuses the codes that no endpoint may send."""
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Headers = list[tuple[str, str]]
-"""Names and values, in order, with repeated names. Characters U+0000 to U+00FF stand for the bytes of that value."""
+"""Header names and values, in order, with repeated names. Characters U+0000 to U+00FF stand for the bytes of the value."""
 
 
 def is_close_code(code: int) -> bool:
-    """Return whether an end of a WebSocket may send this close code."""
+    """Return whether an endpoint of a WebSocket may send this close code."""
     return code in _CLOSE_CODES
 
 
@@ -76,12 +78,12 @@ class _Message(
     omit_defaults=True,
     tag_field="type",
 ):
-    """The base of all messages."""
+    """The base class of all messages."""
 
 
 class GrantedHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A destination that this invocation may name. `plain` means http instead of https; `login` is the protocol by which the
-    host logs in there, such as `imap`: the connector gets a stream that is already logged in.
+    """A destination that this invocation may use. `plain` means http instead of https. `login` is the protocol by
+    which the host logs in to this destination, such as `imap`; the connector gets a stream that is already logged in.
     """
 
     host: str
@@ -91,7 +93,7 @@ class GrantedHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     @property
     def url(self) -> str:
-        """The origin without a trailing slash, e.g. `https://api.example.com` or `http://127.0.0.1:5232`."""
+        """The origin URL without a trailing slash, such as `https://api.example.com` or `http://127.0.0.1:5232`."""
         scheme, usual_port = ("http", 80) if self.plain else ("https", 443)
         return f"{scheme}://{self.host}" + ("" if self.port == usual_port else f":{self.port}")
 
@@ -108,10 +110,10 @@ class FrameFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Invoke(_Message, frozen=True, kw_only=True, tag="invoke"):
-    """The order to run `op` with `args`: always the host's first frame, sent once. `deadline_ms` counts from its arrival.
+    """The order to run `op` with `args`, sent once as the host's first frame. `deadline_ms` counts from its arrival.
 
-    `accepted`: the digest of a tool's changed description by its service, after a person has accepted the change. Only a
-    connector that reported such a change of this operation is sent one.
+    `accepted` is the digest of a tool's changed description. It is sent after a person has accepted the change, and
+    only to a connector that reported such a change for this operation.
     """
 
     protocol: int
@@ -124,7 +126,7 @@ class Invoke(_Message, frozen=True, kw_only=True, tag="invoke"):
 
 
 class HttpHead(_Message, frozen=True, kw_only=True, tag="http_head"):
-    """Status and headers of the response to request `id`; its body follows as chunks, the last with `end`."""
+    """Status and headers of the response to request `id`. Its body follows as chunks, of which the last has `end` set."""
 
     id: RequestId
     status: Status
@@ -132,7 +134,7 @@ class HttpHead(_Message, frozen=True, kw_only=True, tag="http_head"):
 
 
 class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
-    """Request `id` has failed, before or after its head, and is over. The connector may handle the failure."""
+    """Request `id` has failed, before or after its `HttpHead`, and is over. The connector may handle the failure."""
 
     id: RequestId
     error: FrameFailure
@@ -145,7 +147,7 @@ class TcpOpened(_Message, frozen=True, kw_only=True, tag="tcp_opened"):
 
 
 class Chunk(_Message, frozen=True, kw_only=True, tag="chunk"):
-    """Bytes of a body or stream, to the jail or from it. `end` marks the last chunk of its direction."""
+    """Bytes of a body or stream, in either direction. `end` marks the last chunk of its direction."""
 
     id: RequestId
     end: bool = False
@@ -162,9 +164,9 @@ class WebSocketOpened(_Message, frozen=True, kw_only=True, tag="websocket_opened
 
 
 class WebSocketMessage(_Message, frozen=True, kw_only=True, tag="websocket_message"):
-    """A message on a WebSocket, to the jail or from it, or a part of one: `more` says that another part follows.
+    """A message on a WebSocket, or a part of one, in either direction. `more` says that another part follows.
 
-    `text`: the bytes of all parts together are UTF-8.
+    `text` says that the bytes of all parts together are UTF-8.
     """
 
     id: RequestId
@@ -173,11 +175,11 @@ class WebSocketMessage(_Message, frozen=True, kw_only=True, tag="websocket_messa
 
 
 class WebSocketClose(_Message, frozen=True, kw_only=True, tag="websocket_close"):
-    """The close of a WebSocket. To the jail, the final frame: it is closed, with the service's code and reason. From the jail:
-    close it.
+    """The close of a WebSocket. Sent to the jail, it is the final frame: the WebSocket is closed, with the service's
+    code and reason. Sent from the jail, it tells the host to close the WebSocket.
 
-    No `code` means that the close frame had none (RFC 6455 section 7.1.5), so there is no `reason` either. A reason is cut off
-    at 123 bytes when it is sent (section 5.5).
+    No `code` means that the close frame had none (RFC 6455 section 7.1.5), so there is no `reason` either. A reason
+    is truncated to 123 bytes when it is sent (section 5.5).
     """
 
     id: RequestId
@@ -185,7 +187,7 @@ class WebSocketClose(_Message, frozen=True, kw_only=True, tag="websocket_close")
     reason: str = ""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a code and reason that no close frame can have; a decoder makes a FrameError of it."""
+        """Raise ValueError for a code and reason that no close frame can have. A decoder raises a FrameError instead."""
         if self.code is None and self.reason:
             raise ValueError("a WebSocket is closed with a reason but without a code")
         if self.code is not None and not is_close_code(self.code):
@@ -196,7 +198,9 @@ class WebSocketClose(_Message, frozen=True, kw_only=True, tag="websocket_close")
 
 
 class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
-    """The connector has done what does not depend on the invocation, and waits for it. Optional; if sent, its first frame."""
+    """The connector has done the work that does not depend on the invocation, and waits for the invocation. Optional;
+    if sent, it is the connector's first frame.
+    """
 
 
 class Log(_Message, frozen=True, kw_only=True, tag="log"):
@@ -216,16 +220,17 @@ class Progress(_Message, frozen=True, kw_only=True, tag="progress"):
 
 
 class AuditEvent(_Message, frozen=True, kw_only=True, tag="audit"):
-    """A fact for the audit trail, in the connector's words and marked as such there."""
+    """A fact for the audit trail in the connector's words, which the trail marks as such."""
 
     event: str
     fields: dict[str, Any] = {}
 
 
 class HttpRequest(_Message, frozen=True, kw_only=True, tag="http"):
-    """A request that the host is to send. `credential` names the declared kind to add on the way out.
+    """A request that the host is to send. `credential` is the declared kind of credential that the host adds.
 
-    `body`: `none`, `inline` (the bytes follow this header), or `stream` (chunks with this id follow, the last with `end`).
+    `body` is `none`, `inline` (the bytes follow this header), or `stream` (chunks with this id follow, of which the
+    last has `end` set).
     """
 
     id: RequestId
@@ -237,7 +242,8 @@ class HttpRequest(_Message, frozen=True, kw_only=True, tag="http"):
 
 
 class TcpOpen(_Message, frozen=True, kw_only=True, tag="tcp_open"):
-    """A stream of bytes that the host is to connect. `tls`: the host speaks TLS from the first byte, and verifies `host`.
+    """A stream of bytes that the host is to connect. `tls` tells the host to use TLS from the first byte and to
+    verify `host`.
 
     Streams and requests share their ids. There is no field for a credential: if the manifest has a login, the host logs in by
     itself, and ignores `tls`. `command` is what an `ssh` login executes.
@@ -251,9 +257,9 @@ class TcpOpen(_Message, frozen=True, kw_only=True, tag="tcp_open"):
 
 
 class WebSocketOpen(_Message, frozen=True, kw_only=True, tag="websocket_open"):
-    """A WebSocket that the host is to open. WebSockets and requests share their ids; `credential` as in a request.
+    """A WebSocket that the host is to open. WebSockets and requests share their ids; `credential` is used as in a request.
 
-    If the service responds with anything but a WebSocket, that arrives like the response to a request.
+    If the service responds with anything but a WebSocket, its response is delivered like the response to a request.
     """
 
     id: RequestId
@@ -264,19 +270,21 @@ class WebSocketOpen(_Message, frozen=True, kw_only=True, tag="websocket_open"):
 
 
 class Cancel(_Message, frozen=True, kw_only=True, tag="cancel"):
-    """The jail wants no more of request `id` and sends no more of its body. The host still ends it with a final frame."""
+    """The jail wants no more of the response to request `id`, and sends no more of its body. The host still ends the
+    request with a final frame.
+    """
 
     id: RequestId
 
 
 class Result(_Message, frozen=True, kw_only=True, tag="result"):
-    """The operation is done; the last frame. The codec moves a large `output` into the body and back."""
+    """The result of a finished operation, and the last frame. The codec moves a large `output` into the body and back."""
 
     output: Any
 
 
 class Failed(_Message, frozen=True, kw_only=True, tag="failure"):
-    """The operation has failed; the last frame."""
+    """The failure of an operation, and the last frame."""
 
     failure_class: str = msgspec.field(name="class")
     message: str

@@ -1,24 +1,25 @@
 """The order of frames, as two small state machines: the host's view and the jail's.
 
-Each end tells its session every frame it is about to send and every frame it has received, in order; ProtocolError means
-that the frame may not be there. The far end is not trusted: a host that sees ProtocolError ends the jail.
+Each end passes to its session every frame it is about to send and every frame it has received, in order.
+ProtocolError means that the frame is not allowed at this point. The other end is not trusted: a host that sees
+ProtocolError ends the jail.
 
 Rules
-1. `invoke` comes once, and is the host's first frame. Before it the jail says nothing, or `ready`, which is its first frame; the
-   two may cross.
+1. `invoke` comes once, and is the host's first frame. Before it the jail sends nothing, or `ready` as its first frame;
+   `invoke` and `ready` may cross.
 2. The jail ends with one `result` or `failure`. Nothing follows it, and requests still open end with it.
 3. Request ids grow. At most MAX_IN_FLIGHT requests are open at once.
 4. A request has two halves. Down (host to jail): `http_head`, chunks, the last with `end`; or `refused` at any time, also
-   after the head. Exactly one of these two ends it: the final frame. Up (jail to host), only for `body="stream"`: chunks,
-   the last with `end`; or `cancel`. The request is over, and its place free, when both halves are.
-   A stream (`tcp_open`) is a request whose answer begins with `tcp_opened` instead of `http_head`, and whose up half is always
-   there, but opens with `tcp_opened` only. Either half may end first.
-   A WebSocket (`websocket_open`) is one whose halves carry messages, and each ends with `websocket_close`; they open with
-   `websocket_opened`. The parts of a message follow one another, and are of one type. Where `http_head` comes instead, the
-   answer is that of a request, and the up half ends without a message.
+   after the head. Exactly one of these two ends it: the final frame. Up (jail to host), only for `body="stream"`: chunks, the
+   last with `end`; or `cancel`. The request is over, and no longer counts as open, when both halves are over. A stream
+   (`tcp_open`) is a request whose answer begins with `tcp_opened` instead of `http_head`, and that always has an up half,
+   which opens with `tcp_opened` only. Either half may end first. A WebSocket (`websocket_open`) is a request whose halves
+   carry messages. Both halves open with `websocket_opened`, and each ends with `websocket_close`. The parts of a message
+   follow one another, and are of one type. Where `http_head` comes instead, the answer is that of a request, and the up half
+   ends without a message.
 5. The answer may be complete, or refused, before the request's body is. The jail then still ends its half, with `cancel`.
-6. After `cancel` the jail waits for the final frame and drops what comes before it; the host sends the final frame soon
-   (`refused` unless the answer was just complete). So a cancelled id has an end both sides agree on.
+6. After `cancel` the jail waits for the final frame and discards all frames before it; the host sends the final frame soon
+   (`refused` unless the answer was just complete). So both sides agree on the end of a cancelled request.
 7. A `cancel` that crosses the final frame on the way reaches the host when the request is over: it is ignored.
 
 The sessions cannot check rule 6's "soon". Pure; no I/O, no clock. Source: docs/reference/frames.md.
@@ -54,7 +55,9 @@ from aileron_sandbox.frames.messages import (
 __all__ = ["MAX_IN_FLIGHT", "HostSession", "JailSession", "ProtocolError"]
 
 MAX_IN_FLIGHT: Final = 32
-"""Requests open at once: enough for a connector's page of lookups, few enough that 32 buffers of 1 MiB fit in a jail."""
+"""Maximum number of open requests: enough for a connector's page of lookups, and few enough that 32 buffers of 1 MiB
+fit in a jail.
+"""
 
 
 class ProtocolError(FrameError):
@@ -63,7 +66,9 @@ class ProtocolError(FrameError):
 
 _Kind = Literal["http", "tcp", "websocket"]
 _HEADS: Final[dict[_Kind, str]] = {"http": "http_head", "tcp": "tcp_opened", "websocket": "websocket_opened"}
-"""The frame that begins the answer. If the service opens no WebSocket, `http_head` comes instead of `websocket_opened`."""
+"""The frame that begins the answer, by kind of request. If the service opens no WebSocket, it is `http_head` instead
+of `websocket_opened`.
+"""
 
 
 class _Messages:
@@ -81,7 +86,7 @@ class _Messages:
 
 
 class _Request:
-    """The two halves of one request."""
+    """The two halves (up and down) of one request."""
 
     __slots__ = ("cancelled", "down", "has_head", "is_answered", "is_open", "is_uploading", "kind", "up")
 
@@ -96,7 +101,7 @@ class _Request:
 
 
 class _Session:
-    """The state that both views share, fed with the frames of either direction in order."""
+    """The state common to both views. It is fed with the frames of both directions in order."""
 
     def __init__(self) -> None:
         self._invoked = False
@@ -107,21 +112,21 @@ class _Session:
 
     @property
     def is_over(self) -> bool:
-        """True once a `result` or `failure` has passed."""
+        """True once a `result` or `failure` has been sent."""
         return self._over
 
     @property
     def open_ids(self) -> tuple[int, ...]:
-        """Requests that are not over, oldest first."""
+        """Ids of the requests that are not over, oldest first."""
         return tuple(self._requests)
 
     def is_cancelled(self, request_id: int) -> bool:
-        """Return whether the jail has cancelled this request and it is still open."""
+        """Return whether the jail has cancelled this request and the request is still open."""
         request = self._requests.get(request_id)
         return request is not None and request.cancelled
 
     def is_answered(self, request_id: int) -> bool:
-        """Return whether the final frame of this request has passed; then the rest of its upload has no reader."""
+        """Return whether the final frame of this request was sent; the rest of its upload then has no reader."""
         request = self._requests.get(request_id)
         return request_id <= self._last_id if request is None else request.is_answered
 
@@ -254,11 +259,15 @@ class HostSession(_Session):
     """The host's view of one invocation."""
 
     def sending(self, message: Message) -> None:
-        """Record that `message` is about to go to the jail. ProtocolError if it may not go now: the caller's own mistake."""
+        """Record that `message` is about to be sent to the jail. Raises ProtocolError if it is not allowed now, which
+        is the caller's mistake.
+        """
         self._to_jail(message)
 
     def received(self, frame: Frame) -> None:
-        """Record that `frame` came from the jail. ProtocolError if it is not allowed now: the caller must end the jail."""
+        """Record that `frame` came from the jail. Raises ProtocolError if the frame is not allowed now; the caller
+        must then end the jail.
+        """
         self._from_jail(frame.message)
 
 
@@ -266,15 +275,17 @@ class JailSession(_Session):
     """The jail's view of one invocation."""
 
     def sending(self, message: Message) -> None:
-        """Record that `message` is about to go to the host. ProtocolError if it may not go now: the caller's own mistake."""
+        """Record that `message` is about to be sent to the host. Raises ProtocolError if it is not allowed now, which
+        is the caller's mistake.
+        """
         if isinstance(message, Cancel) and message.id not in self._requests:
             raise ProtocolError(f"cancel of request {message.id}, which is not open")
         self._from_jail(message)
 
     def received(self, frame: Frame) -> None:
-        """Record that `frame` came from the host. ProtocolError if it is not allowed now.
+        """Record that `frame` came from the host. Raises ProtocolError if the frame is not allowed now.
 
-        After the result has been sent, answers that were under way may still arrive; they are ignored.
+        After the result has been sent, answers that were already on their way may still arrive; they are ignored.
         """
         if self._over and not isinstance(frame.message, Invoke):
             return

@@ -1,7 +1,7 @@
 """The warm process that children are forked from: exec'ed once, single-threaded, without a secret, already in the jail's root.
 
 __main__.py  prepare, then fork on request          confine.py   the steps of one child, in order
-child.py     from the fork to the end, now or when told
+child.py     the life of a child, from its fork to its end
 messages.py  the messages between the host and the template
 namespaces.py mounts.py landlock.py limits.py privileges.py descriptors.py   one mechanism each
 """

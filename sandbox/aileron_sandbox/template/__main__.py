@@ -1,14 +1,14 @@
 """Prepare a jail's root once, then fork a confined child per request.
 
 Started by jail.py as `python -I -S -X utf8 -c …` with an empty environment and one inherited descriptor, the control
-socket. It holds no secret, has one thread, and never runs a line of a program itself: a fork of it does, after
-confine.steps. When the host goes away the control socket ends and this process exits; as it is pid 1 of its pid namespace,
-every child ends with it.
+socket. It holds no secret, has one thread, and never runs a line of a program itself: a fork of this process does,
+after confine.steps. When the host ends, the control socket is closed and this process exits; as it is pid 1 of its
+pid namespace, every child ends with it.
 
     host ── exec ──> stub ── fork ──> template (pid 1) ── fork ──> child (pid 1 of its own) ── confine ──> program
 
 Rules
-- No module may register an at-fork handler here: they double the price of a fork, and one thread needs none.
+- No module may register an at-fork handler here: they double the time of a fork, and a process with one thread needs none.
 - Between taking a request and having closed its descriptors, nothing is forked but the child that gets them.
 - Every child has the modules imported here: the standard library and the host's `preload`. Their state is the same in all
   children; a library that notices a fork by a new process id does not notice this one (both are pid 1).
@@ -68,23 +68,28 @@ __all__ = ["main"]
 _REHEARSALS: Final = 20
 _IDLE_MS: Final = 2  # a busy host sends its next request within 0.3 ms; a fork ahead would only delay that
 _IDLE_BESIDE_OTHERS_MS: Final = 10
-"""Milliseconds without events until a child is forked ahead beside running ones. A child that computes is done sooner, and a fork
-beside it doubles the time of its end (measured). One that is still there waits for its host."""
+"""Milliseconds without events until a child is forked ahead while others run. A child that only computes ends sooner,
+and a fork during that time doubles the time of its end (measured). A child that runs longer waits for its host.
+"""
 _LAST_ANSWER_MS: Final = 1000  # it takes 1 or less; a machine that is busy may take a hundred times that
 _RESERVE: Final = 2
-"""Number of children that wait: two callers, or a step and the next one, come together more often than three. 1.5 MiB each."""
+"""Number of children that wait. Two requests at once (two callers, or a step and the next step) are more common than
+three. 1.5 MiB each.
+"""
 _NOBODYS: Final = 0  # the host counts its children from 1
 _NO_GROUP: Final = 0  # and its groups
 _LISTENER_AND_MEMORY: Final = 2
 _MAX_DESCRIPTORS: Final = 8
-"""Most descriptors beside one datagram: a request's, and those of a control group."""
+"""Maximum number of descriptors attached to one datagram: those of a request, and those of a control group."""
 _STATUS_BATCH: Final = 64 * FAILED_SIZE
 _WATCHED: Final = "network-attempts"
-"""Name of the layer that reports network attempts. It is not a wall: without it they are refused all the same, but their
-destination is not known."""
+"""Name of the layer that reports network attempts. It is not a protection: without it attempts are refused all the
+same, but their destination is unknown.
+"""
 _PRIVATE: Final = "private-memory"
-"""Name of the layer that keeps other processes of the user out of a compiled program's memory (places.py). It is no wall against
-the program. Python's memory is always private."""
+"""Name of the layer that keeps other processes of the user out of a compiled program's memory (places.py). It does
+not confine the program. Python's memory is always private.
+"""
 _LAYERS: Final = (
     "user-ns", "mount-ns", "pid-ns", "net-ns", "ipc-ns", "uts-ns", "cgroup-ns", "pivoted-root",
     "no-capabilities", "no-new-privs", "rlimits",
@@ -92,7 +97,7 @@ _LAYERS: Final = (
 
 
 class _Ready(NamedTuple):
-    """The results of `_prepare`, for the children and for the loop."""
+    """The results of `_prepare` that the children and the loop use."""
 
     prepared: confine.Prepared
     status_read: int
@@ -103,7 +108,7 @@ class _Ready(NamedTuple):
 
 
 def main(control_fd: int) -> NoReturn:
-    """Prepare, announce it, and serve until the host closes the control socket."""
+    """Prepare the template, announce that it is ready, and serve requests until the host closes the control socket."""
     control = socket.socket(fileno=control_fd)
     ready = _prepare(control, _told(control))
     with contextlib.suppress(ConnectionError):  # the host went away while it was being told something
@@ -113,7 +118,9 @@ def main(control_fd: int) -> NoReturn:
 
 
 def _told(control: socket.socket) -> Preparation:
-    """Wait for the preparation. Until it comes, no other process can attach. Exit if the host gives this process up."""
+    """Wait for the preparation and return it. Until it arrives, no other process can attach. Exit if the host has
+    closed the socket.
+    """
     privileges.set_dumpable(False)
     try:
         said = control.recv(MAX_DATAGRAM)
@@ -187,7 +194,7 @@ def _prepare(control: socket.socket, preparation: Preparation) -> _Ready:
 
 
 def _be_first_to_go(proc: int) -> None:
-    """Make the kernel kill jails before the host when the whole machine is out of memory, proc_pid_oom_score_adj(5)."""
+    """Make the kernel kill jails before the host when the machine is out of memory, proc_pid_oom_score_adj(5)."""
     fd = os.open("self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC, dir_fd=proc)
     try:
         os.write(fd, b"1000")
@@ -202,7 +209,9 @@ def _ruleset(preparation: Preparation, abi: int) -> int:
 
 
 def _can_be_asked(filter_: kernel.Filter) -> bool:
-    """Return whether a child can have a listener: not if this process itself runs under a filter with one, seccomp(2) EBUSY."""
+    """Return whether a child can have a listener. It cannot if this process itself runs under a filter with one,
+    seccomp(2) EBUSY.
+    """
     pid = os.fork()
     if pid == 0:
         with contextlib.suppress(OSError):
@@ -213,9 +222,11 @@ def _can_be_asked(filter_: kernel.Filter) -> bool:
 
 
 def _enter_as_root(preparation: Preparation, proc: int) -> None:
-    """Build the root with real privilege (its sources may be below a 0700 home), then give the privilege up for good.
+    """Build the root with real privilege, because its sources may be below a 0700 home. Then give up the privilege
+    permanently.
 
-    The mounts made before the user namespace are locked in it: umount(2) of one is EINVAL there, mount_namespaces(7).
+    The mounts made before the user namespace are locked inside it: umount(2) of such a mount fails with EINVAL,
+    mount_namespaces(7).
     """
     uid = namespaces.available_jail_uid(_read(proc, "self/uid_map"))
     kernel.unshare(kernel.CLONE_NEWNS)
@@ -238,7 +249,7 @@ def _enter_as_user(preparation: Preparation, proc: int) -> None:
 
 
 def _become_first_process(control: socket.socket) -> None:
-    """Fork into the new pid namespace; the parent stays behind as a stub that only waits, and dies with the host."""
+    """Fork into the new pid namespace. The parent stays behind as a stub that only waits, and ends with the host."""
     child = os.fork()
     if child:
         control.close()  # otherwise the socket would not end with the host
@@ -249,7 +260,7 @@ def _become_first_process(control: socket.socket) -> None:
 
 
 def _preload(preparation: Preparation) -> None:
-    """Import the modules that every child would, from inside the root, without at-fork handlers."""
+    """Import, inside the root and without at-fork handlers, the modules that every child would import."""
     sys.path[:] = [mounts.SDK, preparation.stdlib, f"{preparation.stdlib}/lib-dynload"]
     rehearsal = mounts.REHEARSAL
     if preparation.mode == "landlock":
@@ -281,7 +292,7 @@ def _preload(preparation: Preparation) -> None:
 
 
 def _no_hooks(**_hooks: object) -> None:
-    """Replace os.register_at_fork during the preload: with one thread, no handler has anything to repair."""
+    """Replace os.register_at_fork during the preload, because in a process with one thread no handler has anything to repair."""
 
 
 def _read(proc: int, name: str) -> str:
@@ -296,7 +307,7 @@ def _close(fds: tuple[int, ...]) -> None:
 
 
 class _Forked:
-    """A child from its fork until it is reaped. Until a request takes it, it waits at its end of `door` (child.py)."""
+    """A child from its fork until it is reaped. Until it is given a request, the child waits at its end of `door` (child.py)."""
 
     def __init__(self, pidfd: int, pid: int, door: socket.socket, group: int) -> None:
         self.pidfd: Final = pidfd
@@ -310,7 +321,7 @@ class _Forked:
         self.is_listened_to = False  # true if the host wants the listener, too
 
     def close(self) -> None:
-        """Close the descriptors."""
+        """Close this child's descriptors."""
         os.close(self.pidfd)
         self.door.close()
         if self.watched is not None:
@@ -318,11 +329,11 @@ class _Forked:
 
 
 class _Template:
-    """The warm process while it serves: one loop, no thread, every wait in one poll.
+    """The warm process while it serves: one loop, no thread, and one poll(2) for all waits.
 
-    When nothing happens for a moment, children are forked ahead: the work that is the same for all is half of a child's price.
-    The next requests are handed to them, and each is used once. Under load children are forked when they are requested, which
-    is no slower than without forks ahead.
+    When there is no event for a moment, children are forked ahead, because the work that is the same for all is half
+    of a child's cost. The next requests are passed to them, and each is used once. Under load children are forked
+    when they are requested, which is then no slower.
     """
 
     def __init__(self, control: socket.socket, ready: _Ready) -> None:
@@ -346,7 +357,7 @@ class _Template:
         self._poll.register(self._status_read, select.POLLIN)
 
     def serve(self) -> None:
-        """Serve requests until the host is gone."""
+        """Serve requests until the host has disconnected."""
         while True:
             ready = dict(self._poll.poll(self._idle_ms()))
             if not ready:
@@ -373,7 +384,7 @@ class _Template:
                 return
 
     def _idle_ms(self) -> int | None:
-        """Return how many milliseconds must pass without events until a child is forked ahead; None to fork none."""
+        """Return the milliseconds without events after which a child is forked ahead; None if none is to be forked."""
         if not self._may_fork_ahead or len(self._reserve) >= _RESERVE or (self._has_groups and not self._groups):
             return None
         if any(forked.door.fileno() in self._doors for forked in self._reserve):
@@ -389,8 +400,8 @@ class _Template:
             self._control.send(batch[start : start + FAILED_SIZE])
 
     def _let_answer(self, forked: _Forked, *, is_asked: bool) -> None:
-        """Handle the first call on a child's listener. Let the end of a process go on; for any other call, fork a process that
-        answers this child from now on. If not `is_asked`, no process is left that could make a call.
+        """Handle the first call on a child's listener. Allow the end of a process; for any other call, fork a process
+        that answers this child from now on. If not `is_asked`, the child has no process left that could make a call.
         """
         if is_asked and forked.watched is not None and forked.watched.maybe_let_end():
             return
@@ -425,8 +436,9 @@ class _Template:
         self._poll.register(pidfd, select.POLLIN)
 
     def _end_answering(self, forked: _Forked, *, within_ms: int | None = None) -> None:
-        """Reap the process that answered this child. If the child is gone, give that process `within_ms` to end: no other process
-        can keep it waiting. Without `within_ms` it has ended by itself, and the child is killed.
+        """Reap the process that answered this child. If the child is gone, wait `within_ms` for that process to end:
+        no other process can keep it waiting. Without `within_ms` the process has already ended by itself, and the
+        child is killed.
         """
         if forked.answered_by is None:
             return
@@ -551,7 +563,7 @@ class _Template:
             raise
 
     def _hand_over(self, spawn: Spawn, fds: list[int]) -> _Forked:
-        """Hand the request to a waiting child, or else to a new one, and return that child."""
+        """Pass the request to a waiting child, or else to a new one, and return that child."""
         while self._reserve:
             # If it has ended, `_reap` takes care of it.
             forked = self._reserve.popleft()
@@ -567,7 +579,9 @@ class _Template:
         return forked
 
     def _fork_ahead(self) -> None:
-        """Fork a child for a later request. A failure costs only time: the next request forks its own, and reports a failure."""
+        """Fork a child for a later request. If that fails only time is lost: the next request forks its own child,
+        and reports a failure.
+        """
         self._may_fork_ahead = False
         with contextlib.suppress(OSError):
             self._reserve.append(self._fork(ahead=True))
@@ -579,7 +593,7 @@ class _Template:
         return self._groups.popleft()
 
     def _drop_group(self) -> int:
-        """Close a group that no child has, and return its number; _NO_GROUP if there is none."""
+        """Close a control group that no child uses, and return its number; _NO_GROUP if there is none."""
         if not self._groups:
             return _NO_GROUP
         number, group = self._groups.pop()
@@ -587,7 +601,7 @@ class _Template:
         return number
 
     def _fork(self, *, ahead: bool) -> _Forked:
-        """Fork a child in a pid namespace of its own, which no request has yet."""
+        """Fork a child in its own pid namespace, without a request yet."""
         if self._own_pid_namespace is not None:
             # A second unshare(CLONE_NEWPID) is EINVAL unless the first was undone, pid_namespaces(7).
             kernel.setns(self._own_pid_namespace, kernel.CLONE_NEWPID)

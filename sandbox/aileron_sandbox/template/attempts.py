@@ -1,22 +1,23 @@
 """Answers, in the kernel's place, to the calls by which a program tries to reach a network by itself.
 
-Runs in a process of its own for each child that makes such a call, forked by the template at the first one. The child is hostile:
-what is read of its memory is bytes of its choosing. They are bounded, and decide only the text that reports its end. The kernel
-carries out none of the calls that reach for a network, so a child gains nothing by changing an address after it was read.
+Runs in a process of its own for each child that makes such a call, forked by the template at the first such call. The
+child is hostile: the bytes read from its memory are of its choosing. They are bounded, and decide only the text that
+reports its end. The kernel executes none of the calls that reach for a network, so a child gains nothing by changing
+an address after it was read.
 
-Two measured reasons keep this out of the template. What it reads stays in its heap, and every later child is a fork of it. And a
-child can make the answering process wait: for a lock on its memory, or for a thread that is never scheduled. The template itself
-only lets the end of a process go on, and looks at no more of it than the number of the call.
+There are two measured reasons not to do this in the template. Bytes that the template reads stay in its heap, and every later
+child is a fork of it. And a child can make the answering process wait: for a lock on its memory, or for a thread that is
+never scheduled. The template itself only allows the end of a process, and reads no more of that call than its number.
 
 | call | answer |
 |---|---|
-| `socket` of IPv4 or IPv6 | a descriptor of /dev/null, so that libraries which only look whether they could go on |
+| `socket` of IPv4 or IPv6 | a descriptor of /dev/null, so that libraries that only test for a network continue |
 | `setsockopt` of TCP | done, though it is not: clients set options before they connect |
-| `connect`, `sendto`, `sendmsg`, `sendmmsg` to an IP address | none: the host is told which, and the child is ended |
-| the same to another kind of address, or without one | EACCES, EPERM |
-| `exit_group` | it goes on. Calls arrive in the order they were made in, so an attempt before the end is reported first |
+| `connect`, `sendto`, `sendmsg`, `sendmmsg` to an IP address | none: the host receives the address, and the child is ended |
+| these calls to another kind of address, or without one | EACCES, EPERM |
+| `exit_group` | it is allowed. Calls arrive in their order, so an attempt before the end is reported first |
 
-By a datagram to 0.0.0.0:0 the child's own Python says which name it was asked to look up (lookups.py).
+With a datagram to 0.0.0.0:0 the child's own Python reports the name that the program wanted to look up (lookups.py).
 
 Source: seccomp_unotify(2), ip(7), ipv6(7). Not here: which calls come here (filters.py).
 """
@@ -42,10 +43,13 @@ __all__ = ["UNKNOWN", "Watched", "forget_question", "run"]
 
 UNKNOWN: Final = "network:unknown"
 _MOST_ANSWERS: Final = 4096
-"""Most calls of one child that are answered: some 20 µs each, which count as no child's processor time. Honest libraries make a
-handful."""
+"""Maximum number of calls that are answered for one child. Each takes some 20 µs, which count as no child's processor
+time. Honest libraries make a handful.
+"""
 _MOST_ENDS: Final = 16
-"""Most processes of one child whose end the template itself lets go on, which takes it 30 µs each. Most children have one."""
+"""Maximum number of processes of one child whose end the template itself allows. Each takes it 30 µs. Most children
+have one process.
+"""
 _LONGEST_LOOKUP: Final = 253 + len(":65535")  # RFC 1035 section 2.3.4
 _LOOKUP: Final = re.compile(r"[A-Za-z0-9._-]{1,253}:[0-9A-Za-z-]{0,15}")
 _NOWHERE: Final = "0.0.0.0:0"
@@ -90,8 +94,8 @@ class _Call(NamedTuple):
 class Watched:
     """The calls of one child that reach for a network. This object closes `listener` and `memory`.
 
-    `memory` is /proc/PID/mem of the child, opened before it became undumpable; -1 for a program that was exec'ed or may fork,
-    because it then has other memory.
+    `memory` is /proc/PID/mem of the child, opened before the child became undumpable. It is -1 for a program that was
+    exec'ed or may fork, because its memory is then another.
     """
 
     def __init__(self, listener: int, memory: int) -> None:
@@ -102,20 +106,22 @@ class Watched:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The descriptors that `answer` needs open."""
+        """The descriptors that `answer` needs to be open."""
         return (self.listener, self._memory) if self._memory >= 0 else (self.listener,)
 
     def will_change_memory(self) -> None:
-        """Close the memory of a child that will exec or fork: it is no longer the memory it will have, proc_pid_mem(5)."""
+        """Close the memory of a child that is about to exec or fork, because the descriptor will not refer to its new
+        memory, proc_pid_mem(5).
+        """
         if self._memory >= 0:
             os.close(self._memory)
         self._memory = -1
 
     def maybe_let_end(self) -> bool:
-        """Take one call and, if it is the end of a process, let it go on. Called in the template once `listener` is readable.
+        """Receive one call and, if it is the end of a process, allow it. Called in the template once `listener` is readable.
 
-        Return False for another call: it is kept for `answer` in a fork of this process, and the caller must `forget_question`
-        afterwards. Only the number of the call is looked at.
+        Return False for another call, which is kept for `answer` in a fork of this process; the caller must call
+        `forget_question` afterwards. Only the number of the call is read.
         """
         try:
             fcntl.ioctl(self.listener, _RECEIVE, _question)
@@ -129,8 +135,8 @@ class Watched:
         return True
 
     def answer(self, *, kept: bool = False) -> str | None:
-        """Answer one call, or the `kept` one. Return its destination if it tried to reach one: the child then waits in the call,
-        to be ended. Never blocks once `listener` is readable.
+        """Answer one call, or the `kept` one. Return the call's destination if it tried to reach one: the child then
+        waits in the call, and must be ended. Never blocks once `listener` is readable.
         """
         if not kept:
             forget_question()
@@ -167,7 +173,7 @@ class Watched:
         return None
 
     def close(self) -> None:
-        """Stop answering: later calls fail with ENOSYS. Idempotent."""
+        """Stop answering: later calls of the child fail with ENOSYS. Idempotent."""
         if self.listener >= 0:
             os.close(self.listener)
         self.listener = -1
@@ -200,7 +206,9 @@ class Watched:
         return f"network:{place}"
 
     def _address(self, call: _Call) -> bytes | None:
-        """Return the struct sockaddr of a call, cut to the bytes needed; None without one. OSError if it cannot be read."""
+        """Return the struct sockaddr of a call, cut to the bytes needed; None if the call has no address. Raises
+        OSError if it cannot be read.
+        """
         if call.name in {"connect", "sendto"}:
             at, size = call.arguments[1:3] if call.name == "connect" else call.arguments[4:6]
         else:
@@ -228,7 +236,9 @@ class Watched:
 
 
 def run(watched: Watched, pidfd: int, number: int, control: int) -> NoReturn:
-    """Answer one child until it is gone or tries to reach a destination, which is reported on `control` and ends the child."""
+    """Answer one child until it is gone or tries to reach a destination. The destination is reported on `control`,
+    and the child is ended.
+    """
     try:
         descriptors.close_all_but(*watched.descriptors, pidfd, control)
         destination = _first_destination(watched, pidfd)
@@ -241,7 +251,7 @@ def run(watched: Watched, pidfd: int, number: int, control: int) -> NoReturn:
 
 
 def _first_destination(watched: Watched, pidfd: int) -> str | None:
-    """Answer calls, and return the first destination; None once no process is left that could make a call."""
+    """Answer calls, and return the first destination; None once the child has no process left that could make a call."""
     destination = watched.answer(kept=True)
     if destination is not None:
         return destination
@@ -258,7 +268,9 @@ def _first_destination(watched: Watched, pidfd: int) -> str | None:
 
 
 def forget_question() -> None:
-    """Zero the received call: every later child, a fork of the template, could read it, and the next receive needs zeros."""
+    """Set the received call to zeros, because every later child, a fork of the template, could read it, and the next
+    receive needs zeros.
+    """
     _question[:] = bytes(len(_question))
 
 
@@ -272,7 +284,7 @@ def _call() -> _Call:
 
 
 def _place(address: bytes) -> str | None:
-    """Return `ADDRESS:PORT` of a struct sockaddr of IPv4 or IPv6; None for another family, or if it is too short."""
+    """Return `ADDRESS:PORT` of a struct sockaddr of IPv4 or IPv6; None for another family, or if the struct is too short."""
     family = int.from_bytes(address[:2], sys.byteorder)
     if family == socket.AF_INET and len(address) >= _INET.size:
         _, port, host = _INET.unpack_from(address)

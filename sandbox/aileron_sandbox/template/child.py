@@ -1,15 +1,14 @@
 """The life of one child from the fork to its end: confine, run, exit. No call here ever returns into the template's loop.
 
-A child does the work that is the same for every child, then takes one `Spawn` with its descriptors from its `door`, a socket
-whose other end is the template's. It runs that one program and ends. A child that is forked ahead blocks at the door; for one
-that is forked on request, the request lies there already.
+A child does the work that is the same for every child, then takes one `Spawn` with its descriptors from its `door`, a
+socket whose other end is the template's. It runs that one program and ends. A child that is forked ahead blocks at
+the door; for a child that is forked on request, the request is already there.
 
 Rules
-- Before the request a child knows nothing of any invocation: the first thing it does is to close every descriptor it was born
-  with but its own.
-- A child that fails before it waits ends at once and says so in the log. It does not keep its failure for a later request, when
-  the reason may be gone: that request gets a new child, which may report a failure of its own. Only a request that it was handed
-  already gets this failure, for no other child has it.
+- Before the request a child knows nothing of any invocation: it first closes every inherited descriptor that is not its own.
+- A child that fails before it waits ends at once, and reports it in the log. It does not store its failure for a later
+  request, because the reason may be gone by then: that request gets a new child, which may report its own failure. Only a
+  request that was already passed to the child gets this failure, because no other child has that request.
 
 Source: docs/explanation/jail.md. Not here: the steps (confine.py), the fork (__main__.py).
 """
@@ -34,11 +33,13 @@ CONFINEMENT_FAILED: Final = 71  # EX_OSERR, sysexits.h; the reason travels on th
 DESCRIPTORS_OF_A_SPAWN: Final = 4
 _NOT_NEEDED: Final = 0
 _Failure = tuple[str, int]
-"""The step that failed, and its errno; 0 for a bug in the step."""
+"""The name of the step that failed, and its errno; 0 for a bug in the step."""
 
 
 def run(prepared: confine.Prepared, door: socket.socket, *, ahead: bool) -> NoReturn:
-    """Do the work that is the same for all children, take the request at `door`, confine, run its program, and exit."""
+    """Do the work that is the same for all children, take the request at `door`, confine this process, run the
+    program, and exit.
+    """
     code = CONFINEMENT_FAILED
     try:
         if door.fileno() != descriptors.DOOR:  # dup3(2): EINVAL
@@ -97,7 +98,7 @@ def _lost(step: str, number: int) -> int:
 
 
 def _first_failure(steps: Iterator[confine.Step]) -> _Failure | None:
-    """Take the steps until one fails, and return that failure; None if all worked."""
+    """Execute the steps until one fails, and return that failure; None if all succeeded."""
     step = "start"
     try:
         for step, confine_one in steps:  # noqa: B007 - the handlers name the step

@@ -1,15 +1,17 @@
 """The exec of a compiled program, by which a confined child becomes it.
 
-The program's bytes were copied from the host's sealed memory file to a mount of the child's own, which is read-only by then; no
-process could attach to the child while it did that. The child is a Python process until the exec, in a root without Python: all
-that it imports late must have been imported before the root was entered.
+The program's bytes were copied from the host's sealed memory file to a mount of the child's own, which is read-only
+by then; no process could attach to the child while it copied them. The child is a Python process until the exec, in a
+root without Python, so all modules that it imports late must have been imported before the root was entered.
 
 Rules
-- The status pipe is close-on-exec and stays open until the exec, so that an exec that the kernel refuses can still be reported.
-- Signals are as a program expects them: Python ignores two, and an ignored signal stays ignored through an exec, execve(2).
+- The status pipe is close-on-exec and stays open until the exec, so that an exec that the kernel refuses can still be
+  reported.
+- Signal handling is reset to the default: Python ignores two signals, and an ignored signal stays ignored through an exec,
+  execve(2).
 - One argument, `connector`; no environment.
 
-Source: execve(2), fexecve(3). Not here: where the program lies and why (mounts.py, places.py), what it may read
+Source: execve(2), fexecve(3). Not here: where the program is and why (mounts.py, places.py), what it may read
 (aileron_sandbox/elf.py), confinement (confine.py).
 """
 
@@ -25,16 +27,17 @@ from typing import Final, NoReturn
 __all__ = ["BASE_BYTES", "get_ready", "run"]
 
 BASE_BYTES: Final = (2 << 30, 0)
-"""(address space, data) that a program gets on top of its limit, for limits.apply_limits. It has no data of ours. Address space
-is plenty, because RLIMIT_DATA is the limit that counts: Go's runtime reserves 1.2 GiB that it does not use, and fails if it can
-have half of it (measured, Go 1.26)."""
+"""Bytes of (address space, data) that a program gets in addition to its limit, for limits.apply_limits. It has no
+data of the template. Address space is plenty, because RLIMIT_DATA is the limit that counts: Go's runtime reserves 1.2
+GiB that it does not use, and fails if it can reserve only half of that (measured, Go 1.26).
+"""
 _ARGUMENTS: Final = ("connector",)
 _IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 _ENCODINGS: Final = ("ascii", "utf-8", "backslashreplace")
 
 
 def get_ready() -> None:
-    """Import the modules that Python would import late. Called in the template, before its root is entered."""
+    """Import the modules that Python would import late. Must be called in the template, before its root is entered."""
     for name in _ENCODINGS[:2]:
         codecs.lookup(name)
     codecs.lookup_error(_ENCODINGS[2])
@@ -44,7 +47,9 @@ def get_ready() -> None:
 
 
 def run(program: str) -> NoReturn:
-    """Become the program at a path. OSError if the kernel refuses it; then this is still the child's own process."""
+    """Execute the program at a path, which replaces this process. Raises OSError if the kernel refuses; this is then
+    still the child's own process.
+    """
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
     os.execve(program, _ARGUMENTS, {})  # noqa: S606 - there is no shell to start it with

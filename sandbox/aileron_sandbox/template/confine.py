@@ -1,11 +1,11 @@
-"""The steps of one child, in order. They are what the jail promises.
+"""The steps that confine one child, in order. They implement what the jail promises.
 
 Runs in the child, between the fork and the first line of the program, in a process that is already in the template's
-namespaces and root, has no new privileges to gain, and is pid 1 of a pid namespace of its own.
+namespaces and root, cannot gain privileges, and is pid 1 of its own pid namespace.
 
 Rules
-- Every step works or raises. No step warns, none is skipped, and no error is handled here: the caller reports the step's
-  name and ends the child.
+- Every step succeeds or raises an error. No step warns, none is skipped, and no error is handled here: the caller reports the
+  step's name and ends the child.
 - The order matters and each line says why.
 
 Source: docs/explanation/jail.md; nsjail's contain.cc is the model of the form. Not here: the steps that the template takes once
@@ -28,28 +28,30 @@ __all__ = ["Given", "Prepared", "Step", "ahead", "refuse_network", "steps"]
 
 
 class Prepared(NamedTuple):
-    """The parts that the template made ready once: descriptors, and values that a child cannot read for itself."""
+    """The parts that the template prepared once for all children: descriptors, and values that a child cannot read for itself."""
 
     proc: int
     status: int
     ruleset: int
     network: kernel.Filter
     is_watched: bool
-    """True if the template is notified of the calls of `network`, and so is handed a listener."""
+    """True if the template is notified of the calls in filters.NETWORK, and so receives a listener from each child."""
     profiles: Mapping[Profile, kernel.Filter]
     base: tuple[int, int]
     last_capability: int
     mode: Mode = "namespaces"
     is_compiled: bool = False
-    """True if children exec their program. Otherwise they are the interpreter that runs it."""
+    """True if children exec their program; False if they are the interpreter that runs it."""
     place: places.Place | None = None
-    """The mounts for this child's program, if it is compiled and others could attach to it elsewhere."""
+    """The mounts for this child's program, if the program is compiled and other processes could attach to it elsewhere."""
     group: limits.Group | None = None
-    """The child's control group, if the host can make some."""
+    """The child's control group, if the host can make control groups."""
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The descriptors that the steps need open. The last step closes the status pipe, and "close" everything else."""
+        """The descriptors that the steps need to be open. The last step closes the status pipe, and the step "close"
+        all other descriptors.
+        """
         return (
             self.proc,
             self.status,
@@ -72,7 +74,9 @@ Step = tuple[str, Callable[[], None]]
 
 
 def ahead(prepared: Prepared) -> Iterator[Step]:
-    """Yield (name, step) in the order they must run: the part that does not depend on a child's program and limits."""
+    """Yield (name, step) in the order in which the steps must run, for the steps that do not depend on a child's
+    program and limits.
+    """
     ids = namespaces.INSIDE_ID
     # First: a page stays charged to the group of the process that touched it first, cgroup-v2.rst "Memory Ownership". And ahead,
     # because the kernel may need 10 ms for it (measured; it waits once for every processor, unless this was just done).
@@ -97,7 +101,7 @@ def ahead(prepared: Prepared) -> Iterator[Step]:
 
 
 def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[Step]:
-    """Yield (name, step) in the order they must run: the part for one program, after `ahead`."""
+    """Yield (name, step) in the order in which the steps must run, for the steps that follow `ahead` and concern one program."""
     # First: the memory used from here on may be large.
     group = prepared.group
     if group is not None:
@@ -130,7 +134,9 @@ def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[Step]:
 
 
 def refuse_network(prepared: Prepared, memory: list[int]) -> None:
-    """Install the filter that stops calls that reach for a network. If watched, send the template the listener and `memory`."""
+    """Install the filter that stops calls that reach for a network. If they are watched, send the template the
+    listener and `memory`.
+    """
     if not prepared.is_watched:
         prepared.network.install()
         return

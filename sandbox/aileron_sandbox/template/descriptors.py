@@ -13,21 +13,22 @@ __all__ = ["DOOR", "FRAMES_IN", "FRAMES_OUT", "arrange", "close_all_but", "out_o
 FRAMES_IN: Final = 3
 FRAMES_OUT: Final = 4
 DOOR: Final = 63
-"""Number of a child's socket to the template, until it knows its program. The network filter lets `sendmsg` pass on this
-descriptor alone, and every profile refuses it there (filters.py)."""
+"""Number of a child's socket to the template, until the child knows its program. The network filter allows `sendmsg`
+on this descriptor alone, and every profile refuses it there (filters.py).
+"""
 _LAST_KEPT: Final = 4
 _ASIDE: Final = 64  # above every target, so that no dup2 overwrites a source
 
 
 def reserve_targets() -> None:
-    """Occupy 0 to 4 in the template, so that no descriptor it opens or receives later is where `arrange` puts the five."""
+    """Occupy 0 to 4 in the template, so that no descriptor that is opened or received later has a number that `arrange` needs."""
     while (fd := os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)) <= _LAST_KEPT:
         pass
     os.close(fd)
 
 
 def out_of_the_way(fd: int) -> int:
-    """Return a copy of a descriptor at a number that `arrange` does not overwrite. The given one is closed either way."""
+    """Return a copy of a descriptor at a number that `arrange` does not overwrite, and close the given descriptor in any case."""
     try:
         return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
     finally:
@@ -35,10 +36,10 @@ def out_of_the_way(fd: int) -> int:
 
 
 def arrange(frames_in: int, frames_out: int, log: int) -> None:
-    """Put the five descriptors in place. The sources stay open until `close_all_but`.
+    """Move the five descriptors to their numbers. The sources stay open until `close_all_but`.
 
-    /dev/null is opened anew: all holders of an open file description share its flags, and two children with the same one could
-    signal to each other.
+    /dev/null is opened anew, because all holders of an open file description share its flags, and two children with
+    the same description could signal to each other.
     """
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     for target, fd in enumerate((null, log, log, frames_in, frames_out)):
@@ -46,7 +47,7 @@ def arrange(frames_in: int, frames_out: int, log: int) -> None:
 
 
 def close_all_but(*kept: int) -> None:
-    """Close all descriptors above the five except `kept`: every descriptor is a capability."""
+    """Close all descriptors above the five except `kept`, because every descriptor is a capability."""
     first = _LAST_KEPT + 1
     for fd in sorted(kept):
         if first < fd:

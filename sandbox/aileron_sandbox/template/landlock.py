@@ -1,7 +1,7 @@
-"""The Landlock ruleset: a second layer that makes everything in the mount namespace read-only but for scratch.
+"""The Landlock ruleset: a second layer that makes everything in the mount namespace read-only except the scratch directory.
 
-The ruleset is built once in the template; a child only binds itself to it (15 µs instead of 250, measured). A rule on a
-mount point is hidden by the mount, so the rule for scratch is on its parent, /w.
+The ruleset is built once in the template; a child only applies it to itself (15 µs instead of 250, measured). A rule
+on a mount point is hidden by the mount, so the rule for scratch is on its parent, /w.
 
 Source: landlock(7), include/uapi/linux/landlock.h; the table of ABIs below with the release of each.
 """
@@ -33,11 +33,11 @@ _SCOPES: Final = 0b11
 
 _SEE: Final = _READ_FILE | _READ_DIR | _EXECUTE
 _OF_A_FILE: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
-"""The rights that a rule for a file may name; others are an EINVAL of landlock_add_rule(2)."""
+"""The rights that a rule for a file may contain. With other rights landlock_add_rule(2) fails with EINVAL."""
 
 
 def empty_ruleset(abi: int) -> int:
-    """Return a ruleset descriptor that denies every right that this ABI knows. OSError if the kernel refuses."""
+    """Return a descriptor of a ruleset that denies every right that this ABI knows. Raises OSError if the kernel refuses."""
     return kernel.landlock_create_ruleset(
         abi,
         fs=_handled(abi),
@@ -47,7 +47,7 @@ def empty_ruleset(abi: int) -> int:
 
 
 def build_ruleset(abi: int) -> int:
-    """Return a ruleset descriptor for the jail's root as it is now. OSError if the kernel refuses."""
+    """Return a descriptor of the ruleset for the jail's present root. Raises OSError if the kernel refuses."""
     ruleset = empty_ruleset(abi)
     change = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_SYM | _REFER | _TRUNCATE
     kernel.landlock_allow_beneath(ruleset, "/", _SEE)
@@ -57,7 +57,7 @@ def build_ruleset(abi: int) -> int:
 
 
 def allow_reading(ruleset: int, path: str) -> None:
-    """Allow reading and executing a file, or everything below a directory."""
+    """Allow reading and executing a file, or all files below a directory."""
     kernel.landlock_allow_beneath(ruleset, path, _SEE if os.path.isdir(path) else _SEE & _OF_A_FILE)
 
 

@@ -1,21 +1,21 @@
 """The jail without namespaces, for machines that forbid them: the host's own file system, process table and network stack,
-behind Landlock and seccomp alone. The user chooses it; nothing falls back to it.
+behind Landlock and seccomp alone. The user chooses this mode; it is never a fallback.
 
 The parts of the jail that remain, and what enforces them:
 
 | | by |
 |---|---|
 | no file of the host can be read or changed but the standard library, its libraries and the SDK | Landlock |
-| no socket, so no network and no other process's either | the filters, and Landlock for TCP a second time |
+| no socket, so no network and no sockets of other processes | the filters, and Landlock for TCP a second time |
 | no other process can be signalled, traced, or given another priority | the filters (no `tgkill` here), Landlock's scope |
 | one process, which ends with the template | the filters (no fork), PR_SET_PDEATHSIG |
 
-The parts that are missing: names, sizes and owners of the host's files and its processes can be seen, and the host's name; there
-is no scratch; threads are not bounded, because RLIMIT_NPROC would count all processes of the user. docs/explanation/jail.md has
-the whole list.
+The parts that are missing: the program can see names, sizes and owners of the host's files, the host's processes, and
+the host's name; it has no scratch directory; its threads are not bounded, because RLIMIT_NPROC would count all
+processes of the user. docs/explanation/jail.md has the whole list.
 
-For Python alone, since the child stays the undumpable process that it was forked as. Runs in the template and in its children,
-as confine.py does, with the same rules. Source: landlock(7), prctl(2).
+For Python only, because the child must stay the undumpable process that was forked. Runs in the template and in its
+children, like confine.py, with the same rules. Source: landlock(7), prctl(2).
 """
 
 from __future__ import annotations
@@ -47,16 +47,22 @@ __all__ = [
 ]
 
 LEAST_ABI: Final = 4
-"""ABI 4, Linux 6.7. ABI 3 protects files from truncation; 4 protects TCP ports, in case the filters ever fail."""
+"""Minimum Landlock ABI: 4, Linux 6.7. ABI 3 protects files from truncation; 4 protects TCP ports, in case the filters
+ever fail.
+"""
 LAYERS: Final = ("no-namespaces", "no-capabilities", "no-new-privs", "rlimits")
 PROGRAM_AT: Final = descriptors.FRAMES_OUT + 1
 PROGRAM: Final = f"/proc/self/fd/{PROGRAM_AT}"
-"""Path of the verified bytes: a sealed memory file, open for reading. There is no mount that could hold a file of them."""
+"""Path of the verified bytes, which are in a sealed memory file, open for reading. In this mode no mount could hold a
+file of them.
+"""
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 
 
 def become_unprivileged(uid_map: str, last_capability: int) -> None:
-    """Give up root's privileges and ids, as the other mode does (namespaces.available_jail_uid). Called in the template."""
+    """Give up root's privileges and ids, like the mode with namespaces (namespaces.available_jail_uid). Must be
+    called in the template.
+    """
     if os.geteuid() != 0:
         return
     uid = namespaces.available_jail_uid(uid_map)
@@ -67,7 +73,8 @@ def become_unprivileged(uid_map: str, last_capability: int) -> None:
 
 
 def build_ruleset(preparation: Preparation, abi: int) -> int:
-    """Return a ruleset descriptor that allows reading, by their host paths, the files that the other mode has in its root.
+    """Return a descriptor of a ruleset that allows reading, by their host paths, the files that a jail with
+    namespaces has in its root.
 
     Raises OSError EOPNOTSUPP below LEAST_ABI.
     """
@@ -88,9 +95,9 @@ def build_ruleset(preparation: Preparation, abi: int) -> int:
 
 
 class _Packages:
-    """A finder of `sys.meta_path` for the host's packages, by name: the directories around them cannot be listed.
+    """A finder in `sys.meta_path` for the host's packages, by name: the directories around them cannot be listed.
 
-    A key is a path below the SDK's directory, as the other mode has it, of a package or of a module in one.
+    A key is the path of a package, or of a module in one, below the directory of the SDK in a jail with namespaces.
     """
 
     def __init__(self, packages: Mapping[str, str]) -> None:
@@ -102,7 +109,7 @@ class _Packages:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of a package or module of the host's; None for any other."""
+        """Return the spec of one of the host's packages or modules; None for any other."""
         found = self._files.get(fullname)
         if found is None:
             return None
@@ -117,14 +124,14 @@ class _Packages:
 
 
 def rehearsal(data: bytes) -> str:
-    """Return the path of a program that does nothing, for as long as the template lives (program.rehearse)."""
+    """Return the path of a program that does nothing. The path is valid as long as the template lives (program.rehearse)."""
     fd = os.memfd_create("rehearsal", os.MFD_CLOEXEC)
     os.write(fd, data)
     return f"/proc/self/fd/{descriptors.out_of_the_way(fd)}"
 
 
 def find_packages(packages: Mapping[str, str]) -> None:
-    """Let this process and its forks import `packages`."""
+    """Make `packages` importable in this process and its forks."""
     sys.meta_path.append(_Packages(packages))
 
 
@@ -143,8 +150,8 @@ def ahead(prepared: confine.Prepared) -> Iterator[confine.Step]:
 
 
 def steps(prepared: confine.Prepared, given: confine.Given, spawn: Spawn) -> Iterator[confine.Step]:
-    """Yield the steps for one program, like confine.steps, but no exec: it would open the child to the user's other processes
-    (ADR 34).
+    """Yield the steps for one program, like confine.steps but without an exec, which would open the child to the
+    user's other processes (ADR 34).
     """
     yield "descriptors", lambda: descriptors.arrange(given.frames_in, given.frames_out, given.log)
     yield "program", lambda: _open_program(prepared.proc, given.program)
@@ -164,7 +171,7 @@ def _die_with(template: int) -> None:
 
 
 def _open_program(proc: int, program: int) -> None:
-    """Open the program anew, read-only: only its seals protect the descriptor that the host sent from writes."""
+    """Open the program again, read-only. Only its seals protect the descriptor that the host sent against writes."""
     opened = os.open(f"self/fd/{program}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
     os.dup2(opened, PROGRAM_AT, inheritable=False)
     os.close(opened)

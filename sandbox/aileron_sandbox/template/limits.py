@@ -1,13 +1,12 @@
 """Resource limits of one child, setrlimit(2). Hard and soft limits are equal, so a child cannot raise them.
 
-RLIMIT_DATA is the memory limit: it counts private writable pages, which is what an allocation is. It does not count shared
-mappings, mappings that grow down, or pages made read-only after they were written (mprotect(2)), so RLIMIT_AS counts
-everything that is mapped, and its room above the limit is kept small: enough for the stack and for libraries loaded late.
-If the host sent control groups, these bound all processes of the child together, and also memory that no rlimit counts: scratch,
-pages of shared mappings, and what the kernel keeps for the child. RLIMIT_DATA is the smaller bound, so a program that allocates
-too much gets an error, and is not killed.
-RLIMIT_NPROC is counted in the child's own user namespace, so it must be set after unshare(CLONE_NEWUSER): before, it would
-also bound the host user's other processes.
+RLIMIT_DATA is the memory limit: it counts private writable pages, which is what an allocation is. It does not count
+shared mappings, mappings that grow down, or pages made read-only after they were written (mprotect(2)). So RLIMIT_AS,
+which counts every mapping, is only a little higher: enough for the stack and for libraries loaded late. If the host
+sent control groups, these bound all processes of the child together, and also memory that no rlimit counts: scratch,
+pages of shared mappings, and the kernel's own data on the child. RLIMIT_DATA is the smaller bound, so a program that
+allocates too much gets an error, and is not killed. RLIMIT_NPROC is counted in the child's own user namespace, so it
+must be set after unshare(CLONE_NEWUSER). If it were set before, it would also limit the host user's other processes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["Group", "apply_limits", "measure_base"]
 
 _AS_ROOM_BYTES: Final = 64 << 20
-"""64 MiB for read-only mappings: ssl, sqlite3, asyncio and the codecs together map 20 MiB. Thread arenas are off (kernel.py)."""
+"""Address space for read-only mappings, 64 MiB: ssl, sqlite3, asyncio and the codecs together map 20 MiB. Thread
+arenas are off (kernel.py).
+"""
 _STACK_BYTES: Final = 8 << 20  # what Linux gives by default; the host's own may be without limit
 _SIGNALS: Final = 16  # queued signals: nothing to queue them for
 _PAGE: Final = resource.getpagesize()
@@ -35,30 +36,34 @@ def measure_base(statm: str) -> tuple[int, int]:
 
 
 class Group(NamedTuple):
-    """A control group as descriptors of its files. The host opened them, and the kernel checks the host's rights, cgroups(7)."""
+    """A control group as descriptors of its files. The host opened them, so the kernel checks the host's rights, cgroups(7)."""
 
     doors: tuple[int, ...]
-    """The `cgroup.procs` of the group in each hierarchy, that for memory first."""
+    """Descriptors of the group's `cgroup.procs` in each hierarchy; the first is for memory."""
     bounds: tuple[int, ...]
-    """The limit on memory and, in v1 if the kernel accounts for swap, the limit on memory and swap together."""
+    """Descriptors of the files for the memory limit and, in v1 if the kernel accounts for swap, for the limit on
+    memory and swap together.
+    """
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The descriptors of doors and bounds."""
+        """The descriptors in doors and bounds."""
         return *self.doors, *self.bounds
 
     def enter(self) -> None:
-        """Enter the group that counts memory, and close its descriptor."""
+        """Enter the control group that counts memory, and close its descriptor."""
         os.write(self.doors[0], b"0")
         os.close(self.doors[0])
 
     def enter_all(self) -> None:
-        """Enter the groups of other hierarchies as well, which in v1 count other things than memory."""
+        """Enter the groups of the other hierarchies, too. In v1 those count resources other than memory."""
         for door in self.doors[1:]:
             os.write(door, b"0")
 
     def bound(self, limit_bytes: int) -> None:
-        """Set the memory limit. The limit with swap must never be the smaller, so it is lifted first. memory.rst of cgroup-v1."""
+        """Set the memory limit. The limit with swap must never be the smaller one, so it is lifted first. memory.rst
+        of cgroup-v1.
+        """
         limit, *with_swap = self.bounds
         for fd in with_swap:
             os.pwrite(fd, b"-1", 0)
@@ -69,7 +74,8 @@ class Group(NamedTuple):
 def apply_limits(spawn: Spawn, base: tuple[int, int], *, counts_processes: bool = True) -> None:
     """Limit this process; `base` is the memory that the template itself uses, which a child starts with.
 
-    `counts_processes` is for a process in a user namespace of its own: elsewhere all other processes of the user would count.
+    `counts_processes` limits the number of processes. It is for a process in its own user namespace; elsewhere all
+    other processes of the user would count, too.
     """
     base_as, base_data = base
     for kind, value in (

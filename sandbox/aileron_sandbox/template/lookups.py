@@ -1,8 +1,9 @@
-"""Name look-ups of jailed Python: they end the program, and report the name.
+"""Name look-ups by jailed Python programs: a look-up ends the program, and reports the name.
 
-A jail has no resolver, and a connector that looks a name up is about to connect. The kernel would only see the system's resolver
-query 127.0.0.1:53, which tells a person nothing; so the interpreter's own functions report the name instead, by a datagram that
-is never sent (attempts.py). Security does not depend on them: a program that avoids them meets the kernel's refusal.
+A jail has no resolver, and a connector that looks a name up is about to connect. The kernel would only see the
+system's resolver query 127.0.0.1:53, which does not help a person; so the interpreter's own functions report the name
+instead, by a datagram that is never sent (attempts.py). Security does not depend on these functions: the calls of a
+program that avoids them are refused by the kernel.
 
 Numeric addresses are converted as usual, and the names that every host has for itself (hosts(5)) resolve to loopback: libraries
 look up their own host to say who they are. For the same reason the look-up of an address's name only fails as "not found".
@@ -25,7 +26,9 @@ _numeric: Final = _socket.getaddrinfo
 
 
 def replace() -> None:
-    """Replace the interpreter's functions. Called once, in the template, before a module that children use copies them."""
+    """Replace the interpreter's look-up functions. Called once, in the template, before a module that children use
+    copies them.
+    """
     for name in _REPLACED:
         setattr(_socket, name, globals()[name])
         if name != "getaddrinfo":  # socket.getaddrinfo is a function of its own, which calls _socket's
@@ -44,23 +47,23 @@ def getaddrinfo(host: Any, port: Any, family: int = 0, type: int = 0, proto: int
 
 
 def gethostbyname(host: str) -> str:
-    """Resolve like `socket.gethostbyname`, within the bounds of `getaddrinfo` above."""
+    """Resolve like `socket.gethostbyname`, with the restrictions of `getaddrinfo` above."""
     return str(getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
 
 
 def gethostbyname_ex(host: str) -> tuple[str, list[str], list[str]]:
-    """Resolve like `socket.gethostbyname_ex`, within the bounds of `getaddrinfo` above."""
+    """Resolve like `socket.gethostbyname_ex`, with the restrictions of `getaddrinfo` above."""
     return host, [], [gethostbyname(host)]
 
 
 def gethostbyaddr(host: str) -> NoReturn:
-    """Raise socket.herror "not found": no address has a name in a jail."""
+    """Raise socket.herror "not found", because no address has a name in a jail."""
     raise socket.herror(1, "Unknown host")  # HOST_NOT_FOUND, netdb.h
 
 
 def _own_address(host: Any, family: int, flags: int) -> str | None:
-    """Return the address of a name of this host, else None. It is one address only, because the library would sort several by
-    connecting to each.
+    """Return the address of a name of this host; None for other names. Only one address is returned, because the
+    library would sort several by connecting to each.
     """
     name = host.decode("ascii", "replace") if isinstance(host, (bytes, bytearray)) else host
     if name in (None, "", b""):

@@ -1,8 +1,9 @@
-"""The messages between host and template: datagrams over one SOCK_SEQPACKET socket, fixed structs, descriptors beside them.
+"""The messages between host and template: datagrams over one SOCK_SEQPACKET socket, as fixed structs with descriptors
+attached.
 
-The host trusts the template as much as itself; the template trusts the host. A jailed program has neither end. The
-first datagram is the preparation, as JSON; every later one is a `Group`, `Spawn`, `Born`, `Listening`, `Asked`,
-`Attempted`, `Ended` or `Failed`.
+The host trusts the template as much as itself; the template trusts the host. A jailed program has neither end of the
+socket. The first datagram is the preparation, as JSON; every later one is a `Group`, `Spawn`, `Born`, `Listening`,
+`Asked`, `Attempted`, `Ended` or `Failed`.
 
 Source: unix(7), SCM_RIGHTS. Not here: the messages of a connector (frames/).
 """
@@ -33,11 +34,12 @@ __all__ = [
 ]
 
 MAX_DATAGRAM: Final = 128 << 10
-"""Bytes of the largest datagram, the preparation: some hundred paths and a BPF program of a few KiB. The kernel's own default
-socket buffer is 208 KiB."""
+"""Maximum size of a datagram in bytes. The largest is the preparation: some hundred paths and a BPF program of a few
+KiB. The kernel's own default socket buffer is 208 KiB.
+"""
 
 MAX_REQUEST: Final = 512
-"""Most bytes of any datagram after the first two. An attempt to reach the longest possible name takes 277."""
+"""Maximum size in bytes of any datagram after the first two. An attempt to reach the longest possible name takes 277."""
 
 _SPAWN: Final = struct.Struct("!c16sQ13Q")
 _GROUP: Final = struct.Struct("!cQQQ")
@@ -57,46 +59,52 @@ class Preparation:
     zones: str | None
     preload: list[str]
     profiles_hex: dict[Profile, str]
-    """The allow list of each profile that the children can have, as BPF."""
+    """The allow list of each profile that the children can have, as hexadecimal BPF."""
     watched_hex: str
-    """The network filter that notifies the template of calls that reach for a network (filters.py), as BPF."""
+    """The network filter that notifies the template of calls that reach for a network (filters.py), as hexadecimal BPF."""
     unwatched_hex: str
-    """The network filter that refuses these calls, for a kernel that does not let the template be notified, as BPF."""
+    """The network filter that refuses these calls, as hexadecimal BPF. It is for a kernel that cannot notify the template."""
     rehearsal_hex: str
-    """A zip application to rehearse with: built by the host, as zipfile is dear to import."""
+    """A hexadecimal zip application to rehearse with. The host builds it, because zipfile is slow to import."""
     mode: Mode = "namespaces"
     has_groups: bool = False
-    """True if each child has a control group; then none is forked without."""
+    """True if each child has a control group; no child is then forked without one."""
     is_compiled: bool = False
-    """True for programs that are exec'ed: then the root has no Python, and of the above only libraries and filters matter."""
+    """True for programs that are exec'ed. The root then has no Python, and of the fields above only libraries and
+    filters matter.
+    """
 
     def encode(self) -> bytes:
-        """Encode as JSON, because the template knows no other form yet."""
+        """Encode the preparation as JSON, because the template knows no other form yet."""
         return json.dumps(dataclasses.asdict(self)).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Decode the bytes that `encode` returned."""
+        """Decode a preparation from bytes that `encode` returned."""
         return cls(**json.loads(data))
 
 
 @dataclasses.dataclass(frozen=True)
 class Ready:
-    """The template is confined; `layers` are those in force for every child, as doctor and the audit trail list them."""
+    """The template is confined. `layers` are those in force for every child, as doctor and the audit trail list them."""
 
     layers: list[str]
     landlock_abi: int
     data_bytes: int
-    """Private memory of the template itself, which a child shares until it writes to it; 0 for programs that are exec'ed."""
+    """Private memory of the template itself in bytes, which a child shares until it writes to it; 0 for programs that
+    are exec'ed.
+    """
 
     def encode(self) -> bytes:
-        """Encode as JSON; it is sent only once."""
+        """Encode the message as JSON, because it is sent only once."""
         return b"R" + json.dumps(dataclasses.asdict(self)).encode()
 
 
 @dataclasses.dataclass(frozen=True)
 class Spawn:
-    """A request to fork a child, sent with descriptors of program, frame pipes (in, out) and log pipe. Sizes are in bytes."""
+    """A request to fork a child, sent with the descriptors of the program, the frame pipes (in, out) and the log
+    pipe. Sizes are in bytes.
+    """
 
     profile: Profile
     child: int
@@ -109,17 +117,18 @@ class Spawn:
     file_bytes: int
     program_bytes: int
     group_bytes: int
-    """The limit of the child's control group; 0 if there are no groups."""
+    """Memory limit of the child's control group in bytes; 0 if there are no groups."""
     listens: bool
-    """True if the host wants the listener of the child's filter (`Listening`)."""
+    """True if the host wants to receive the listener of the child's filter (`Listening`)."""
     group: int = 0
-    """Number of a control group that comes with this request, as a `Group` before it would bring it; 0 for none. Its descriptors
-    follow the others. This saves waking up for one more datagram."""
+    """Number of a control group that comes with this request instead of a separate `Group`; 0 for none. Its
+    descriptors follow the others. This saves the wake-up for another datagram.
+    """
     doors: int = 0
     bounds: int = 0
 
     def encode(self) -> bytes:
-        """Encode as 129 bytes."""
+        """Encode the message as 129 bytes."""
         profile, *numbers = dataclasses.astuple(self)
         return _SPAWN.pack(b"S", profile.encode(), *numbers)
 
@@ -128,8 +137,9 @@ class Spawn:
 class Group:
     """A control group for the child that is forked next. Sent with `doors` and then `bounds` descriptors.
 
-    A process that writes "0" to each of the doors enters the group, and a number written to the bounds is its limit (limits.py).
-    Each child has a group. Two are given at first, and one with every `Spawn`, so that children forked ahead have theirs.
+    A process that writes "0" to each of the doors enters the group. A number written to the bounds becomes the
+    group's limit (limits.py). Each child has a group. The host sends two at first, and one with every `Spawn`, so
+    that children forked ahead have a group.
     """
 
     group: int
@@ -137,66 +147,67 @@ class Group:
     bounds: int
 
     def encode(self) -> bytes:
-        """Encode as 25 bytes."""
+        """Encode the message as 25 bytes."""
         return _GROUP.pack(b"G", self.group, self.doors, self.bounds)
 
 
 @dataclasses.dataclass(frozen=True)
 class Born:
-    """The child exists. Sent with its pidfd, and with its listener if that exists already. `group` is the number of its group, 0
-    for none.
+    """The child exists. Sent with its pidfd, and with its listener if that exists already. `group` is the number of
+    its control group, 0 for none.
     """
 
     child: int
     group: int
 
     def encode(self) -> bytes:
-        """Encode as 17 bytes."""
+        """Encode the message as 17 bytes."""
         return _BORN.pack(b"B", self.child, self.group)
 
 
 @dataclasses.dataclass(frozen=True)
 class Listening:
-    """The child's filter has a listener, which is sent with this. The host reads and answers nothing there: since Linux 6.11 the
-    listener hangs up when no process of the child will make another system call, which is before any of them is reaped.
+    """The child's filter has a listener, which is sent with this message. The host neither reads nor answers there:
+    since Linux 6.11 the listener hangs up when no process of the child will make another system call, which is before
+    any of them is reaped.
     """
 
     child: int
 
     def encode(self) -> bytes:
-        """Encode as 9 bytes."""
+        """Encode the message as 9 bytes."""
         return _OF_CHILD.pack(b"L", self.child)
 
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """The child made a call that reaches for a network. Its destination is being found out, and is told before `Ended`."""
+    """The child made a call that reaches for a network. Its destination is being determined, and is reported before `Ended`."""
 
     child: int
 
     def encode(self) -> bytes:
-        """Encode as 9 bytes."""
+        """Encode the message as 9 bytes."""
         return _OF_CHILD.pack(b"Q", self.child)
 
 
 @dataclasses.dataclass(frozen=True)
 class Attempted:
-    """The child tried to reach a network by itself, and is being ended. `destination` as in ending.NetworkAttempt."""
+    """The child tried to reach a network by itself, and is being ended. `destination` has the form of ending.NetworkAttempt."""
 
     child: int
     destination: str
 
     def encode(self) -> bytes:
-        """Encode as 9 bytes and the text, which is ASCII."""
+        """Encode the message as 9 bytes and the text, which is ASCII."""
         return _OF_CHILD.pack(b"A", self.child) + self.destination.encode("ascii")
 
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """Every process of the child is gone and reaped. `status` is a wait status, wait(2).
+    """Every process of the child has been reaped. `status` is a wait status, wait(2).
 
-    `group` is the number of a group that is given back, 0 for none. `child` is 0 if no request had the child: it was forked ahead
-    and lost or, if `status` is 0 too, there was no child, and only the group is given back.
+    `group` is the number of a group that is returned, 0 for none. `child` is 0 if no request had the child because it
+    was forked ahead and lost. If `status` is 0, too, there was no child, and only the group is returned.
     """
 
     child: int
@@ -206,20 +217,20 @@ class Ended:
     group: int
 
     def encode(self) -> bytes:
-        """Encode as 41 bytes."""
+        """Encode the message as 41 bytes."""
         return _ENDED.pack(b"E", self.child, self.status, self.cpu_ms, self.max_rss_kib, self.group)
 
 
 @dataclasses.dataclass(frozen=True)
 class Failed:
-    """A step failed: of the preparation (`child` 0) or of one child, which then also ends."""
+    """A step of the preparation (`child` is 0) or of one child failed. In the latter case the child ends, too."""
 
     child: int
     errno: int
     step: str
 
     def encode(self) -> bytes:
-        """Encode as 45 bytes, so that a child can write it to a shared pipe in one piece (PIPE_BUF is 4096)."""
+        """Encode the message as 45 bytes, so that a child can write it to a shared pipe in one piece (PIPE_BUF is 4096)."""
         return _FAILED.pack(b"F", self.child, self.errno, self.step.encode()[:32])
 
 
@@ -227,7 +238,7 @@ FAILED_SIZE: Final = _FAILED.size
 
 
 def decode(data: bytes) -> Spawn | Group | Born | Listening | Asked | Attempted | Ended | Failed | Ready:
-    """Decode a datagram. ValueError for anything else: it would be a bug of ours, since both ends are ours."""
+    """Decode a datagram. Raises ValueError for anything else, which would be a bug, because both ends run this package."""
     kind = data[:1]
     match kind:
         case b"S":

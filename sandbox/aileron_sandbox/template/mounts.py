@@ -1,14 +1,14 @@
-"""The root of a jail: a tmpfs with just what runs, and the two small tmpfs of each child.
+"""The root of a jail: a tmpfs with only the files that the program needs, and the two small tmpfs of each child.
 
 For Python the root has the standard library without site-packages, the shared libraries it loads, the time zones, and `/sdk`
 with the packages that the host named. For compiled programs it has the loader and the libraries they name, and for a static one
 no files. For both it has five device nodes, and mount points for `/w/tmp` (a child's scratch, also reached as /tmp) and `/app`
 (its program, read-only, unless it is executed from its descriptor). There is no /proc, no /sys, no /etc, no home.
 
-Every directory is the tmpfs's own. A single file of the host is bound, and so shared with it; a directory is copied, once for
-a template. A file system of the host caches each missing name that was looked up in it, visibly to all later programs and in
-memory that counts for no process (60 MiB in a second, and 400 bits from one run to the next, measured); tmpfs caches none
-(`always_delete_dentry` of fs/libfs.c), and ends with its jails.
+Every directory belongs to the tmpfs. A single file of the host is bound, and so shared with the host; a directory is
+copied, once for each template. A file system of the host caches each missing name that was looked up in it, visibly
+to all later programs and in memory that counts for no process (60 MiB in a second, and 400 bits from one run to the
+next, measured); tmpfs caches no missing names (`always_delete_dentry` of fs/libfs.c), and ends with its jails.
 
 Source: pivot_root(2) for the order; mount_setattr(2); bubblewrap and nsjail, which bind more, for comparison.
 """
@@ -47,29 +47,35 @@ SCRATCH: Final = "/w/tmp"
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _TMP: Final = "/tmp"  # noqa: S108
 _STAGE: Final = _TMP
-"""A mount point that every Linux has. Other processes do not see the mount on it."""
+"""A mount point that exists on every Linux. Other processes do not see the mount on it."""
 _READ_ONLY: Final = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID
 _ROOT_OPTIONS: Final = "size=256m,nr_inodes=32768,mode=0755"
-"""Options that bound what is copied: Debian's Python 3.11 has 27 MiB and 1,700 files, 40 MiB if it was built with symbols."""
+"""Mount options that limit the size of the copied files: Debian's Python 3.11 has 27 MiB and 1,700 files, 40 MiB if
+built with symbols.
+"""
 _LEFT_OUT: Final = frozenset(
     """
     site-packages dist-packages test tests idlelib turtledemo tkinter lib2to3 ensurepip pydoc_data posix right
     """.split()
 )
-"""Directories of Python and of the time zones that are not copied: packages of third parties that some builds keep beside the
-standard library; modules that need a display, install things or test the rest, more than half of it; second copies of zones."""
+"""Directories of Python and of the time zones that are not copied: third-party packages that some builds store next
+to the standard library; modules that need a display, install things or test the rest, which are more than half of the
+library; second copies of zones.
+"""
 _LEFT_OUT_BEGINS: Final = "config-"  # files for linking against Python
 _OPTIMIZED: Final = ".opt-"  # bytecode for another interpreter's options
 READ_ONLY: Final = 0o444
 EXECUTE_ONLY: Final = 0o111
-"""Mode of a compiled program's file: the kernel then lets no other process dump it, and the program cannot read its own file."""
+"""Mode of a compiled program's file. With it the kernel lets no other process dump the program, and the program
+cannot read its own file.
+"""
 _NEW_FILE: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CHUNK: Final = 1 << 20
 
 
 def build_root(preparation: Preparation) -> None:
-    """Build the new root on `_STAGE` in this mount namespace. OSError names the mount that failed.
+    """Build the new root on `_STAGE` in this mount namespace. Raises OSError with the mount that failed.
 
     The sources are opened first and bound through /proc/self/fd, because the stage may cover one of them.
     """
@@ -95,7 +101,7 @@ def build_root(preparation: Preparation) -> None:
 
 
 def _binds(preparation: Preparation) -> list[tuple[str, str]]:
-    """Return pairs of host path and path in the jail, outer before inner."""
+    """Return pairs of host path and path in the jail, outer paths before the paths inside them."""
     files = [*preparation.libraries]
     if not preparation.is_compiled:
         files.append(preparation.stdlib)
@@ -116,8 +122,8 @@ def _bind(source: int, target: str) -> None:
 
 
 def _copy_directory(source: int, target: int, left_out: frozenset[str]) -> None:
-    """Copy files, links as they are, and directories that are not in `left_out`. Takes 35 ms for Python's (measured). Both
-    descriptors are closed.
+    """Copy files, directories that are not in `left_out`, and links without following them. Takes 35 ms for Python's
+    directory (measured). Both descriptors are closed.
     """
     try:
         within = []
@@ -141,7 +147,7 @@ def _copy_directory(source: int, target: int, left_out: frozenset[str]) -> None:
 
 
 def _copy_file(name: str, source: int, target: int) -> None:
-    """Copy one file with its read permissions, without those to write. Skip it if this user cannot read it."""
+    """Copy one file with its read permissions, but without its write permissions. Skip it if this user cannot read it."""
     try:
         read = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=source)
     except PermissionError:  # a jail could not read it either: it has no more rights than this user
@@ -158,7 +164,7 @@ def _copy_file(name: str, source: int, target: int) -> None:
 
 
 def enter_root() -> None:
-    """Make the stage the root, drop the old root, and make the new one read-only. No file of the host has a path after this."""
+    """Make the stage the root, drop the old root, and make the new root read-only. Afterwards no file of the host has a path."""
     os.chdir(_STAGE)
     kernel.pivot_root(".", ".")
     kernel.detach(".")
@@ -167,7 +173,7 @@ def enter_root() -> None:
 
 
 def mount_scratch(size_bytes: int, files: int) -> None:
-    """Mount a child's private /tmp in its own mount namespace, with which it goes."""
+    """Mount a child's private /tmp in the child's own mount namespace, with which the mount ends."""
     flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
     kernel.mount("tmpfs", SCRATCH, "tmpfs", flags, f"size={size_bytes},nr_inodes={files},mode=0700")
 
@@ -181,13 +187,13 @@ def mount_program(program: int, size_bytes: int, mode: int = READ_ONLY) -> None:
 
 
 def mount_program_at(to_write: int, to_mount: int, program: int, size_bytes: int) -> None:
-    """Write a compiled program to one descriptor of a place, and mount the other on APP (places.py)."""
+    """Write a compiled program through one descriptor of its place, and mount the other descriptor on APP (places.py)."""
     _copy(program, size_bytes, os.open(os.path.basename(PROGRAM), _NEW_FILE, EXECUTE_ONLY, dir_fd=to_write))
     kernel.move_mount(to_mount, APP)
 
 
 def _copy(program: int, size_bytes: int, to: int) -> None:
-    """Copy the whole program, and close `to`. OSError EIO if it is shorter than announced."""
+    """Copy the complete program, and close `to`. Raises OSError EIO if the program is shorter than announced."""
     try:
         offset = 0
         while offset < size_bytes:

@@ -1,4 +1,4 @@
-"""New namespaces, and the mapping of one id of the host to one unprivileged id inside. namespaces(7).
+"""New namespaces, and the mapping of one id of the host to one unprivileged id inside them. namespaces(7).
 
 `/proc` of the host is reached through a descriptor opened before the root was changed: the jail has no /proc, and
 /proc/self resolves in the pid namespace that mounted it.
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["CHILD", "INSIDE_ID", "JAIL_UIDS", "TEMPLATE", "available_jail_uid", "map_ids"]
 
 INSIDE_ID: Final = 1000
-"""uid and gid inside a jail; not 0, so that no setuid or capability rule for root applies (capabilities(7))."""
+"""User and group id inside a jail. They are not 0, so that no setuid or capability rule for root applies (capabilities(7))."""
 JAIL_UIDS: Final = (2_000_064_321, 64_321)
-"""Host uids to try for a jail when the host side is root: RLIMIT_NPROC is not enforced for uid 0 (measured). The first lies
-outside every range that systemd, subuid(5) and containers assign; the second is for roots with only 65536 mapped uids."""
+"""Host uids to try for a jail if the host side is root, because RLIMIT_NPROC is not enforced for uid 0 (measured). The first
+is outside every range that systemd, subuid(5) and containers assign; the second is for roots with only 65536 mapped uids.
+"""
 
 TEMPLATE: Final = (
     kernel.CLONE_NEWUSER
@@ -35,14 +36,17 @@ TEMPLATE: Final = (
 CHILD: Final = (
     kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS | kernel.CLONE_NEWCGROUP
 )
-"""Namespaces of a child's own. Its pid namespace is made by the fork (see __main__). It shares the template's network namespace,
-which is empty, without even a loopback device that is up: no socket can be made in it anyway (filters.py)."""
+"""Flags of the namespaces that each child has for itself. Its pid namespace is made by the fork (see __main__). It
+shares the template's network namespace, which is empty, without even a loopback device that is up: no socket can be
+made in it anyway (filters.py).
+"""
 
 
 def map_ids(proc: int, uid: int, gid: int, inside: int = INSIDE_ID, inside_group: int | None = None) -> None:
-    """Map the id `inside` to `uid` and `gid` of the parent namespace, after unshare(CLONE_NEWUSER). user_namespaces(7).
+    """Map the id `inside` to `uid` and `gid` of the parent namespace, after unshare(CLONE_NEWUSER).
+    user_namespaces(7).
 
-    The group's id inside is `inside_group`, or `inside` if that is None.
+    The group id inside is `inside_group`, or `inside` if that is None.
     """
     _write(proc, "self/setgroups", "deny")  # must come before gid_map for an unprivileged writer
     _write(proc, "self/uid_map", f"{inside} {uid} 1")
@@ -50,7 +54,7 @@ def map_ids(proc: int, uid: int, gid: int, inside: int = INSIDE_ID, inside_group
 
 
 def available_jail_uid(uid_map: str) -> int:
-    """Return the first of JAIL_UIDS that is mapped in this user namespace. OSError if none is."""
+    """Return the first of JAIL_UIDS that is mapped in this user namespace. Raises OSError if none is."""
     ranges = [tuple(map(int, line.split())) for line in uid_map.splitlines()]
     for uid in JAIL_UIDS:
         if any(first <= uid < first + count for first, _, count in ranges):

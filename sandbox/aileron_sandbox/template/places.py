@@ -1,21 +1,23 @@
 """The place of a compiled program: a mount whose files have no known owner, so that no other process can attach to the program.
 
-A Python child is not dumpable, and the memory it was born with belongs to the host's user namespace, in which another process
-of the same user has no capability. An exec changes both: the program would be dumpable, and its memory would belong to the
-child's own user namespace, in which the user who made it has every capability. A process of that user could attach, and speak
-for the program to the supervisor. If the host is root, jails have an id that no other process has, and need no such place.
+A Python child is not dumpable, and the memory it has from its fork belongs to the host's user namespace, in which
+another process of the same user has no capability. An exec changes both: the program would be dumpable, and its
+memory would belong to the child's own user namespace, in which the user who made it has every capability. A process
+of that user could attach, and send frames to the supervisor in the program's name. If the host is root, jails have an
+id that no other process has, and need no such place.
 
-The kernel makes one exception, for files that the process may execute and not read: the process is not dumpable, and its memory
-belongs to the nearest user namespace that knows the file's owner, execve(2) and `would_dump` of fs/exec.c. So a program is
-executable and not readable, and lies on a mount that shows owners that no namespace knows; then the nearest is the initial one.
+The kernel makes one exception, for files that the process may execute and not read: the process is not dumpable, and
+its memory belongs to the nearest user namespace that knows the file's owner, execve(2) and `would_dump` of fs/exec.c.
+So a program is executable and not readable, and is on a mount that shows owners that no namespace knows; the nearest
+namespace is then the initial one.
 
     template: tmpfs ── mounted on /app for a moment, copied, the copy mapped ──> (to write to, to mount), neither mounted
     child:    write the program to the first, mount the second on /app, read-only
 
 The price: the template cannot read that memory either, so the destination of such a program's attempt is unknown (attempts.py).
 
-Needs tmpfs with mapped ids, Linux 6.3. If that is missing, `Maker.maybe_begin` returns None, and a program lies on a mount of its
-child's.
+Needs tmpfs with mapped ids, Linux 6.3. If that is missing, `Maker.maybe_begin` returns None, and a program is on a
+mount of its child.
 
 Source: mount_setattr(2) on ID-mapped mounts, user_namespaces(7). Not here: copying the bytes (mounts.py).
 """
@@ -33,31 +35,31 @@ from aileron_sandbox.template import descriptors, mounts, namespaces
 __all__ = ["Maker", "Place"]
 
 _OPTIONS: Final = {"size": f"{(64 << 20) + 8192}", "nr_inodes": "4", "mode": "0755"}
-"""Options of the tmpfs: room for a program of 64 MiB, the most that is allowed."""
+"""Mount options of the tmpfs, with room for a program of 64 MiB, the maximum."""
 _ATTRIBUTES: Final = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
 
 
 class Place(NamedTuple):
-    """Two descriptors of mounts of one tmpfs: one to write to, one to mount."""
+    """Two descriptors of mounts of one tmpfs: one for writing, one for mounting."""
 
     to_write: int
     to_mount: int
 
     def close(self) -> None:
-        """Close the descriptors; a mount made from them stays."""
+        """Close the descriptors. A mount made from them stays."""
         for fd in self:
             os.close(fd)
 
 
 class Maker:
-    """The template's maker of places: one for each child, made before it is forked."""
+    """The template's maker of places. It makes one place for each child before the child is forked."""
 
     def __init__(self, strangers: int) -> None:
         self._strangers = strangers  # a user namespace that does not know our id
 
     @classmethod
     def maybe_begin(cls, proc: int) -> Self | None:
-        """Make a maker, and try it with a child. None if this kernel cannot do it."""
+        """Make a maker, and test it with a child. Return None if this kernel does not support places."""
         try:
             maker = cls(_user_namespace_without_us(proc))
             place = maker.make()
@@ -70,7 +72,7 @@ class Maker:
         return maker if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0 else None
 
     def make(self) -> Place:
-        """Make an empty place. No other thread may fork or mount meanwhile; this process has only one."""
+        """Make an empty place. No other thread may fork or mount meanwhile; the template has only one thread."""
         with contextlib.ExitStack() as undo:
             to_write = descriptors.out_of_the_way(kernel.new_tmpfs(_OPTIONS))
             undo.callback(os.close, to_write)
@@ -86,7 +88,7 @@ class Maker:
 
 
 def _try(proc: int, place: Place) -> None:
-    """Do what every child does with its place, and exit with 0 if it works. Runs in a child of its own."""
+    """Do with the place what every child does, and exit with 0 if it works. Runs in a separate child process."""
     with contextlib.suppress(OSError):
         kernel.unshare(namespaces.CHILD)
         namespaces.map_ids(proc, namespaces.INSIDE_ID, namespaces.INSIDE_ID)
@@ -97,7 +99,9 @@ def _try(proc: int, place: Place) -> None:
 
 
 def _user_namespace_without_us(proc: int) -> int:
-    """Make a user namespace below this one, and return its descriptor. Its only id is 0, which stands for ours: it lacks 1000."""
+    """Make a user namespace below this one, and return its descriptor. Its only id is 0, which maps to this process's
+    id: it lacks 1000.
+    """
     ours, theirs = socket.socketpair()
     with ours:
         pid = os.fork()

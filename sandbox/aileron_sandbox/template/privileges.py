@@ -13,13 +13,13 @@ __all__ = ["leave_session", "refuse_new_privileges", "set_dumpable"]
 
 
 def refuse_new_privileges() -> None:
-    """Set no_new_privs: no exec gains privileges from here on. seccomp and Landlock require it."""
+    """Set no_new_privs, so that no exec gains privileges from here on. seccomp and Landlock require it."""
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
 
 
 def leave_session() -> None:
-    """Start a new session, without a controlling terminal, so that neither TIOCSTI nor kill(0) reaches the host's group. Leave
-    the session keyring, too.
+    """Start a new session without a controlling terminal, so that neither TIOCSTI nor kill(0) reaches the host's
+    group. Leave the session keyring, too.
     """
     os.setsid()
     kernel.join_new_session_keyring()

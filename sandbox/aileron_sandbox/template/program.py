@@ -1,10 +1,10 @@
-"""The run of a zip application as `__main__` in a confined child.
+"""Execution of a zip application as `__main__` in a confined child.
 
 It does what `python PROGRAM` does, with less work: `runpy` asks every path hook and compiles the program twice, and each page
 that a child touches must first be copied (0.1 ms of 0.7, measured).
 
 Rules
-- The program ends as with os._exit(2): no atexit functions run, and threads that still run are not waited for.
+- The program ends as by os._exit(): no atexit functions run, and threads that still run are not waited for.
 - `zlib` is imported here because most archives are compressed; `random` is seeded again in each child, because a preloaded
   module may have imported it and its state would be the same in all of them.
 
@@ -29,7 +29,7 @@ _THREAD_STACK_BYTES: Final = 1 << 20  # 1 MiB: sixteen of glibc's 8 MiB would us
 
 
 def get_ready() -> None:
-    """Set up what each process needs of its own, independent of the program: gc, thread stacks, the seed of `random`."""
+    """Set up what each process needs for itself, independent of the program: gc, thread stacks, the seed of `random`."""
     gc.enable()
     _thread.stack_size(_THREAD_STACK_BYTES)
     random = sys.modules.get("random")
@@ -53,16 +53,18 @@ def run(path: str) -> int:
 
 
 def has_threads() -> bool:
-    """Return whether the program left other threads than this one, as far as the interpreter knows."""
+    """Return whether the program left other threads running, as far as the interpreter knows."""
     return _thread._count() > 0
 
 
 def rehearse(path: str, times: int) -> None:
-    """Run the program at `path`, which leaves nothing behind, and undo the changes that running it made here.
+    """Run the program at `path`, which leaves nothing behind, and undo the changes that running the program made in
+    this process.
 
-    The template does so often enough that the interpreter has specialised the code that runs every program (CPython 3.11 does
-    so at the eighth call, PEP 659): otherwise each child does that again, in pages it then has to copy, 0.9 ms of 1.5 (measured).
-    A child that waits for its program does so once more, so that pages are copied beforehand: 0.3 ms.
+    The template rehearses so often that the interpreter has specialised the code that runs every program (CPython
+    3.11 does so at the eighth call, PEP 659). Otherwise each child would do that again, in pages that it then has to
+    copy, 0.9 ms of 1.5 (measured). A child that waits for its program rehearses once more, so that pages are copied
+    beforehand: 0.3 ms.
     """
     import_path, main = list(sys.path), sys.modules["__main__"]
     for _ in range(times):
