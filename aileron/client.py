@@ -1,19 +1,20 @@
-"""The only way from a front door to the daemon: HTTP over the sockets in `run/`. Starts the daemon if none runs.
+"""The only connection from the user-facing programs to the daemon: HTTP over the sockets in `run/`. Starts the daemon if none
+runs.
 
-Runs in short-lived commands, so it imports little, and imports what only a request needs with the first request: every
-millisecond here delays each command and each page of help. The daemon is trusted (same user, 0700 directory); its answers are
-JSON.
+Runs in short-lived commands, so this module imports little. Modules that only a request needs are imported with the first
+request, because every millisecond here delays each command and each page of help. The daemon is trusted (same user, 0700
+directory); its responses are JSON.
 
 An agent's requests belong to the session that AILERON_SESSION_TOKEN names. In a container there is no socket: if AILERON_URL is
-set, requests go to a daemon elsewhere, over TLS (AILERON_CA_FILE adds an authority), or on loopback without TLS. The person's own
-requests never go there.
+set, requests go to a daemon elsewhere, over TLS (AILERON_CA_FILE adds an authority), or on loopback without TLS. The person's
+own requests never go to such a daemon.
 
 Rules
-- Every wait has a deadline; a daemon that does not answer is `DaemonUnreachable`, exit 69.
-- A request is sent once. Nothing is retried here, because the caller cannot know what happened. If the daemon may have read any
-  of it and no answer came, the error is `AnswerLost`.
+- Every wait has a deadline. If the daemon does not respond, `DaemonUnreachable` is raised, and the command exits with status 69.
+- A request is sent once. No request is retried here, because the caller cannot know what happened. If the daemon may have read
+  part of the request and no response came, the error is `AnswerLost`.
 
-Source: docs/reference/sessions.md. Not here: what the answers mean (api/), exit codes (cli/).
+Source: docs/reference/sessions.md. Not here: what the responses mean (api/), exit codes (cli/).
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ __all__ = [
 ]
 
 START_DEADLINE_S: Final = 30.0
-"""Seconds for the daemon to become ready: it needs 0.6 s from exec, and ten times that on a machine under load."""
+"""Seconds to wait for the daemon to become ready: it needs 0.6 s from exec, and ten times that on a machine under load."""
 ANSWER_MARGIN_S: Final = 15.0
-"""Seconds added to the wait that a request asks for; a daemon that has not answered by then is stuck."""
+"""Seconds added to the waiting time that a request specifies. A daemon that has not responded by then is stuck."""
 _GIVE_UP_S: Final = 5.0
-"""Seconds for a daemon to exit after it said why it cannot start."""
+"""Seconds to wait for the exit of a daemon that has reported why it cannot start."""
 _LOOK_AGAIN_S: Final = 0.05
 """Seconds between two checks whether a daemon that another client has just started is listening."""
 _SECRET_VARIABLES: Final = (
@@ -58,27 +59,29 @@ _SECRET_VARIABLES: Final = (
     "AILERON_SESSION_TOKEN",
     "AILERON_SIGNING_KEY",
 )
-"""Variables meant for this command alone. They are removed from the daemon's environment, because others can read it."""
+"""Environment variables that are only meant for this command. They are removed from the daemon's environment, which other
+processes can read.
+"""
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _NOBODY: Final = (FileNotFoundError, ConnectionRefusedError)
-"""Errors from connecting if no daemon runs."""
+"""Exceptions from connecting to a socket if no daemon runs."""
 _NOT_OURS: Final = (NotADirectoryError, PermissionError)
-"""Errors from connecting if the home is a file, or another user's."""
+"""Exceptions from connecting to a socket if the home is a file, or belongs to another user."""
 _MAX_SOCKET_PATH: Final = 107  # sun_path, unix(7)
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-"""Characters that stand for themselves in a path (RFC 3986, section 2.3)."""
+"""Characters that need no percent-encoding in a path (RFC 3986, section 2.3)."""
 
 
 class DaemonUnreachable(Exception):
-    """The daemon cannot be started or does not answer; the message says why."""
+    """The daemon cannot be started or does not respond; the message says why."""
 
 
 class AnswerLost(DaemonUnreachable):
-    """The daemon was reached, but its answer did not arrive: it may have done what was requested."""
+    """The daemon was reached, but its response did not arrive. The daemon may have done what was requested."""
 
 
 class Answer:
-    """Status and decoded JSON body of an answer."""
+    """HTTP status and decoded JSON body of a response."""
 
     __slots__ = ("body", "status")
 
@@ -103,17 +106,18 @@ class _Exchange(Protocol):
 
 
 class StartedDaemon(Protocol):
-    """The process of a starting daemon, as far as its starter uses it; subprocess.Popen satisfies this."""
+    """Protocol for the process of a starting daemon, as far as the client uses it; subprocess.Popen satisfies it."""
 
     returncode: int | None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the process and return its exit status. subprocess.TimeoutExpired."""
+        """Wait for the process to end. Return its exit status. Raises subprocess.TimeoutExpired after `timeout` seconds."""
         ...
 
 
 class Client:
-    """A client of one socket of one home. `operator` chooses the socket, and thereby which requests are allowed.
+    """A client of one socket of one home. `operator` selects the operator's socket instead of the agents', and thereby which
+    requests are allowed.
 
     An agent's client may talk to a daemon elsewhere and belong to a session, as the environment says.
     """
@@ -128,7 +132,9 @@ class Client:
     def request(
         self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
     ) -> Answer:
-        """Send a request to the daemon and return its answer. Starts the daemon if none runs. DaemonUnreachable."""
+        """Send a request to the daemon and return its response. Start the daemon if none runs. Raises DaemonUnreachable if it
+        cannot be started or does not respond.
+        """
         try:
             return self.ask(method, path, body, wait_s=wait_s, headers=headers)
         except _NOBODY as error:
@@ -151,9 +157,9 @@ class Client:
     def ask(
         self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
     ) -> Answer:
-        """Send a request to a running daemon and return its answer.
+        """Send a request to a running daemon and return its response.
 
-        FileNotFoundError or ConnectionRefusedError if none runs; AnswerLost.
+        Raises FileNotFoundError or ConnectionRefusedError if no daemon runs, and AnswerLost if the response does not arrive.
         """
         import json
 
@@ -200,7 +206,9 @@ class Client:
         return {**ours, **headers}
 
     def start(self) -> None:
-        """Start the daemon and wait until it is ready. Harmless if one runs. DaemonUnreachable says why it did not start."""
+        """Start the daemon and wait until it is ready. Harmless if a daemon already runs. Raises DaemonUnreachable, which says
+        why the daemon did not start.
+        """
         ready, told = os.pipe()
         try:
             process = self.execute(
@@ -221,7 +229,9 @@ class Client:
         process.returncode = 0  # the daemon outlives this process, which need not wait for it; Popen would warn
 
     def announced_pid(self) -> int | None:
-        """Return the process id that the running daemon announced. None if it has not announced one yet, or none runs."""
+        """Return the process id that the running daemon announced. Return None if no daemon runs, or it has not announced its
+        process id yet.
+        """
         import json
 
         announced = os.path.join(self._home, "run", "daemon.json")
@@ -230,7 +240,9 @@ class Client:
         return None
 
     def execute(self, told: int, environment: dict[str, str]) -> StartedDaemon:
-        """Start the daemon's process with this environment. It writes `ready`, or why it cannot start, to the pipe `told`."""
+        """Start the daemon's process with this environment. The daemon writes `ready`, or the reason why it cannot start, to
+        the pipe `told`.
+        """
         import subprocess  # 10 ms, needed only if no daemon runs yet
 
         # A session of its own: the daemon outlives this terminal.
@@ -254,10 +266,12 @@ class Client:
 
 
 class Elsewhere:
-    """The daemon's address from AILERON_URL, and how it is verified: by the system's authorities and those of a PEM file."""
+    """The daemon's address from AILERON_URL, and the certificate authorities that verify it: the system's and those of a PEM
+    file.
+    """
 
     def __init__(self, url: str, ca_file: str = "") -> None:
-        """Parse and check the address. Raises ValueError that says what to set."""
+        """Parse and check the address. Raises ValueError that says which variable to set, and how."""
         from urllib.parse import urlsplit
 
         has_password = ":" in url.rpartition("@")[0].partition("//")[2]  # never shown
@@ -276,7 +290,7 @@ class Elsewhere:
         self._tls = _verified(ca_file) if parts.scheme == "https" else None
 
     def connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        """Return a connection that is not connected yet."""
+        """Return an HTTP connection object for the address, which is not connected yet."""
         import http.client
 
         if self._tls is None:
@@ -285,7 +299,7 @@ class Elsewhere:
 
 
 class _TcpExchange:
-    """An exchange with a daemon elsewhere, over TCP."""
+    """A request to a daemon at AILERON_URL over TCP, and its response."""
 
     def __init__(
         self,
@@ -330,26 +344,32 @@ def _verified(ca_file: str) -> ssl.SSLContext:
 
 
 def home_path() -> str:
-    """Return `$AILERON_HOME`, else `~/.aileron`; always absolute. The same rule as home.Home, without pathlib: 3 ms."""
+    """Return the absolute path of `$AILERON_HOME`, or else of `~/.aileron`. This is the rule of home.Home, but without
+    importing pathlib, which takes 3 ms.
+    """
     configured = os.environ.get("AILERON_HOME")
     path = os.path.join(os.getcwd(), configured) if configured else os.path.expanduser("~/.aileron")
     return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
 def home_directory() -> Path:
-    """Return `home_path` as a Path."""
+    """Return the path from `home_path` as a Path object."""
     from pathlib import Path
 
     return Path(home_path())
 
 
 def is_in_cell() -> bool:
-    """Return whether this is a cell: it has nothing of the home but sockets for agents, and an agent may be typing."""
+    """Return whether this process runs in a cell, where only the sockets for agents are visible of the home, and an agent may
+    be the user.
+    """
     return os.environ.get("AILERON_SESSION_TOKEN") == CELL_PLACEHOLDER
 
 
 def path_of(*segments: str) -> str:
-    """Return an absolute URL path. Each segment is percent-encoded whole, so that a name cannot lead to another route."""
+    """Return an absolute URL path. All special characters of each segment, including slashes, are percent-encoded, so that a
+    name cannot lead to another route.
+    """
     return "".join("/" + (segment if _UNRESERVED.issuperset(segment) else _quoted(segment)) for segment in segments)
 
 
@@ -360,7 +380,7 @@ def _quoted(segment: str) -> str:
 
 
 def _give_up(process: StartedDaemon) -> None:
-    """Wait a short time for the exit of a daemon that has said why it cannot start."""
+    """Wait a short time for the exit of a daemon that has reported why it cannot start."""
     from subprocess import TimeoutExpired
 
     with contextlib.suppress(TimeoutExpired):

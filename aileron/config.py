@@ -1,14 +1,14 @@
 """Every setting, frozen, with its unit, its default and the reason for the default.
 
-They are read once, when the daemon starts, from `config.toml` in the home, by the reader of all documents with a closed schema
-(model/document.py): a key that is not in SCHEMA is an error with its line and the nearest valid one. The environment gives
-`AILERON_HOME` and nothing else.
+The settings are read from `config.toml` in the home, by the parser of all documents with a closed schema (model/document.py): a
+key that is not in SCHEMA is an error that names its line and the nearest valid key. The only setting from the environment is
+`AILERON_HOME`.
 
-Some settings decide what can be reached, how strong a jail is and where something is sent without asking. Anybody who can write
-the file could change them, so if there is an approver, these settings are in force as a person consented to them last:
-`CONSENTED` lists them, `Settings.consented` returns what a person is shown, `Settings.with_consented` puts the values with
-consent in place of the file's. The certificates of `egress.ca_file` and `daemon.certificate` are read here, once: the consent is
-to those bytes, not to whatever is at the path later.
+Some settings determine what can be reached, how strong a jail is and where data is sent without asking. Every process that can
+write the file could change them. So if there is an approver, these settings are in force with the values that a person
+consented to last. `CONSENTED` lists them, `Settings.consented` returns the values that a person is shown, and
+`Settings.with_consented` replaces the file's values by the values with consent. The certificates of `egress.ca_file` and
+`daemon.certificate` are read once, here: the consent is to those bytes, and not to the file that is at the path later.
 
 Source: docs/reference/configuration.md, checked against `Settings`; docs/reference/consents.md. Not here: the stored consent (the
 vault), asking (daemon/).
@@ -66,44 +66,56 @@ _T = TypeVar("_T")
 _D = TypeVar("_D")
 
 LOCK_S: Final = 5.0
-"""Seconds that a writer of config.toml waits for another, which only reads and writes a small file and waits for nobody."""
+"""Maximum number of seconds that a writer of config.toml waits for another writer, which only reads and writes a small file."""
 MAX_CONFIG_BYTES: Final = 1 << 20
-"""1 MiB: a file that a person writes by hand."""
+"""Maximum size of config.toml in bytes. 1 MiB is ample for a file that a person writes by hand."""
 MAX_CERTIFICATE_CHARS: Final = 1 << 16
-"""64 KiB for a certificate with its chain, sent to ingress in one packet (ingress/messages.py); four of 4096 bits are 10 KiB."""
+"""Maximum length of a certificate with its chain, 64 KiB: it is sent to ingress in one packet (ingress/messages.py). Four
+certificates with 4096 bits take 10 KiB.
+"""
 MAX_CA_BYTES: Final = 1 << 20
-"""1 MiB: all authorities of a distribution take about a fifth of that."""
+"""Maximum size in bytes of the file of certificate authorities, 1 MiB: all authorities of a distribution take about a fifth of
+that.
+"""
 _MAX_URL: Final = 2048
-"""Characters of a URL. Servers and proxies take at least as many (RFC 9110 section 4.1 asks for 8000)."""
+"""Maximum number of characters of a URL. Servers and proxies accept at least as many (RFC 9110 section 4.1 asks for 8000)."""
 _MAX_FIND_ABOVE: Final = 1000
-"""The number of actions that there can be: with this value all are always listed."""
+"""Largest value of `mcp.find_above`. It is the maximum number of actions, so with this value all actions are always listed."""
 _MAX_FOLDERS: Final = 256
 _MAX_FOLDER: Final = 4096  # PATH_MAX, limits.h
 _MAX_PLACES: Final = 64
-"""Paths in one list of what a cell shows: each is a mount, and a cell has room for 256 (aileron_sandbox/cell/policy.py)."""
+"""Maximum number of paths in one list of paths that a cell shows. Each path is a mount, and a cell can have 256 mounts
+(aileron_sandbox/cell/policy.py).
+"""
 _MAX_VARIABLES: Final = 64
 _VARIABLE: Final = re.compile(r"(?!AILERON_)[A-Za-z_][A-Za-z0-9_]{0,127}")
-"""Name of a variable. Names that begin with AILERON_ are Aileron's own: it makes them for the agent."""
+"""Pattern of the name of an environment variable. Names that begin with AILERON_ are reserved: Aileron sets these variables for
+the agent.
+"""
 _PRESET: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
-"""Name of a preset. In this list a host without a dot must have its port, so that the two cannot be confused."""
+"""Pattern of the name of a preset of hosts. A host without a dot must be listed with its port, so that it cannot be confused
+with a preset.
+"""
 _WEBHOOK: Final = re.compile(r"https://([a-z0-9.-]+)(?::([0-9]+))?(?:/[!-\"$-\[\]-~]*)?")
 _UPSTREAM: Final = re.compile(r"(https?)://([a-z0-9.-]+)(?::([0-9]+))?((?:/[A-Za-z0-9._~-]+)*)/?")
-"""URL of an upstream. Its path is plain segments: nothing in it that two programs could read differently."""
+"""Pattern of the URL of an upstream. Its path consists of plain segments, which no two programs can interpret differently."""
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smh])")
 _LONGEST_S: Final = 24 * 3600
 _SECRET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-"""Name of a secret, as vault/bindings.py has it."""
+"""Pattern of the name of a secret, the same as in vault/bindings.py."""
 
 
 class ListenAddress(msgspec.Struct, frozen=True):
-    """Address to listen on beside loopback: that of one interface, IPv4 or IPv6 in its one spelling, and a port."""
+    """Address to listen on in addition to loopback: the IPv4 or IPv6 address of one interface in its canonical spelling, and a
+    port.
+    """
 
     address: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> ListenAddress:
-        """Parse `192.0.2.1:8443` or `[2001:db8::1]:8443`. ValueError says what is wrong."""
+        """Parse `192.0.2.1:8443` or `[2001:db8::1]:8443`. Raises ValueError that says what is wrong."""
         address, separator, port = text.rpartition(":")
         bare = address.removeprefix("[").removesuffix("]") if address.startswith("[") else address
         try:
@@ -125,10 +137,11 @@ class ListenAddress(msgspec.Struct, frozen=True):
 
 
 class Upstream(msgspec.Struct, frozen=True):
-    """Destination of requests for one provider's API. `url` is https, or http on loopback, and may have a path to put before
-    theirs.
+    """Destination of requests for one provider's API. `url` is https, or http on loopback, and may have a path that is put
+    before the paths of the requests.
 
-    `secret` names the secret that is sent there in place of the client's key; None: the client's own key passes.
+    `secret` names the secret that is sent to the upstream in place of the client's key. If it is None, the client's own key is
+    forwarded.
     """
 
     url: str
@@ -143,11 +156,13 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     openai: Upstream = Upstream("https://api.openai.com")
     """Upstream for all other requests."""
     require_vault: bool = True
-    """True if a locked vault stops the gateway. Default yes: an agent that thinks and cannot act wastes what its model costs."""
+    """True if the gateway refuses requests while the vault is locked. Default yes, because an agent that can think but not act
+    wastes the cost of its model.
+    """
 
 
 class GitHubSettings(msgspec.Struct, frozen=True):
-    """Servers of `github://`. `storage` are the origins that its downloads are redirected to; `token` names a secret."""
+    """Servers of `github://`. `storage` are the origins that downloads are redirected to; `token` names a secret."""
 
     url: str = "https://github.com"
     api: str = "https://api.github.com"
@@ -165,7 +180,7 @@ class GitLabSettings(msgspec.Struct, frozen=True):
 
 
 class HubSettings(msgspec.Struct, frozen=True):
-    """Server of `hub://`: the address of a directory that `aileron hub build` made. None: there is no Hub."""
+    """Server of `hub://`: the address of a directory that `aileron hub build` created. None if there is no Hub."""
 
     url: str | None = None
 
@@ -179,20 +194,26 @@ class ForgeSettings(msgspec.Struct, frozen=True):
 
 
 class McpSettings(msgspec.Struct, frozen=True):
-    """Limit above which agents must search for actions, and the actions that agents can use by folder."""
+    """Settings of the actions that agents see: the number above which agents must search for them, and the actions that they
+    can use in each folder.
+    """
 
     find_above: int = 40
-    """Largest number of actions that are listed as tools; if there are more, agents find them by words. Default 40: their
-    descriptions and schemas are 7,000 tokens in each request to a model (docs/reference/mcp.md#many-actions), and many services
-    together are still below it.
+    """Largest number of actions that are all listed as tools; if there are more, agents find actions by searching for words.
+    Default 40, whose descriptions and schemas take 7,000 tokens in each request to a model
+    (docs/reference/mcp.md#many-actions). Many services together have fewer actions.
     """
     keep_listed: tuple[Selector, ...] = ()
     """Actions that are listed even if there are more than find_above. Default none."""
     folders: tuple[tuple[str, tuple[Selector, ...]], ...] = ()
-    """Per folder, the actions that a session in it or below it can use; sorted. Default: everything, everywhere."""
+    """Pairs, sorted, of a folder and the actions that a session in the folder or below it can use. Default: all actions in all
+    folders.
+    """
 
     def of_folder(self, folder: str) -> tuple[Selector, ...] | None:
-        """Return the selectors for a session in `folder`: those of the innermost configured folder. None: everything."""
+        """Return the selectors for a session in `folder`: the selectors of the innermost configured folder. None if all actions
+        can be used.
+        """
         around = [one for one in self.folders if folder == one[0] or folder.startswith(one[0].rstrip("/") + "/")]
         return max(around, key=lambda one: len(one[0]))[1] if around else None
 
@@ -206,40 +227,48 @@ class McpSettings(msgspec.Struct, frozen=True):
 
 
 class CellSettings(msgspec.Struct, frozen=True):
-    """Settings of an agent's cell: what it sees, reaches and can use beyond its basic needs and the options of its command."""
+    """Settings of an agent's cell: what the agent can see, reach and use in addition to its basic needs and the options of its
+    command.
+    """
 
     allow_read: tuple[str, ...] = ()
-    """Absolute paths that the agent sees. Default none."""
+    """Absolute paths that the agent can read. Default none."""
     allow_write: tuple[str, ...] = ()
-    """Absolute paths that the agent sees and changes. Default none."""
+    """Absolute paths that the agent can read and change. Default none."""
     allow_hosts: tuple[str, ...] = ()
-    """Hosts that the agent reaches: `NAME`, `NAME:PORT`, `*.NAME` or the name of a preset. Default none."""
+    """Hosts that the agent can reach: `NAME`, `NAME:PORT`, `*.NAME` or the name of a preset. Default none."""
     allow_env: tuple[str, ...] = ()
-    """Names of environment variables that the agent gets. Default none: variables hold credentials."""
+    """Names of environment variables that are passed to the agent. Default none, because variables often hold credentials."""
     ask_hosts: bool = True
-    """True if a person is asked about any other host. Default yes: a tool that is refused only says that it cannot connect."""
+    """True if a person is asked about any other host that the agent connects to. Default yes, because a refused tool only
+    reports that it cannot connect.
+    """
     memory_mb: int = 8192
-    """MiB of all processes of the cell together. The numbers are those of the cell's policy, with their reasons there."""
+    """Maximum memory of all processes in the cell together, in MiB. The defaults of the limits are explained in the cell's
+    policy.
+    """
     processes: int = 4096
-    """Processes and threads in the cell."""
+    """Maximum number of processes and threads in the cell."""
     open_files: int = 65536
-    """Descriptors of one process."""
+    """Maximum number of open descriptors of one process."""
     file_mb: int = 65536
-    """MiB of one file."""
+    """Maximum size of one file in MiB."""
     scratch_mb: int = 4096
-    """MiB of the cell's /tmp, and of its home; both are memory."""
+    """Maximum size of the cell's /tmp, and of its home directory, in MiB each; both are in memory."""
 
 
 class LaunchSettings(msgspec.Struct, frozen=True):
     """Settings of `aileron launch`, which starts agents."""
 
     jail: bool | None = None
-    """True to start agents in a cell if the command does not say. None: the person was not asked yet, and there is no cell."""
+    """True to start agents in a cell if the command does not specify it. None if the person was not asked yet; agents are then
+    started without a cell.
+    """
     cell: CellSettings = CellSettings()
     """Settings of the cell."""
 
     def consented(self) -> dict[str, Any]:
-        """Return the settings that let an agent see, change or reach more, by their names in the file, as JSON values."""
+        """Return the settings that extend what an agent can see, change or reach, by their names in the file, as JSON values."""
         return {
             "launch.cell.allow_env": list(self.cell.allow_env),
             "launch.cell.allow_hosts": list(self.cell.allow_hosts),
@@ -254,7 +283,7 @@ class LaunchSettings(msgspec.Struct, frozen=True):
         return {f"launch.cell.{name}": getattr(self.cell, name) for name in _CELL_LIMITS}
 
     def with_limits_of(self, other: LaunchSettings) -> LaunchSettings:
-        """Return these settings with the limits of `other`."""
+        """Return these settings with the cell's limits from `other`."""
         limits = {name: getattr(other.cell, name) for name in _CELL_LIMITS}
         return msgspec.structs.replace(self, cell=msgspec.structs.replace(self.cell, **limits))
 
@@ -266,7 +295,7 @@ _CELL_LIMITS: Final = {
     "file_mb": range(1, (1 << 25) + 1),
     "scratch_mb": range(1, (1 << 25) + 1),
 }
-"""Allowed values of each limit, as the cell's policy checks it."""
+"""Allowed values of each limit, the same as in the cell's policy."""
 _TEXT: Final = Field(Kind.STRING)
 _TEXTS: Final = Field(Kind.STRINGS)
 _SECRET: Final = Field(Kind.STRING, pattern=_SECRET_NAME.pattern)
@@ -313,11 +342,11 @@ SCHEMA: Final = {
     "notify": _table(desktop=_SWITCH, details=_SWITCH, webhook=_TEXT, webhook_secret=_SECRET),
     "vault": _table(lock_after=_TEXT),
 }
-"""Schema of the whole file. `_meaning` below says what the values mean beyond their kind."""
+"""Schema of the whole file. `_meaning` below interprets the values, beyond checking their kinds."""
 FIELDS: Final = {f"{row.table[1:-1]}.{row.key}": row.field for row in rows(SCHEMA)}
 """Fields of SCHEMA by their dotted names."""
 SETTINGS: Final = tuple(FIELDS)
-"""Names of all settings in the file, in the order of the page."""
+"""Names of all settings in the file, in the order of docs/reference/configuration.md."""
 _NEVER_CONSENTED: Final = frozenset(
     {
         "daemon.port",
@@ -329,9 +358,9 @@ _NEVER_CONSENTED: Final = frozenset(
     }
 )
 _DIGESTS: Final = ("daemon.certificate_sha256", "egress.ca_file_sha256")
-"""Names for consent that stand in no file: the digests of the certificates' content."""
+"""Names of values that need consent but are not in config.toml: the digests of the certificates' content."""
 CONSENTED: Final = tuple(sorted({*SETTINGS, *_DIGESTS} - _NEVER_CONSENTED))
-"""Names of the settings that, if there is an approver, are in force only with a person's consent: the closed list."""
+"""Names of the settings that, if there is an approver, are in force only with a person's consent. The list is closed."""
 NAMING_A_SECRET: Final = tuple(sorted(key for key, field in FIELDS.items() if field is _SECRET))
 """Names of the settings whose value is the name of a secret in the vault."""
 _FIRST_CONSENTED: Final = frozenset(
@@ -345,52 +374,66 @@ _FIRST_CONSENTED: Final = frozenset(
         "sandbox.mode",
     }
 )
-"""Settings of the first home whose settings got consent: they are in every digest, with their defaults."""
+"""The settings that existed when consent to settings was introduced. They are in every digest, even with their default values."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Settings of the user. Everything else is a constant beside the code that uses it, with its reason."""
+    """Settings of the user. All other parameters are constants next to the code that uses them, with their reasons."""
 
     egress_private: frozenset[HostPort] = frozenset()
-    """Pairs host:port that may resolve to an address that is not public. Default none: promise 3."""
+    """Pairs host:port that may resolve to an address that is not public. Default none (promise 3)."""
     egress_private_plain: frozenset[HostPort] = frozenset()
     """Pairs host:port that are reached without TLS, on loopback only. Default none."""
     egress_ca_file: Path | None = None
     """PEM file of an additional certificate authority for egress. Default none: only the system's."""
     egress_ca_pem: str | None = None
-    """Content of that file when it was read. Not a setting of its own; without it the file has no effect."""
+    """Content of `egress_ca_file` when it was read. This is no setting of its own. If it is None, the file has no effect."""
     sandbox_mode: SandboxMode = "namespaces"
-    """Confinement of jails. Default all layers; `landlock` is weaker, and for machines that forbid user namespaces."""
+    """Confinement of jails. Default: all layers. `landlock` is weaker, and is meant for machines that forbid user namespaces."""
     daemon_port: int | None = None
-    """TCP port of the pages, on loopback only. Default: chosen once, and kept here by the daemon."""
+    """TCP port of the pages, on loopback only. Default: chosen once by the daemon, which then writes it to config.toml."""
     daemon_listen: ListenAddress | None = None
-    """Additional address, over TLS, for agents elsewhere, in containers above all. Default none: loopback only."""
+    """Additional address to listen on over TLS, for agents on other machines, mainly in containers. Default none: loopback
+    only.
+    """
     daemon_certificate: Path | None = None
-    """PEM file of the certificate that is presented there, with its chain. Default none; needed to listen."""
+    """PEM file of the certificate, with its chain, that is presented at `daemon_listen`. Default none; needed to listen."""
     daemon_certificate_key: Path | None = None
-    """PEM file of its private key. Default none; needed to listen. Not read here: TLS takes only the certificate's own."""
+    """PEM file of the certificate's private key. Default none; needed to listen. The file is not read here, because TLS accepts
+    only the key that belongs to the certificate.
+    """
     daemon_certificate_pem: str | None = None
-    """Content of the certificate's file when it was read. Not a setting of its own; without it nothing is listened on."""
+    """Content of `daemon_certificate` when it was read. This is no setting of its own. If it is None, the daemon does not
+    listen on `daemon_listen`.
+    """
     gateway: GatewaySettings = GatewaySettings()
     """Addresses of the models' APIs."""
     forges: ForgeSettings = ForgeSettings()
     """Servers where artifacts are published. Default: the public forges, and no Hub."""
     connectors_require_signature: bool = False
-    """True if only artifacts signed by a trusted key can be installed. Default no: a signature is information (seed 003)."""
+    """True if only artifacts signed by a trusted key can be installed. Default no: a signature is only information (seed 003)."""
     launch: LaunchSettings = LaunchSettings()
     """Settings of agents that Aileron starts."""
     mcp: McpSettings = McpSettings()
-    """Settings of the actions that agents are shown."""
+    """Settings of the actions that agents can see."""
     notify_desktop: bool = True
-    """True if questions are announced on the desktop, if there is one. Default yes: a question nobody sees expires."""
+    """True if questions are announced on the desktop, if there is one. Default yes, because a question that nobody sees
+    expires.
+    """
     notify_details: bool = False
-    """True if notices show the agent's arguments. Default no: a webhook takes them elsewhere, a locked screen shows them."""
+    """True if notices show the agent's arguments. Default no, because a webhook sends them to another machine, and a locked
+    screen may show them.
+    """
     notify_webhook: str | None = None
-    """https URL that is told of each question, by id. Default none: nothing is sent that nobody requested."""
+    """https URL to which a notice of each question is sent, with the question's id. Default none: no notice is sent without
+    being requested.
+    """
     notify_webhook_secret: str | None = None
-    """Name of the secret in the vault that signs what is sent there. Default none; needed with a webhook."""
+    """Name of the secret in the vault that signs the notices to the webhook. Default none; needed with a webhook."""
     vault_lock_after_s: float | None = None
-    """Seconds after which an unused vault locks itself. Default never: agents act while nobody is there to unlock it."""
+    """Seconds after which an unused vault locks itself. Default never, because agents act while nobody is there to unlock the
+    vault.
+    """
 
     def __repr__(self) -> str:
         """Show every field but the text of certificates, which is long."""
@@ -443,11 +486,13 @@ class Settings(msgspec.Struct, frozen=True):
         return {key: found[key] for key in SETTINGS}
 
     def with_consented(self, values: dict[str, Any]) -> Settings:
-        """Return these settings with the values of an earlier `consented`; a setting that is absent there is at its default.
+        """Return these settings with the values that an earlier `consented` returned. A setting that is absent from `values`
+        gets its default.
 
-        The certificates are those with the digest that got consent: from these settings, or read from the file that is named. If
-        neither has them any longer there are none, `consented` then says so, the file's authority is not trusted, and nothing is
-        listened on. AileronError(invalid_request) for values that `consented` cannot have returned.
+        The certificates are the ones with the digests that got consent: from these settings, or read from the named file. If
+        neither has such a certificate any longer, the result has none. `consented` then shows that, the authority is not
+        trusted, and the daemon does not listen on `daemon_listen`. Raises AileronError (invalid_request) for values that
+        `consented` cannot have returned.
         """
         unknown = sorted(set(values) - set(CONSENTED))
         if unknown:
@@ -472,17 +517,19 @@ _AGREED: Final = "what was agreed to"
 
 
 def agreed_form(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of `Settings.consented` that counts when two sets of settings are compared by their digest.
+    """Return the part of the values of `Settings.consented` that is compared, by digest, between two sets of settings.
 
-    A newer setting at its default means the same as in an older consent, which did not name it: so a new version does not ask
-    about settings that nobody changed. Therefore a default of those must not change either.
+    A newer setting at its default is left out, because an older consent did not name it. So a new version does not ask about
+    settings that nobody changed. Therefore the default of such a setting must never change.
     """
     defaults = Settings().consented()
     return {key: value for key, value in values.items() if key in _FIRST_CONSENTED or value != defaults.get(key)}
 
 
 def load_settings(path: Path) -> Settings:
-    """Read `config.toml`; a missing file means the defaults. AileronError(invalid_request) for anything not understood."""
+    """Read `config.toml`; a missing file means the defaults. Raises AileronError (invalid_request) for an unknown key or an
+    invalid value.
+    """
     try:
         text = _read_regular(path, MAX_CONFIG_BYTES)
     except FileNotFoundError:
@@ -495,7 +542,9 @@ def load_settings(path: Path) -> Settings:
 
 
 def written_settings(text: str, path: Path) -> dict[str, Any]:
-    """Return each setting in `text`, the content of `path`, by its dotted name, unchecked. AileronError(invalid_request)."""
+    """Return each setting in `text`, the content of `path`, by its dotted name, without checking the values. Raises
+    AileronError (invalid_request) if the text cannot be parsed.
+    """
     try:
         return dict(_flat(tomllib.loads(text)))
     except (ValueError, RecursionError) as error:
@@ -503,7 +552,9 @@ def written_settings(text: str, path: Path) -> dict[str, Any]:
 
 
 def parse_settings(text: str, path: Path) -> Settings:
-    """Parse `text` as `load_settings` reads it from `path`. AileronError(invalid_request) for anything not understood."""
+    """Parse `text` as `load_settings` reads it from `path`. Raises AileronError (invalid_request) for an unknown key or an
+    invalid value.
+    """
     document = read_document(
         text.replace("\r\n", "\n"), SCHEMA, file=str(path), boundary=Boundary.RUNTIME, most_bytes=MAX_CONFIG_BYTES
     )
@@ -516,7 +567,9 @@ def parse_settings(text: str, path: Path) -> Settings:
 
 
 def keep_port(path: Path, port: int) -> None:
-    """Write `daemon.port` into `config.toml`, and change nothing else in it. AileronError(invalid_request)."""
+    """Write `daemon.port` into `config.toml`, without changing any other part of the file. Raises AileronError
+    (invalid_request).
+    """
     directory = path.parent
     try:
         with files.open_directory(directory, files.OTHERS_MAY_WRITE) as opened, files.locked(opened, path, LOCK_S):
@@ -565,7 +618,7 @@ def _nested(flat: dict[str, Any]) -> dict[str, Any]:
 
 
 def _meaning(document: Table) -> Settings:
-    """Return the settings that the document's values mean. The files of the certificates are not read here."""
+    """Return the settings that result from the document's values. The files of the certificates are not read here."""
     webhook, secret = _webhook(document)
     listen, certificate, certificate_key = _listen(document)
     hosts = frozenset[HostPort]()
@@ -592,7 +645,9 @@ def _meaning(document: Table) -> Settings:
 
 
 def _value(document: Table, key: str, parse: Callable[[Any], _T], default: _D) -> _T | _D:
-    """Return a setting's value, parsed. The text of `parse`'s ValueError continues a sentence that begins with the key."""
+    """Return the parsed value of a setting, or the default. The message of a ValueError from `parse` continues a sentence that
+    begins with the key.
+    """
     *tables, name = key.split(".")
     table = document
     for one in tables:
@@ -657,7 +712,7 @@ def _launch(document: Table) -> LaunchSettings:
 
 
 def _places(values: list[str]) -> tuple[str, ...]:
-    """Return the paths sorted, like all lists in which the order means nothing."""
+    """Return the paths sorted, like all lists whose order is irrelevant."""
     for value in values:
         is_plain = os.path.normpath(value) == value and not value.startswith("//")  # POSIX lets // mean something else
         if not Path(value).is_absolute() or not is_plain or len(value) > _MAX_FOLDER:
@@ -666,7 +721,9 @@ def _places(values: list[str]) -> tuple[str, ...]:
 
 
 def _reached(values: list[str]) -> tuple[str, ...]:
-    """Return each host in its one spelling; a word with neither a dot nor a port is a preset, which `aileron launch` knows."""
+    """Return each host in its canonical spelling. A word with neither a dot nor a port is a preset, which `aileron launch`
+    defines.
+    """
     return _each_once(map(_spelled_host, values), MAX_HOST_PATTERNS)
 
 
@@ -706,7 +763,7 @@ def _selectors(values: list[str]) -> tuple[Selector, ...]:
 
 
 def _each_selector(values: list[str]) -> tuple[Selector, ...]:
-    """Return the selectors sorted: their order means nothing, and a consent has one spelling."""
+    """Return the selectors sorted, because their order is irrelevant and a consent needs one canonical spelling."""
     try:
         return tuple(sorted(parse_selectors(values), key=str))
     except ValueError as error:
@@ -729,7 +786,7 @@ def _folders(values: list[str]) -> tuple[tuple[str, tuple[Selector, ...]], ...]:
 
 
 def _webhook(document: Table) -> tuple[str | None, str | None]:
-    """Return the URL and the name of the secret: both or neither."""
+    """Return the webhook's URL and the name of its secret: both or neither."""
     url = _value(document, "notify.webhook", _webhook_url, None)
     secret = _value(document, "notify.webhook_secret", _secret_name, None)
     if (url is None) != (secret is None):
@@ -753,7 +810,7 @@ def _webhook_url(url: str) -> str:
 
 
 def _listen(document: Table) -> tuple[ListenAddress | None, Path | None, Path | None]:
-    """Return address, certificate and key: all or none."""
+    """Return the address, the certificate and its key: all three or none."""
     address = _value(document, "daemon.listen", _listen_address, None)
     certificate = _value(document, "daemon.certificate", _absolute, None)
     key = _value(document, "daemon.certificate_key", _absolute, None)
@@ -814,7 +871,9 @@ def _upstream_problem(url: str) -> str | None:
 
 
 def _forges(document: Table) -> ForgeSettings:
-    """Return the forges. A private server has API and files below its own address, as GitHub Enterprise Server and GitLab do."""
+    """Return the settings of the forges. A private server's API and files are below its own address, as with GitHub Enterprise
+    Server and GitLab.
+    """
     public, public_gitlab = GitHubSettings(), GitLabSettings()
     url = _value(document, "forges.github.url", _base, public.url)
     other = _value(document, "forges.gitlab.url", _base, public_gitlab.url)
@@ -838,7 +897,7 @@ def _forges(document: Table) -> ForgeSettings:
 
 
 def _base(text: str) -> str:
-    """Check an address that paths are appended to, and return it without the last slash."""
+    """Check an address that paths are appended to, and return the address without its final slash."""
     found = _UPSTREAM.fullmatch(text) if len(text) <= _MAX_URL else None
     if found is None or found[1] != "https" or not {".", ".."}.isdisjoint(found[4].split("/")):
         raise ValueError("is not an https address such as https://forge.example.com, without user, query or fragment")
@@ -879,7 +938,9 @@ def _maybe_public_pem(table: Table, certificate: Path | None) -> str | None:
 
 
 def _read_regular(file: Path, limit_bytes: int) -> str:
-    """Return a file's text, no matter its owner or its links. OSError; ValueError, whose text continues "FILE …"."""
+    """Return the text of a regular file, whoever owns it and even if it is a link. Raises OSError, or ValueError whose message
+    continues "FILE …".
+    """
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not hold us
     with open(descriptor, "rb") as opened:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -894,7 +955,7 @@ def _read_regular(file: Path, limit_bytes: int) -> str:
 
 
 def _maybe_agreed_pem(read: str | None, file: Path | None, digest: object) -> str | None:
-    """Return the certificate with this digest: the one that was read already, or the file's content."""
+    """Return the certificate with this digest: `read`, or else the file's content; None if neither has the digest."""
     if file is None or digest is None:
         return None
     if read is not None and _maybe_digest(read) == digest:

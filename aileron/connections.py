@@ -1,9 +1,10 @@
-"""The kernel's table of TCP connections: the user and the socket of each end. For the pages and for sign-ins.
+"""The kernel's table of TCP connections, with the user and the socket of each end. Used by the web pages and by
+sign-ins.
 
 Runs in the caller's process. Lines that do not follow proc_pid_net(5) are skipped.
 
 Source: proc_pid_net(5), /proc/net/tcp and tcp6; Linux, net/ipv4/tcp_ipv4.c. Not here: the process that holds a socket
-(daemon/http/peer.py), the reaction to another user's (oauth/callback.py).
+(daemon/http/peer.py), the reaction to another user's connection (oauth/callback.py).
 
 >>> spellings_of("127.0.0.1", 8080)[0]
 '0100007F:1F90'
@@ -26,8 +27,8 @@ _TIME_WAIT: Final = "06"  # include/net/tcp_states.h
 
 
 class Connection(NamedTuple):
-    """An end of a connection: addresses as the kernel spells them, its user, and its socket (0: no process holds it any
-    more).
+    """An end of a connection: its addresses in the kernel's spelling, its user, and its socket (0: no process holds the
+    socket any more).
     """
 
     local: str
@@ -35,12 +36,12 @@ class Connection(NamedTuple):
     uid: int
     inode: int
     is_waiting: bool
-    """True if the connection is over, and belongs to no process any more (TIME_WAIT)."""
+    """True if the connection is over, and no longer belongs to a process (TIME_WAIT)."""
 
 
 def connections() -> Iterator[Connection]:
-    """Yield every end on this machine, read line by line, so that no number of others hides one. OSError; a missing IPv6 is
-    no error.
+    """Yield every end on this machine. The table is read line by line, so that no number of other connections hides
+    one. Raises OSError; a missing IPv6 is not an error.
     """
     for table in _TABLES:
         with (
@@ -56,8 +57,8 @@ def connections() -> Iterator[Connection]:
 
 
 def spellings_of(address: str, port: int) -> tuple[str, ...]:
-    """Return an address and a port as the tables list them. IPv4 has two spellings: an IPv6 socket that speaks it is in the
-    other table. ValueError.
+    """Return an address and a port as the tables list them. An IPv4 address has two spellings, because an IPv6 socket
+    that speaks IPv4 is in the other table. Raises ValueError if the text is not an address.
     """
     found = ipaddress.ip_address(address)
     packed = [found.packed]

@@ -1,12 +1,12 @@
-"""Extras: the packages that only some users need, and the command that adds them to the environment that runs.
+"""Extras: packages that only some users need, and the command that adds them to the running Python environment.
 
-Runs in commands and in the daemon, only where such a package is missing: `importlib.metadata` is imported then.
+Used in commands and in the daemon, only if such a package is missing; `importlib.metadata` is imported only then.
 
 Rules
-- The command names the packages, never `aileron[EXTRA]`: an index that is asked for `aileron` by name may serve another program.
-- It adds to this very environment, however it was made: by pipx, by uv, which puts no pip into what it makes, or with pip.
+- The command names the packages, never `aileron[EXTRA]`: a package index may have another program under the name `aileron`.
+- The command adds to exactly this environment, whether it was created by pipx, by uv (which installs no pip), or with pip.
 
-Source: pyproject.toml, as the installed distribution repeats it. Not here: what an extra is used for.
+Source: pyproject.toml, as the installed distribution repeats it. Not here: the use of each extra.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def install_command(extra: str) -> str:
 
 
 def repair_command(*packages: str) -> str:
-    """Return the shell command that reinstalls packages that every installation needs."""
+    """Return the shell command that reinstalls packages that every installation of Aileron needs."""
     return shlex.join([*_installer(), *packages])
 
 

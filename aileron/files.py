@@ -1,13 +1,13 @@
-"""Safe reading and replacing of files in the home: no symbolic links, no other owner, all of it or nothing.
+"""Safe reading and atomic replacing of files in the home, without following symbolic links or accepting other owners.
 
-Actions, connectors and the vault are files that a run trusts, beside files that an agent with a shell can
-write. So every access goes through an open directory (never a path twice), refuses links and special files,
-and is bounded; every write is a new file, flushed, then renamed over the old one.
+A run trusts the files of actions, connectors and the vault, which are next to files that an agent with a shell can write. So
+every access goes through an open directory (no path is resolved twice), refuses links and special files, and is bounded. Every
+write creates a new file, flushes it, and renames it over the old one.
 
 Runs in the daemon and in commands. Rules
-- A missing file is FileNotFoundError, for the caller to explain. Everything else is an AileronError with its
-  fix.
-- After a crash at any point the old or the new content is there, whole; a leftover `NAME.….tmp` is never
+- A missing file raises FileNotFoundError, which the caller must explain. Every other failure raises an AileronError that says
+  how to fix it.
+- After a crash at any point, the file has either its complete old or its complete new content; a leftover `NAME.….tmp` is never
   read.
 
 Source: open(2), rename(2), fsync(2). Not here: where files live (home.py), what they mean.
@@ -45,7 +45,7 @@ OTHERS_MAY_USE: Final = 0o077
 OTHERS_MAY_WRITE: Final = 0o022
 """Permission bits that a trusted directory without secrets must not have."""
 _POLL_S: Final = 0.01
-"""Seconds between two tries for a lock: flock(2) has no deadline of its own."""
+"""Seconds between two attempts to take a lock, because flock(2) has no deadline."""
 
 
 def make_directory(path: Path) -> None:
@@ -58,7 +58,9 @@ def make_directory(path: Path) -> None:
 
 @contextlib.contextmanager
 def open_directory(path: Path, forbidden: int) -> Iterator[int]:
-    """Open a directory and yield its descriptor, checked: it is ours, no link, and has no permission bit of `forbidden`."""
+    """Open a directory, check it, and yield its descriptor. The directory must belong to this user, must not be a link, and
+    must have no permission bit of `forbidden`.
+    """
     with translated(path, "cannot be opened"):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -69,13 +71,13 @@ def open_directory(path: Path, forbidden: int) -> Iterator[int]:
 
 
 Stamp = tuple[int, int, int, int]
-"""Stamp of a file: inode, size, and the times of the last changes of its bytes and of its inode, in ns."""
+"""Stamp of a file: inode, size, and the times of the last changes to its content and to its inode, in nanoseconds."""
 
 
 def stamp(path: Path | str, *, follow_symlinks: bool = False) -> Stamp | None:
-    """Return a value that differs whenever the file is written to or replaced; None if there is no file.
+    """Return a stamp that changes whenever the file is written to or replaced; None if there is no file.
 
-    Users cannot set its last part, the time at which the inode was changed.
+    Users cannot set the stamp's last part, the time at which the inode was changed.
     """
     try:
         found = os.stat(path, follow_symlinks=follow_symlinks)
@@ -87,7 +89,8 @@ def stamp(path: Path | str, *, follow_symlinks: bool = False) -> Stamp | None:
 def read(directory: int, path: Path, limit_bytes: int, forbidden: int = 0) -> bytes:
     """Return all bytes of the regular file `path.name` in `directory`; `path` is for messages only.
 
-    O_NONBLOCK so that a FIFO in the file's place cannot block us; it is refused like every other special file.
+    The file is opened with O_NONBLOCK, so that a FIFO in its place cannot block this process; a FIFO is refused like every
+    other special file.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with translated(path, "cannot be read"):
@@ -104,7 +107,7 @@ def read(directory: int, path: Path, limit_bytes: int, forbidden: int = 0) -> by
 
 
 def replace(directory: int, path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Make `data` the content of `path.name` in `directory`, durably and at once."""
+    """Replace the content of `path.name` in `directory` by `data`, durably and atomically."""
     temporary = f"{path.name}.{os.urandom(8).hex()}.tmp"
     with translated(path, "cannot be written"):
         try:
@@ -120,7 +123,7 @@ def replace(directory: int, path: Path, data: bytes, mode: int = 0o600) -> None:
 def create(directory: int, name: str, data: bytes, mode: int) -> None:
     """Create a file, flush it to disk, and give it exactly `mode` whatever the umask is.
 
-    Raises OSError if it exists or on failure.
+    Raises OSError if the file exists or cannot be written.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags, 0o600, dir_fd=directory)
@@ -135,7 +138,7 @@ def create(directory: int, name: str, data: bytes, mode: int) -> None:
 
 
 def remove_leftovers(directory: int, path: Path) -> None:
-    """Remove temporary files that a crash left beside `path`. Call this only while holding the lock of `path`."""
+    """Remove temporary files that a crash left in the directory of `path`. Call this only while holding the lock of `path`."""
     with translated(path, "cannot be tidied"):
         for name in os.listdir(directory):
             if name.startswith(f"{path.name}.") and name.endswith(".tmp"):
@@ -145,7 +148,8 @@ def remove_leftovers(directory: int, path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(directory: int, path: Path, deadline_s: float) -> Iterator[None]:
-    """Hold `NAME.lock` beside `path` against every other process. Raises AileronError(busy) after `deadline_s` seconds.
+    """Hold the lock file `NAME.lock` next to `path`, which excludes every other process. Raises AileronError (busy) if the lock
+    is not free within `deadline_s` seconds.
 
     The lock is a file of its own, because `replace` gives `path` a new inode and a lock belongs to the inode.
     """
@@ -161,7 +165,7 @@ def locked(directory: int, path: Path, deadline_s: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translated(path: Path, problem: str) -> Iterator[None]:
-    """Turn an OSError into an AileronError that names `path`. FileNotFoundError passes."""
+    """Turn an OSError into an AileronError that names `path`. FileNotFoundError is raised unchanged."""
     try:
         yield
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 """The names of the files of one user's home, without their meaning.
 
-Every command imports this module, so it is separate from the settings (config.py), which take 10 ms to import.
+Every command imports this module. It is separate from the settings (config.py) because those take 10 ms to import.
 
-Not here: how files in it are read and written (files.py).
+Not here: how files in the home are read and written (files.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Home"]
 
 
 class Home(msgspec.Struct, frozen=True):
-    """The directory with all files of one user: `~/.aileron`, or `AILERON_HOME`. Directories in it are 0700."""
+    """The directory with all files of one user: `~/.aileron`, or `AILERON_HOME`. Its directories have mode 0700."""
 
     path: Path
 
@@ -38,7 +38,7 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def agreed(self) -> Path:
-        """Directory of texts that a person consented to, by digest: of actions, certificates, settings."""
+        """Directory of the texts of actions, certificates and settings that a person consented to, named by digest."""
         return self.path / "agreed"
 
     @property
@@ -53,7 +53,7 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def installing(self) -> Path:
-        """Journal of the installation under way; the file is removed when that is complete."""
+        """Journal of an installation in progress; the file is removed when the installation is complete."""
         return self.path / "store" / "installing.json"
 
     @property
@@ -63,7 +63,7 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def vault(self) -> Path:
-        """File of encrypted secrets."""
+        """File of the vault, with the encrypted secrets."""
         return self.path / "vault.json"
 
     @property
@@ -73,7 +73,7 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def ledger(self) -> Path:
-        """Database of the ledger: everything that happened."""
+        """Database of the ledger, which records all events."""
         return self.path / "ledger.db"
 
     @property
@@ -93,7 +93,7 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def cells(self) -> Path:
-        """Directory of changes by agents in cells, with a `SESSION/` for each."""
+        """Directory of the changes made by agents in cells, with a directory `SESSION/` for each session."""
         return self.path / "cells"
 
     @property
@@ -108,12 +108,16 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def cell_socket(self) -> Path:
-        """Socket for HTTP in the agent scope and for the gateway. The process of a cell uses it, and is identified by that."""
+        """Socket for HTTP in the agent scope and for the gateway. Only processes that manage a cell use it; the kernel
+        identifies them.
+        """
         return self.run / "cell.sock"
 
     @property
     def tunnel_socket(self) -> Path:
-        """Socket for CONNECT to hosts that a cell's agent can reach. The process of a cell uses it, and is identified by that."""
+        """Socket for CONNECT to hosts that a cell's agent can reach. Only processes that manage a cell use it; the kernel
+        identifies them.
+        """
         return self.run / "tunnel.sock"
 
     @property

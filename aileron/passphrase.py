@@ -1,18 +1,19 @@
-"""Seals a small key under a passphrase: the cost that makes guessing expensive, and the seal itself.
+"""Seals a small key under a passphrase, with a key derivation that makes guessing expensive.
 
 Shared by the vault (vault/envelope.py, in the daemon) and the approver's key file (approver/keyfile.py, in commands), so that
-there is one cost, one bound on it and one place that pays it. Knows nothing of files or JSON, and trusts no number it is
-given: a number that an attacker may have written into a file is checked before it costs anything.
+the cost, its limit and the derivation are defined in one place. Knows nothing of files or JSON, and trusts no number that it
+is given: a number that an attacker may have written into a file is checked before any work is done.
 
     passphrase ── Argon2id(salt, cost) ──▶ wrapping key ── AES-256-GCM ──▶ a key of 32 bytes
 
 Rules
-- `context`, the additional data of AES-GCM, says what a sealed key is for, and covers all the plain text stored beside it.
-- `EnvelopeError` never says which of passphrase, numbers, context and bytes was wrong: nobody could know.
-- A key is a `bytearray`, which its holder must overwrite; the wrapping key is overwritten here.
-- cryptography is imported when it is first used: 9 MB, which a daemon whose vault is locked does without.
+- `context`, the additional data of AES-GCM, states the purpose of a sealed key, and covers all the plain text stored with the
+  key.
+- `EnvelopeError` never says which of passphrase, numbers, context and bytes was wrong, because the cipher cannot tell.
+- A key is a `bytearray`, which its holder must overwrite. The wrapping key is overwritten here.
+- The library cryptography is imported when it is first used: it takes 9 MB, which a daemon with a locked vault does not need.
 
-Source: RFC 9106 (Argon2), NIST SP 800-38D (GCM). Not here: what the contexts are, where the sealed keys lie.
+Source: RFC 9106 (Argon2), NIST SP 800-38D (GCM). Not here: the values of the contexts, the files of the sealed keys.
 """
 
 from __future__ import annotations
@@ -50,18 +51,22 @@ TAG_BYTES: Final = 16  # GCM's full tag
 
 
 class EnvelopeError(Exception):
-    """Raised when the key, the context or the bytes are not those of the sealing."""
+    """Raised when the key, the context or the bytes differ from those of the sealing."""
 
 
 class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The cost of one guess of a passphrase: Argon2id's memory in KiB, passes over it, and lanes."""
+    """The cost of one guess of a passphrase: Argon2id's memory in KiB, its number of passes over the memory, and its number of
+    lanes.
+    """
 
     memory_kib: int
     passes: int
     lanes: int
 
     def check(self) -> None:
-        """Raise ValueError if the cost is below `COST`, which makes guessing cheap, or above what a machine should pay."""
+        """Raise ValueError if the cost is below `COST`, which makes guessing cheap, or above the maximum that a machine should
+        spend.
+        """
         if not COST.memory_kib <= self.memory_kib <= _MOST.memory_kib:
             raise ValueError(f"argon2id memory of {self.memory_kib} KiB, not {COST.memory_kib} to {_MOST.memory_kib}")
         if not COST.passes <= self.passes <= _MOST.passes:
@@ -73,11 +78,11 @@ class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 COST: Final = Cost(memory_kib=64 << 10, passes=3, lanes=4)
 """The second recommended option of RFC 9106, section 4: 64 MiB, 3 passes, 4 lanes. About 0.1 s on two cores.
 
-The first option (2 GiB, 1 pass) is more than a daemon on a small machine or in a container can use without being killed. Also
-the lowest cost that is accepted.
+The first option (2 GiB, 1 pass) takes more memory than a daemon on a small machine or in a container can use without being
+killed. `COST` is also the lowest cost that is accepted.
 """
 _MOST: Final = Cost(memory_kib=1 << 20, passes=8, lanes=16)
-"""The highest cost that is accepted. 1 GiB and 8 passes take about eight seconds: more than anyone has chosen so far, and
+"""The highest cost that is accepted. 1 GiB and 8 passes take about eight seconds: more than any user has chosen so far, and
 bearable if an attacker chose it.
 """
 
@@ -95,7 +100,7 @@ def new_salt() -> bytes:
 
 
 def stretch(passphrase: Secret, salt: bytes, cost: Cost, wrapping: bytearray) -> None:
-    """Derive a key with Argon2id into the 32 bytes of `wrapping`. MemoryError if the machine has too little memory."""
+    """Derive a key with Argon2id into the 32 bytes of `wrapping`. Raises MemoryError if the machine has too little memory."""
     from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
     derive = Argon2id(
@@ -105,7 +110,7 @@ def stretch(passphrase: Secret, salt: bytes, cost: Cost, wrapping: bytearray) ->
 
 
 def seal_key(key: bytearray, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> Sealed:
-    """Seal `key` under a passphrase. Takes as long as `cost` says.
+    """Seal `key` under a passphrase. The time that this takes depends on `cost`.
 
     Raise ValueError if the cost is out of its bounds, MemoryError if the machine has too little memory.
     """
@@ -117,7 +122,7 @@ def seal_key(key: bytearray, passphrase: Secret, salt: bytes, cost: Cost, *, con
 
 
 def unseal_key(sealed: Sealed, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> bytearray:
-    """Unseal a key of 32 bytes, as `seal_key` sealed it. Raise EnvelopeError if the passphrase or anything else differs."""
+    """Unseal a key of 32 bytes that `seal_key` sealed. Raise EnvelopeError if the passphrase or any other argument differs."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     if len(sealed.ciphertext) != KEY_BYTES + TAG_BYTES:
@@ -130,7 +135,7 @@ def unseal_key(sealed: Sealed, passphrase: Secret, salt: bytes, cost: Cost, *, c
 
 @contextlib.contextmanager
 def scratch() -> Iterator[bytearray]:
-    """Yield room for a key, which is overwritten at the end."""
+    """Yield an empty buffer for a key. The buffer is overwritten when the block ends."""
     room = bytearray(KEY_BYTES)
     try:
         yield room
@@ -140,7 +145,7 @@ def scratch() -> Iterator[bytearray]:
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Turn a cipher's errors about bytes that do not open into EnvelopeError."""
+    """Turn a cipher's errors about bytes that cannot be decrypted into EnvelopeError."""
     from cryptography.exceptions import InvalidTag
 
     try:

@@ -1,7 +1,7 @@
-"""TLS as a client: the verification of every outside service. For egress and the gateway, in the daemon.
+"""TLS as a client: the verification of every outside service. Used by egress and the gateway, in the daemon.
 
 Rules
-- TLS 1.2 or newer, the name of the URL verified against subjectAltName only.
+- TLS is 1.2 or newer, and the name of the URL is verified against subjectAltName only.
 - No setting comes from the environment: not SSL_CERT_FILE or SSL_CERT_DIR (OpenSSL would read them in
   `set_default_verify_paths`), not SSLKEYLOGFILE (`ssl.create_default_context` would write session keys there).
 
@@ -32,10 +32,11 @@ _CA_BUNDLES: Final = (  # where distributions keep them when OpenSSL was built w
 def client_context(
     ca_pem: str | None, protocols: Sequence[str] = ("h2", "http/1.1"), *, at_once: bool = False
 ) -> ssl.SSLContext:
-    """Return TLS settings that verify an upstream. `protocols` are offered by ALPN, `ca_pem` are certificates trusted beside the
-    system's. `at_once`: read all of these now, for a process that soon can open no file.
+    """Return TLS settings that verify an upstream. `protocols` are offered by ALPN; `ca_pem` are certificates that are
+    trusted in addition to the system's. `at_once`: read all certificates now, for a process that soon cannot open
+    files.
 
-        AileronError(invalid_request) if `ca_pem` holds no certificate.
+        Raises AileronError(invalid_request) if `ca_pem` contains no certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies chain and name; see the rules for why not by default
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -54,8 +55,8 @@ def client_context(
 
 
 def was_cut(error: ssl.SSLError) -> bool:
-    """Return whether the peer closed the connection without close_notify. Python before 3.11.4 has no class for OpenSSL 3's
-    reason.
+    """Return whether the peer closed the connection without close_notify. Python before 3.11.4 has no exception class
+    for OpenSSL 3's reason.
     """
     return isinstance(error, ssl.SSLEOFError) or error.reason == "UNEXPECTED_EOF_WHILE_READING"
 

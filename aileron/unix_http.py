@@ -1,14 +1,16 @@
-"""A request and its response over a Unix socket: as much of HTTP/1.1 as the daemon speaks to commands, and no more.
+"""A request and its response over a Unix socket, with only the part of HTTP/1.1 that the daemon speaks to commands.
 
-Runs in front of each `aileron run`. http.client reads any server, and imports mail and TLS for it: more than the rest of the
-command together. The listener may be hostile; its response is bounded, and refused if it is not what the daemon sends.
+Runs at the start of each `aileron run`. http.client can read any server's responses, and imports modules for mail and
+TLS to do so, more than the rest of the command together. The listener may be hostile; its response is bounded, and
+refused if it is not what the daemon sends.
 
 Rules
-- One deadline for all of it, from connecting to the last byte: TimeoutError.
-- The head has at most MAX_HEAD_BYTES and the body MAX_BODY_BYTES. Only what has arrived takes memory, whatever length was
-  announced.
-- Refused as UnreadableResponse: another version, an interim response, a line that is no header, a length that is given twice or
-  never, a body in chunks. The daemon's responses to commands have a Content-Length. One response is read from each connection.
+- One deadline covers the exchange, from connecting to the last byte. Beyond it TimeoutError is raised.
+- The head has at most MAX_HEAD_BYTES and the body MAX_BODY_BYTES. Only bytes that have arrived take memory, whatever
+  length was announced.
+- UnreadableResponse is raised for another version, an interim response, a line that is not a header, a length that is
+  given twice or never, a body in chunks. The daemon's responses to commands have a Content-Length. One response is read
+  from each connection.
 - A request is checked before it is sent: no target, name or value can end its line.
 
 Source: RFC 9112, sections 2 to 6; RFC 9110, sections 5.5, 5.6.2 and 15. Not here: the requests and their meaning (client.py).
@@ -25,12 +27,16 @@ from typing import Final
 __all__ = ["MAX_BODY_BYTES", "MAX_HEAD_BYTES", "UnixExchange", "UnreadableResponse", "request_bytes"]
 
 MAX_HEAD_BYTES: Final = 16 << 10
-"""16 KiB: the daemon's response heads have a hundredth of it."""
+"""Maximum size of a response's head: 16 KiB. The daemon's heads have a hundredth of it."""
 MAX_BODY_BYTES: Final = 64 << 20
-"""64 MiB: the longest is a page of the audit trail, 8 MiB of records that are escaped once more."""
+"""Maximum size of a response's body: 64 MiB. The longest is a page of the audit trail, with 8 MiB of records that are
+escaped once more.
+"""
 _CHUNK: Final = 1 << 18
 _AGAIN_S: Final = 0.01
-"""Seconds between two tries to connect while too many others wait to be accepted: the daemon takes ten a millisecond."""
+"""Seconds between two attempts to connect while too many other connections wait to be accepted. The daemon accepts ten
+per millisecond.
+"""
 _END: Final = b"\r\n\r\n"
 _VERSION: Final = b"HTTP/1.1 "
 _MAX_LENGTH_DIGITS: Final = 18
@@ -40,11 +46,11 @@ _HAS_BODY: Final = ("POST", "PUT", "PATCH")
 
 
 class UnreadableResponse(ValueError):
-    """A response that is not as the daemon sends it."""
+    """A response is not in the form that the daemon sends."""
 
 
 class UnixExchange:
-    """A request, as `request_bytes` makes it, and its response. The caller must always close it."""
+    """A request, made by `request_bytes`, and its response. The caller must always close the exchange."""
 
     def __init__(self, path: str, timeout_s: float, request: bytes) -> None:
         self._path = path
@@ -53,7 +59,7 @@ class UnixExchange:
         self._socket = socket(AF_UNIX, SOCK_STREAM)
 
     def connect(self) -> None:
-        """Connect, without sending anything yet. OSError; TimeoutError."""
+        """Connect, without sending anything yet. Raises OSError, and TimeoutError beyond the deadline."""
         while True:
             self._wait()
             try:
@@ -66,7 +72,9 @@ class UnixExchange:
                 return
 
     def response(self) -> tuple[int, bytes]:
-        """Send the request and return the response's status and body. OSError, UnreadableResponse."""
+        """Send the request and return the response's status and body. Raises OSError if the connection broke,
+        UnreadableResponse if the response is malformed.
+        """
         self._wait()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # answered before the body was read
             self._socket.sendall(self._request)
@@ -84,7 +92,7 @@ class UnixExchange:
         return status, bytes(received)
 
     def close(self) -> None:
-        """Close the socket. Safe to call again."""
+        """Close the socket. Calling it again does nothing."""
         self._socket.close()
 
     def _receive(self, most: int, when: str) -> bytes:
@@ -95,7 +103,7 @@ class UnixExchange:
         return data
 
     def _wait(self) -> None:
-        """Give the next system call the time that is left. TimeoutError if there is none."""
+        """Set the socket's timeout to the time that is left. Raises TimeoutError if none is left."""
         left_s = self._until - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("timed out")
@@ -103,7 +111,8 @@ class UnixExchange:
 
 
 def request_bytes(method: str, target: str, payload: bytes | None, headers: Mapping[str, str]) -> bytes:
-    r"""Return a request's bytes as sent. ValueError, which does not repeat a value: it may be a token.
+    r"""Return a request's bytes as sent. Raises ValueError for text that could end a line; the error does not quote the
+    value, which may be a token.
 
     >>> request_bytes("GET", "/healthz", None, {})
     b'GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n'
@@ -120,7 +129,8 @@ def request_bytes(method: str, target: str, payload: bytes | None, headers: Mapp
 
 
 def parsed_head(head: bytes) -> tuple[int, int]:
-    r"""Return the status and the body's length from a head without its last two line ends. UnreadableResponse.
+    r"""Return the status and the body's length from a head without its last two line ends. Raises UnreadableResponse if
+    the head is malformed.
 
     >>> parsed_head(b"HTTP/1.1 200 \r\ncontent-length: 2")
     (200, 2)
@@ -141,7 +151,7 @@ def parsed_head(head: bytes) -> tuple[int, int]:
 
 
 def _field(line: bytes) -> tuple[bytes, bytes]:
-    """Return the name, in lower case, and the value."""
+    """Return a field's name, in lower case, and its value."""
     name, colon, value = line.partition(b":")
     if not colon or not name or not _TOKEN.issuperset(name) or not _TEXT.issuperset(value):
         raise UnreadableResponse(f"not a header: {line[:40]!r}")
