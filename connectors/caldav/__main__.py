@@ -23,7 +23,7 @@ from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts,
 from aileron_connector.moments import MAX_DAYS, read_moment, read_span
 
 MAX_EVENTS: Final = 500
-"""Maximum number of events in one answer. At ordinary lengths they are about half of what fits into a result."""
+"""Maximum number of events in one answer. So many events of ordinary length are about half of a result."""
 MAX_TEXT_CHARACTERS: Final = 2000
 """Maximum number of characters of a description or location in a listing; invitations may contain whole newsletters."""
 

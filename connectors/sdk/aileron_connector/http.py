@@ -49,7 +49,7 @@ def idempotency_key() -> str:
     transaction id.
 
     Each attempt of a step has the same key, and no other step or run has that key. An operation that sends several such
-    requests adds a word of its own to each. RuntimeError outside an operation.
+    requests adds a word of its own to each. Raises RuntimeError outside an operation.
     """
     from hashlib import sha256  # most operations need none
 
@@ -68,7 +68,7 @@ def request(
     """Send a request, wait for the head of its answer, and return the answer.
 
     With a `credential`, the host replaces `{key}` in the path with the key, as `path` in the manifest says. `body` is bytes, or
-    an iterable of bytes that is sent piece by piece. NetworkError if the service cannot be reached, Refused (with the host's
+    an iterable of bytes that is sent piece by piece. Raises NetworkError if the service is unreachable, Refused (host's
     failure class) if the host will not send it. After `give_up_at`, in seconds of `time.monotonic()`, waiting for the head or
     for more of the body raises TimeoutError.
     """

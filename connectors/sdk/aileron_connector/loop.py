@@ -318,7 +318,7 @@ _current: Conversation | None = None
 
 
 def current() -> Conversation:
-    """Return the conversation of the running invocation. RuntimeError outside an operation."""
+    """Return the conversation of the running invocation. Raises RuntimeError outside an operation."""
     if _current is None:
         raise RuntimeError("no invocation is running: call this inside an operation, not when the module is loaded")
     return _current
