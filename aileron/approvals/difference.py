@@ -98,8 +98,8 @@ def _uses(steps: tuple[Step, ...]) -> dict[str, CredentialUse]:
 
 
 def _is_another(one: CredentialUse, other: CredentialUse) -> bool:
-    """Return whether the binding differs, or the known account or login differs, since a binding's name can be reused
-    for another.
+    """Return whether the binding differs, or the account or the login where both are known, since a binding's name can
+    be reused for another.
     """
     is_named = one.account is not None and other.account is not None
     is_known = one.bound is not UNSET and other.bound is not UNSET

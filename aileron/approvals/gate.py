@@ -85,7 +85,8 @@ class Approver(Protocol):
         ...
 
     async def spend_decision(self, approval_id: str, until: float) -> None:
-        """Record durably in the sealed vault that this decision was used; it can be used until `until` (s since the epoch).
+        """Record durably in the sealed vault that this decision was used. At `until` (s since the epoch) it is too
+        old to be used anyway.
 
         Raises AileronError: vault_locked; hash_mismatch if the decision was used before.
         """

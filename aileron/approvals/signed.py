@@ -126,7 +126,9 @@ def check_head(consents: Consents, signed: Signature) -> None:
 
 
 def check_fresh(at: str, key_id: str = "", now: float | None = None) -> None:
-    """Check that a signature was made at most CLOCK_S ago, or with a passkey CEREMONY_S. Raises NotCounted otherwise."""
+    """Check that `at` is at most CLOCK_S ago, or CEREMONY_S with a passkey, which is asked for after `at`; and at most
+    CLOCK_S ahead. Raises NotCounted otherwise.
+    """
     now = time.time() if now is None else now
     ago_s = now - _moment(at)
     if not -CLOCK_S <= ago_s <= (CEREMONY_S if is_passkey(key_id) else CLOCK_S):

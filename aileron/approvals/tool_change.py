@@ -82,7 +82,9 @@ def tool_changes(before: str, now: str) -> tuple[Change, ...]:
 
 
 def _definition(said: Any) -> str | None:
-    """Return the text if it is a JSON object in canonical form, so that no name in the object appears twice; otherwise None."""
+    """Return the text if it is a JSON object in canonical form, so that no name in the object appears twice. None for
+    anything else, and for a text that is too long or too deep.
+    """
     if not isinstance(said, str) or len(said.encode("utf-8", "replace")) > MAX_DEFINITION_BYTES:
         return None
     try:

@@ -109,7 +109,9 @@ class CarryOut:
     async def _conclude(
         self, run_id: str, work: Callable[[], Awaitable[Any]], recorded: Callable[[Outcome], Outcome]
     ) -> Outcome:
-        """Return the outcome of `work` after recording it in the form that `recorded` returns."""
+        """Return the outcome of `work` after recording it in the form that `recorded` returns. If it cannot be
+        recorded like that, return what was recorded instead, or a failure that says so.
+        """
         started = time.monotonic()
         try:
             outcome: Outcome = Succeeded(run_id=run_id, result=await work())

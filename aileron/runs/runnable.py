@@ -102,7 +102,9 @@ class Agreements(Protocol):
         ...
 
     def is_as_agreed(self, action: ActionFile) -> bool:
-        """Return whether the file is identical to the file with a consent, or needs no consent: then `missing` is quick."""
+        """Return whether the file is identical to the file with a consent, or the home has no approver: `missing` is
+        then quick.
+        """
         ...
 
     def check_settings(self) -> None:
@@ -110,8 +112,8 @@ class Agreements(Protocol):
         ...
 
     def why_not_in_force(self, destination: str) -> str | None:
-        """Return the reason why an exception in config.toml for this host:port is not in force; None if there is no
-        such exception.
+        """Return the reason why an exception in config.toml for this host:port is not in force; None if it is in force,
+        or if there is no such exception.
         """
         ...
 
@@ -244,7 +246,9 @@ class Runnable:
                 )
 
     def _check_destinations(self, plan: Plan) -> None:
-        """Check that every step has a host it can reach. Skip a plan that asks nobody, because egress refuses and records it."""
+        """Check that every step that uses the network has a host it can reach. Raises AileronError otherwise. The
+        caller skips a plan that asks nobody: egress refuses its requests, and records that.
+        """
         for step in plan.steps:
             if not self._connectors.manifest(step.connector).operation(step.op).network:
                 continue

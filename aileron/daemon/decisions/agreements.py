@@ -88,7 +88,9 @@ class Agreements:
         return consent_of(before, action, manifests=self._manifest, install=False, replace=False)
 
     def is_as_agreed(self, action: ActionFile) -> bool:
-        """Return whether the file's text is exactly as approved. True if the home has no approver. Reads no file."""
+        """Return whether the file's text is exactly as approved. True if the home has no approver, False if that cannot
+        be determined. Reads no file.
+        """
         try:
             consents = self._approver.consents()
         except AileronError:

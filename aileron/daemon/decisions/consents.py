@@ -252,7 +252,8 @@ class ConsentService:
 
     async def maybe_ask_all(self, subjects: Sequence[Subject]) -> list[ConsentAnswer]:
         """Ask the person about each change that is not yet approved, and about all changes of a group if one of them is not.
-        Return an empty list if the home has no approver, or if all changes are approved.
+        Return an empty list if the home has no approver, or if all changes are approved. Raises AileronError as
+        `maybe_ask` does.
         """
         consents = self._approver.consents()
         if consents is None:
@@ -465,8 +466,9 @@ class ConsentService:
                 assert_never(impossible)
 
     def _is_binding_now(self, subject: BindingConsent) -> bool:
-        """Return whether the binding still replaces the binding that the question describes, for the same connector, and
-        whether the account of a sign-in is still the account of its stored grant.
+        """Return whether the binding still replaces what the question says, for the same connector, and reaches no more
+        than the question says. Without new tokens, its account must also be that of the stored grant, and its secret
+        must still be kept where the question says.
         """
         before = self._vault.binding(BindingName.parse(subject.name))
         if subject.replaces != (before is not None) or (before is not None and before.connector != subject.connector):
@@ -839,7 +841,9 @@ def _newest(subject: TrustedKeyConsent) -> PublicKey:
 
 
 def _is_agreed(consents: Consents, subject: Subject) -> bool:
-    """Return whether the consent stored last under the subject's name is to exactly these bytes."""
+    """Return whether exactly these bytes have consent: for an action file, the last consent under its name; for a
+    connector, any. False for every other subject.
+    """
     match subject:
         case ActionFileConsent():
             digest = consents.agreed_digest(ConsentKind.ACTION_FILE, subject.name)

@@ -173,7 +173,8 @@ class ApproverEnrollment:
 
     def _check_replaced(self, asked: Appointment, statement: ApproverStatement) -> None:
         """Check that the current key, if there is one, authorizes the new key. Raises NotCounted if it does not, or
-        AileronError (hash_mismatch) if the record names an approver and the vault names none.
+        AileronError: hash_mismatch if the record names an approver and the vault names none; invalid_request if there
+        is no key to replace.
         """
         now = self._approver.consents()
         if now is None:

@@ -340,6 +340,8 @@ def _descriptor(subject: PasskeyConsent) -> dict[str, Any]:
 
 
 def _known(transports: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the transports that the browser reported, if they can be displayed. Transports are only hints for browsers."""
+    """Return at most MAX_TRANSPORTS of the transports that the browser reported, those that can be displayed. They are
+    hints for browsers, and nothing depends on them.
+    """
     fit = [one for one in transports if 1 <= len(one) <= MAX_TRANSPORT_CHARACTERS and hidden_at(one) is None]
     return tuple(sorted(set(fit)))[:MAX_TRANSPORTS]

@@ -73,8 +73,9 @@ class PreviewRegistry:
         return Preview(seen.fields, None, taken_at, digest)
 
     def check_newest(self, approval_id: str, plan_digest: str, digest: str) -> None:
-        """Check that the reading shown with `digest` is the newest reading of this plan. Raises NotCounted if it is not, or if
-        that is no longer known.
+        """Check that the newest reading of this plan found what was shown with `digest`. Raises NotCounted if it found
+        another state, or may have been dropped to make room. A plan that was never read here passes while no reading
+        was dropped.
         """
         newest = self._newest.get((approval_id, plan_digest))
         if newest is None and self._forgotten:

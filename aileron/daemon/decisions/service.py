@@ -202,7 +202,8 @@ class DecisionService:
     async def carry_out_agreed(self) -> None:
         """Make changes that were approved before the last daemon ended, and that may still be made. The caller holds `changing`.
 
-        Secrets that must be fetched first are skipped: how to fetch them was stored only in memory, so a person must ask again.
+        Nothing is fetched here: how to fetch a secret was stored only in memory for its question, so a person must ask
+        again.
         """
         for approval_id in await self._audit.approved_consents():
             await self._carried_out(Settled(status=RunStatus.APPROVED, approval_id=approval_id, audit_id=None))

@@ -10,8 +10,8 @@ Rules
 - Settings of objects that are built once are not adopted (`AT_START`): they wait for the next start, and `status` lists them.
 - The file is checked for changes before a run, when the status is requested, and every LOOK_S. For a file that was adopted, a
   check is one stat.
-- Objects that use settings are notified through their method `adopt`, on the event loop. A run in progress keeps the settings
-  that it began with.
+- Objects that use settings are notified through their method `adopt`, on the event loop, between two of its steps. A
+  run in progress keeps the settings that it began with.
 
 Source: docs/reference/configuration.md, docs/reference/consents.md. Not here: what the keys mean (config.py), what was approved
 (agreements.py).

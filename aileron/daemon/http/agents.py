@@ -67,7 +67,7 @@ class StatusWaiter:
         return await self.state(lambda: query.run_state(self._ledger, run_id, session), wait_s, seen)
 
     async def question(self, approval_id: str, session: str | None, wait_s: float, seen: int | None) -> RunState:
-        """Return the state of a question, as `state` does."""
+        """Return the state of a question, as `state` does. Raises AileronError (not_found) if another session asked it."""
         return await self.state(lambda: query.approval_result(self._ledger, approval_id, session), wait_s, seen)
 
     async def state(self, look: Callable[[], Awaitable[RunState]], wait_s: float, seen: int | None = None) -> RunState:

@@ -62,9 +62,9 @@ class InjectedTools:
         return self._sessions.is_injected(session)
 
     async def offered(self, session: str, room: int) -> Sequence[Tool]:
-        """Return all actions and Aileron's own tools. If that exceeds `room`, return only the tools that find and run the
-        actions; if those also exceed it, return none. Raises AileronError if the session is not open or the actions cannot be
-        listed.
+        """Return the listed actions and Aileron's own tools. If that exceeds `room`, return only the tools that find
+        and run the actions; if those also exceed it, return none. Raises AileronError if the session is not open or the
+        actions cannot be listed.
         """
         self._sessions.check_open(session)
         offer = await self._tool_calls().offer(Asker(session))

@@ -78,7 +78,7 @@ MAX_CONNECTIONS: Final = 256
 LOOK_S: Final = 0.5
 """Seconds between two checks of the action files while the process runs. A check takes two system calls for each file."""
 LOOK_RESTING_S: Final = 5.0
-"""Seconds between two checks of the action files while no process runs, so that no agent must be notified."""
+"""Seconds between two checks of the action files while no process runs, when there is no agent to notify."""
 MAX_KEPT_BYTES: Final = 16 << 20
 """Maximum size in bytes of the file for the relay, which reads no more. It is five times the longest page of tools."""
 _NOBODY: Final = "-"

@@ -363,7 +363,9 @@ class Sessions:
         )
 
     def _check_first_cell(self, pid: int | None, ticks: int | None) -> None:
-        """Check that the process has no open cell session yet. Raises AileronError (invalid_request) if it has one."""
+        """Check that the process has no open cell session yet. Raises AileronError (invalid_request) if it has one, or
+        if there is no such process.
+        """
         if ticks is None:
             raise AileronError(FailureClass.INVALID_REQUEST, f"process {pid}, which the cell is of, does not exist")
         if (other := self._cell_of(pid, ticks)) is not None:

@@ -108,8 +108,8 @@ class Lending:
             yield LentCredential(loan.kind, secret, loan.username, loan.details, stored=loan.stored)
 
     def needles(self, destination: HostPort) -> Needles:
-        """Return the secrets to search for in responses, as egress.inject.Lender describes, including renewed tokens that are
-        not yet in the vault.
+        """Return the secrets to search for in responses, as egress.inject.Lender describes. Renewed access tokens that
+        are not in the vault are searched for in the responses of every host.
         """
         known = self._vault.sendables(str(destination))
         renewals = self._renewals()

@@ -156,6 +156,10 @@ class SignIns:
     ) -> SignInState:
         """Begin a sign-in. Return its id and the address that the person must visit. Set `replace` for a name that is already
         bound. `username` is the user name to log in with, unless the provider names the account.
+
+        Raises AileronError: vault_locked; not_found; invalid_request for a name that is invalid, bound already or no
+        sign-in's; bad_input for a user name that the sign-in does not use; busy; binding_failed if the sign-in cannot
+        begin at the provider; network_error if the provider names no address in time.
         """
         fqn, binding_name = parsed(Fqn.parse, connector), parsed(BindingName.parse, name)
         self._vault.check_unlocked()

@@ -208,7 +208,7 @@ class VaultService:
         kept in the same directory.
 
         Raises AileronError as Vault.copy and `put_back` do, and (consent_required) for a copy that would bring back earlier
-        consents do.
+        consents.
         """
         path = Path(file)
         data = await anyio.to_thread.run_sync(read_copy, path)  # as slow as the disk that a person named

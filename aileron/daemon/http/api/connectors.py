@@ -38,7 +38,7 @@ class ConnectorRoutes:
         return consent_answer(await self._connectors.install(asked.path, asked.on_conflict))
 
     async def list_updates(self, request: Request) -> Response:
-        """List newer versions of the actions and connectors that installed actions use."""
+        """List the newest versions of published actions and connectors that are installed, or that installed actions use."""
         prerelease = request.query_params.get("prerelease") == "true"
         return as_json(UpdateList(updates=await self._upkeep.updates(prerelease=prerelease)))
 

@@ -74,7 +74,7 @@ def _unreadable(body: bytes) -> str:
 
 
 def query_of(request: Request, *known: str) -> dict[str, str]:
-    """Return the query parameters; a key may occur only once. Raises AileronError (invalid_request) for an unknown key."""
+    """Return the query parameters. Raises AileronError (invalid_request) for an unknown key, or one that occurs twice."""
     found = request.query_params.multi_items()
     names = [name for name, _ in found]
     for name in names:
