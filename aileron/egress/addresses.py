@@ -91,8 +91,8 @@ def classify(address: str) -> tuple[AddressKind, str]:
 def check_addresses(
     destination: HostPort, addresses: Sequence[str], *, plain: bool, private: bool, has_tls: bool = True
 ) -> None:
-    """Raise RefusedError unless every address may be dialled. A single forbidden address refuses all of the name's
-    addresses.
+    """Raise RefusedError unless every address may be dialled. A single address that may not be dialled refuses all of
+    the name's addresses.
 
     A name that resolves to both a public and a private address is either misconfigured or an attempt to get past a
     check that looks at only one of the two. `plain`: the connection has no TLS, so only loopback is allowed. `private`:

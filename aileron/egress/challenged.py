@@ -84,8 +84,8 @@ class Rounds:
         self.attempts: Final = Attempts(now)
 
     def next(self, binding: BindingName, destination: HostPort, secret: bytes) -> Round | None:
-        """Return the round for the next answer, which no other request gets. None if no challenge is stored. `secret`
-        is the password's digest.
+        """Return the round for the next answer, which no other request gets. None if no challenge is stored, or the
+        stored one is too old or was answered with another password. `secret` is the password's digest.
         """
         place = _Place(binding, destination)
         kept = self._kept.pop(place, None)

@@ -295,8 +295,8 @@ class Wire(httpcore2.AsyncNetworkStream):
         self.close()
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Return some bytes, or none at the end. Raises httpcore2.ReadError if the connection broke or the peer sent
-        too much.
+        """Return some bytes, or none at the end. Raises httpcore2.ReadError if the connection broke, and
+        httpcore2.RemoteProtocolError if the peer sent too much before the response, or a malformed line of a head.
         """
         data = await self._receive(max_bytes)
         if self._may_read is not None:

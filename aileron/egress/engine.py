@@ -4,7 +4,8 @@ Runs in the daemon, called by the executor for each `http` frame. It trusts neit
 resolver, nor the upstream that answers; the engine is where a secret meets the network.
 
     1 count · 2 admit (rules.py), read a body that must be complete (held.py) · 3 resolve and check every address
-    4 renew the credential if necessary · 5 get the secrets that could have been sent there, lend, inject · 6 record durably
+    4 renew or fetch the credential if necessary · 5 get the secrets that could have been sent there, lend, inject
+    6 record durably
     7 connect · 8 send · 9 check the head · 10 decode, count and scrub the body · 11 pool or close · 12 record the end
 
 Rules
@@ -149,7 +150,9 @@ class Egress:
         return _Exchange(self, request, grant, meter, journal, deadline, is_own=True)
 
     def forget_certificates(self) -> None:
-        """Close pooled connections that have a client certificate; called when the vault is locked."""
+        """Close every connection that has a client certificate: pooled ones at once, those in use when they are put
+        back into the pool. Called when the vault is locked.
+        """
         self.pool.forget_certificates()
 
     async def aclose(self) -> None:

@@ -60,7 +60,7 @@ class Asked(Protocol):
 
 
 class Ways(Protocol):
-    """The parts of the daemon's `Egress` that every passage (request, handshake or stream) uses."""
+    """The parts of the daemon's `Egress` that every request and every handshake uses."""
 
     @property
     def lender(self) -> Lender:

@@ -1,7 +1,7 @@
 """The failures that egress reports, each built in one place.
 
-Runs in the daemon. Only the engine calls these functions: a rule's refusal becomes `capability_denied`, and every
-problem on the way to or from an upstream becomes `network_error`.
+Runs in the daemon. The modules of egress call these functions, and so do oauth/endpoint.py and trial/stub.py: a rule's
+refusal becomes `capability_denied`, and every problem on the way to or from an upstream becomes `network_error`.
 
 Rules
 - The text of a failure comes from here, from errno(3), from OpenSSL's own tables or from getaddrinfo(3). Nothing that

@@ -252,7 +252,7 @@ class Http2:
 
     def _take_frame(self) -> bool:
         """Take one frame from the data, check its stream, and store its events for the current request. Return False if
-        the data has no complete frame.
+        the data has no complete frame, or the current response has already arrived completely.
 
         Frames are taken one by one, on demand, because one read may bring six thousand frames.
         """

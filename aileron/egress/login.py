@@ -4,9 +4,10 @@ Runs in the daemon, for `tcp.py`. This module speaks no protocol, not even TLS: 
 (aileron/logins). That process gets the connected socket and only this login's secret; the daemon reaches it through a
 socket pair.
 
-    1 count · 2 admit (below) · 3 resolve and check every address · 4 renew a token that has expired · 5 lend, and fail if
-    the service has just refused the secret · 6 record durably · 7 connect · 8 log in · 9 bytes both ways, counted, and
-    notes recorded before the message or commit that they announce · 10 close · 11 record the end
+    1 count · 2 admit (below) · 3 resolve and check every address · 4 renew a token that has expired or soon will
+    5 lend, and fail if the service has just refused the secret · 6 record durably · 7 connect · 8 log in
+    9 bytes both ways, counted, and notes recorded before the message or commit that they announce · 10 close
+    11 record the end
 
 Rules
 - Nothing is looked up before 2 has passed, nothing is renewed or lent before 3, and before 6 has returned no packet leaves.
@@ -124,7 +125,9 @@ class LoginTalk(Protocol):
         ...
 
     async def begin(self, order: Order, service: socket.socket) -> None:
-        """Log in through a connected socket, and close the daemon's copy of it. Raises OSError."""
+        """Send the order to log in through a connected socket, and close `service`. Raises OSError if the order cannot
+        be sent.
+        """
         ...
 
     async def hear(self) -> FromLogin | None:
@@ -359,8 +362,8 @@ class LoginOpening(Passage[Stream]):
         return self._use.login == "previewed"
 
     async def _ready(self, destination: HostPort) -> None:
-        """Renew the token if it has expired (step 4). Meanwhile no place is held, because the renewal is itself a
-        request and needs one of the places that all steps share.
+        """Renew the token if it has expired or soon will (step 4). Meanwhile no place is held, because the renewal is
+        itself a request and needs one of the places that all steps share.
         """
         lender, deadline = self._means.lender, self._deadline
         if lender.is_ready(self._use, destination):

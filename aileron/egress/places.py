@@ -114,8 +114,8 @@ def with_key_in_path(template: str, path: str, key: bytes) -> str:
 
 
 def check_body(need: CredentialNeed, fields: Sequence[Field], body: bytes | None) -> None:
-    """Raise RefusedError if the manifest puts the key into the body, and the body has no place for the key or already
-    has such a member.
+    """Raise RefusedError if the manifest puts the key into the body, and the body is longer than KEYED_BYTES, has no
+    place for the key, or already has the key's member or field.
 
     `fields` are the request's outgoing fields; `body` is complete.
     """

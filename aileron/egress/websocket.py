@@ -2,7 +2,7 @@
 
 Runs in the daemon, called by the executor for each `websocket_open` frame. It trusts neither the connector nor the service.
 
-    1 count · 2 admit · 3 resolve and check every address · 4 renew the credential if necessary
+    1 count · 2 admit · 3 resolve and check every address · 4 renew or fetch the credential if necessary
     5 get the secrets that could have been sent there, lend, inject · 6 record durably · 7 connect, verify TLS
     8 the handshake, and the first message if the credential is in it · 9 messages both ways (messages.py)
     10 close · 11 record the end

@@ -371,7 +371,8 @@ class Jails:
     def begin(self, program: int, policy: Policy, runtime: ElfRuntime | None, *, is_spare: bool = False) -> Jailed:
         """Start a jail; the caller must `end` it. On return, `program` is no longer needed.
 
-        Raises AileronError: busy if too many jails are running, sandbox_unavailable if no template can be started.
+        Raises AileronError: busy if too many jails are running, sandbox_unavailable if no template or jail can be
+        started.
         """
         warm = self._warm(policy, runtime)
         if warm.is_full and not is_spare:

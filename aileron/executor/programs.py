@@ -47,7 +47,7 @@ class ConnectorStore(Protocol):
 
     def open_kept(self, pin: ConnectorPin) -> AbstractContextManager[Program] | None:
         """Open bytes that were verified before, if they are small and their files were not touched since; None
-        otherwise. Does no I/O on the files, so it can be called on the event loop.
+        otherwise. Reads no file, so it can be called on the event loop.
         """
         ...
 

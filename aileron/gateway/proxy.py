@@ -83,15 +83,19 @@ class Keys(Protocol):
     """The vault and the sessions, as the gateway uses them."""
 
     def check_settings(self) -> None:
-        """Return if a person consented to the settings in force, which specify where a key is sent.
+        """Return if a person consented to the settings in force, which specify where a key is sent, or if there is no
+        approver.
 
-        Raises AileronError: consent_required if nobody consented; vault_locked if there is an approver and the vault,
-        which names the approver, is locked.
+        Raises AileronError: consent_required if nobody consented, or if settings with consent take effect only after a
+        restart; vault_locked if there is an approver and the vault, which names the approver, is locked; hash_mismatch
+        if the vault does not name the approver on record.
         """
         ...
 
     def vault_is_locked(self) -> bool:
-        """Return whether there is a vault and it is locked. Without a vault, return False."""
+        """Return whether there is a vault and it is locked. Without a vault, return False. Raises the errors of
+        `check_settings`, unless the vault is locked.
+        """
         ...
 
     async def upstream_key(self, secret: str) -> Secret:
@@ -226,8 +230,8 @@ class Gateway:
             await with_tools(self._injection, session, path, upstream, sides, relay)
 
     def _asked_by(self, scope: Scope) -> tuple[str | None, bytes]:
-        """Return the session whose requests get tools, or None, and the path as its API has it. Raises
-        AileronError(unauthorized) if the address belongs to another session or to none.
+        """Return the session whose requests get tools, or None, and the path as its API has it. Raises AileronError:
+        unauthorized if the address belongs to another session or to none, not_found if the address is malformed.
         """
         path: bytes = scope["raw_path"]
         if self._injection is None:

@@ -224,7 +224,8 @@ class Upstream:
     ) -> AsyncIterator[httpcore2.Response]:
         """Send the request and yield the API's response. A response that breaks off ends the block with an error.
 
-        Raises AileronError: network_error if the API cannot be reached or breaks off, busy if the pool is full.
+        Raises AileronError: network_error if the API cannot be reached or breaks off, busy if the pool is full,
+        invalid_request if HTTP/1.1 cannot carry the request's fields.
         """
         to = self._to
         request = httpcore2.Request(

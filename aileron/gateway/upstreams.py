@@ -252,8 +252,8 @@ def token_of(fields: Fields, destination: Destination) -> str:
 
 
 def check_no_token(target: bytes, fields: Fields, destination: Destination) -> None:
-    """Return if no session's token would leave with this target and these fields, in any encoding. A cell's placeholder
-    has the form of a token and must not leave either.
+    """Return if no session's token would leave with this target and these fields, percent-encoded or not. A cell's
+    placeholder has the form of a token and must not leave either.
 
     Raises AileronError: unauthorized if a token would leave, invalid_request if the text is encoded too often to tell.
     """

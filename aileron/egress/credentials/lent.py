@@ -71,8 +71,8 @@ class Lender(Protocol):
         ...
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
-        """Renew a token that a service refused (401). Return True if `lend` would now give another token. Deadline and
-        errors are those of `ready`.
+        """Renew a token that a service refused (401). Return True if `lend` would now give another token, also if
+        another request renewed it. Deadline and errors are those of `ready`.
         """
         ...
 
@@ -94,9 +94,9 @@ class Lender(Protocol):
         ...
 
     def may_be_bound(self, destination: HostPort) -> bool:
-        """Return whether any secret is bound for the destination. Works while the vault is locked, and for secrets that
-        became unreadable when the vault was replaced by another. As fast as `needles`, because it is called for each
-        piece of a stream.
+        """Return whether `needles` would contain any secret for the destination, if they could be known. Works while
+        the vault is locked, and for secrets that became unreadable when the vault was replaced by another. As fast as
+        `needles`, because it is called for each piece of a stream.
         """
         ...
 

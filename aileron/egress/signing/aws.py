@@ -57,10 +57,10 @@ def is_s3(service: str) -> bool:
 def signed(
     request: Outgoing, key: AwsKey, scope: AwsScope, at: datetime.datetime, payload: str
 ) -> tuple[Outgoing, str]:
-    """Return the request with its date, session token and `Authorization`, and the signature in hex.
+    """Return the request with its date, session token and `Authorization`, and the signature in hex. The request must
+    have none of these fields yet. For S3, `X-Amz-Content-SHA256` is added if it is missing.
 
-    `payload` is the SHA-256 of the body in hex, or S3's placeholder for the hash. The request has none of the added
-    fields yet.
+    `payload` is the SHA-256 of the body in hex, or S3's placeholder for the hash.
     """
     moment = f"{at.astimezone(datetime.UTC):%Y%m%dT%H%M%SZ}"
     added = [("X-Amz-Date", moment)]

@@ -63,12 +63,12 @@ class Signed:
 
 
 def signs_body(template: HmacTemplate) -> bool:
-    """Return whether the signature covers the body, which must then be complete before the request is signed."""
+    """Return whether the template uses the body, which must then be complete before the request is signed."""
     return not template.placeholders.isdisjoint({"body", "body_sha256"})
 
 
 def signs_time(template: HmacTemplate) -> bool:
-    """Return whether the signed message contains the time, so that a receiver can tell how old the signature is."""
+    """Return whether the template uses the time, so that a receiver can tell how old the signature is by our clock."""
     return not template.placeholders.isdisjoint({"time", "time_ms"})
 
 

@@ -135,7 +135,7 @@ def _scope(
     fields: dict[str, str], body: bytes, code: str | None, status: int, use: CredentialUse
 ) -> tuple[str, str | None] | None:
     """Return `region` or `service`, if the request's region or service was wrong, and the expected value if the service
-    states it. Return None if both were right.
+    states it. Return None if the response shows neither to be wrong.
     """
     service = _OTHER_SERVICE.search(body)
     if service is not None:

@@ -105,8 +105,8 @@ class HelloWatch:
             self.is_over = True
 
     def _take_records(self) -> None:
-        """Collect the handshake messages in `_answered`, the server's bytes, into `_answer`. Bytes that are not TLS end
-        the watch.
+        """Collect the handshake messages in `_answered`, the server's bytes, into `_answer`. A record that is neither a
+        handshake nor an alert ends the watch.
         """
         at, found = 0, b""
         while len(self._answered) - at >= _HEAD:

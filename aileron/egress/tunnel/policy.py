@@ -43,7 +43,9 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The policy's decision that a cell can reach a host."""
+    """The policy's decision that a cell cannot reach a host. `reason` is the rule; `text` is for the agent, and says
+    how to change the decision.
+    """
 
     reason: Reason
     text: str

@@ -241,6 +241,6 @@ async def relay(
     """Relay until the end, and return the reason of the end. Both sockets stay open; the caller has to close them.
     Raises RefusedError if the watch refuses a piece, which is then not sent on.
 
-        `scratch` is a buffer of PIECE_BYTES, which all relays of an event loop can share.
+    `scratch` is a buffer of PIECE_BYTES, which all relays of an event loop can share.
     """
     return await _Relay(client, host, flow, watch, scratch).run()

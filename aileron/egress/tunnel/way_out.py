@@ -253,7 +253,8 @@ class _Tunnel:
 
     async def _admitted(self, destination: HostPort) -> None:
         """Have the policy admit the host (step 3), while the client waits. Raises RefusedError if the host is refused
-        or nobody decided, _Gone if the client disconnected.
+        or nobody decided, also because the client disconnected first; _Gone if the client disconnected after the
+        decision; otherwise the policy's AileronError.
         """
         decided: Admitted | Refused | AileronError | None = None
         async with anyio.create_task_group() as tasks:
@@ -300,7 +301,7 @@ class _Tunnel:
     # The ClientHello
 
     async def _hello(self, destination: HostPort) -> tuple[ClientHello, HelloWatch]:
-        """Send 200, then read and check the ClientHello (step 5). On return, all bytes read from the client are in
+        """Read and check the ClientHello (step 5, after the 200). On return, all bytes read from the client are in
         `_early`, and have been checked.
         """
         reader, data = HelloReader(), self._early

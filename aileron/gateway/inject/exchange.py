@@ -1,8 +1,8 @@
 """An agent's request with all of its rounds. It is sent to the provider, Aileron's tools are called, and it is sent
 again, until there is an answer.
 
-Runs in the daemon, in the gateway's exchange: it is cancelled when the agent disconnects. Trusts neither side. A
-model's calls go through the door of the requesting session; the model gets the door's answers.
+Runs in the daemon, in the gateway's exchange, which it does not outlive: it is cancelled when the agent disconnects.
+Trusts neither side. A model's calls go through the door of the requesting session; the model gets the door's answers.
 
 Rules
 - A body that is not understood is passed on as it is, and that is recorded. Such a request cannot cause a call: the
@@ -14,7 +14,7 @@ Rules
   from there, so that no call is made twice. A request that is sent while an identical one still runs is independent,
   and shares nothing with it.
 - A provider's failure in a later round is reported in that provider's form. After a transient failure, the round is
-  first retried TRIES times.
+  first retried, at most TRIES times.
 - No content of a conversation is logged or recorded.
 
 Source: docs/reference/injected-tools.md. Not here: fields, keys and sockets (proxy.py), what is understood (the modules of each

@@ -57,7 +57,9 @@ class ResponsesAsk(Ask):
     no_choice: ClassVar[str] = '"none"'
 
     def check(self) -> None:
-        """Check that the input is a text or a list of items, and that the tools come only from the request."""
+        """Check that the input, if any, is a text or a list of items, that the request does not run in the background,
+        and that its tools are not those of a stored prompt.
+        """
         given = self.document.get(self.turns)
         is_items = isinstance(given, list) and all(isinstance(item, dict) for item in given)
         if not (given is None or isinstance(given, str) or is_items):
