@@ -46,8 +46,8 @@ __all__ = ["Done", "apply", "discard", "has_aside", "pending"]
 _MAX_PENDING: Final = 1_000_000
 """Maximum number of differences that are held in memory: about 500 MB."""
 _RECORDED_EVERY: Final = 256
-"""Number of changes that are applied before the first record. Each later record waits for twice the recorded number
-plus this.
+"""Number of changes that are applied before the first record. Each later record is made when the number of applied
+changes is twice the recorded number plus this.
 
 A change that was applied but not recorded before a kill does no harm, because it is no longer a difference.
 """
@@ -105,7 +105,11 @@ def _project_of(kept: Kept) -> str:
 
 
 def apply(kept: Kept, paths: Sequence[str] = (), *, force: bool = False) -> Done:
-    """Apply pending changes to the project: all, or those at and below `paths`. Raises AileronError if none can be applied."""
+    """Apply pending changes to the project: all, or those at and below `paths`. The result has the refused ones.
+
+    Raises AileronError(busy) if the session is in use, AileronError(not_found) if there is no change at and below
+    one of `paths`, and otherwise as `pending` does.
+    """
     with kept.held():
         every = _pending_at(kept, paths)
         if not has_aside(kept):
@@ -122,7 +126,7 @@ def apply(kept: Kept, paths: Sequence[str] = (), *, force: bool = False) -> Done
 
 
 def discard(kept: Kept, paths: Sequence[str] = ()) -> Done:
-    """Discard pending changes: all, or those at and below `paths`. Raises AileronError if there is no such change."""
+    """Discard pending changes: all, or those at and below `paths`. Raises AileronError as `apply` does."""
     with kept.held():
         every = _pending_at(kept, paths)
         thrown = [one.path for one in every if not paths or _is_below(one.path, paths)]

@@ -205,8 +205,8 @@ class _Attendance:
             Pump(self._loop, ours, master, lambda _: None)
 
     def _forget_output(self, why: PumpEnd) -> None:
-        """Ignore that the terminal has disconnected. Output to it is lost, and the kernel sends signals to the
-        programs concerned.
+        """Ignore that the person's or the cell's terminal has disconnected. Output to it is lost, and the kernel sends
+        signals to the programs concerned.
         """
 
     def _connect_pipe(self, number: int, theirs: int) -> None:

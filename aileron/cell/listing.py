@@ -23,8 +23,8 @@ __all__ = ["Change", "Changes", "Installed", "Listing", "What"]
 
 What = Literal["made", "changed", "removed"]
 _MAX_LISTED: Final = 10_000
-"""Maximum number of listed changes for each of two groups: changes that execute, and others. A person reads some
-dozens; programs read all.
+"""Maximum number of listed changes in each of two groups: changes that execute or have notes, and all others. A person
+reads some dozens of them; programs read the list.
 """
 _MAX_OF_KIND: Final = 1000
 """Maximum number of listed changes of each kind that executes. Otherwise an agent could fill the list with one kind
@@ -71,7 +71,7 @@ class Changes(msgspec.Struct, frozen=True):
     is_aside: bool
     """True if an overlay stores the changes: the project itself has none of them, unless they were applied."""
     entries: tuple[Change, ...]
-    """Changes that execute something first, then the others by path; at most `_MAX_LISTED` of each."""
+    """Changes that execute something or have notes first, then the others by path; at most `_MAX_LISTED` of each."""
     counts: Mapping[What, int]
     """Numbers of changes by what happened, including changes that are not listed."""
     executing: int

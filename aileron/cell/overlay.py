@@ -70,7 +70,7 @@ def prepare_overlay(kept_in: Path, lower: str, target: str | None = None) -> Ove
     """Make the folders for an overlay over the project `lower`, shown at `target` in the cell (default: at the same path).
 
     Raises AileronError, with the fix, if the home is inside the project, or on a file system to which an overlay
-    cannot write. The latter is tested with a real overlay.
+    cannot write. The latter is found out by the file system's name, and by making an attribute and a device there.
     """
     kept = Kept(kept_in)
     kept.make()

@@ -171,7 +171,7 @@ class _Connection:
 
     def _over(self, sink: End, why: PumpEnd) -> None:
         """Tell the other side that one direction has ended. Close both sides after an error of the source, or when
-        both directions have ended.
+        both directions have ended; after an error of the sink, _LAST_WORD_S later.
         """
         self._finished += 1
         if why == "source broke" or self._finished == 2:

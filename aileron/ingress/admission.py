@@ -109,7 +109,7 @@ class Admission:
     @contextlib.asynccontextmanager
     async def turn(self, scope: Scope) -> AsyncIterator[None]:
         """Wait for this stranger's turn, which lasts until the response is sent. Raises BusyError if the wait would
-        be too long.
+        be longer than WAIT_S, or if too many strangers wait or have a turn (MAX_WAITING, MAX_UNDER_WAY).
         """
         bucket, cost = self._budget(scope)
         has_room = self._waiting < MAX_WAITING and self._under_way < MAX_UNDER_WAY

@@ -20,7 +20,7 @@ __all__ = ["certificate_names", "tls_context"]
 
 def tls_context(certificate_pem: str, key: Path) -> ssl.SSLContext:
     """Return a server's TLS context for TLS 1.2 or newer and HTTP/1.1. Raises AileronError(invalid_request) if the
-    key does not fit.
+    key does not fit the certificate, is encrypted, cannot be read, or may be used by other users.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -85,11 +85,12 @@ def find() -> Place | None:
 
 
 def take_one() -> tuple[Groups, Group] | None:
-    """Take a group for one child; None if this machine has none. The group is not killed as a whole, and does not
-    count processor time.
+    """Take a group for one child; None if this machine has none. The group is not killed as a whole, and nothing
+    reads its processor time.
 
-    It is the group that `find` made as its attempt. No v1 group that counts processor time is used, because entering
-    one takes 10 ms of waiting for the kernel (RCU). Raises OSError if no descriptor is available for the attempt.
+    An attempt like that of `find` makes the group, which is kept. No v1 group that counts processor time is used,
+    because each child that enters one waits 10 ms for the kernel (RCU). Raises OSError if no descriptor is available
+    for the attempt.
     """
     for place in _candidates():
         if place.cpu is None and (taken := _maybe_taken(place, ends_together=False)) is not None:

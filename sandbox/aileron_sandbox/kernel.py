@@ -426,8 +426,8 @@ class Filter:
         _syscall("seccomp", SECCOMP_SET_MODE_FILTER, 0, ctypes.byref(self._prog))
 
     def install_with_listener(self) -> int:
-        """Install the filter, and return a descriptor that receives notifications of the calls that the filter leaves
-        undecided, seccomp_unotify(2).
+        """Do what `install` does, and return a descriptor that receives notifications of the calls that the filter
+        leaves undecided, seccomp_unotify(2).
 
         Raises OSError EBUSY if a filter of this process has a listener already, and EINVAL before Linux 5.0.
         """

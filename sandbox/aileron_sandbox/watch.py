@@ -81,7 +81,7 @@ class ProcessTree:
 
     pid: int
     shared_bytes: int = 0
-    """Bytes that each process shares with the template since its fork."""
+    """Bytes that each process shares with the template at its fork. A constant, not measured again."""
     _cpu_seen_s: dict[tuple[int, float], float] = dataclasses.field(default_factory=dict, repr=False)
     """Processor seconds by process (number and start time). Processes that ended without being waited for still count."""
 
@@ -167,7 +167,7 @@ class Proportional(NamedTuple):
 
 
 def proportional(pids: Iterable[int], files: Collection[Object], devices: Collection[int]) -> Proportional:
-    """Sum up the PSS of processes, without memory that is counted elsewhere: `files`, all on `devices`, and System V memory.
+    """Sum up the PSS of processes, without memory counted elsewhere: `files`, all memory of `devices`, System V memory.
 
     For a process that may not be read, each page that belongs to no file counts in full. Raises TooMuchToSeeError for
     too many mappings.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Final
 
     Closed = tuple[tuple[str, ...], tuple[str, ...]]
-    """The paths that are closed to other users, and the directories that were not examined because they had too many entries."""
+    """The paths that are closed to other users, and the directories that were not fully examined: the maximum was reached."""
 
 __all__ = ["closed_below", "decode_closed", "encode_closed"]
 

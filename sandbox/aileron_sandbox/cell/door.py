@@ -70,7 +70,7 @@ class Continued(msgspec.Struct, frozen=True):
 
 class Ended(msgspec.Struct, frozen=True):
     """The agent has ended with exit status `code` or by `signal`, and the cell with it. `why` is the reason if the
-    host ended the cell.
+    host or the kernel ended it because of its memory; else None.
     """
 
     code: int | None

@@ -16,7 +16,8 @@ Counted
 - Memory files (memfd_create(2)) that a process has open, mapped or not, by their blocks.
 - Pipes, each by its maximum size.
 
-A socket whose other end is gone may hold data that this end sent, and the kernel no longer says how much: the maximum counts.
+A socket whose other end is gone may hold data that the other end sent, and the kernel no longer says how much: the
+maximum counts.
 
 A memory file that was sent through a socket, but not received yet, is in no descriptor table (`sends_descriptors`),
 and its size cannot be read: shared.py finds it in the machine's totals.

@@ -110,7 +110,7 @@ class FrameTooLargeError(FrameError):
 
 
 class Frame(NamedTuple):
-    """A decoded frame. `body` is None if a message of this type cannot have a body, and may be empty if it can."""
+    """A decoded frame. `body` is None if this message has no body, and may be empty if it has one."""
 
     message: Message
     body: bytes | None

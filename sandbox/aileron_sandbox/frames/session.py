@@ -55,7 +55,7 @@ from aileron_sandbox.frames.messages import (
 __all__ = ["MAX_IN_FLIGHT", "HostSession", "JailSession", "ProtocolError"]
 
 MAX_IN_FLIGHT: Final = 32
-"""Maximum number of open requests: enough for a connector's page of lookups, and few enough that 32 buffers of 1 MiB
+"""Maximum number of open requests: more than a connector's page of lookups, and few enough that 32 buffers of 1 MiB
 fit in a jail.
 """
 

@@ -400,7 +400,7 @@ class _Template:
             self._control.send(batch[start : start + FAILED_SIZE])
 
     def _let_answer(self, forked: _Forked, *, is_asked: bool) -> None:
-        """Handle the first call on a child's listener. Allow the end of a process; for any other call, fork a process
+        """Handle a call on a child's listener. Allow the end of a process; at the first other call, fork a process
         that answers this child from now on. If not `is_asked`, the child has no process left that could make a call.
         """
         if is_asked and forked.watched is not None and forked.watched.maybe_let_end():
