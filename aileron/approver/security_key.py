@@ -124,7 +124,9 @@ class Person(Protocol):
         ...
 
     def touching(self) -> contextlib.AbstractContextManager[Callable[[str], None]]:
-        """Return a block in which the person does not type; it yields a function that shows a line. Raises AileronError."""
+        """Return a block in which the person does not type; it yields a function that shows a line. Input in the block
+        is discarded. Raises AileronError.
+        """
         ...
 
 

@@ -72,8 +72,8 @@ class _Process(NamedTuple):
 
 
 def who_else_can_type() -> str | None:
-    """Return the reason why a key press at this terminal can be another program's, as text for a person; None if there
-    is none.
+    """Return the reason why a key press at this terminal can be another program's, as text for a person; None if none
+    was found.
     """
     for variable, program in _VARIABLES.items():
         if os.environ.get(variable):

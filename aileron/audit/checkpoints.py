@@ -3,6 +3,7 @@
 The vault's seal detects every change but one: replacement by an older complete file. So the record says after each change, and
 whenever the vault is opened, which vault this home has and its generation. Runs in the daemon when the vault is opened. The
 record is a file of the same user: if both are put back together, to the same moment, this does not find it.
+
 Rules
 - The newest event that names a generation counts. A newer vault is fine: the vault is written first, and a daemon may end
   before that is on record.

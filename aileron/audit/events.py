@@ -852,7 +852,7 @@ class ToolResumed(_Event, frozen=True, kw_only=True, tag="tool.resumed"):
 class HostAsked(_Event, frozen=True, kw_only=True, tag="host.asked"):
     """An agent in a cell wants to connect to a host that its session does not list, so a person is asked.
 
-    The agent named the host.
+    The host is only what the agent claims.
     """
 
     session: str

@@ -598,7 +598,9 @@ class Audit(Questions):
         await self._append_all(told)
 
     async def caller_refused(self, scope: str, route: str, session: str) -> None:
-        """Record that a caller requested a route that its socket does not serve: once a minute per route, with a count."""
+        """Record that a caller requested a route that its socket does not serve: once a minute per scope and route,
+        with a count.
+        """
         now_us = self._ledger.now_us()
         key = (scope, bounded(route, MAX_NAME_CHARACTERS))
         told: list[Event] = [_counted_caller(tally) for tally in self._callers.over(now_us)]
@@ -608,7 +610,9 @@ class Audit(Questions):
         await self._append_all(told)
 
     async def tunnel_refused(self, session: str, destination: str, reason: str) -> None:
-        """Record that a cell's agent requested a host that it cannot reach: once a minute per host, with a count."""
+        """Record that a cell's agent requested a host that it cannot reach: once a minute per session, host and reason,
+        with a count.
+        """
         now_us = self._ledger.now_us()
         key = (session, bounded(destination, MAX_DESTINATION_CHARACTERS), reason)
         told: list[Event] = [_counted_tunnel(tally) for tally in self._take_tunnels(now_us)]

@@ -137,7 +137,10 @@ async def run_state(ledger: Ledger, run_id: str, session: str | None) -> RunStat
 
 
 async def approval_result(ledger: Ledger, approval_id: str, session: str | None) -> RunState:
-    """Return the result of a question: the `run_state` of the run that waits for it, or its own status if no run waits."""
+    """Return the result of a question: the `run_state` of the run that waits for it, or its own status if no run waits.
+
+    Raises AileronError(not_found) if there is none, or if a `session` is given that did not request the run.
+    """
 
     def look(snapshot: Snapshot) -> RunState:
         row = snapshot.approval(approval_id)

@@ -108,7 +108,7 @@ MAX_SUBJECT_BYTES: Final = 2 << 20
 """2 MiB: maximum size of a consent's subject as JSON. An action file has at most 256 KiB, and escapes can multiply that."""
 _DECIDE_SOME: Final = "questions are already waiting: decide some first, or let them expire (`aileron approval list`)"
 _USE_US: Final = 60 * 1_000_000
-"""Seconds from the end of a hold until the decision expires: time to begin the run."""
+"""Microseconds from the end of a hold until the decision expires: a minute to begin the run."""
 _OPEN_STATES: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
 
 
@@ -184,7 +184,8 @@ class Questions:
 
     async def open_consents(self) -> list[tuple[ApprovalRow, Subject]]:
         """Return the consents that wait, or that were given and not executed yet, with their subjects; the first to
-        expire first. Omits a subject that was altered, or that only another version of Aileron knows.
+        expire first. Omits a consent that has expired, whose subject was altered, or that only another version of
+        Aileron knows.
         """
 
         def look(snapshot: Snapshot) -> list[tuple[ApprovalRow, bytes | None]]:
@@ -228,8 +229,9 @@ class Questions:
     async def frozen(self, approval_id: str, plan_digest: str | None = None) -> Frozen:
         """Return the plan that a run waits with: the decided plan, else the requested one, or an edit (`plan_digest`).
 
-        Raises AileronError(not_found), or (hash_mismatch) if the stored plan is not the one that the approval is bound to, or
-        was made by a version of Aileron with another form of plans.
+        Raises AileronError(not_found), (invalid_request) if `plan_digest` is not a plan of the question, or
+        (hash_mismatch) if the stored plan is not the one that the approval is bound to, or was made by a version of
+        Aileron with another form of plans.
         """
 
         def look(snapshot: Snapshot) -> tuple[ApprovalRow, bytes | None, str, SeenEffects | None]:
@@ -713,10 +715,11 @@ def _held_until(tx: Transaction, row: ApprovalRow, hold_s: float) -> int:
 
 
 def _check_signer(tx: Transaction, signed: Signature | None) -> None:
-    """Check that `signed` is by the approver or by a passkey on record, and that the signed head is a row of this ledger.
+    """Check that `signed` is by the approver or by a passkey on record, if the ledger names an approver, and that a
+    signed head is a row of this ledger.
 
-    The approver or the passkeys may have changed since the caller checked, and a passkey not yet on record would sign before its
-    own enrollment.
+    The approver or the passkeys may have changed since the caller checked, and a passkey not yet on record would sign
+    before its own enrollment.
     """
     known = tx.newest(ApproverSet)
     is_theirs = signed is not None and (
@@ -766,8 +769,8 @@ def _decided(row: ApprovalRow, decision: Literal["approve", "deny"], moved_us: i
 
 
 def _asked_at(row: ApprovalRow) -> float:
-    """Return the latest possible time of the question, which is when the decision was signed: the row can be edited
-    while no daemon runs.
+    """Return the time at which the question was asked, but not later than the decision was signed: the row can be
+    edited while no daemon runs, the signed time cannot.
     """
     asked_at = row.created_us / 1_000_000
     try:

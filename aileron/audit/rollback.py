@@ -32,7 +32,7 @@ _PAGE: Final = 500
 
 
 async def rolled_back(ledger: Ledger, consents: Consents) -> str | None:
-    """Return a sentence that shows that `consents` are old; None if they are current.
+    """Return a sentence that shows that `consents` are old; None if nothing shows that.
 
     Reads a row for each consent that was ever given.
     """

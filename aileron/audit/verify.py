@@ -14,6 +14,7 @@ What is checked, in this order
    the events say (replay.py), and no others are stored
 6  each decision is signed by a key that the chain names by then, and so is each change of that key (signatures.py); the heads
    that were signed with decisions are in the chain
+7  a head that was stored elsewhere is in the chain
 
 Left to the caller: `cannot_prove` is part of the answer. Whoever can write the file can compute a whole new chain, or
 cut off its end; only a head that was kept elsewhere, or signed with a key that is known elsewhere, shows that.

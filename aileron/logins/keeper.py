@@ -66,8 +66,11 @@ _log = logging.getLogger(__name__)
 
 
 class Begun:
-    """A login that was forked and waits for its order. `stream` is the daemon's end of the login's stream; `close` ends the
-    login.
+    """A login that was forked and waits for its order. `stream` is the daemon's end of the login's stream; `close` ends
+    the login.
+
+    The daemon also keeps a copy of the service's socket, to end the login: a login that waits for a service notices
+    nothing else.
     """
 
     def __init__(self, control: socket.socket, closed: Callable[[], None]) -> None:
@@ -81,15 +84,17 @@ class Begun:
         self._service: socket.socket | None = None
 
     async def begin(self, order: Order, service: socket.socket) -> None:
-        """Send the order to log in over a connected socket. The socket then belongs to the login, and the daemon's copy is
-        closed later. Raises OSError if the order cannot be sent.
+        """Send the order to log in over a connected socket. The socket then belongs to the login, and is closed here;
+        the daemon keeps a copy until the login ends. Raises OSError if the order cannot be sent.
         """
         with service, self._far:
             self._service = service.dup()
             await _send_with(self._control, array.array("i", [service.fileno(), self._far.fileno()]), encode(order))
 
     async def hear(self) -> FromLogin | None:
-        """Return the login's next message, or None if the login has ended without sending another message."""
+        """Return the login's next message, or None if the login has ended without another message, or sent an invalid
+        one.
+        """
         said: FromLogin | None = None
         try:
             packet = await received(self._control, MAX_NOTE_BYTES)

@@ -107,8 +107,8 @@ class Side:
         return self._sock.getpeercert(binary_form=True) if isinstance(self._sock, ssl.SSLSocket) else None
 
     def line(self) -> bytes:
-        """Return the next line without its line end (CRLF or LF). Raises LoginError if the line is too long, or the end is
-        closed or too slow.
+        """Return the next line without its line end (CRLF or LF). Raises LoginError if the line is too long, if the end
+        has sent more than MAX_LOGIN_BYTES in total, or if it is closed or too slow.
         """
         while (at := self._waiting.find(b"\n")) < 0:
             if len(self._waiting) > MAX_LINE:
@@ -119,7 +119,9 @@ class Side:
         return found
 
     def exactly(self, size: int) -> bytes:
-        """Return exactly `size` bytes. Raises LoginError if the end sends fewer before it closes, or before the deadline."""
+        """Return exactly `size` bytes. Raises LoginError if `size` exceeds MAX_LOGIN_BYTES, if the end has sent more
+        than that in total, or if it sends fewer before it closes, or before the deadline.
+        """
         if size > MAX_LOGIN_BYTES:
             raise LoginError(
                 Problem.PROTOCOL, f"{self._who} announced {size} bytes; a login has at most {MAX_LOGIN_BYTES}"
@@ -131,7 +133,9 @@ class Side:
         return found
 
     def peek(self, size: int) -> bytes:
-        """Return the next `size` bytes without consuming them. Raises LoginError as for `exactly`."""
+        """Return the next `size` bytes without consuming them. Raises LoginError as for `exactly`, but does not limit
+        `size` itself.
+        """
         while len(self._waiting) < size:
             self._more()
         return bytes(self._waiting[:size])
@@ -149,8 +153,10 @@ class Side:
             raise problem
 
     def start_tls(self) -> None:
-        """Begin TLS and verify the certificate. Raise LoginError(certificate), or (not_encrypted) if unencrypted bytes are
-        waiting.
+        """Begin TLS and verify the certificate. Raise LoginError (certificate) if the certificate is not valid or TLS
+        fails, (not_encrypted) if unencrypted bytes are waiting or the end does not use TLS, (closed) or (too_slow).
+
+        Raises ValueError if TLS has begun already, or at the connector's end.
         """
         if self._tls is None or isinstance(self._sock, ssl.SSLSocket):
             raise ValueError("TLS begins once, and at the service's end")

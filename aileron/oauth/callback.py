@@ -75,7 +75,9 @@ class Callback:
 
     @classmethod
     def opened(cls) -> Self:
-        """Return a listener at a free port. Raises ProviderError(no_port) if no port is free."""
+        """Return a listener at a free port. Raises ProviderError(no_port) if no port is found that is free at both
+        addresses.
+        """
         with contextlib.suppress(OSError):  # no port left, or no descriptor
             for _ in range(_PORTS):
                 sockets = both_listening()
@@ -217,8 +219,8 @@ def _response(status: int, page: bytes) -> bytes:
 
 
 def both_listening() -> list[socket.socket] | None:
-    """Return listeners at both loopback addresses, on the same port, or None if another program uses that port at one of the
-    addresses.
+    """Return listeners at 127.0.0.1 and, if the machine has it, at ::1, on the same port, or None if ::1 cannot be used
+    with that port, as when another program uses it.
     """
     first = listening_socket(socket.AF_INET, "127.0.0.1", 0)
     try:

@@ -75,11 +75,11 @@ class Endpoints:
         self._settings = settings
 
     def check_allowed(self, url: str) -> None:
-        """Raise ProviderError if the present settings do not allow requests to this address. This is checked before a person
-        signs in.
+        """Raise ProviderError if it is certain that the present settings do not allow requests to this address. This is
+        checked before a person signs in.
 
-        No name is looked up. The error is `not_allowed_yet` if a setting can allow the requests, `not_allowed` if not, and
-        `bad_provider` for an invalid address.
+        No name is looked up. The error is `not_allowed_yet` if a setting can allow the requests, `not_allowed` if not,
+        and `bad_provider` for an invalid address.
         """
         endpoint = endpoint_url(url)
         grant = self._grant(endpoint.destination)
@@ -116,7 +116,7 @@ class Endpoints:
         """Request a token without a sign-in, and return the response's JSON object. The request contains its own
         authentication.
 
-        Raises ProviderError if the request fails, with the server's time if the server responded.
+        Raises ProviderError if the request fails, with the server's time if an error response states it.
         """
         answer = await self._exchange(url, _encoded(request.form), _FORM, deadline, request.authorization)
         try:

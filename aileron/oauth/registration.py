@@ -100,7 +100,8 @@ def _maybe_secret(answer: dict[str, Any], host: str, now: float) -> str | None:
 
 
 def _has_redirect(registered: object, redirect_uri: str | None) -> bool:
-    """Return whether the redirect address is still ours: it is in the response's list, or the response has no list.
+    """Return True if the redirect address is in the response's list, if the response does not mention any, or if none
+    was sent.
 
     A provider can replace the values that were sent to it (RFC 7591 section 3.2.1).
     """

@@ -50,7 +50,7 @@ from aileron.oauth.revoke import revoked
 __all__ = ["RenewableBinding", "Renewals", "Store"]
 
 MAX_HELD: Final = 64
-"""Maximum number of token sets in memory that could not be written, of at most 22 KiB each. If there are more, nothing is
+"""Maximum number of token sets in memory that could not be written, of at most 22 KiB each. With that many, nothing is
 renewed until some are written.
 """
 KEPT_S: Final = 24 * 3600.0

@@ -219,7 +219,7 @@ def _check_login(binding: Binding) -> None:
 
 
 def _check_weak_password(logins: tuple[LoginTarget, ...]) -> None:
-    """Check that the protocols have other password forms, and that every login with such a form is encrypted."""
+    """Check that at least one login's protocol has other password forms, and that every such login is encrypted."""
     able = [login for login in logins if login.protocol in HAVE_PASSWORD_FORMS]
     if not able:
         protocols = {login.protocol for login in logins}

@@ -73,11 +73,11 @@ class UnknownFormatError(Exception):
 
 
 class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The entry of one secret. `id` is new whenever a name is stored for the first time; `version` counts the values stored
-    under the name from 1.
+    """The entry of one secret. `id` is new each time a name is stored that the vault does not have, also after a
+    removal; `version` counts the values of this entry from 1.
 
-    `elsewhere` is absent if the vault stores the value. If it is present, the sealed bytes are a pin (references.py), which is
-    never sent.
+    `elsewhere` is absent if the vault stores the value. If it is present, the sealed bytes are a pin (references.py),
+    which is never sent.
     """
 
     name: str

@@ -29,8 +29,10 @@ _MAX_PATH: Final = 4096  # PATH_MAX, limits.h
 
 
 def write_copy(path: Path, data: bytes, *, replace: bool, vault: Path) -> None:
-    """Write a copy of `vault`. Raises AileronError (invalid_request) if something already exists at `path`, (not_found) if its
-    directory is missing.
+    """Write a copy of `vault`.
+
+    Raises AileronError (invalid_request) if `path` is not absolute, is a symbolic link, is not a regular file or is the
+    vault itself, or if a file exists there and `replace` is false; (not_found) if its directory is missing.
     """
     _check_path(path)
     try:

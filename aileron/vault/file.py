@@ -85,10 +85,11 @@ class LockedFile:
             return None
 
     def keep_aside(self, at: time.struct_time) -> Path | None:
-        """Give the file a second name that contains the time. The file remains under that name when it is replaced. Return the
-        path of the second name, or None if there is no file.
+        """Give the file a second name that contains the time. The file remains under that name when it is replaced.
+        Return the path of the second name, or None if there is no file.
 
-        Raises AileronError if it is not a regular file, or if the file system has no hard links.
+        Raises AileronError for a directory, if the file system has no hard links, or (busy) if all names of this second
+        are taken.
         """
         stamp = time.strftime("%Y%m%dT%H%M%SZ", at)
         for number in range(_MOST_ASIDE):

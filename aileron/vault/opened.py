@@ -165,7 +165,9 @@ class Opened:
         return Opened(after, self._key, self._fetched)
 
     def reveal(self, name: BindingName) -> tuple[Binding, Secret]:
-        """Return a binding and its secret's value. Raises AileronError(binding_required) if there is no such binding."""
+        """Return a binding and its secret's value. Raises AileronError (binding_required) if there is no such binding,
+        (vault_locked) as for `reveal_secret`.
+        """
         binding = self.binding(name)
         if binding is None:
             raise _unbound(name)
@@ -213,11 +215,11 @@ class Opened:
         return tuple(name for name in names if self._fetched.of(self._elsewhere[name]) is None)
 
     def keep_fetched(self, entry: SecretEntry, value: Secret, at_s: float, now_ms: int) -> None:
-        """Store the value that was fetched for this entry in memory, if the entry is still the same. Nothing is written to
-        disk.
+        """Store the value that was fetched for this entry in memory, if the entry is still the same. Nothing is written
+        to disk.
 
         `at_s` is the time of the fetch, by a clock that counts suspend time; `now_ms` is since the epoch. Raises
-        AileronError(binding_failed) if `value` is not the approved value.
+        AileronError(binding_failed) if `value` is not the approved value, or does not fit a binding that uses it.
         """
         now = self._secrets.get(entry.name)
         if now is None or now != entry or entry.elsewhere is None:
@@ -344,25 +346,27 @@ class Opened:
             return None
 
     def with_secret(self, name: str, value: Secret, now_ms: int) -> Opened:
-        """Store a value, as a new secret or in place of the old value. Raises AileronError(bad_input) if the value cannot be
-        stored, with the reason.
+        """Store a value, as a new secret or in place of the old value. Raises AileronError (bad_input) if the value
+        cannot be stored, with the reason, (invalid_request) if the vault is full.
         """
         return self._changed(secrets=self._with_value(name, value, now_ms))
 
     def with_reference(self, name: str, elsewhere: Elsewhere, value: Secret, now_ms: int) -> Opened:
-        """Store the place of a secret, and a pin of the approved `value`, which was just fetched from that place and is not
-        stored.
+        """Store the place of a secret, and a pin of the approved `value`, which was just fetched from that place and is
+        not stored.
 
-        Raises AileronError (bad_input) for an invalid place or value, (invalid_request) for an unknown token.
+        Raises AileronError (bad_input) for an invalid place or value, (invalid_request) if the token is not another
+        secret whose value is in this vault, if the secret has a sign-in's tokens or is itself a token, or if the vault
+        is full.
         """
         self._check_reference(name, elsewhere)
         return self._changed(secrets=self._with_value(name, value, now_ms, elsewhere))
 
     def gives_token_anew(self, name: str, elsewhere: Elsewhere) -> bool:
-        """Return whether fetching `name` from `elsewhere` gives the token to a program or server that does not get the token
-        for any stored secret.
+        """Return whether fetching `name` from `elsewhere` gives the token to a program or server that does not get the
+        token for any stored secret.
 
-        Raises AileronError as for `with_reference`.
+        Raises AileronError as for `with_reference`, as far as no value is needed for that.
         """
         self._check_reference(name, elsewhere)
         known = (one.elsewhere for one in self._elsewhere.values() if one.elsewhere is not None)
@@ -418,8 +422,8 @@ class Opened:
         return {**self._secrets, name: entry}.values()
 
     def without_secret(self, name: str) -> Opened:
-        """Remove a secret. Raises AileronError (not_found) if there is no such secret, (invalid_request) while a binding uses
-        it.
+        """Remove a secret. Raises AileronError (not_found) if there is no such secret, (invalid_request) while a
+        binding uses it, or another secret is fetched with it.
         """
         if name not in self._secrets:
             raise _unknown_secret(name)
@@ -447,8 +451,11 @@ class Opened:
         return self._bound(binding, secrets, now_ms, replace=replace)
 
     def with_binding(self, binding: Binding, now_ms: int, *, replace: bool) -> Opened:
-        """Let a secret serve a connector. Raises AileronError (bad_input) for an invalid binding, (not_found) for an unknown
-        secret, or (invalid_request) for a binding that is not possible.
+        """Let a secret serve a connector.
+
+        Raises AileronError (bad_input) for an invalid binding or a secret that does not fit it, (not_found) for an
+        unknown secret, (invalid_request) if the binding exists and `replace` is false, if the vault is full, or if a
+        sign-in's tokens would serve two bindings.
         """
         return self._bound(binding, self._secrets, now_ms, replace=replace)
 
@@ -501,7 +508,7 @@ class Opened:
         """Store renewed tokens of the same sign-in, and their grant.
 
         Raises AileronError (binding_required) if there is no such binding, (bad_input) for an invalid grant, and
-        (binding_failed) if the binding now has another sign-in.
+        (binding_failed) if the binding now has another sign-in, or none.
         """
         binding = self._signed_in(name)
         assert binding.grant is not None
@@ -616,12 +623,12 @@ def unlock(unverified: Contents, typed: Secret) -> tuple[Opened, Way]:
 
 
 def unlock_with_passphrase(unverified: Contents, passphrase: Secret) -> Opened:
-    """Open a vault with its passphrase only. Raises the same errors as `unlock`."""
+    """Open a vault with its passphrase only. Raises EnvelopeError and ContentsError as `unlock` does."""
     return _verified(unverified, open_with_passphrase(unverified.slots, passphrase, unverified.vault))
 
 
 def unlock_with_keyring(unverified: Contents, key: Secret) -> Opened:
-    """Open a vault with the key from a keyring. Raises the same errors as `unlock`."""
+    """Open a vault with the key from a keyring. Raises EnvelopeError and ContentsError as `unlock` does."""
     return _verified(unverified, open_with_keyring(unverified.slots, key, unverified.vault))
 
 

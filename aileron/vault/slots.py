@@ -148,7 +148,8 @@ def check_slots(slots: tuple[Slot, ...]) -> None:
 def seal_slots(key: DataKey, ways: Unlockers, vault: str) -> tuple[Slot, ...]:
     """Return a slot for each way to open the vault. Takes as long as one unlock.
 
-    Raises MemoryError if the machine has too little memory, ValueError for an invalid keyring key.
+    Raises MemoryError if the machine has too little memory, ValueError for an invalid keyring key, or for too many
+    recovery codes.
     """
     first = PassphraseSlot(COST, aileron.passphrase.new_salt(), UNSEALED)
     slots: list[Slot] = [

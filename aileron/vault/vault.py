@@ -277,7 +277,9 @@ class Vault:
             return way
 
     def unlock_with_keyring(self, key: Secret) -> None:
-        """Open the vault with the key from a keyring. Raises the same errors as `unlock`."""
+        """Open the vault with the key from a keyring. Raises the same errors as `unlock`, and
+        AileronError(invalid_request) if the vault has no keyring slot.
+        """
         with self._changing:
             self._opened_anew(self._unlocked_with_keyring(self._required_file(), key))
 
@@ -315,9 +317,10 @@ class Vault:
         return Rotated(way, ways.recovery)
 
     def backup(self, typed: Secret | None = None) -> SealedCopy:
-        """Return the file's bytes, completely verified. While the vault is locked, this requires its passphrase or a recovery
-        code, and the vault stays locked. Raises AileronError (vault_locked) if `typed` is missing, (unauthorized) if it is
-        wrong, (hash_mismatch) if the file cannot be verified.
+        """Return the file's bytes, completely verified. While the vault is locked, this requires its passphrase or a
+        recovery code, and the vault stays locked. Raises AileronError (vault_locked) if the vault is locked and `typed`
+        is missing, or if there is no file, (unauthorized) if `typed` is wrong, (hash_mismatch) if the file cannot be
+        verified.
         """
         with self._changing:
             data = self._file.maybe_read()
@@ -425,8 +428,8 @@ class Vault:
         return self.kept_elsewhere().get(secret)
 
     def set_secret(self, name: str, value: Secret) -> None:
-        """Store a value under a name, as a new secret or in place of the old value. Raises AileronError(bad_input) if the
-        value cannot be stored, with the reason.
+        """Store a value under a name, as a new secret or in place of the old value. Raises AileronError (bad_input) if
+        the value cannot be stored, with the reason, (invalid_request) if the vault is full.
         """
         self._change(lambda current: current.with_secret(name, value, self._now_ms()))
 
@@ -439,11 +442,12 @@ class Vault:
             self._required().with_secret(name, value, self._now_ms())
 
     def set_reference(self, name: str, elsewhere: Elsewhere, value: Secret) -> None:
-        """Store the place of a secret instead of a value, and a pin of `value`, which was just fetched from that place and
-        approved.
+        """Store the place of a secret instead of a value, and a pin of `value`, which was just fetched from that place
+        and approved.
 
-        Raises AileronError (bad_input) for an invalid place or value, with the reason, (invalid_request) for a token that is
-        not stored in this vault.
+        Raises AileronError (bad_input) for an invalid place or value, with the reason, (invalid_request) if the token
+        is not another secret whose value is in this vault, if the secret has a sign-in's tokens or is itself a token,
+        or if the vault is full.
         """
         self._change(lambda current: current.with_reference(name, elsewhere, value, self._now_ms()))
         with contextlib.suppress(AileronError):  # locked or replaced meanwhile: the value is fetched again
@@ -516,11 +520,11 @@ class Vault:
             self._required().keep_fetched(entry, value, since_boot(), self._now_ms())
 
     def remove_secret(self, name: str) -> None:
-        """Remove a secret. Raises AileronError (not_found) if there is no such secret, (invalid_request) while a binding uses
-        it.
+        """Remove a secret. Raises AileronError (not_found) if there is no such secret, (invalid_request) while a
+        binding uses it, or another secret is fetched with it.
 
-        The secret is removed from the file, but not from its backups, which the passphrase still opens. So a person should
-        also revoke the secret where it was issued.
+        The secret is removed from the file, but not from its backups, which the passphrase still opens. So a person
+        should also revoke the secret where it was issued.
         """
         self._change(lambda current: current.without_secret(name))
 
@@ -588,13 +592,14 @@ class Vault:
         return last[2]
 
     def sendables(self, host: str) -> Sendables:
-        """Return every secret that could have been sent to `host` (HOST:PORT), for any connector, including secrets that were
-        recently replaced (sendable.py).
+        """Return every secret that could have been sent to `host` (HOST:PORT), for any connector, including secrets
+        that were recently replaced (sendable.py).
 
-        Raises AileronError(vault_locked) while the vault is locked and there may be such secrets.
+        Raises AileronError(vault_locked) while the vault is locked and there may be such secrets, and while the value
+        of one is stored outside the vault and was not fetched since the vault was opened.
 
-        Quick, because the secrets are decrypted only once after each change to the vault, and the same object is returned
-        until the next change.
+        Quick, because the secrets are decrypted only once after each change to the vault, and the same object is
+        returned until the next change.
         """
         with self._using, self._translated():
             known = self._opened
@@ -632,8 +637,9 @@ class Vault:
     def bind(self, binding: Binding, *, replace: bool = False) -> None:
         """Let a stored secret serve a connector.
 
-        Raises AileronError (bad_input) for an invalid binding, (not_found) if its secret is not stored, (invalid_request) if
-        the name is taken and `replace` is not set, or if a sign-in's tokens would serve two bindings.
+        Raises AileronError (bad_input) for an invalid binding or a secret that does not fit it, (not_found) if its
+        secret is not stored, (invalid_request) if the name is taken and `replace` is not set, if the vault is full, or
+        if a sign-in's tokens would serve two bindings.
 
         The tokens of an earlier sign-in under this name are removed, unless they are the binding's secret.
         """
@@ -754,7 +760,9 @@ class Vault:
             return self._check_opens(lambda unverified: self._unlocked(unverified, typed))
 
     def check_opens_with_keyring(self, key: Secret) -> None:
-        """Check that the key from a keyring opens this vault. Raises AileronError as for `check_passphrase`."""
+        """Check that the key from a keyring opens this vault. Raises AileronError as for `check_passphrase`, and
+        (invalid_request) if the vault has no keyring slot.
+        """
         with self._changing:
             self._check_opens(lambda unverified: (self._unlocked_with_keyring(unverified, key), "keyring"))
 
@@ -773,7 +781,8 @@ class Vault:
 
     def reveal(self, name: BindingName) -> tuple[Binding, Secret]:
         """Return the present binding and its secret's value. Raises AileronError (binding_required) if there is no such
-        binding, (vault_locked) if the vault is locked.
+        binding, (vault_locked) if the vault is locked, or if the secret's value is stored outside the vault and was not
+        fetched since the vault was opened.
 
         Only lend.py and daemon/secrets may call this method; no other code needs a value.
         """
@@ -783,7 +792,8 @@ class Vault:
 
     def reveal_secret(self, name: str) -> Secret:
         """Return a secret that the daemon itself uses, by its name. Raises AileronError (not_found) if there is no such
-        secret, (vault_locked) if the vault is locked.
+        secret, (vault_locked) if the vault is locked, or if the secret's value is stored outside the vault and was not
+        fetched since the vault was opened.
 
         Only lend.py and daemon/secrets may call this method.
         """

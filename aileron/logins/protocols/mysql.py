@@ -380,7 +380,9 @@ def _carry_out(server: Side, command: bytes) -> None:
 
 
 def _set_names(server: Side, number: int) -> None:
-    """Set the character set that belongs to the collation with this number. Raises LoginError if the service refuses it."""
+    """Set the character set that belongs to the collation with this number. Raises LoginError if the service has none,
+    or refuses it.
+    """
     sql = "SELECT CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLLATIONS WHERE ID = "
     found = _ask(server, sql + str(number))
     names = [name.decode("ascii", "replace") for name in found[0]] if found else []

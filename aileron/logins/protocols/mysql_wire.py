@@ -35,7 +35,9 @@ def packet(number: int, body: bytes) -> bytes:
 
 
 def read(side: Side, number: int) -> bytes:
-    """Return the body of the packet with this number. Raises LoginError if another packet arrives, or none."""
+    """Return the body of the packet with this number. Raises LoginError if the packet has another number, is empty or
+    has more than MAX_PACKET bytes, or does not arrive.
+    """
     (head,) = struct.unpack("<I", side.exactly(4))
     size, found = head & 0xFFFFFF, head >> 24
     if size > MAX_PACKET or not size or found != number & 0xFF:

@@ -292,8 +292,8 @@ class Transaction(Filter):
         return write
 
     def _check_clean(self) -> _Session:
-        """Check that nothing was written so far, that the service counts changed rows, and that the role is not a superuser,
-        which could evade all rules.
+        """Check that nothing was written so far, that the service counts changed rows, that the role is not a
+        superuser, which could evade all rules, and that the client's encoding is UTF-8.
 
         Raises LoginError if one of these checks fails.
         """

@@ -131,7 +131,8 @@ class Write:
             self.rows.append(row_of(body))
 
     def check_all_shown(self) -> None:
-        """Raise LoginError if a row was changed but not returned."""
+        """Raise LoginError if a row was changed but not returned, or if the rows are too many or too large to be shown.
+        """
         if self._is_too_large:
             raise _too_large()
         tag = _TAG.fullmatch(self.tag)
@@ -185,7 +186,7 @@ def check_statement(sql: bytes) -> None:
 
 
 def given_columns(sql: bytes) -> frozenset[bytes] | None:
-    """Return the columns that an INSERT names, or None if the text of the statement does not name them.
+    """Return the columns that an INSERT names, or None if they are not known from its text.
 
     >>> sorted(given_columns(b'INSERT INTO a.b (Name, "X""y") VALUES (1, 2) RETURNING *'))
     [b'X"y', b'name']
