@@ -131,8 +131,8 @@ def check_call(step: Step, manifest: ConnectorManifest) -> None:
 
 
 def _uses(action: ActionFile) -> Iterator[tuple[str, Fqn, str, Mapping[str, Any], tuple[str, ...]]]:
-    """Yield for each step its id, connector, operation, its own `inputs`,
-    and the names of the action's inputs that are added to `inputs`.
+    """Yield for each step, and for the preview, its id, connector, operation, its own `inputs`,
+    and the names of the action's inputs that are added to `inputs`: all for a step, none for the preview.
     """
     names = tuple(spec.name for spec in action.inputs)
     for step in action.steps:

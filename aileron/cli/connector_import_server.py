@@ -197,7 +197,9 @@ def _authorization(
 ) -> Authorization:
     """Return where to sign in.
 
-    Raises the server's first refusal if the refusal names no place for that and no option demands a sign-in.
+    Unless an option demands a sign-in, raises the server's first refusal if the server has no information about sign-ins, or if
+    it refused with 403 for a reason other than `insufficient_scope`. Raises DocumentError if the discovery fails otherwise, or
+    if no one can sign in with the client.
     """
     from aileron.importing.authorization import NoMetadataError
     from aileron.importing.mcp_signin import check_client, discovered

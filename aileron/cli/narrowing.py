@@ -115,7 +115,7 @@ def _kept(home: Home) -> tuple[LoosePermission, ...]:
 def _opened(home: Path, kept: LoosePermission) -> Iterator[int]:
     """Yield an O_PATH descriptor of `kept`, which reads and triggers nothing whatever the path is.
 
-    Raises OSError if it cannot be opened, and for a link.
+    Raises OSError if it cannot be opened, and NotNarrowed for a link on the way to it.
     """
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(home, flags)

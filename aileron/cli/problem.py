@@ -403,7 +403,8 @@ def _usual_fix(name: str, error: dict[str, Any], action: str | None) -> str | No
 def _fix_of_phase(details: Any) -> str | None:
     """Return the fix for the phase in which a connection failed.
 
-    None if a login or a certificate was refused, because the network works then.
+    None for a phase without a known fix, and if `reason` is given and is not `refused`, because then a login or a certificate
+    is the cause.
     """
     is_way = isinstance(details, dict) and details.get("reason", "refused") == "refused"
     phase = details.get("phase") if is_way else None

@@ -304,7 +304,10 @@ def read_secret(name: str) -> bytes:
 
 
 def _is_in_foreground() -> bool:
-    """Return whether this job is in the foreground. In a shell's background, reading would stop the process (SIGTTIN)."""
+    """Return whether this job is in the foreground, also true without a controlling terminal.
+
+    In a shell's background, reading would stop the process (SIGTTIN).
+    """
     try:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     except OSError:  # without a controlling terminal there is no background

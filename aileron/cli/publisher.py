@@ -7,7 +7,6 @@ Rules
 - AILERON_SIGNING_KEY holds the key itself, for CI. If it is set but empty, that is an error and not an unsigned release: a
   missing secret of a workflow looks like that. It leaves the environment as soon as it has been read.
 - A new key file is for its owner only, and never replaces another file.
-- A key file is made for its owner alone, and never over another file.
 
 Source: docs/how-to/publish-a-connector.md; sshd(8), FILES, for the modes.
 """

@@ -112,10 +112,11 @@ class ApprovingSeveral(_Several):
         self._can_begin = True
 
     def approve(self, wait_s: float) -> int:
-        """Approve the requests.
+        """Ask the person, approve each request, and wait up to `wait_s` for the runs.
 
-        Return the highest exit code of the requests that were sent, or 75 if the person says no. Raises Problem if the person
-        could not be asked.
+        Return 75 if the person says no; otherwise the highest exit code of the requests that were sent, which is 0 if every run
+        completed or is still under way. An interruption has an exit code of its own. Raises Problem before anything is sent,
+        such as if a request no longer waits or the requests are not alike.
         """
         code = self._decided()
         if not self._approved and not self._refused:
@@ -234,7 +235,8 @@ class DenyingSeveral(_Several):
     def deny(self) -> int:
         """Deny the requests.
 
-        Return 0, or the highest exit code of the requests that could not be denied. Raises Problem if no decision was sent.
+        Return 0, or the highest exit code of the requests that were already decided or had expired. Raises Problem for any other
+        failure; requests that were handled before it may be denied by then.
         """
         if not self._standing.is_signed:
             return self._deny(None)
@@ -274,7 +276,7 @@ class DenyingSeveral(_Several):
     def _each(self, refuse: Callable[[str], Settled]) -> int:
         """Call `refuse` for each request.
 
-        A request that is already decided does not stop the next. Raises Problem for any other failure.
+        A request that is already decided or has expired does not stop the next. Raises Problem for any other failure.
         """
         code, became = OK, list[dict[str, Any]]()
         for name in self._names:

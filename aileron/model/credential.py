@@ -53,7 +53,8 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The allowed uses of a credential. `hosts` (`HOST:PORT`) and `scopes` are sorted.
 
     `wire` says how the credential is sent, such as `header Authorization: Bearer {key}`. For a credential that logs in,
-    `wire` is `KIND login TARGET…` with sorted targets, without KIND if that is `login`; for `ssh`, the commands follow as JSON.
+    `wire` is `KIND login TARGET…` with sorted targets, without KIND if that is `login`; for `ssh`, the commands follow as a JSON
+    array.
     `client` is the application that signs in, as `CLIENT_ID at TOKEN_URL`, followed by ` for RESOURCE` if the tokens are for one
     resource; if tokens are obtained without a person, it is `GRANT at TOKEN_URL` in the same way. It is null for a credential
     that is not a token.

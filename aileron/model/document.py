@@ -155,7 +155,10 @@ def read_document(
 
 
 def read_values(values: dict[str, Any], schema: Schema, *, file: str, boundary: Boundary) -> Table:
-    """Return values that did not come from text as a table that matches `schema`. Errors have no line."""
+    """Return values that did not come from text as a table that matches `schema`.
+
+    Raises AileronError(invalid_request), with file but without line, if they do not match.
+    """
     table = Table(_Source(None, file, boundary, 1), (), values, schema)
     table.check_shape()
     return table

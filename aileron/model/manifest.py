@@ -207,7 +207,10 @@ class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):
         return () if self.oauth2 is None else self.oauth2.token_endpoints
 
     def operation(self, name: str) -> Operation:
-        """Return the operation with this name. If operations are not recorded, return one that accepts all arguments."""
+        """Return the operation with this name.
+
+        Without a record of it, return an operation that accepts all arguments and may use network and credential.
+        """
         found = (one for one in self.operations or () if one.name == name)
         return next(found, Operation(name=name, rest=True))
 

@@ -53,7 +53,10 @@ _PLAIN_ASCII_PROSE: Final = re.compile(r"[\n\r\t\x20-\x7e]*")
 
 
 def hidden_at(text: str, *, prose: bool = False) -> int | None:
-    """Return the index of the first character that cannot be seen, or None. `prose` allows line ends, tabs and joiners."""
+    """Return the index of the first character that cannot be seen, or None.
+
+    `prose` allows those of _PROSE: line ends, tabs, soft hyphens, joiners and direction marks.
+    """
     if (_PLAIN_ASCII_PROSE if prose else _PLAIN_ASCII).fullmatch(text):
         return None
     # Each letter of a long text is looked up once, not at each of its places.

@@ -39,7 +39,10 @@ def utc_of_us(moment_us: int) -> str:
 
 
 def parse_timestamp(text: object) -> datetime.datetime | None:
-    """Return the time in the machine's own zone; None for a text that is not a time or is out of range (year 1, year 9999)."""
+    """Return the time in the machine's own zone.
+
+    None for a text that is not a time, has no zone, or is out of range (year 1, year 9999).
+    """
     try:
         at = datetime.datetime.fromisoformat(str(text))
         return None if at.tzinfo is None else at.astimezone()

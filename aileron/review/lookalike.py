@@ -1,4 +1,7 @@
-"""Detection of hosts whose name could be taken for a known host's, because it differs from that by at most one letter.
+"""Detection of hosts whose name could be taken for that of a known host.
+
+A host resembles a known one if its name contains the letters of the known one's domain, or if its own domain differs from that
+by at most one letter.
 
 Pure. The result only draws a person's attention, and allows or refuses nothing, because other hosts can be just as bad.
 
@@ -55,7 +58,7 @@ def _letters(name: str) -> str:
 
 
 def _is_one_off(one: str, other: str) -> bool:
-    """Return whether the two texts differ by exactly one inserted, removed or changed letter."""
+    """Return whether the two texts are equal, or differ by one inserted, removed or changed letter."""
     short, long = sorted((one, other), key=len)
     if len(long) - len(short) > 1:
         return False

@@ -182,7 +182,8 @@ def argument_lines(args: Mapping[str, Any], more: str | None = None) -> list[str
 def text_lines(text: str, more: str | None = None, *, lines: int = _MAX_LINES) -> list[str]:
     """Return the lines of a text, each marked as untrusted.
 
-    If `more` is given, the text is cut after `lines` lines, and the last lines say how much is missing.
+    If `more` is given, the text is cut after `lines` lines or _MAX_CHARACTERS characters. The last lines then say how much is
+    missing, and have the command `more`, which shows everything.
     """
     shown = text if more is None else "\n".join(text[:_MAX_CHARACTERS].split("\n")[:lines])
     marked = [f"{BAR}{line}" for line in visible_lines(shown)]

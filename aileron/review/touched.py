@@ -23,7 +23,7 @@ __all__ = ["touched_of"]
 def touched_of(plan: Plan, preview: Preview | None) -> list[str]:
     """Return one line, such as `14 addresses in To, 3 items in labels`; an empty list if no value has several parts.
 
-    If the preview found a value with the same name, that value replaces the argument's.
+    If the preview found several parts under the name of an argument, these are counted instead of the argument's.
     """
     values = [(one.label or one.name, one.value) for one in given_of(plan)]
     if preview is not None and preview.fields is not None:

@@ -377,7 +377,7 @@ def _ending(of: Mapping[str, Mapping[str, Any]], came_back: str) -> tuple[str, s
 
 
 def _so_far(of: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the status of a consent, or of a run that waits or runs because its record has no end."""
+    """Return the status of a consent, or of a run that waits or runs, whose end is not on record."""
     decision = of.get("approval.decided", {}).get("decision")
     is_run = "run.requested" in of
     if decision == "deny":

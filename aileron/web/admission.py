@@ -47,7 +47,7 @@ __all__ = ["MAX_STRANGERS", "MAX_WRONG", "MAX_WRONG_ALL", "WRONG_S", "Admission"
 
 MAX_WRONG: Final = 5
 """Maximum number of wrong passphrases per process within WRONG_S: a person mistypes two or three times; for a guesser, each
-attempt costs as as one on the key's file.
+attempt costs as much as one on the key's file.
 """
 MAX_WRONG_ALL: Final = 20
 """Maximum number of wrong passphrases of all processes within WRONG_S: three that guess still leave attempts for the

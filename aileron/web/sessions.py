@@ -246,7 +246,7 @@ class Sessions:
                 await self.lock(session, "passkey")
 
     async def serve(self) -> None:
-        """End sessions when they are due, until this task is cancelled; then wipe all keys."""
+        """End sessions when they are due, until this task is cancelled; then end all of them and wipe their keys."""
         try:
             while True:
                 self._changed = anyio.Event()
@@ -259,7 +259,7 @@ class Sessions:
             self.wipe()
 
     def wipe(self) -> None:
-        """Wipe every key because the daemon ends."""
+        """End all sessions and wipe their keys, because the daemon ends. The ends are not recorded."""
         for session in list(self._open):
             self._forget(session)
 

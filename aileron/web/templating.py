@@ -33,7 +33,7 @@ __all__ = ["html", "with_fields"]
 
 _FOLDER: Final = Path(__file__).parent / "templates"
 _MOST_ALARM: Final = 200
-"""Maximum number of characters shown of one alarm: six lines of a phone, so that three leave room for the buttons.
+"""Maximum number of characters shown of one alarm: six lines of a phone, so that three leave room for the essentials.
 
 The full text is below.
 """

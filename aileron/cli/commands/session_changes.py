@@ -142,7 +142,11 @@ def _folder_of(kept: Kept) -> str:
 
 
 def _is_agreed(kept: Kept, paths: list[str], verb: str, *, yes: bool, is_large_agreed: bool) -> bool:
-    """Return whether there are changes and the person confirms. Raises Problem if no person can be asked."""
+    """Return whether there are changes, and the person or `yes` confirms them.
+
+    Raises Problem if `paths` match no change, or if a confirmation is needed and no person can be asked: without `yes`, and for
+    large changes without `is_large_agreed`.
+    """
     from aileron.cell.apply import pending
     from aileron.cell.sizes import size_of
 
@@ -227,7 +231,11 @@ def _tell(kept: Kept, done: Done, what: str, *, as_json: bool) -> None:
 
 
 def kept_of(wanted: str | None) -> Kept:
-    """Return the stored changes of the session's cell. Raises Problem if `wanted` matches no session or several."""
+    """Return the stored changes of the session's cell.
+
+    Without `wanted`, the session is the newest one in this folder, or else the newest one. Raises Problem if no session matches,
+    or if several do.
+    """
     from aileron.cell.changes import start_of
     from aileron.cell.kept import kept_cells
     from aileron.home import Home
