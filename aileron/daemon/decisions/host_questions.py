@@ -48,7 +48,7 @@ MAX_WAITING: Final = 8
 minute.
 """
 MAX_NAMES: Final = 64
-"""Maximum number of host names of one session that a person is ever asked about: a project with many toolchains uses thirty."""
+"""Maximum number of hosts with ports of one session that a person is ever asked about; many toolchains use thirty."""
 MAX_ALL: Final = 64
 """Maximum number of waiting questions of all sessions: a third of the queue's places for consents, so that places are left for
 a person's own changes.
