@@ -81,7 +81,9 @@ def cases_text(
 
 
 def example_arguments(one: Imported) -> dict[str, Any] | None:
-    """Return a call's arguments: the required inputs, and those with an example. None if a valid value is not known for some."""
+    """Return a call's arguments: the required inputs, and those with an example. None if no valid value is known for a
+    required input.
+    """
     args = some_arguments(one)
     return None if any(given.required and given.name not in args for given in one.inputs) else args
 

@@ -51,7 +51,9 @@ _NAMES: Final = (
 
 
 def listing_of(answer: dict[str, Any] | bool, lookup: Lookup) -> ListShape | None:
-    """Return the list in a response: the response itself, or the only array of objects in it. None if there is no such list."""
+    """Return the list in a response: the response itself, an array of objects in it with a name in `_WRAPPERS`, or the
+    only array of objects in it. None if there is no such list.
+    """
     found = _seen(answer, lookup)
     if found.get("type") == "array" or "items" in found:
         return ListShape(at=[], fields=fields_of(found.get("items", True), lookup))

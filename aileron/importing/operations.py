@@ -480,7 +480,7 @@ class _Reading:
             yield name, Media(schema)
 
     def _is_file(self, schema: Any, file: str) -> bool:
-        """Return whether the schema of a response specifies bytes; in Swagger 2.0, `type: file` does."""
+        """Return whether the schema of a response specifies bytes; `type: file` of Swagger 2.0 does so too."""
         found = self._described.references.maybe(schema, file)
         return found.get("type") == "file" or (found.get("type") == "string" and found.get("format") == "binary")
 

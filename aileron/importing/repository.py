@@ -274,7 +274,10 @@ def _one(
 
 
 def _own_origin(found: FoundOperation, described: Described, choices: Choices, origin: Origin) -> Origin | None:
-    """Return an operation's own server. If the author named a host, it replaces all hosts of the document."""
+    """Return an operation's own server. A host that the author named replaces the document's host and is the only one.
+
+    Raises DocumentError if the operation is at another host then.
+    """
     own = chosen(found.servers, choices.found_at, None, choices.variables)
     if own is None:  # a path alone
         if choices.host is None and choices.server is None and not choices.is_host_open:

@@ -522,7 +522,7 @@ def _lines(refuse: Callable[[int | str | None, str], None]) -> Iterator[bytes]:
 
 
 def _read() -> bytes:
-    """Return available bytes from standard input, or empty bytes at its end. The parent process decides whether it is
+    """Wait for bytes on standard input and return them, or empty bytes at its end. The parent process may have made it
     non-blocking.
     """
     while True:

@@ -69,7 +69,9 @@ ACCOUNT: Final = "useAccount"
 MAX_DESCRIPTION: Final = 8192
 """Maximum number of characters of a tool's description, which every request to a model repeats. The longest in use has 2,000."""
 PAGE_TOOLS: Final = 200
-"""Number of tools in one page. A model cannot choose from more, so agents that never request a second page miss nothing."""
+"""Maximum number of tools in one page: many more than a model can choose from, so that agents that never request a
+second page miss nothing.
+"""
 MAX_WAIT_S: Final = 50
 """Maximum number of seconds that wait_for_action waits. Two agents limit a call to 60."""
 _MAX_ACCOUNTS: Final = 32

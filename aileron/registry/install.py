@@ -45,7 +45,7 @@ def read_artifact(source: Path, hosts: Sequence[HostPort] = (), trust: Trust | N
     """Read the connector at `source`: an archive, or a directory, which is built with `hosts` and is unsigned.
 
     Raises AileronError(not_found) if nothing is there, (invalid_request) if it is not a connector, (signature_failure) if its
-    signature is by no key in `trust`, or a required signature is missing.
+    signature is by nobody whom `trust` allows, or a required signature is missing.
     """
     return connector_of(read_archive(source, hosts), Trust() if trust is None else trust, file=source.name)
 

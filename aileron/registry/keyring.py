@@ -223,7 +223,7 @@ class KeyringFile:
         self._path = path
 
     def read(self) -> Keyring:
-        """Read the keyring; an absent file is an empty keyring. Raises AileronError if the file cannot be read."""
+        """Read the keyring; an absent file is an empty keyring. Raises AileronError if the file is unreadable or no keyring."""
         try:
             with files.open_directory(self._path.parent, files.OTHERS_MAY_WRITE) as directory:
                 data = files.read(directory, self._path, _MAX_FILE_BYTES, files.OTHERS_MAY_WRITE)

@@ -179,7 +179,8 @@ def _check_published(path: Path, key: SigningKey) -> None:
 def write_release(released: Release, directory: Path) -> None:
     """Write each archive to its path below `directory`, which must not exist yet. Either all archives are written or none.
 
-    Raises AileronError: invalid_request if `directory` exists, otherwise the class of the file system's error.
+    Raises AileronError: invalid_request if `directory` exists or its parent is missing, otherwise the class of the file
+    system's error.
     """
     if os.path.lexists(directory):
         raise _refused(directory, "already exists; remove it, or choose another directory with -o DIR")

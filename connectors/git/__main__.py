@@ -38,7 +38,7 @@ MAX_SKIPPED: Final = 1000
 MAX_READ_BYTES: Final = 512 << 10
 """Maximum number of bytes of a file in one answer; an answer has less than 1 MiB."""
 MAX_BUNDLE_BYTES: Final = 700_000
-"""Maximum number of bytes of a bundle in one answer, where the bundle is base64."""
+"""Maximum number of bytes of the pack that is fetched for a bundle. The answer has the bundle in base64, a third longer."""
 MAX_CHANGES: Final = 200
 MAX_KNOWN: Final = 16
 MAX_PREVIEWED: Final = 50

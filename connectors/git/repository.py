@@ -34,7 +34,7 @@ class Repository:
 
     def fetch_commit(self, ref: str, *, depth: int, leave_out: str | None = None) -> bytes:
         """Fetch the commit of a ref or an id, with `depth` commits of history, and return the commit's id. Raises BadInput
-        if no such commit exists, TooLarge for a large pack.
+        if there is no such ref, ExternalApiError if no commit with that id is found, TooLarge for a large pack.
         """
 
         def choose(refs: dict[bytes, bytes]) -> list[bytes]:

@@ -38,7 +38,7 @@ class Checked(NamedTuple):
     refused: dict[str, str]
     """Refused recipients, each with the server's words."""
     refusal: str | None
-    """Reason why the server accepts the message for no recipient; None if it accepts some recipient."""
+    """Reason why the server takes no such message from this sender at all; None if it answered for each recipient."""
 
 
 class _Bounded:

@@ -183,7 +183,7 @@ def _checked_channel(channel: str) -> str:
 
 
 def _named(name: str) -> _Channel:
-    """Return the public channel with exactly that name. Raises BadInput if there is no such channel."""
+    """Return the public channel with exactly that name. Raises BadInput if no channel, or more than one, has that name."""
     cursor, seen = None, 0
     for _page in range(MAX_PAGES):
         page, cursor = _channels(f"look for #{name}", cursor, MAX_PAGE)
@@ -234,7 +234,7 @@ def _seen_by(channel: _Channel) -> str:
 def search_messages(
     query: str, max_results: int = 20, page: int = 1, sort: Literal["timestamp", "score"] = "timestamp"
 ) -> dict[str, Any]:
-    """Find messages by `query` (Slack's search language), sorted by time or by relevance. This needs a user's token."""
+    """Find messages by `query` (Slack's search language), the newest or the most relevant first. This needs a user's token."""
     if not query.strip():
         raise BadInput("query is empty", argument="query")
     if not 1 <= max_results <= MAX_MATCHES:

@@ -54,7 +54,7 @@ _ROOM: Final = 2
 """Levels of nesting that are reserved for the structure that a frame puts around a value."""
 _Path = tuple[str | int, ...]
 MARK: Final = "does_not_fit"
-"""Key that is added to an output to say what was changed to fit a frame, and where."""
+"""Key that is added to an output to say what in it does not fit the schema, the protocol or a frame, and where."""
 _MAX_NAME: Final = 64
 _MAX_PLACE: Final = 200
 """Maximum number of characters of a place (a path in a value) in a message for people."""

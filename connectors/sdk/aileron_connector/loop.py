@@ -342,7 +342,7 @@ def run() -> None:
 
 def serve(fd_in: int, fd_out: int) -> None:
     """Serve one invocation over any pair of pipes: read `invoke`, run, send the answer. Raises SystemExit(1) if the host
-    has closed its end.
+    has closed its end or violates the protocol.
     """
     global _current  # one process has one invocation, so the author's functions need no handle to pass around
     try:

@@ -231,8 +231,10 @@ _TEXT_CHARSETS: Final = re.compile(
 
 
 def decoded(data: bytes, charset: str) -> str:
-    """Decode `data` in its declared charset. Valid UTF-8 is always decoded as such, since some programs convert without
-    saying so. Never raises.
+    """Decode `data` as UTF-8 if it is valid UTF-8, since some programs convert without saying so; else in its charset.
+
+    Data with an escape or null byte, and data declared as HZ, is decoded in its charset first, as its bytes look like
+    UTF-8. If the charset is not one of text that is known here, bytes that are not UTF-8 become U+FFFD. Never raises.
     """
     charset = charset.lower()
     is_stateful = b"\x1b" in data or b"\0" in data or charset.startswith("hz")

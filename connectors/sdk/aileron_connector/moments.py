@@ -33,7 +33,7 @@ _PATTERN: Final = r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d)?(?:\.\d+)?(Z|z|[
 
 def read_moment(text: str, argument: str) -> date | datetime:
     """Parse a date, or a date and time with or without offset (RFC 3339). Fractions of a second are dropped. Raises
-    BadInput for any other text.
+    BadInput for any other text, and for a year outside of _YEARS.
     """
     found = re.fullmatch(_PATTERN, text.strip(), re.ASCII)
     try:
@@ -53,7 +53,7 @@ def read_moment(text: str, argument: str) -> date | datetime:
 
 def read_span(start: str | None, end: str | None, days: int) -> tuple[datetime, datetime]:
     """Return the range of a listing, from `start` (default: now) to `end` (default: `days` after `start`), both with
-    offset. Raises BadInput for more than MAX_DAYS.
+    offset. Raises BadInput for a text that is no time, an end that is not after the start, or more than MAX_DAYS.
     """
     if not 1 <= days <= MAX_DAYS:
         raise BadInput(f"days {days} is not from 1 to {MAX_DAYS}", argument="days")

@@ -154,8 +154,10 @@ class WebSocket:
                 self._read_to_the_end()
 
     def recv(self, timeout_s: float | None = None) -> str | bytes:
-        """Wait for the next message. Raises Closed if the service has closed, ConnectionError if the connection broke, or
-        TimeoutError, after which a later call can continue. `timeout_s` replaces the WebSocket's own.
+        """Wait for the next message. `timeout_s` None means the WebSocket's own `timeout_s`.
+
+        Raises Closed if the service has closed, ConnectionError if the connection broke, ExternalApiError for a message
+        of more than `limit_bytes`, or TimeoutError, after which a later call can continue.
         """
         waits = self.timeout_s if timeout_s is None else timeout_s
         while True:

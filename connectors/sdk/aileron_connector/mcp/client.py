@@ -226,7 +226,7 @@ class Client:
             self._wire("DELETE", headers, None, time.monotonic() + _PARTING_S).close()
 
     def in_session(self, work: Callable[[], T]) -> T:
-        """Do `work`. If the server has forgotten the session meanwhile, begin a new session and repeat all of `work`."""
+        """Do `work`. If the server has forgotten the session meanwhile, begin a new session and repeat all of `work`, once."""
         try:
             return work()
         except SessionGoneError:
@@ -490,8 +490,8 @@ def _kind(answer: Answer) -> str:
 
 
 def _session_of(answer: Answer) -> str:
-    """Return the session's id. Raises ExternalApiError if the id is not visible ASCII, as the specification requires,
-    because it could not be sent back.
+    """Return the session's id. Raises ExternalApiError if the id is too long or not visible ASCII, as the specification
+    requires, because it could not be sent back.
     """
     session = answer.headers.get("mcp-session-id", "") or ""
     if len(session) > _MAX_SESSION or not all("\x21" <= one <= "\x7e" for one in session):

@@ -274,8 +274,8 @@ class _Body:
         return page_in(link, value, self._asked.arguments, self._asked.endpoint, self._schemas)
 
     def _fitted(self, told: Any, keys: list[str] | None) -> Any:
-        """Fit the output into one frame by leaving out members at the end of its list. Raises ConnectorError if the output
-        still does not fit.
+        """Fit the output into one frame by leaving out members at the end of its list. If that does not help, return
+        the output of `_cut`, or raise its ConnectorError.
         """
         if self._fits(told):
             return told

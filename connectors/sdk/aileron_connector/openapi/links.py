@@ -142,8 +142,8 @@ def _by_name(query: str) -> dict[str, list[str]]:
 
 
 def _arguments(changed: Mapping[str, list[str]], endpoint: Endpoint, schemas: Schemas) -> dict[str, Any] | None:
-    """Return changed parameters as arguments of the operation, typed by their schemas. None if one of them belongs to no
-    argument.
+    """Return changed parameters as arguments of the operation, typed by their schemas. None if there are none, or if
+    one of them belongs to no argument or does not fit its schema.
     """
     declared = {one.name: one for one in endpoint.operation.parameters if one.place == "query" and not one.content}
     arguments = {}
@@ -157,7 +157,7 @@ def _arguments(changed: Mapping[str, list[str]], endpoint: Endpoint, schemas: Sc
 
 
 def _typed(values: list[str], parameter: Parameter, schemas: Schemas) -> Any:
-    """Return the argument that these texts represent, or UNSET if that is ambiguous."""
+    """Return the argument that these texts represent, or UNSET if its style is not `form` or no reading fits its schema."""
     schema = schema_of(parameter)
     if (parameter.style or "form") != "form":
         return msgspec.UNSET

@@ -52,9 +52,9 @@ def placeholder(kind: str) -> str:
 def use(credential: str | None, *, hosts: Iterable[str] | None = None) -> None:
     """Give libraries' later requests to `hosts` this credential. `hosts` are names; the default is the first granted host.
 
-    A `kind` of None withdraws the credential. A request with a placeholder for another kind gets that other kind. A request
-    with an `Authorization` of its own fails, because only a placeholder can say which of the two is meant. (It does not fail
-    for `mtls`, since a certificate is in no header field.)
+    A `credential` of None withdraws an earlier one. A request with a placeholder for another kind gets that other kind.
+    A request with an `Authorization` of its own fails, because only a placeholder can say which of the two is meant.
+    (It does not fail for `mtls`, since a certificate is in no header field.)
     """
     for host in (_FIRST_HOST,) if hosts is None else hosts:
         if credential is None:

@@ -32,7 +32,7 @@ from aileron_sandbox.frames import MAX_BODY_BYTES, HttpHead
 __all__ = ["HostStream", "change_http_client", "change_urllib3"]
 
 MAX_HEAD_BYTES: Final = 64 << 10
-"""64 KiB for the head of a request, which is the size of a frame's header."""
+"""64 KiB for the head of a request, the most that fits into a frame's header."""
 _BUFFER_BYTES: Final = 64 << 10
 _GO_ON: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _OF_THE_CONNECTION: Final = frozenset({"expect", "transfer-encoding"})
@@ -62,8 +62,8 @@ class HostStream:
             pass
 
     def makefile(self, mode: str = "rb", buffering: int = -1) -> io.BufferedReader:
-        """Return the answer to the latest request as a file. After a request with `Expect: 100-continue`, the first call
-        returns the answer to that expectation.
+        """Return the answer to the latest request as a file. After a request with `Expect: 100-continue`, the first
+        call before its body returns the answer to that expectation.
         """
         if self._is_asked:
             self._is_asked = False
@@ -98,7 +98,7 @@ class HostStream:
         self.close()
 
     def close(self) -> None:
-        """Drop a request whose answer was not read. An answer that is being read stays readable, as with a socket."""
+        """Drop a request for whose answer `makefile` was not called. Any other answer stays readable, as with a socket."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.close()

@@ -65,7 +65,7 @@ def _connect(host: str, port: int, timeout: object, *, tls: bool) -> tcp.Stream:
 
 
 def _leave_out_starttls(kind: Any, name: str, done: Callable[[Any], Any]) -> None:
-    """Replace the method that starts TLS, because a stream that the host has logged in is already encrypted."""
+    """Make the method that starts TLS send nothing on a stream that the host has logged in, which is encrypted already."""
     original = getattr(kind, name)
 
     def method(self: Any, *args: Any, **options: Any) -> Any:

@@ -263,8 +263,8 @@ async def _next_frame(conversation: loop.Conversation, request_id: int) -> Frame
 
 
 async def _heard(conversation: loop.Conversation) -> None:
-    """Wait until any task may have read frames. Each caller has a descriptor of its own, because a loop watches each
-    descriptor for one task.
+    """Wait until frames may have arrived, whichever task reads them. Each caller has a descriptor of its own, because a
+    loop watches each descriptor for one task.
     """
     running, came = asyncio.get_running_loop(), asyncio.Event()
     descriptor = os.dup(conversation.fd_in)
