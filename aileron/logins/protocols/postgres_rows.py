@@ -131,8 +131,7 @@ class Write:
             self.rows.append(row_of(body))
 
     def check_all_shown(self) -> None:
-        """Raise LoginError if a row was changed but not returned, or if the rows are too many or too large to be shown.
-        """
+        """Raise LoginError if a row was changed but not returned, or if the rows are too many or too large to be shown."""
         if self._is_too_large:
             raise _too_large()
         tag = _TAG.fullmatch(self.tag)
