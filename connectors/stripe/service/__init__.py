@@ -1,3 +1,1 @@
-"""The packed OpenAPI document: the request and the response of each operation. See docs/reference/packed-openapi.md of
-Aileron.
-"""
+"""The document: what each operation sends and what comes back. docs/reference/packed-openapi.md of Aileron."""
