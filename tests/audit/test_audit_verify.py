@@ -503,6 +503,7 @@ def test_an_eventful_ledger_has_every_state_and_is_whole(eventful: Path) -> None
     assert verify(eventful).finding is None
 
 
+@pytest.mark.computes_for(60)
 def test_another_value_in_any_column_of_any_row_is_found(eventful: Path, tmp_path: Path) -> None:
     """The test covers all tables, rows and columns: each is vouched for."""
     path, content, missed, changed = tmp_path / "ledger.db", eventful.read_bytes(), [], 0
