@@ -368,7 +368,7 @@ def test_no_key_is_in_a_jail_during_a_signed_request(office: Office, bucket: str
     needle = f"a-needle-{action}"
     office.moto.put(bucket, needle, b"hello")
     args = {"bucket": bucket} | ({"key": needle} if action == "read-s3-object" else {"word": needle})
-    looked = look_while(office.home, office.moto.held(), lambda: office.home.run(action, args))
+    looked = look_while(office.home, office.moto.held(), lambda: office.home.run(action, args, wait=60.0))
 
     assert looked.answer.status == 200, looked.answer.body
     looked.check(needle.encode(), office.moto.secret.encode(), office.moto.key_id.encode())

@@ -24,7 +24,7 @@ def descendants_of(pid: int) -> list[int]:
     parents = {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
-            found = re.search(r"^PPid:\t(\d+)$", status.read_text(), re.MULTILINE)
+            found = re.search(r"^PPid:\t(\d+)$", status.read_text(errors="replace"), re.MULTILINE)
         except OSError:
             continue
         if found is not None:

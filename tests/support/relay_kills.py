@@ -26,8 +26,8 @@ def killed_at_random(agent: Agent, home: DaemonHome, upstream: CountingServer) -
     """Return how many calls succeeded, and how many did not. AssertionError if one ran twice, or succeeded without its effect."""
     seed = int(os.environ.get("AILERON_KILL_SEED") or secrets.randbits(32))
     chance, series = random.Random(seed), secrets.token_hex(4)
-    told = lost = 0
     agent.initialize()
+    told, lost = 0, _lost_for_certain(agent, home, upstream)
     for turn in range(TURNS):
         home.unlock()
         assert "result" in agent.ask("ping")
@@ -53,6 +53,16 @@ def killed_at_random(agent: Agent, home: DaemonHome, upstream: CountingServer) -
     done = [seen[1] for seen in upstream.requests if seen[1].startswith(f"/{series}/")]
     assert len(done) == len(set(done)), f"seed {seed}"
     return told, lost
+
+
+def _lost_for_certain(agent: Agent, home: DaemonHome, upstream: CountingServer) -> int:
+    """Kill the daemon while a response is held back. Return 1 if that call is lost: all others may end before their kill."""
+    before = len(upstream.requests)
+    with upstream.holding():
+        held = agent.request("tools/call", {"name": "fetch", "arguments": {"path": "/held"}})
+        wait_until(lambda: "/held" in [seen[1] for seen in upstream.requests[before:]], "the service is asked")
+        home.kill()
+    return int("error" in agent.answer(held))
 
 
 def _wait_for_effects(upstream: CountingServer, enough: int) -> None:
