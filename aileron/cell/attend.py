@@ -160,9 +160,8 @@ class _Attendance:
         self._piped: list[Pump] = []
         self._terminal = self._undo_close(Terminal.maybe(streams))
         self._at_terminal = contextlib.ExitStack()
-        self._undo.callback(
-            self._at_terminal.close
-        )  # before the terminal is closed: a closed descriptor cannot leave the loop
+        # Runs before the terminal is closed, because a closed descriptor cannot leave the loop.
+        self._undo.callback(self._at_terminal.close)
         if self._terminal is not None and cell.terminal is not None:
             self._terminal.copy_to(cell.terminal)
             self._connect_terminal(self._terminal, cell.terminal)

@@ -232,7 +232,8 @@ def docstrings(path: Path) -> Iterator[Text]:
     """Yield the docstrings of a module, its classes and functions, and the strings below its fields and constants."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
-        for statement in getattr(node, "body", []) if isinstance(getattr(node, "body", None), list) else []:
+        body = getattr(node, "body", None)  # of a lambda or a conditional expression, it is no list
+        for statement in body if isinstance(body, list) else []:
             value = getattr(statement, "value", None)
             if isinstance(statement, ast.Expr) and isinstance(value, ast.Constant) and isinstance(value.value, str):
                 yield Text(f"{path.relative_to(ROOT)}:{statement.lineno}", value.value.strip())

@@ -275,10 +275,8 @@ class AgentProtocol:
         """Run a process from its start to its end. Return whether it ended because no agent needed it any longer."""
         listed: object = None
         with contextlib.suppress(OSError):  # no thread for this check: agents are told of a change that may be none
-            (
-                listed,
-                _,
-            ) = await self._look()  # before an agent can list the actions, or a change after that could go unnoticed
+            # Before an agent can list the actions: a change right after its list could go unnoticed otherwise.
+            listed, _limited = await self._look()
         try:
             async with protocol_process(self._version, self._rest_s) as process:
                 self._process = process
