@@ -2,7 +2,10 @@
 
 The packages `mcp` and `mcp.server` import a client, a framework and a web server, none of which the low-level server uses.
 In a process that only serves, they become packages without code of their own, and their modules stay as they are.
-sse_starlette tries to import `uvicorn`, to notice its end, and works without it if it is not installed.
+sse_starlette tries to import `uvicorn`, to notice its end, and starlette a parser of forms, which no request has here. Both
+work without them. pydantic loads no plugins: other installed packages register them, and their code would run in this process.
+
+Source: pydantic, PYDANTIC_DISABLE_PLUGINS.
 
 Not here: the choice of imported modules (server.py), the building of their models (models.py).
 """
@@ -10,6 +13,7 @@ Not here: the choice of imported modules (server.py), the building of their mode
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -18,7 +22,7 @@ from typing import Final
 __all__ = ["import_little"]
 
 _PACKAGES: Final = ("mcp", "mcp.server")
-_NOT_HERE: Final = ("uvicorn",)
+_NOT_HERE: Final = ("uvicorn", "python_multipart", "multipart")
 
 
 def import_little() -> None:
@@ -34,5 +38,6 @@ def import_little() -> None:
         parent, _, last = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], last, bare)
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     for name in _NOT_HERE:
         sys.modules[name] = None  # type: ignore[assignment] # whose import is an ImportError, as the import system says

@@ -46,7 +46,7 @@ _ERAS: tuple[list[tuple[str, dict[str, Any]]], ...] = (
 def main() -> None:
     """Import the server, converse in both eras, build all other models, and print the results."""
     import_server()
-    imported = sorted(sys.modules)
+    imported = sorted(name for name, module in sys.modules.items() if module is not None)
     from aileron.mcp.server import McpServer
 
     McpServer("1")
@@ -55,7 +55,7 @@ def main() -> None:
     built_late = sorted(unbuilt - _unbuilt())
     for model in list(_models()):
         model.model_rebuild()
-    late = sorted(set(sys.modules) - set(imported))
+    late = sorted({name for name, module in sys.modules.items() if module is not None} - set(imported))
     print(json.dumps({"imported": imported, "heard": heard, "built_late": built_late, "late": late}))
 
 

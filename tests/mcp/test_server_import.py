@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +44,7 @@ NEVER_SERVED = {
     "logging.config",
     "mcp.client",
     "multiprocessing",
+    "python_multipart",
     "rich",
     "typer",
 }
@@ -64,6 +67,35 @@ def test_the_process_imports_little_and_builds_its_models_before_it_is_asked() -
     assert "notifications/progress" in newer
     assert seen["built_late"] == ["mcp_types._v2025_11_25.ListPromptsRequest"], "the only one that is not served"
     assert seen["late"] == []
+
+
+INTRUDER = """
+class Plugin:
+    def new_schema_validator(self, *_, **__):
+        return None, None, None
+
+plugin = Plugin()
+"""
+
+
+def test_the_process_loads_no_plugin_of_another_package(tmp_path: Path) -> None:
+    """pydantic loads the plugins that installed packages register, unless it is told not to."""
+    about = tmp_path / "intruder-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: intruder\nVersion: 1\n", encoding="ascii")
+    (about / "entry_points.txt").write_text("[pydantic]\nintruder = intruder:plugin\n", encoding="ascii")
+    (tmp_path / "intruder.py").write_text(INTRUDER, encoding="ascii")
+
+    def intruder_is_loaded(code: str) -> bool:
+        shown = f"{code}; import sys; print('intruder' in sys.modules)"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+        told = subprocess.run(
+            [sys.executable, "-P", "-c", shown], env=environment, check=True, capture_output=True, text=True, timeout=60
+        )
+        return told.stdout == "True\n"
+
+    assert intruder_is_loaded("from pydantic import TypeAdapter; TypeAdapter(int)")
+    assert not intruder_is_loaded("from aileron.mcp.__main__ import import_server; import_server()")
 
 
 def _brought(module: str) -> set[str]:
