@@ -105,14 +105,18 @@ class _Ready(NamedTuple):
     places: places.Maker | None
     has_groups: bool
     announcement: Ready
+    rehearsal: str | None
+    """Path of the program to rehearse; None if children exec their program."""
 
 
 def main(control_fd: int) -> NoReturn:
-    """Prepare the template, announce that it is ready, and serve requests until the host closes the control socket."""
+    """Prepare the template, announce that it is ready, rehearse, and serve requests until the host closes the control socket."""
     control = socket.socket(fileno=control_fd)
     ready = _prepare(control, _told(control))
     with contextlib.suppress(ConnectionError):  # the host went away while it was being told something
         control.send(ready.announcement.encode())
+        if ready.rehearsal is not None:
+            _rehearse(ready.rehearsal)
         _Template(control, ready).serve()
     os._exit(0)
 
@@ -167,8 +171,7 @@ def _prepare(control: socket.socket, preparation: Preparation) -> _Ready:
         step = "landlock"
         ruleset = descriptors.out_of_the_way(_ruleset(preparation, abi))
         step = "preload"
-        if not preparation.is_compiled:
-            _preload(preparation)
+        rehearsal = None if preparation.is_compiled else _preload(preparation)
         status_read, status_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         is_watched = _can_be_asked(kernel.Filter(bytes.fromhex(preparation.watched_hex)))
         network = kernel.Filter(bytes.fromhex(preparation.watched_hex if is_watched else preparation.unwatched_hex))
@@ -190,7 +193,15 @@ def _prepare(control: socket.socket, preparation: Preparation) -> _Ready:
     is_private = maker is not None or (has_namespaces and is_roots)
     noted = [name for name, is_there in ((_WATCHED, is_watched), (_PRIVATE, is_private)) if is_there]
     announcement = Ready([*made_of, *noted, f"landlock:{abi}"], abi, base[1])
-    return _Ready(prepared, status_read, own_pid_namespace, maker, preparation.has_groups, announcement)
+    return _Ready(prepared, status_read, own_pid_namespace, maker, preparation.has_groups, announcement, rehearsal)
+
+
+def _rehearse(path: str) -> None:
+    """Rehearse once the host can go on with its own start. The memory that a child starts with stays the same (measured)."""
+    program.rehearse(path, _REHEARSALS)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
 
 
 def _be_first_to_go(proc: int) -> None:
@@ -259,8 +270,10 @@ def _become_first_process(control: socket.socket) -> None:
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _preload(preparation: Preparation) -> None:
-    """Import, inside the root and without at-fork handlers, the modules that every child would import."""
+def _preload(preparation: Preparation) -> str:
+    """Import, inside the root and without at-fork handlers, the modules that every child would import. Return the path of
+    the program to rehearse.
+    """
     sys.path[:] = [mounts.SDK, preparation.stdlib, f"{preparation.stdlib}/lib-dynload"]
     rehearsal = mounts.REHEARSAL
     if preparation.mode == "landlock":
@@ -285,10 +298,7 @@ def _preload(preparation: Preparation) -> None:
         os.register_at_fork = register
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
-    program.rehearse(rehearsal, _REHEARSALS)
-    gc.collect()
-    gc.freeze()
-    gc.disable()
+    return rehearsal
 
 
 def _no_hooks(**_hooks: object) -> None:
