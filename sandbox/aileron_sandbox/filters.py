@@ -1,7 +1,7 @@
 """The seccomp filters, compiled ahead of time to BPF bytes.
 
-Runs on the host, once per start, because importing pyseccomp takes 15 ms and starts ldconfig twice; never imported in
-a process that forks children. The bytes are kept in memory: a cache file that the same user can write would be a way
+Runs on the host, once per start, because importing pyseccomp and compiling take 15 ms; never imported in a process that
+forks children. The bytes are kept in memory: a cache file that the same user can write would be a way
 into the jail.
 
 A child gets two filters, and the stricter result of the two counts (seccomp(2)):
@@ -41,6 +41,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from aileron_sandbox.libseccomp import import_pyseccomp
 from aileron_sandbox.template.descriptors import DOOR
 
 if TYPE_CHECKING:  # its dataclass takes 11 ms in an interpreter that has imported nothing: a cell's (cell/stub.py)
@@ -512,8 +513,7 @@ _Rule = Callable[..., None]
 @functools.cache
 def compile_profile(profile: Profile, mode: Mode = "namespaces") -> bytes:
     """Compile the allow list of a profile. Raises OSError or ImportError if libseccomp is missing."""
-    import pyseccomp
-
+    pyseccomp = import_pyseccomp()
     program = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
     rule = _rules_of(program)
     for name in ALLOWED + ALLOWED_MORE[profile]:
@@ -551,8 +551,7 @@ def compile_login(*, forks: bool) -> bytes:
 @functools.cache
 def compile_cell() -> bytes:
     """Compile the deny list of a cell. Raises OSError or ImportError if libseccomp is missing."""
-    import pyseccomp
-
+    pyseccomp = import_pyseccomp()
     program = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
     rule = _rules_of(program)
     for name, number in CELL_REFUSED.items():
@@ -565,8 +564,7 @@ def compile_cell() -> bytes:
 
 def _refuse_where(rule: _Rule, name: str, refusal: Refusal) -> None:
     """Add one rule for each combination of the refusal's values, like `_allow_where`."""
-    import pyseccomp
-
+    pyseccomp = import_pyseccomp()
     masked = [
         [(condition.argument, pyseccomp.MASKED_EQ, condition.looked_at, value) for value in condition.values]
         for condition in refusal.where
@@ -593,8 +591,7 @@ def _without_newer(program: bytes) -> bytes:
 
 
 def _outside_a_jail(names: tuple[str, ...], some_arguments: dict[str, tuple[_Conditions, ...]]) -> bytes:
-    import pyseccomp
-
+    pyseccomp = import_pyseccomp()
     program = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
     rule = _rules_of(program)
     for name in names:
@@ -613,8 +610,7 @@ def compile_network(*, watched: bool) -> bytes:
     """Compile the filter that precedes every profile. If `watched`, the template answers calls of NETWORK; otherwise
     they fail with EACCES.
     """
-    import pyseccomp
-
+    pyseccomp = import_pyseccomp()
     program = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
     rule = _rules_of(program)
     argument = pyseccomp.Arg
@@ -635,8 +631,7 @@ def _allow_where(rule: _Rule, name: str, alternatives: tuple[_Conditions, ...]) 
     """Add one rule for each combination of values, because libseccomp joins the arguments of a rule by "and", and
     rules by "or".
     """
-    import pyseccomp
-
+    pyseccomp = import_pyseccomp()
     for conditions in alternatives:
         for values in itertools.product(*(condition.values for condition in conditions)):
             compared = (
@@ -650,8 +645,7 @@ def _leave_to_the_network_filter(rule: _Rule) -> None:
     """Allow the calls that the network filter answers, because a refusal here would override its notification. Refuse
     other sockets.
     """
-    import pyseccomp
-
+    pyseccomp = import_pyseccomp()
     argument = pyseccomp.Arg
     refused = pyseccomp.ERRNO(ANSWERED["socket"])
     for family in range(_AF_INET6):
@@ -667,8 +661,7 @@ def _leave_to_the_network_filter(rule: _Rule) -> None:
 
 def _rules_of(program: Any) -> _Rule:
     """Return a function that adds a rule to the program, and skips calls that this architecture lacks."""
-    import pyseccomp
-
+    pyseccomp = import_pyseccomp()
     program.set_attr(_BAD_ARCH, pyseccomp.KILL_PROCESS)
     program.set_attr(_CTL_OPTIMIZE, _BINARY_TREE)
 

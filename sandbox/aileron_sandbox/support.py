@@ -25,6 +25,7 @@ from aileron_sandbox import cgroups, kernel
 from aileron_sandbox.ending import Exited
 from aileron_sandbox.fixes import Machine
 from aileron_sandbox.jail import Child, Template, TemplateGone, program_of
+from aileron_sandbox.libseccomp import import_pyseccomp
 from aileron_sandbox.policy import Mode, Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
@@ -113,7 +114,7 @@ def _landlock_abi() -> int | None:
 
 def _has_libseccomp() -> bool:
     try:
-        import pyseccomp  # noqa: F401 - whether it loads is the question
+        import_pyseccomp()
     except (ImportError, OSError, RuntimeError):
         return False
     return True

@@ -15,7 +15,6 @@ from __future__ import annotations
 import _socket
 import os
 import struct
-import sys
 
 from aileron_sandbox import kernel
 from aileron_sandbox.cell import init
@@ -91,30 +90,11 @@ def _compiled() -> tuple[bytes, str]:
     preparation has arrived, not while the host writes it.
     """
     try:
-        _find_libraries_by_name()
         from aileron_sandbox.filters import compile_cell  # 20 ms with libseccomp, while the host has other things to do
 
         return compile_cell(), ""
     except (ImportError, RuntimeError, OSError) as error:
         return b"", f"cannot use libseccomp: {error}"
-
-
-def _find_libraries_by_name() -> None:
-    """Make pyseccomp find its two libraries by their names if the loader does, dlopen(3). Otherwise pyseccomp uses
-    ctypes.util, which starts ldconfig, and takes 12 ms to import.
-    """
-    import ctypes
-
-    names = {"c": "libc.so.6", "seccomp": "libseccomp.so.2"}
-    try:
-        for name in names.values():
-            ctypes.CDLL(name)
-    except OSError:
-        return  # another C library, or no libseccomp: ctypes.util looks in more places
-    util = type(ctypes)("ctypes.util")
-    util.__dict__["find_library"] = names.get
-    sys.modules["ctypes.util"] = util
-    ctypes.__dict__["util"] = util
 
 
 def _told(control: _socket.socket) -> Preparation:

@@ -1,0 +1,67 @@
+"""Importing pyseccomp starts no program, and leaves Python's search for libraries as it was."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+COUNTED = """
+import sys
+started = []
+sys.addaudithook(lambda event, _: started.append(event) if event in {"subprocess.Popen", "os.posix_spawn"} else None)
+"""
+PRINTED = """
+print(len(started))
+import ctypes.util
+print(ctypes.util.find_library("c"), ctypes.util.find_library("z"))
+"""
+OURS = "from aileron_sandbox.libseccomp import import_pyseccomp"
+
+
+def test_the_import_starts_no_program_and_later_searches_find_other_libraries() -> None:
+    """The control imports pyseccomp directly, which searches for both libraries."""
+    searched, found = _printed("import pyseccomp; pyseccomp.SyscallFilter")
+    searched_by_us, found_later = _printed(f"{OURS}; import_pyseccomp().SyscallFilter")
+
+    assert int(searched) >= 2
+    assert searched_by_us == "0"
+    assert found_later == found
+
+
+def test_libraries_that_the_loader_does_not_find_by_name_are_searched_for() -> None:
+    """Another C library has other names."""
+    changed = "from aileron_sandbox import libseccomp; libseccomp._NAMES['c'] = 'libno-such.so'"
+
+    searched, _ = _printed(f"{changed}; libseccomp.import_pyseccomp().SyscallFilter")
+
+    assert int(searched) >= 2
+
+
+def test_the_search_is_as_before_after_a_failed_import(tmp_path: Path) -> None:
+    """A daemon without libseccomp reports that, and goes on."""
+    (tmp_path / "pyseccomp.py").write_text("raise RuntimeError('Unable to find libseccomp')\n", encoding="ascii")
+    failing = f"""
+import contextlib
+{OURS}
+with contextlib.suppress(RuntimeError):
+    import_pyseccomp()
+assert "pyseccomp" not in sys.modules
+"""
+
+    assert _printed(failing, first=tmp_path)[1] == _printed("")[1]
+
+
+def _printed(code: str, first: Path | None = None) -> list[str]:
+    """Return the number of programs that `code` starts, and the libraries that the search finds afterwards."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, [first, *sys.path])))}
+    told = subprocess.run(
+        [sys.executable, "-P", "-c", COUNTED + code + PRINTED],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return told.stdout.splitlines()
