@@ -8,7 +8,7 @@ AGENT_TESTS := tests/agents
 CONFORMANCE_TESTS := tests/conformance
 BROWSER_TESTS := tests/browser
 DOCUMENT_TESTS := tests/documents
-JAIL_TESTS := tests/sandbox tests/daemon tests/runs tests/cli tests/launch tests/trial tests/faults tests/e2e tests/mcp \
+JAIL_TESTS := tests/sandbox tests/daemon tests/runs tests/cli tests/launch tests/connector_tests tests/faults tests/e2e tests/mcp \
     $(addprefix tests/cell/test_,aside_commands.py attend.py changes_in_a_cell.py overlay.py review_page.py) \
     tests/benchmarks/test_cell_peers_tried.py
 # Counted as a whole, and once more as another user beside it: one process (tests/attacks/conftest.py).
@@ -17,7 +17,7 @@ COUNTED_TESTS := tests/attacks
 FILE_TESTS := $(filter-out %/test_interpreter.py,$(wildcard tests/architecture/test_*.py))
 # The longest of those that need no jail, a third of what they compute: `make check` has the others.
 LONG_TESTS := tests/tui tests/audit/test_audit_verify.py tests/ci/test_shards.py tests/gateway/test_inject.py \
-    tests/importing/test_hostile_documents.py tests/review/test_long_values.py
+    tests/importing/test_hostile_documents.py tests/cards/test_long_values.py
 # What depends on the version of Python, with the reasons.
 NEWER_TESTS = $(shell $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("tests/newer.toml", "rb"))["run"])')
 # At servers of Debian's, which are not in the root with a newer Python.
@@ -25,7 +25,7 @@ SERVER_TESTS := tests/egress/test_egress_certificates.py $(addprefix tests/conne
     $(addprefix tests/logins/test_,databases_from_a_jail.py \
     logins_confined.py logins_mysql.py logins_postgres.py logins_postgres_effects.py mail_from_a_jail.py mail_servers.py redis.py \
     redis_and_ssh_from_a_jail.py ssh.py every_login_leaves_nothing.py) tests/egress/test_egress_digest_lighttpd.py
-SERVER_TESTS += tests/elsewhere/test_password_store.py tests/daemon/test_secrets_elsewhere.py \
+SERVER_TESTS += tests/secret_stores/test_password_store.py tests/daemon/test_secrets_in_stores.py \
     tests/cli/test_keep_secrets_elsewhere_page.py $(addprefix tests/egress/test_egress_,tunnel.py tunnel_bytes.py tunnel_clients.py)
 FROM_NPM := $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS) $(DOCUMENT_TESTS)
 PYTEST := $(BIN)/python -m pytest

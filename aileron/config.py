@@ -54,7 +54,7 @@ __all__ = [
     "SandboxMode",
     "Settings",
     "Upstream",
-    "agreed_form",
+    "consented_form",
     "keep_port",
     "load_settings",
     "parse_settings",
@@ -70,7 +70,7 @@ LOCK_S: Final = 5.0
 MAX_CONFIG_BYTES: Final = 1 << 20
 """Maximum size of config.toml in bytes. 1 MiB is ample for a file that a person writes by hand."""
 MAX_CERTIFICATE_CHARS: Final = 1 << 16
-"""Maximum length of a certificate with its chain, 64 KiB: it is sent to ingress in one packet (ingress/messages.py). Four
+"""Maximum length of a certificate with its chain, 64 KiB: it is sent to ingress in one packet (ingress/daemon_messages.py). Four
 certificates with 4096 bits take 10 KiB.
 """
 MAX_CA_BYTES: Final = 1 << 20
@@ -516,7 +516,7 @@ _PEMS: Final = ("egress_ca_pem", "daemon_certificate_pem")
 _AGREED: Final = "what was agreed to"
 
 
-def agreed_form(values: dict[str, Any]) -> dict[str, Any]:
+def consented_form(values: dict[str, Any]) -> dict[str, Any]:
     """Return the part of the values of `Settings.consented` that is compared, by digest, between two sets of settings.
 
     A newer setting at its default is left out, because an older consent did not name it. So a new version does not ask about

@@ -177,8 +177,8 @@ def translated(path: Path, problem: str) -> Iterator[None]:
 def _explained(path: Path, problem: str, error: OSError) -> AileronError:
     if error.errno in {errno.ELOOP, errno.ENOTDIR}:
         return _refused(path, "is a symbolic link, or not what it should be; put the real thing in its place")
-    cure = "; free some space and try again" if error.errno in {errno.ENOSPC, errno.EDQUOT} else ""
-    message = f"{path} {problem}: {os.strerror(error.errno or 0)}{cure}"
+    fix = "; free some space and try again" if error.errno in {errno.ENOSPC, errno.EDQUOT} else ""
+    message = f"{path} {problem}: {os.strerror(error.errno or 0)}{fix}"
     return AileronError(FailureClass.INTERNAL_ERROR, message, details={"file": str(path)})
 
 

@@ -1,6 +1,6 @@
 """Seals a small key under a passphrase, with a key derivation that makes guessing expensive.
 
-Shared by the vault (vault/envelope.py, in the daemon) and the approver's key file (approver/keyfile.py, in commands), so that
+Shared by the vault (vault/envelope.py, in the daemon) and the approver's key file (approver_key/keyfile.py, in commands), so that
 the cost, its limit and the derivation are defined in one place. Knows nothing of files or JSON, and trusts no number that it
 is given: a number that an attacker may have written into a file is checked before any work is done.
 

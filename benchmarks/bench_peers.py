@@ -26,7 +26,7 @@ import msgspec
 
 import aileron_connector
 import aileron_sandbox
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron_sandbox.frames import PROTOCOL_VERSION, Decoder, FromJail, HostSession, Invoke, Result, encode
 from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy

@@ -31,8 +31,8 @@ import msgspec
 from msgspec import UNSET
 
 from aileron.model.credential import Candidate, Reach
-from aileron.model.cure import setup_options
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.fixes import setup_options
 from aileron.model.manifest import ConnectorManifest, CredentialNeed
 from aileron.model.plan import CredentialUse
 

@@ -493,8 +493,8 @@ def _hash(entry: Table, allow_placeholder: bool) -> str:
         return entry.parsed("hash", check_pin)
     if allow_placeholder:
         return UNBOUND_HASH
-    cure = "install the file with `aileron action add`, or write what `aileron connector show` prints"
-    raise entry.refuse("hash", f"hash is the placeholder {UNBOUND_HASH!r}: {cure}")
+    fix = "install the file with `aileron action add`, or write what `aileron connector show` prints"
+    raise entry.refuse("hash", f"hash is the placeholder {UNBOUND_HASH!r}: {fix}")
 
 
 def _capabilities(entry: Table) -> tuple[str, ...]:

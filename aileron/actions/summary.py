@@ -6,7 +6,7 @@ value can add a placeholder. The code that inserts values must quote them, so th
 
     Delete {title}[, {starts}]        Delete “Dentist”, “Tue 24 Nov, 10:00”
 
-Source: docs/reference/action-file.md (The summary). Not here: inserting the values (review/).
+Source: docs/reference/action-file.md (The summary). Not here: inserting the values (cards/).
 
 >>> template_of("Delete {title}")
 (Words(text='Delete ', group=None), Place(name='title', group=None))

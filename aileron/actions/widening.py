@@ -14,7 +14,8 @@ Changes that widen
 
 Values are compared as JSON text: comments and layout do not count, and `1`, `1.0` and `true` are all different.
 
-Source: docs/reference/consents.md. Not here: which files have consent (model/consent.py, agreed.py), and asking (daemon/).
+Source: docs/reference/consents.md. Not here: which files have consent (model/consent.py, approved_texts.py), and
+asking (daemon/).
 """
 
 from __future__ import annotations

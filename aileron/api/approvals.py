@@ -18,12 +18,12 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.outcome import RunStatus
 
 __all__ = [
-    "AgreedFile",
     "AllowedHost",
     "AnswerQuestion",
     "Answered",
     "ApprovalEntry",
     "ApprovalList",
+    "ApprovedFile",
     "AskBack",
     "Asked",
     "ChallengeRequest",
@@ -40,7 +40,7 @@ __all__ = [
     "Question",
     "Round",
     "SealedPreview",
-    "SettingsAgreed",
+    "SettingsApproved",
     "Settled",
     "ToolAccepted",
 ]
@@ -296,7 +296,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorBody | UnsetType = UNSET
 
 
-class AgreedFile(msgspec.Struct, frozen=True, kw_only=True):
+class ApprovedFile(msgspec.Struct, frozen=True, kw_only=True):
     """The `result` of an approval of an action file that is already installed: the file can run as it is."""
 
     name: str
@@ -320,7 +320,7 @@ class PasskeyEnrolled(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
 
 
-class SettingsAgreed(msgspec.Struct, frozen=True, kw_only=True):
+class SettingsApproved(msgspec.Struct, frozen=True, kw_only=True):
     """The `result` of an approval of settings. With `restart`, some of them take effect only at the next start of the
     daemon.
     """

@@ -7,7 +7,7 @@ that cannot be shown in full cannot be accepted.
 >>> [(one.where, one.before, one.after) for one in tool_changes('{"description":"Adds."}', '{"description":"Deletes."}')]
 [('description', 'Adds.', 'Deletes.')]
 
-Source: docs/adr/0056-changed-tools.md, docs/reference/packed-mcp-tools.md. Not here: suspension (daemon/decisions/).
+Source: docs/adr/0056-changed-tools.md, docs/reference/packed-mcp-tools.md. Not here: suspension (daemon/consent_service/).
 """
 
 from __future__ import annotations

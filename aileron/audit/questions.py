@@ -19,8 +19,8 @@ Rules
 ...     ...                                                        # checked
 ...     return await audit.decide(approval_id, "approve", digest=digest, surface="operator", signed=signed)
 
-Source: docs/reference/audit-events.md, docs/reference/signed-decisions.md. Not here: SQL (ledger/), who signs (approver/), the
-shape at rest (frozen.py), reading for surfaces (query.py).
+Source: docs/reference/audit-events.md, docs/reference/signed-decisions.md. Not here: SQL (ledger/), who signs (approver_key/),
+the shape at rest (frozen.py), reading for surfaces (query.py).
 """
 
 from __future__ import annotations

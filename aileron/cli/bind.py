@@ -46,7 +46,7 @@ from aileron.model.visible import visible
 
 if TYPE_CHECKING:
     from aileron.cli.run import RunCommand
-from aileron.review.plan import host_line
+from aileron.cards.plan import host_line
 
 __all__ = [
     "SOURCE_S",

@@ -1,14 +1,14 @@
 """The card of a question, for a terminal and for a pipe: the same content in the same order as in the console and the page.
 
 Runs in commands. Other parties wrote all of it: agents, authors of actions and connectors, services, and whatever answered for
-the daemon. review/card.py has made it harmless.
+the daemon. cards/card.py has made it harmless.
 
 Rules
 - Text that is too long is cut, with a line that says how much is missing and which command shows it. If `more` is None,
   everything is shown, including the proof.
 - A pipe gets the name and values of each fact, separated by tabs.
 
-Source: docs/reference/cli.md. Not here: what is said (review/), asking and signing (decision_dialogue.py, signing.py).
+Source: docs/reference/cli.md. Not here: what is said (cards/), asking and signing (decision_dialogue.py, signing.py).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from aileron.cards.card import Card, Fact, Line, Section, Tone
+from aileron.cards.decision_flow import Review
+from aileron.cards.plan import missing_lines
+from aileron.cards.question import edit_lines
+from aileron.cards.subject import subject_facts
 from aileron.cli import output
 from aileron.cli.plan import COLUMN
 from aileron.model.consent import Subject
 from aileron.model.visible import BAR, FURTHER, visible
-from aileron.review.card import Card, Fact, Line, Section, Tone
-from aileron.review.decision_flow import Review
-from aileron.review.plan import missing_lines
-from aileron.review.question import edit_lines
-from aileron.review.subject import subject_facts
 
 __all__ = ["names_in_proof", "show_card", "show_card_of_several", "show_subject"]
 

@@ -55,7 +55,7 @@ def start() -> Stub:
     The caller must close it. Raises JailUnavailable if this machine cannot make a cell, OSError if the process cannot be
     started.
     """
-    from aileron.launch.system_sights import LOOKED_AT
+    from aileron.launch.system_mounts import LOOKED_AT
     from aileron_sandbox.cell.stub import Stub
 
     return Stub.start(LOOKED_AT)

@@ -3,7 +3,7 @@ once.
 
 Runs in commands. The daemon says which setting is in force (`Status.launch`), because an agent can write a file. The answer is
 saved like any other setting, and needs a signature in a home with an approver. A yes takes effect at once
-(daemon/decisions/settings.py).
+(daemon/consent_service/settings.py).
 
 Rules
 - The person is not asked without a terminal, on a machine that cannot make cells, or while an earlier answer waits for approval.

@@ -256,8 +256,8 @@ def _listed_by_who_signed_in(source: str, found: Authorization, token: Token, ca
         wanted = set(() if error.challenge is None else error.challenge.scopes) - set(found.scopes)
         status = error.status
     scopes = ",".join([*found.scopes, *sorted(wanted)])
-    cure = f"it wants more scopes than it asked for: --scope {scopes}" if wanted else "tell the service"
-    raise DocumentError(f"the server refuses the token of your sign-in (status {status}); {cure}")
+    fix = f"it wants more scopes than it asked for: --scope {scopes}" if wanted else "tell the service"
+    raise DocumentError(f"the server refuses the token of your sign-in (status {status}); {fix}")
 
 
 def _inviter(*, no_browser: bool) -> Callable[[str], None]:

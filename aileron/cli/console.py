@@ -19,8 +19,8 @@ from aileron.cli.problem import OK, Problem, local_work
 from aileron.cli.prompts import can_ask, edit_text
 
 if TYPE_CHECKING:
-    from aileron.approver.hidraw import Port
-    from aileron.approver.security_key import Person
+    from aileron.approver_key.hidraw import Port
+    from aileron.approver_key.security_key import Person
     from aileron.tui.key_session import SecurityKeyHooks
 
 __all__ = ["THEMES", "options_of", "run"]
@@ -66,7 +66,7 @@ def run(theme: str | None, *, plain: bool) -> int:
             why="standard input and output are not a terminal",
             fix="run it in a terminal of your own, or list what waits with: aileron approval list",
         )
-    from aileron.approver import isolation
+    from aileron.approver_key import isolation
 
     try:
         return isolation.isolated_process(lambda: _run(theme, plain=plain), put_right=b"" if plain else _OFF)
@@ -77,13 +77,13 @@ def run(theme: str | None, *, plain: bool) -> int:
 
 def _run(theme: str | None, *, plain: bool) -> int:
     """Run the console in a process that no other process of the user can inspect."""
-    from aileron.approver import isolation, terminal
+    from aileron.approver_key import isolation, terminal
     from aileron.tui.daemon_client import DaemonClient
 
     isolation.end_with_terminal()
     daemon = DaemonClient(_home())
     if plain:
-        from aileron.approver.no_echo import no_echo
+        from aileron.approver_key.no_echo import no_echo
         from aileron.tui.key_session import REST_S
         from aileron.tui.plain import Plain
 
@@ -131,7 +131,7 @@ def _home() -> Path:
 
 def _let_go(work: Callable[[str], _T]) -> Callable[[str], _T]:
     """Wrap `work` so that it can hold the terminal itself, or run a program that opens it."""
-    from aileron.approver import terminal
+    from aileron.approver_key import terminal
 
     def done(given: str) -> _T:
         terminal.let_go()
@@ -145,16 +145,16 @@ def _let_go(work: Callable[[str], _T]) -> Callable[[str], _T]:
 
 def _security_keys(*, let_go: bool) -> SecurityKeyHooks:
     """Return the hooks for this machine's security keys. With `let_go`, the terminal is released for a PIN prompt or a touch."""
-    from aileron.approver import isolation, terminal
+    from aileron.approver_key import isolation, terminal
     from aileron.tui.key_session import SecurityKeyHooks
 
     def is_plugged_in() -> bool:
-        from aileron.approver import hidraw  # after the first frame
+        from aileron.approver_key import hidraw  # after the first frame
 
         return hidraw.is_plugged_in()
 
     def ports() -> Sequence[Port]:
-        from aileron.approver import hidraw
+        from aileron.approver_key import hidraw
 
         return hidraw.ports()
 
@@ -162,7 +162,7 @@ def _security_keys(*, let_go: bool) -> SecurityKeyHooks:
 
     @contextlib.contextmanager
     def person() -> Iterator[Person]:
-        from aileron.approver.security_key import AtTerminal
+        from aileron.approver_key.security_key import AtTerminal
 
         if let_go:
             terminal.let_go()

@@ -56,7 +56,7 @@ from aileron.cli.supervisor import Supervisor, path_of, read
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:  # imported by the step that needs them: a denial needs no plan, and an approval in a script no card
-    from aileron.review.decision_flow import Review, UnsignedDecision
+    from aileron.cards.decision_flow import Review, UnsignedDecision
 
 __all__ = [
     "UNDER_WAY",
@@ -208,7 +208,7 @@ class Dialogue:
         if is_shown:
             _show(review, self._more(signer))
         elif review.edited:
-            from aileron.review.changes import change_lines
+            from aileron.cards.changes import change_lines
 
             output.print_facts([("changes", change_lines(review.edited))], "stderr", column=COLUMN)
             output.note("")
@@ -289,7 +289,7 @@ class Dialogue:
         return OK if review.is_run else _DENIED
 
     def _was_second(self, decided: AlreadyDecided) -> int:
-        from aileron.review.decision_flow import already_words
+        from aileron.cards.decision_flow import already_words
 
         output.note(already_words(decided.status))
         self.other = decided
@@ -309,7 +309,7 @@ class Dialogue:
 
         If the decision is to be signed, the question's digest is computed from the content that is shown.
         """
-        from aileron.review.decision_flow import review_of
+        from aileron.cards.decision_flow import review_of
 
         question = find(self._supervisor, self._id)
         check_waits(question)
@@ -638,7 +638,7 @@ def ask_reason(*, is_signed: bool) -> str | None:
 
 def _is_withdrawn(reason: str | None, signer: Signer | None) -> bool:
     """Return whether a denial with this reason is a withdrawal, which needs no signature."""
-    from aileron.review.decision_flow import is_withdrawal
+    from aileron.cards.decision_flow import is_withdrawal
 
     return is_withdrawal(reason, is_signed=signer is not None, has_key=signer is not None and signer.is_open)
 

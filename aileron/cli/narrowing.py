@@ -76,16 +76,16 @@ def wide(home: Path) -> Iterator[Narrow | tuple[Path, str]]:
             yield Narrow(home, kept, mode)
 
 
-def narrow(cure: Narrow) -> None:
+def narrow(repair: Narrow) -> None:
     """Apply a fix.
 
     Raises NotNarrowed with the reason, without a change, if the path is not this user's own or cannot be changed.
     """
     try:
-        with _opened(cure.home, cure.kept) as descriptor:
-            mode = _mode_of(descriptor, cure.kept)
+        with _opened(repair.home, repair.kept) as descriptor:
+            mode = _mode_of(descriptor, repair.kept)
             # The open thing, whatever its name means by now: fchmod(2) refuses O_PATH, but the link in /proc leads to it.
-            os.chmod(f"/proc/self/fd/{descriptor}", mode & ~cure.kept.forbidden)
+            os.chmod(f"/proc/self/fd/{descriptor}", mode & ~repair.kept.forbidden)
     except OSError as error:
         raise NotNarrowed(_words(error)) from None
 

@@ -1,6 +1,6 @@
 """Prints a plan on standard output, for `run --dry-run`.
 
-Runs in commands. Not here: what is said of it (review/plan.py), a question (card.py).
+Runs in commands. Not here: what is said of it (cards/plan.py), a question (card.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COLUMN = 12
 
 def print_plan(plan: Plan, stream: str = "stdout", *, more: str | None = None) -> None:
     """Print a plan's arguments and steps. The stream is `stderr` for a plan that is part of a question."""
-    from aileron.review.plan import argument_lines, step_facts
+    from aileron.cards.plan import argument_lines, step_facts
 
     output.print_facts([("arguments", argument_lines(plan.args, more))], stream, column=COLUMN)
     for number, step in enumerate(plan.steps, start=1):

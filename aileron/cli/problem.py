@@ -172,11 +172,11 @@ class Problem(Exception):
 
         The default `fix` is the fix in `why`, or else the daemon's log.
         """
-        cure = None
+        told_fix = None
         if fix is None:
-            why, cure = message_and_fix(why)
+            why, told_fix = message_and_fix(why)
         what = "the daemon cannot be reached"
-        fix = fix or cure or "aileron daemon logs"
+        fix = fix or told_fix or "aileron daemon logs"
         return cls(what, exit_code=UNREACHABLE, name="daemon_unreachable", why=why, fix=fix)
 
     @classmethod
@@ -262,9 +262,9 @@ class Problem(Exception):
         # Otherwise a connector may have written the message; and a person's reason is for the party that asked, not for a
         # shell.
         is_ours = ("step" not in details and name != "approval_denied") or _is_ours_in_a_run(name, details)
-        what, cure = message_and_fix(error["message"])
-        if not is_ours and cure != _ANYBODYS_FIX:
-            what, cure = error["message"], None
+        what, told_fix = message_and_fix(error["message"])
+        if not is_ours and told_fix != _ANYBODYS_FIX:
+            what, told_fix = error["message"], None
         log = details.get("log")
         approval = details.get("approval_id") if name == "consent_required" and is_ours else None
         approval = approval if isinstance(approval, str) and re.fullmatch(_ID, approval) else None
@@ -276,7 +276,7 @@ class Problem(Exception):
             why=_why(name, error, details),
             fix=agree
             or (_choice(details, again) or _look_up(name, error["message"], details) if is_ours else None)
-            or cure
+            or told_fix
             or _usual_fix(name, error, action),
             log=log if isinstance(log, str) and log else None,
             approval=approval,

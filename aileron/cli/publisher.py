@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aileron.model.login import LoginTarget
     from aileron.model.names import HostPort
     from aileron.model.secret import Secret
-    from aileron.registry.build import Application
+    from aileron.registry.connector_build import Application
     from aileron.registry.signatures import SigningKey
 
 __all__ = ["KEY_VARIABLE", "application", "hosts", "logins", "maybe_signing_key", "write_new_key"]
@@ -63,7 +63,7 @@ def logins(given: Sequence[str] | None, command: str) -> list[LoginTarget]:
 def application(client_id: str | None, client_secret_file: str | None, command: str) -> Application | None:
     """Return the application that `--client-id` and `--client-secret-file` describe; None if neither is given."""
     from aileron.model.secret import Secret
-    from aileron.registry.build import Application
+    from aileron.registry.connector_build import Application
 
     if client_id is None:
         if client_secret_file is not None:

@@ -219,7 +219,7 @@ def perform(asked: RunCommand) -> int:
 def _mended_here(asked: RunCommand, problem: Problem) -> RunCommand | int:
     """Let the person at this terminal provide a missing consent or credential. Return the run to start then, or an exit code."""
     if problem.approval is not None:
-        code = _agreed_here(asked, problem)
+        code = _approved_here(asked, problem)
         return asked if code == OK else code
     if problem.name == "binding_required" and "step" not in problem.details:  # with a step, part of the run was done
         from aileron.cli import bind
@@ -344,7 +344,7 @@ def note_edited(answer: dict[str, Any]) -> None:
     """Print the arguments of the run if a person changed them before it ran."""
     executed = answer.get("executed_arguments")
     if isinstance(executed, dict):
-        from aileron.review.plan import argument_lines
+        from aileron.cards.plan import argument_lines
 
         output.note("a person changed the arguments; it ran with")
         output.print_facts([("", argument_lines(executed))], "stderr")
@@ -414,7 +414,7 @@ def _decided_here(asked: RunCommand, answer: dict[str, Any], left_s: float) -> i
     return _show(asked, msgspec.to_builtins(state))
 
 
-def _agreed_here(asked: RunCommand, problem: Problem) -> int:
+def _approved_here(asked: RunCommand, problem: Problem) -> int:
     """Ask the person at this terminal for the consent that the action needs. Return 0 if the run may be tried again."""
     from aileron.cli import decision_dialogue
 

@@ -13,7 +13,7 @@ Rules
 - A passphrase is typed once for all of them. A security key is touched for each.
 
 Source: docs/reference/cli.md (Several at once), docs/adr/0047-fewer-keys.md. Not here: which requests are alike, and their card
-(review/together.py), the options (commands/approval.py).
+(cards/together.py), the options (commands/approval.py).
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ import msgspec
 
 from aileron.api.approvals import Question, Settled
 from aileron.api.runs import RunState
+from aileron.cards.apart import why_apart_unread
+from aileron.cards.card import Card
+from aileron.cards.decision_flow import Review, is_withdrawal, review_of
+from aileron.cards.question import state_words
+from aileron.cards.together import Apart, card_of_several
 from aileron.cli import output
 from aileron.cli.card import show_card_of_several
 from aileron.cli.decision_dialogue import (
@@ -52,11 +57,6 @@ from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor
 from aileron.model.timestamp import parse_timestamp
 from aileron.model.visible import visible
-from aileron.review.apart import why_apart_unread
-from aileron.review.card import Card
-from aileron.review.decision_flow import Review, is_withdrawal, review_of
-from aileron.review.question import state_words
-from aileron.review.together import Apart, card_of_several
 
 __all__ = ["ApprovingSeveral", "DenyingSeveral"]
 

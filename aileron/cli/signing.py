@@ -8,11 +8,11 @@ Rules
 - The passphrase is typed on the terminal itself. There is no option, variable or file for it, and a pipe is not asked.
 - The key is open from the passphrase to the end of the `with`, and only for its own home.
 - If a security key is plugged in and the home has a passkey that it may hold, Enter alone lets that key sign instead: with its
-  PIN, kept as long as the approver's key would be open, and a touch for each signature (approver/security_key.py).
+  PIN, kept as long as the approver's key would be open, and a touch for each signature (approver_key/security_key.py).
 - A preview is opened with a key made for it, and its digest is computed from the fields that are shown.
 
-Source: docs/reference/signed-decisions.md. Not here: the key's file (approver/keyfile.py), processes that could watch
-(approver/isolation.py), the dialogue (decision_dialogue.py).
+Source: docs/reference/signed-decisions.md. Not here: the key's file (approver_key/keyfile.py), processes that could watch
+(approver_key/isolation.py), the dialogue (decision_dialogue.py).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aileron.api.approvals import Decision
-    from aileron.approver.keyfile import ApproverKey
-    from aileron.approver.security_key import SecurityKeys
+    from aileron.approver_key.keyfile import ApproverKey
+    from aileron.approver_key.security_key import SecurityKeys
+    from aileron.cards.decision_flow import UnsignedDecision
     from aileron.model.failure import AileronError
     from aileron.model.passkey import PasskeyKey
     from aileron.model.preview import Preview
     from aileron.model.secret import Secret
-    from aileron.review.decision_flow import UnsignedDecision
 
 __all__ = [
     "TRIES",
@@ -100,9 +100,9 @@ def alone(work: Callable[[], int]) -> int:
     """Run `work` in a process that no other process of this user can inspect, and return the result. Raises Problem if that is
     impossible.
 
-    This function returns in another process, which continues the command (approver/isolation.py).
+    This function returns in another process, which continues the command (approver_key/isolation.py).
     """
-    from aileron.approver import isolation
+    from aileron.approver_key import isolation
 
     with local_work():
         return isolation.isolated_process(work)
@@ -113,7 +113,7 @@ def ask_alone(question: str, *, may_be_empty: bool = False) -> str:
 
     Raises Problem if it cannot be read.
     """
-    from aileron.approver import isolation
+    from aileron.approver_key import isolation
 
     with local_work():
         typed = isolation.ask_passphrase(question, may_be_empty=may_be_empty)
@@ -127,7 +127,7 @@ def ask_until_right(question: str, use: Callable[[Secret], _T], *, may_be_empty:
     With `may_be_empty`, Enter alone is an answer. The third Problem about a wrong passphrase is raised; any other Problem is
     raised at once.
     """
-    from aileron.approver import isolation
+    from aileron.approver_key import isolation
 
     def typed() -> Secret:
         with local_work():
@@ -169,7 +169,7 @@ class Signer:
 
         A security key needs a touch for each signature.
         """
-        from aileron.approver.keyfile import ApproverKey
+        from aileron.approver_key.keyfile import ApproverKey
 
         return isinstance(self._by, ApproverKey)
 
@@ -191,7 +191,7 @@ class Signer:
 
     def decision(self, decided: UnsignedDecision, kind: str) -> Decision:
         """Sign the decision on a question of this kind. The approver's key also signs the head of the audit record."""
-        from aileron.approver.signing import signed_decision
+        from aileron.approver_key.signing import signed_decision
         from aileron.model.consent import PASSKEY_DECIDES
 
         by = self.unlock(by_passkey=decided.decision == "deny" or kind in PASSKEY_DECIDES)
@@ -208,7 +208,7 @@ class Signer:
         import msgspec
 
         from aileron.api.approvals import SealedPreview
-        from aileron.approver.signing import PREVIEW_S, PreviewAsked
+        from aileron.approver_key.signing import PREVIEW_S, PreviewAsked
 
         by = self.unlock()
         with local_work():
@@ -223,12 +223,12 @@ class Signer:
 
         The result is empty if the daemon does not report them, because the passphrase still works.
         """
-        from aileron.approver import hidraw
+        from aileron.approver_key import hidraw
 
         if not hidraw.is_plugged_in():
             return ()
         from aileron.api.approver import PasskeyList
-        from aileron.approver.security_key import enrolled
+        from aileron.approver_key.security_key import enrolled
 
         try:
             return enrolled(self._supervisor.fetch(PasskeyList, "GET", path_of("v1", "passkeys")).passkeys)
@@ -236,8 +236,8 @@ class Signer:
             return ()
 
     def _asked(self, offered: tuple[PasskeyKey, ...]) -> ApproverKey | SecurityKeys:
-        from aileron.approver import keyfile
-        from aileron.approver.security_key import OFFER, AtTerminal, SecurityKeys
+        from aileron.approver_key import keyfile
+        from aileron.approver_key.security_key import OFFER, AtTerminal, SecurityKeys
 
         file = keyfile.file_of(self._file, self._key_id)
         if offered:
@@ -249,7 +249,7 @@ class Signer:
         return ask_until_right("Approver passphrase", opened, may_be_empty=bool(offered))
 
     def _opened(self, file: Path, passphrase: Secret) -> ApproverKey:
-        from aileron.approver import keyfile
+        from aileron.approver_key import keyfile
         from aileron.model.failure import AileronError
 
         try:

@@ -1,7 +1,7 @@
 """The supervisor of one user. It builds all services once, and serves the HTTP API on two sockets and the loopback port.
 
 http/       the callers and their responses: listeners, sessions, the routes, the page, agents over MCP
-decisions/  questions that wait for a person, and what the person approved: consents, previews, passkeys, the approver
+consent_service/  questions that wait for a person, and what the person approved: consents, previews, passkeys
 installed/  connectors and actions put in place and checked; which hosts they can reach
 packages/   connectors and actions: fetched, shown, changed, updated; publishers' keys; the Hub
 secrets/    the vault while the daemon runs: credentials, sign-ins, lending
@@ -13,6 +13,6 @@ rooms.py       builds every room once, when needed   installation.py  refuses im
 rendezvous.py  lock, sockets, daemon.json            runner.py        runs that continue without their callers
 foundation.py  what every room needs                 views.py         how every room displays values
 
-A room of several services has a build.py. A room imports only rooms that precede it in this order: `installed`, `decisions`,
-`secrets`, `packages`, `http`. `notify` imports none.
+A room of several services has a module build_*.py. A room imports only rooms that precede it in this order: `installed`,
+`consent_service`, `secrets`, `packages`, `http`. `notify` imports none.
 """

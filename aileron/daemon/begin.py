@@ -116,13 +116,13 @@ def _settings(home: Home) -> tuple[Settings, Settings]:
     that a person approved last.
 
     While the vault is locked, the copy of the approved settings cannot be verified. It is verified whenever a run is about to
-    start (decisions/agreements.py).
+    start (consent_service/consent_checks.py).
     """
     from aileron.config import load_settings
-    from aileron.daemon.decisions.agreed_settings import AgreedSettings
+    from aileron.daemon.consent_service.approved_settings import ApprovedSettings
 
     wanted = load_settings(home.config)
-    agreed = AgreedSettings(home.agreed).maybe_read()
+    agreed = ApprovedSettings(home.agreed).maybe_read()
     return wanted, wanted if agreed is None else wanted.with_consented(agreed.consented())
 
 

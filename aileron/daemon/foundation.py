@@ -10,7 +10,7 @@ from collections.abc import Callable
 import anyio
 import msgspec
 
-from aileron.actions.agreed import AgreedTexts
+from aileron.actions.approved_texts import ApprovedTexts
 from aileron.actions.store import ActionStore
 from aileron.audit.log import Audit
 from aileron.config import Settings
@@ -41,7 +41,7 @@ class Foundation(msgspec.Struct, frozen=True, kw_only=True):
     vault: Vault
     actions: ActionStore
     connectors: ContentStore
-    texts: AgreedTexts
+    texts: ApprovedTexts
     staging: Staging
     published: PublishedTexts
     note_bound: Callable[[], None]

@@ -20,17 +20,18 @@ import anyio
 import msgspec
 
 from aileron import files
-from aileron.actions.agreed import AgreedTexts
+from aileron.actions.approved_texts import ApprovedTexts
 from aileron.actions.store import ActionStore
 from aileron.approvals.gate import Gate
 from aileron.audit import query
 from aileron.audit.log import Audit
+from aileron.cards.listed import listed
 from aileron.config import Settings
-from aileron.daemon.decisions.build import BuiltConsents, build_consents, build_decisions
-from aileron.daemon.decisions.expiry import close_on_time
-from aileron.daemon.decisions.host_questions import HostQuestions
+from aileron.daemon.consent_service.build_consents import BuiltConsents, build_consents, build_decisions
+from aileron.daemon.consent_service.expiry import close_on_time
+from aileron.daemon.consent_service.host_questions import HostQuestions
 from aileron.daemon.foundation import Foundation
-from aileron.daemon.http.build import Http, build_http, build_tunnels
+from aileron.daemon.http.build_apps import Http, build_http, build_tunnels
 from aileron.daemon.http.ingress import Ingress, TcpService
 from aileron.daemon.http.mcp import action_files
 from aileron.daemon.http.pages import review_base
@@ -38,10 +39,10 @@ from aileron.daemon.http.sessions import Sessions
 from aileron.daemon.http.tunnels import Tunnels
 from aileron.daemon.installed.install import Installer
 from aileron.daemon.notify.notifier import Notifier
-from aileron.daemon.packages.build import build_packages
+from aileron.daemon.packages.build_packages import build_packages
 from aileron.daemon.rendezvous import HomeListeners
 from aileron.daemon.runner import Runner
-from aileron.daemon.secrets.build import Outgoing, build_outgoing, build_secrets
+from aileron.daemon.secrets.build_secrets import Outgoing, build_outgoing, build_secrets
 from aileron.daemon.secrets.logins import start_early
 from aileron.executor.execute import Executor
 from aileron.executor.jails import Jails
@@ -54,7 +55,6 @@ from aileron.ledger.sqlite import Ledger
 from aileron.model.invocation import Scope
 from aileron.registry.content import ContentStore
 from aileron.registry.staging import PublishedTexts, Staging
-from aileron.review.listed import listed
 from aileron.runs.journal import SparesJournal
 from aileron.runs.progress import Board
 from aileron.runs.runnable import Runnable
@@ -224,7 +224,7 @@ class Rooms:
             vault=self._vault,
             actions=ActionStore(home.actions, home.action_state),
             connectors=ContentStore(home.connectors),
-            texts=AgreedTexts(home.agreed),
+            texts=ApprovedTexts(home.agreed),
             staging=Staging(home.fetched),
             published=PublishedTexts(home.published),
             note_bound=self._note_bound,
@@ -236,7 +236,7 @@ class Rooms:
     ) -> Spine:
         runnable = Runnable(
             actions=base.actions,
-            agreements=consenting.agreements,
+            consent_checks=consenting.consent_checks,
             connectors=base.connectors,
             bindings=base.vault,
             tools=consenting.tools,

@@ -1,7 +1,7 @@
 """The files and modules that a Python connector finds in its jail.
 
 Runs once in the daemon. Not here: the jail (aileron_sandbox), the environment of `aileron connector test`
-(aileron/trial/bench.py).
+(aileron/connector_tests/bench.py).
 """
 
 from __future__ import annotations

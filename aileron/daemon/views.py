@@ -1,6 +1,6 @@
 """Facts about what is installed, bound and in force, in the form that every room displays. No I/O but the clock.
 
-Source: docs/reference/http-api.md. Not here: where the values come from (packages/, secrets/, decisions/).
+Source: docs/reference/http-api.md. Not here: where the values come from (packages/, secrets/, consent_service/).
 """
 
 from __future__ import annotations

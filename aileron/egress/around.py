@@ -15,7 +15,7 @@ import contextlib
 import types
 from typing import Final, Generic, Protocol, TypeVar
 
-from aileron.model.cure import Stored
+from aileron.model.fixes import Stored
 from aileron.model.secret import Secret
 
 __all__ = ["HELD_BYTES", "Answer", "Around", "Exchange"]

@@ -43,8 +43,8 @@ from aileron.egress.inject import LentCredential
 from aileron.egress.response import EgressResponse
 from aileron.egress.signing.digest import Challenge, Round, read_challenges
 from aileron.egress.steps import within
-from aileron.model.cure import cure_for
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.fixes import fix_for
 from aileron.model.names import BindingName, HostPort
 
 __all__ = ["KEEP_S", "MAX_ANSWERS", "MAX_KEPT", "Answering", "Challenged", "Rounds"]
@@ -247,7 +247,7 @@ class Challenged(Around[EgressResponse]):
 
     @property
     def _fix(self) -> str:
-        return cure_for(self._binding, self._known().lent.stored, or_username=True)
+        return fix_for(self._binding, self._known().lent.stored, or_username=True)
 
     def _failure(self, what: str) -> AileronError:
         where = self._known().account.destination

@@ -30,8 +30,8 @@ import anyio.to_thread
 
 from aileron.egress.dial import TlsAlertError
 from aileron.model.client_certificate import CertificateError, ClientCertificate
-from aileron.model.cure import Stored, cure_for
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.fixes import Stored, fix_for
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
 from aileron.tls import client_context
@@ -113,7 +113,7 @@ def _no_passphrase() -> bytes:
 
 def unusable_certificate(use: CredentialUse, problem: CertificateError, stored: Stored | None) -> AileronError:
     """Return a `binding_failed` error that says how to fix the certificate."""
-    message = f"the secret of {use.binding} {problem.what}: {problem.cure}; {cure_for(use.binding, stored)}"
+    message = f"the secret of {use.binding} {problem.what}: {problem.fix}; {fix_for(use.binding, stored)}"
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
 
 
@@ -128,6 +128,6 @@ def certificate_refused(use: CredentialUse, stored: Stored | None, error: Except
     message = (
         f"the server refused the client certificate of {use.binding}: it says that the certificate {said} "
         f"({alert.lower().replace('_', ' ')}). Ask whoever runs the server which authority it accepts; "
-        f"{cure_for(use.binding, stored)}"
+        f"{fix_for(use.binding, stored)}"
     )
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)

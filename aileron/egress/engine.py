@@ -54,11 +54,11 @@ from aileron.egress.headers import Field, check_whole, frame_body, read_response
 from aileron.egress.held import PLACES, too_long
 from aileron.egress.inject import KINDS, RENEWABLE, Lender, inject
 from aileron.egress.journal import Journal, RequestIntent, RequestReport
+from aileron.egress.key_places import check_body
 from aileron.egress.login import LoginDoor
 from aileron.egress.lookup import Resolver, SystemResolver
 from aileron.egress.meter import Meter
 from aileron.egress.outgoing import Injection, Outgoing
-from aileron.egress.places import check_body
 from aileron.egress.pool import Connection, Key, Pool
 from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
 from aileron.egress.renewing import Renewing

@@ -30,8 +30,8 @@ from aileron.egress.response import Body
 from aileron.egress.rules import AllowedRequest
 from aileron.egress.scrub import Needles
 from aileron.egress.steps import Passage, check_reachable, enter, fit_for_use, look_up, within
-from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.fixes import Stored
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse, Grant
 from aileron.model.secret import Secret

@@ -1,6 +1,6 @@
 """The failures that egress reports, each built in one place.
 
-Runs in the daemon. The modules of egress call these functions, and so do oauth/endpoint.py and trial/stub.py: a rule's
+Runs in the daemon. The modules of egress call these functions, and so do oauth/endpoint.py and connector_tests/stub.py: a rule's
 refusal becomes `capability_denied`, and every problem on the way to or from an upstream becomes `network_error`.
 
 Rules

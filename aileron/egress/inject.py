@@ -29,8 +29,8 @@ from aileron.egress.credentials.kind import Kind
 from aileron.egress.credentials.lent import Lender, LentCredential, unusable
 from aileron.egress.credentials.login import LOGIN
 from aileron.egress.credentials.signatures import AWS_SIGV4, DIGEST, HMAC
+from aileron.egress.key_places import parameter_key
 from aileron.egress.outgoing import Injection, Outgoing
-from aileron.egress.places import parameter_key
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.scrub import Needles
 from aileron.egress.url import Url

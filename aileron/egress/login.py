@@ -64,7 +64,7 @@ from aileron.egress.steps import (
     written,
 )
 from aileron.egress.stream import MAX_DESTINATION, Stream, StreamRequest, stream_report
-from aileron.logins.messages import (
+from aileron.logins.login_messages import (
     CAN_READ_ONLY,
     MAX_STREAM_S,
     Effects,
@@ -79,8 +79,8 @@ from aileron.logins.messages import (
     Submitted,
 )
 from aileron.model.commands import is_granted, only_reads
-from aileron.model.cure import Stored, cure_for
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.fixes import Stored, fix_for
 from aileron.model.login import HAVE_PREVIEWED, HAVE_ROLES, LoginDetails, LoginProtocol, LoginTarget
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse, Grant
@@ -523,7 +523,7 @@ class LoginOpening(Passage[Stream]):
             case Problem.MAY_WRITE:
                 return f"or use another role: {rebind} --username USER --secret NAME`"
             case _:
-                return cure_for(self._use.binding, self._stored, or_username=True)
+                return fix_for(self._use.binding, self._stored, or_username=True)
 
     def _denied(self, refused: RefusedError) -> AileronError:
         asked = str(self._destination or f"{self._request.host}:{self._request.port}")

@@ -10,7 +10,7 @@ or raises `RefusedError`. The order matters: a refused request causes no look-up
     5 the credential, if the request names one, is the granted one, and can be sent in such a request
     6 method; for previews, a method that reads                        headers.py
     7 the query, the path and TLS, as the credential needs them        credentials/
-    8 header fields, framing; the body, as the credential needs it     headers.py, places.py
+    8 header fields, framing; the body, as the credential needs it     headers.py, key_places.py
     then, in engine.py: resolve · check every address (addresses.py) · lend · inject · record · connect · send
 
 The rest is checked in engine.py: the addresses, TLS, the budget, and the scrubbing of the response.
@@ -27,7 +27,7 @@ from collections.abc import AsyncIterator
 from aileron.egress.headers import Field, check_method, check_reads, frame_body, keep_request_fields
 from aileron.egress.held import too_long
 from aileron.egress.inject import KINDS, check_query, reserved_fields
-from aileron.egress.places import check_body, recorded_path
+from aileron.egress.key_places import check_body, recorded_path
 from aileron.egress.refusal import Reason, RefusedError, unencrypted
 from aileron.egress.reserved import check_reserved
 from aileron.egress.url import Url

@@ -104,13 +104,13 @@ def parse_url(text: str, schemes: Mapping[str, str] = HTTP_SCHEMES) -> Url:
 
 
 def _other_scheme(scheme: str, schemes: Mapping[str, str]) -> RefusedError:
-    cure = ""
+    fix = ""
     if scheme in WEBSOCKET_SCHEMES:
-        cure = ": open a WebSocket with the host function websocket instead of sending an HTTP request"
+        fix = ": open a WebSocket with the host function websocket instead of sending an HTTP request"
     elif scheme in HTTP_SCHEMES:
-        cure = ": a WebSocket's URL is written with wss://"
+        fix = ": a WebSocket's URL is written with wss://"
     expected = " or ".join(f"{one}://" for one in schemes)
-    return RefusedError(Reason.URL_SCHEME, f"the URL does not start with {expected}{cure}")
+    return RefusedError(Reason.URL_SCHEME, f"the URL does not start with {expected}{fix}")
 
 
 def _split(rest: str) -> tuple[str, str, str | None]:

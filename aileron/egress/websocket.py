@@ -4,7 +4,7 @@ Runs in the daemon, called by the executor for each `websocket_open` frame. It t
 
     1 count · 2 admit · 3 resolve and check every address · 4 renew or fetch the credential if necessary
     5 get the secrets that could have been sent there, lend, inject · 6 record durably · 7 connect, verify TLS
-    8 the handshake, and the first message if the credential is in it · 9 messages both ways (messages.py)
+    8 the handshake, and the first message if the credential is in it · 9 messages both ways (websocket_messages.py)
     10 close · 11 record the end
 
 Rules
@@ -44,7 +44,6 @@ from aileron.egress.headers import TOKEN, Field, check_whole, read_response_head
 from aileron.egress.inject import KINDS, RENEWABLE, Lender, inject
 from aileron.egress.journal import Journal, RequestIntent, RequestReport
 from aileron.egress.lookup import Resolver
-from aileron.egress.messages import Opened, Part, WebSocket
 from aileron.egress.meter import Meter
 from aileron.egress.outgoing import Injection, Outgoing
 from aileron.egress.pool import Connection, Key
@@ -55,6 +54,7 @@ from aileron.egress.rules import AllowedRequest, EgressRequest, admit
 from aileron.egress.signing.refused import RefusedSignatures
 from aileron.egress.steps import connected, enter, failure_class
 from aileron.egress.url import WEBSOCKET_SCHEMES, parse_url
+from aileron.egress.websocket_messages import Opened, Part, WebSocket
 from aileron.model.plan import Grant
 
 __all__ = ["METHOD", "Answer", "WebSocketRequest", "WebSockets", "check_subprotocols"]

@@ -16,17 +16,17 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from aileron.egress.journal import Journal
-from aileron.egress.messages import Closed, Part, WebSocket
 from aileron.egress.meter import Meter
 from aileron.egress.response import EgressResponse
 from aileron.egress.rules import EgressRequest
 from aileron.egress.stream import Stream, StreamRequest
 from aileron.egress.websocket import Answer, WebSocketRequest
+from aileron.egress.websocket_messages import Closed, Part, WebSocket
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import HostFunction
 from aileron.model.plan import Grant, Step
 from aileron_sandbox.frames.codec import Frame
-from aileron_sandbox.frames.messages import (
+from aileron_sandbox.frames.frame_messages import (
     Cancel,
     Chunk,
     FrameFailure,
@@ -86,7 +86,7 @@ class WebSocketsOut(Protocol):
 
 class WayOut(Protocol):
     """The interface through which requests leave: egress/engine.py, the only way out of the jail. In an author's cases,
-    the responses come from a file instead (trial/).
+    the responses come from a file instead (connector_tests/).
     """
 
     @property

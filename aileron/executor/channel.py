@@ -22,7 +22,7 @@ from typing import Final
 import anyio
 
 from aileron_sandbox.frames.codec import Decoder, Frame, encode
-from aileron_sandbox.frames.messages import FromJail, ToJail
+from aileron_sandbox.frames.frame_messages import FromJail, ToJail
 
 __all__ = ["FrameChannel", "Share"]
 

@@ -36,7 +36,7 @@ from aileron.model.manifest import HostFunction
 from aileron.model.plan import Grant, Step
 from aileron_sandbox.ending import NetworkAttempt, Signalled
 from aileron_sandbox.frames.codec import Frame, FrameError, FrameTooLargeError
-from aileron_sandbox.frames.messages import (
+from aileron_sandbox.frames.frame_messages import (
     PROTOCOL_VERSION,
     AuditEvent,
     Cancel,

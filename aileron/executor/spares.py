@@ -42,7 +42,7 @@ from aileron.threads import in_thread
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import NetworkAttempt, RefusedToStart
 from aileron_sandbox.frames.codec import Decoder, FrameError
-from aileron_sandbox.frames.messages import FromJail, Ready
+from aileron_sandbox.frames.frame_messages import FromJail, Ready
 from aileron_sandbox.policy import Policy
 
 __all__ = ["Bounds", "Early", "Spare", "SpareJournal", "Spares"]

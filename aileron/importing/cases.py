@@ -3,7 +3,7 @@
 Pure. If the document has an example of the operation's response, the case uses that; otherwise the service's response is 204. A
 case is omitted if no valid argument values are known; an author who knows some can write it.
 
-Source: docs/reference/connector-cases.md. Not here: running them (aileron/trial).
+Source: docs/reference/connector-cases.md. Not here: running them (aileron/connector_tests).
 """
 
 from __future__ import annotations

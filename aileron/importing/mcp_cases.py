@@ -3,7 +3,7 @@
 The exchanges are made by the connector's own client with a simulated server that behaves as the frozen tools specify. A case is
 omitted if no valid arguments are known.
 
-Pure. Source: docs/reference/connector-cases.md. Not here: running them (aileron/trial).
+Pure. Source: docs/reference/connector-cases.md. Not here: running them (aileron/connector_tests).
 """
 
 from __future__ import annotations

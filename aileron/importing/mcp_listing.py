@@ -120,7 +120,7 @@ def listed(source: str, token: Token | None = None, *, ca_pem: str | None = None
             _check_keeps_secret(token, [client.server.get(key) for key in ("title", "name", "version")] + tools)
     except ConnectorError as error:
         said = "the server refused, and repeats the token" if token and token.is_in(error.message) else error.message
-        status, words = error.details.get("status"), f"{url}: {said}{_cure(error, token)}"
+        status, words = error.details.get("status"), f"{url}: {said}{_fix(error, token)}"
         problem = UnauthorizedError(words, status, _maybe_challenge(challenges)) if status in _REFUSALS else None
         raise problem or DocumentError(words) from None
     server = client.server
@@ -179,7 +179,7 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(one)
 
 
-def _cure(error: ConnectorError, token: Token | None) -> str:
+def _fix(error: ConnectorError, token: Token | None) -> str:
     if error.details.get("status") not in _REFUSALS:
         return ""
     return "; it wants another token" if token else "; it wants a token: --auth bearer or --auth header:NAME"

@@ -7,12 +7,12 @@ ports. This process parses those bytes at a lower priority, without file system 
 which has the vault's key, gets complete and typed requests, and from unknown callers only as many as it has time for.
 
     server.py      Hypercorn, bounded: connections, read-ahead, certificates; also under the sockets of the home
-    places.py      the number of connections, and the choice of the one that is closed for a new one
+    connection_places.py      the number of connections, and the choice of the one that is closed for a new one
     one_at_a_time.py   one request at a time, and detection of a client that disconnects
     request_line.py, refusals.py   which requests are invalid, and the responses to them
     admission.py   which callers are known, and how much work strangers may cause
     forward.py     passes one request to the daemon, and returns the response
-    messages.py    the messages between the two processes
+    daemon_messages.py    the messages between the two processes
     known.py       the daemon's list of known callers
     __main__.py    hides the process, which serves in a fork (process.py) after it has given up unneeded rights (confine.py)
 

@@ -2,21 +2,21 @@
 
 No other process can have read that child's memory before it hides.
 
-Source: aileron/hidden/process.py, which hides the process and forks the child. Not here: serving (process.py).
+Source: aileron/isolated/process.py, which hides the process and forks the child. Not here: serving (process.py).
 """
 
 from __future__ import annotations
 
 import sys
 
-from aileron.hidden.process import work_hidden
+from aileron.isolated.process import work_isolated
 
 __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> int:
     """Run ingress. Return 0 if the daemon sent Stop, and 1 if the child was traced or ended in another way."""
-    return work_hidden(int(arguments[0]), _serve)
+    return work_isolated(int(arguments[0]), _serve)
 
 
 def _serve(control: int) -> int:

@@ -6,7 +6,7 @@ threads that it starts. An attacker who takes over this process has the ports, a
 including the passphrase typed into the page. The attacker does not have the vault's key, any file, the network or the
 daemon, and can make only the system calls that serving needs.
 
-Source: nice(2); docs/adr/0031-ingress.md. Not here: how rights are given up (hidden/confine.py), the list of system
+Source: nice(2); docs/adr/0031-ingress.md. Not here: how rights are given up (isolated/confine.py), the list of system
 calls (aileron_sandbox/filters.py).
 """
 
@@ -17,9 +17,9 @@ import asyncio.sslproto
 import os
 from typing import Final
 
-from aileron.hidden import confine as hidden
-from aileron.hidden.confine import compiled
 from aileron.ingress.server import READ_AHEAD
+from aileron.isolated import confine as hidden
+from aileron.isolated.confine import compiled
 
 __all__ = ["PRIORITY", "confine"]
 

@@ -11,7 +11,7 @@ Rules
   a turn.
 - When a client disconnects, the exchange is closed. An incomplete response is never ended like a complete one.
 
-Source: the ASGI specification 3.0; docs/adr/0031-ingress.md. Not here: the messages (messages.py), which process
+Source: the ASGI specification 3.0; docs/adr/0031-ingress.md. Not here: the messages (daemon_messages.py), which process
 passes requests to which (forward.py, daemon/http).
 """
 
@@ -26,8 +26,7 @@ from typing import Final, Protocol
 import anyio.lowlevel
 from starlette.types import Message, Receive, Scope, Send
 
-from aileron.hidden.start import received, send
-from aileron.ingress.messages import (
+from aileron.ingress.daemon_messages import (
     MAX_PACKET,
     MAX_PIECE,
     Body,
@@ -39,6 +38,7 @@ from aileron.ingress.messages import (
     decode_request,
     encode,
 )
+from aileron.isolated.start import received, send
 
 __all__ = ["Exchange", "UploadBudget", "head_of", "pass_on", "scope_of", "unread_thrown_away"]
 

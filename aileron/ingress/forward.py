@@ -15,9 +15,9 @@ import anyio
 from starlette.types import Receive, Scope, Send
 
 from aileron.ingress.admission import Admission, BusyError
+from aileron.ingress.connection_places import place_of
+from aileron.ingress.daemon_messages import MessageError, Request, exchange_pair
 from aileron.ingress.exchange import head_of, pass_on
-from aileron.ingress.messages import MessageError, Request, exchange_pair
-from aileron.ingress.places import place_of
 from aileron.ingress.refusals import refuse_stranger
 
 __all__ = ["Forward"]

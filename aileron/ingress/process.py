@@ -7,7 +7,7 @@ there is no connection. A later connection waits in the backlog of a listener th
 All modules that are needed later are imported before it confines itself, and the certificate's key is read before:
 afterwards this process can open no file, begin no connection, and send no signal.
 
-Source: docs/adr/0031-ingress.md. Not here: how the process is hidden (hidden/process.py), the rights that it gives up
+Source: docs/adr/0031-ingress.md. Not here: how the process is hidden (isolated/process.py), the rights that it gives up
 (confine.py).
 """
 
@@ -28,14 +28,14 @@ from typing import Final
 import anyio
 import anyio._backends._asyncio
 
-from aileron.hidden.packets import received_with
 from aileron.ingress.admission import Admission
 from aileron.ingress.certificate import tls_context
 from aileron.ingress.confine import confine
+from aileron.ingress.connection_places import Places
+from aileron.ingress.daemon_messages import MAX_PACKET, Known, MessageError, Start, Stop, decode_order
 from aileron.ingress.forward import Forward
-from aileron.ingress.messages import MAX_PACKET, Known, MessageError, Start, Stop, decode_order
-from aileron.ingress.places import Places
 from aileron.ingress.server import serve
+from aileron.isolated.packets import received_with
 from aileron_sandbox import kernel
 
 __all__ = ["serve_control"]

@@ -8,7 +8,7 @@ Rules
 - One request is handled at a time: data that a client sends before it has the response is discarded (one_at_a_time.py). RFC
   9112 section 9.3.2 requires the client to send it again. So no work outlives the connection that requested it.
 - Up to twice READ_AHEAD bytes are read before the application needs them.
-- Each door over TCP has a limited number of places (places.py); connections without an open session lose theirs first.
+- Each door over TCP has a limited number of places (connection_places.py); connections without an open session lose theirs first.
 - The head of a request must arrive within IDLE_S seconds.
 
 Source: docs/reference/configuration.md; docs/adr/0031-ingress.md; RFC 9112; RFC 8446 through OpenSSL. Not here: the
@@ -35,8 +35,8 @@ from hypercorn.events import Event, RawData, Updated
 from starlette.types import ASGIApp, Receive, Scope
 
 from aileron.ingress import one_at_a_time
+from aileron.ingress.connection_places import ACCEPTED_AT_ONCE, BACKLOG, Bounded, Place, Places
 from aileron.ingress.peers import PeerProcess, peer_of_connection, peer_process
-from aileron.ingress.places import ACCEPTED_AT_ONCE, BACKLOG, Bounded, Place, Places
 from aileron.ingress.request_line import KnownRequests
 
 __all__ = [

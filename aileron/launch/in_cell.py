@@ -10,8 +10,8 @@ Rules
 - The session's token never enters a cell: it is in the preamble of one door, which is sent outside the cell.
 - No program is executed before all doors are open, and changes are not examined before the cell is closed.
 
-Source: docs/adr/0062-the-agent-in-a-cell.md. Not here: what the agent sees (sights.py), the session (aileron/cli), the daemon's
-end of the doors.
+Source: docs/adr/0062-the-agent-in-a-cell.md. Not here: what the agent sees (cell_spec.py), the session (aileron/cli), the
+daemon's end of the doors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from aileron.cell.start import Root
 from aileron.cell.terminal import streams_of_ours
 from aileron.cell.tree import opened, opened_root
 from aileron.home import Home
-from aileron.launch.sights import EMPTY_STATE, Missing, Sights
+from aileron.launch.cell_spec import EMPTY_STATE, CellSpec, Missing
 from aileron_sandbox.cell.door import Cell
 from aileron_sandbox.cell.policy import MAX_MASKED, CellPolicy
 from aileron_sandbox.cell.stub import Stub
@@ -49,7 +49,7 @@ _TICK_S: Final = 0.02
 class CellLaunch(msgspec.Struct, frozen=True, kw_only=True):
     """The description of a launch in a cell. `open_session` is called only once, and may raise; then no agent is started."""
 
-    sights: Sights
+    spec: CellSpec
     is_overlay: bool
     publish: tuple[Publish, ...]
     home: Home
@@ -72,23 +72,23 @@ def run_in_cell(launch: CellLaunch, stub: Stub, note: Callable[[str], None]) -> 
 
     `stub` is the process that will become the cell; the caller closes it.
     """
-    sights = launch.sights
-    if make_missing(sights.missing):
+    spec = launch.spec
+    if make_missing(spec.missing):
         time.sleep(_TICK_S)  # or the files made here would count as the agent's changes (aileron/cell/changes.py)
     with contextlib.ExitStack() as undo:
         published = [undo.enter_context(one) for one in _published(launch.publish)]
-        starts = starts_of([Root(path, only) for path, only in sights.roots], launch.home.cells)
-        policy = _without_sockets(sights.policy, [path for start in starts for path in start.sockets()])
+        starts = starts_of([Root(path, only) for path, only in spec.roots], launch.home.cells)
+        policy = _without_sockets(spec.policy, [path for start in starts for path in start.sockets()])
         session = None
         if launch.is_overlay:
             from aileron.cell.overlay import prepare_overlay
 
             session = launch.open_session()  # an overlay keeps its files in the session's folder
-            overlay = prepare_overlay(launch.home.cells / session.id, sights.project)
+            overlay = prepare_overlay(launch.home.cells / session.id, spec.project)
             policy = msgspec.structs.replace(policy, overlay=overlay)
         streams = streams_of_ours()
-        command = [sights.program, *sights.arguments]
-        with Cell.prepare(policy, command, sights.environment, streams, stub=stub) as cell:
+        command = [spec.program, *spec.arguments]
+        with Cell.prepare(policy, command, spec.environment, streams, stub=stub) as cell:
             # 20 ms, while the cell is made:
             session = session or launch.open_session()
             watch = Watch.begin(starts, launch.home.cells / session.id)

@@ -11,7 +11,7 @@ import os
 
 import msgspec
 
-from aileron.launch.sights import Sights
+from aileron.launch.cell_spec import CellSpec
 from aileron_sandbox.cell.door import Cell, Streams
 
 __all__ = ["layers_of"]
@@ -21,11 +21,11 @@ _PROGRAM = "/usr/bin/env"
 """Path that is given as the program, but never executed."""
 
 
-def layers_of(sights: Sights) -> tuple[str, ...]:
+def layers_of(spec: CellSpec) -> tuple[str, ...]:
     """Return the layers of an agent's cell. Binds whose source is missing, such as files that are made later, are
     left out. Raises JailUnavailable if the cell cannot be made.
     """
-    there = tuple(bind for bind in sights.policy.binds if os.path.exists(bind.source))
-    policy = msgspec.structs.replace(sights.policy, binds=there)
+    there = tuple(bind for bind in spec.policy.binds if os.path.exists(bind.source))
+    policy = msgspec.structs.replace(spec.policy, binds=there)
     with Cell.start(policy, [_PROGRAM], {}, _STREAMS) as cell:
         return cell.layers

@@ -8,7 +8,7 @@ which parts of the toolchain are shown: for example cargo's programs without its
 Otherwise the tree that the program needs is shown: the outermost `node_modules`, a virtual environment and its
 Python, the prefix whose `bin` contains it, else only the file.
 
-Source: the manuals of the tools. Not here: programs of the system (system_sights.py), whether a path may be shown (sights.py).
+Source: the manuals of the tools. Not here: programs of the system (system_mounts.py), whether a path may be shown (cell_spec.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from aileron.launch.places import is_within
+from aileron.launch.credential_places import is_within
 from aileron.launch.ways import leads_away, read_regular, resolved_unless_led_away
 
 __all__ = [

@@ -8,7 +8,7 @@ agent can write to anyway.
 
 Files are opened here in such a way that a FIFO that an agent left in their place does not block the command.
 
-Source: path_resolution(7), fifo(7). Not here: the folders that agents can write to (sights.py), what follows from a link.
+Source: path_resolution(7), fifo(7). Not here: the folders that agents can write to (cell_spec.py), what follows from a link.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from aileron.launch.places import is_within
+from aileron.launch.credential_places import is_within
 
 __all__ = ["leads_away", "read_regular", "resolved_below", "resolved_unless_led_away", "way_of"]
 

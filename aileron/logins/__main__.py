@@ -1,14 +1,14 @@
 """The program that the daemon executes: `python -m aileron.logins SOCKET_FD PROTOCOL…`. The program hides itself (no other
 process can inspect it), and does its work in a child process that was hidden from its first moment.
 
-Source: aileron/hidden/process.py. Not here: what the child does (process.py).
+Source: aileron/isolated/process.py. Not here: what the child does (process.py).
 """
 
 from __future__ import annotations
 
 import sys
 
-from aileron.hidden.process import work_hidden
+from aileron.isolated.process import work_isolated
 
 __all__ = ["main"]
 
@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
 
         return serve_control(control, protocols)
 
-    return work_hidden(int(seen), work)
+    return work_isolated(int(seen), work)
 
 
 if __name__ == "__main__":

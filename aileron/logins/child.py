@@ -13,9 +13,9 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
-from aileron.hidden.packets import received_with
+from aileron.isolated.packets import received_with
 from aileron.logins.confine import Confinement
-from aileron.logins.messages import (
+from aileron.logins.login_messages import (
     MAX_PACKET,
     FromLogin,
     LoginError,

@@ -6,7 +6,7 @@
 An attacker who takes over a login has its one secret, its one service and its one stream.
 
 Source: seccomp(2), setrlimit(2), alarm(2); docs/adr/0057-logins.md. Not here: how a process is confined
-(aileron/hidden/confine.py).
+(aileron/isolated/confine.py).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import resource
 import signal
 from typing import Final
 
-from aileron.hidden import confine as hidden
-from aileron.hidden.process import die_with_parent
+from aileron.isolated import confine as hidden
+from aileron.isolated.process import die_with_parent
 from aileron_sandbox import kernel
 from aileron_sandbox.filters import compile_login
 

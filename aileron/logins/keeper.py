@@ -9,7 +9,7 @@ Rules
 - An order is sent over a socket that is made for this order, together with the two connected sockets. Only the forked process
   reads the order.
 - Nothing is sent before the process has hidden itself, because other processes may hold the descriptors that it is started
-  with (hidden/process.py).
+  with (isolated/process.py).
 - A process that ends is started again with the next login; the logins of the old process have ended with it. So the daemon
   ends no process that has a login.
 
@@ -31,8 +31,8 @@ from typing import Final
 
 import anyio
 
-from aileron.hidden.start import control_of, ended, execute_program, received, send, started
-from aileron.logins.messages import (
+from aileron.isolated.start import control_of, ended, execute_program, received, send, started
+from aileron.logins.login_messages import (
     MAX_NOTE_BYTES,
     READY,
     Failed,

@@ -15,8 +15,7 @@ from typing import Final
 
 import msgspec
 
-from aileron.logins.mask import SHORTEST, Mask
-from aileron.logins.messages import (
+from aileron.logins.login_messages import (
     MAX_WORDS,
     Effects,
     Failed,
@@ -28,6 +27,7 @@ from aileron.logins.messages import (
     Over,
     Problem,
 )
+from aileron.logins.mask import SHORTEST, Mask
 from aileron.logins.protocol import Login
 from aileron.logins.relay import relay
 from aileron.logins.side import Side

@@ -21,10 +21,10 @@ import socket
 from collections.abc import Sequence
 from typing import Final
 
-from aileron.hidden.packets import received_with
+from aileron.isolated.packets import received_with
 from aileron.logins.child import Logins, be_login
 from aileron.logins.confine import Confinement
-from aileron.logins.messages import MAX_LOGINS, READY
+from aileron.logins.login_messages import MAX_LOGINS, READY
 from aileron.tls import client_context
 
 __all__ = ["serve_control"]

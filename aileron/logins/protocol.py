@@ -14,7 +14,7 @@ import abc
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
-from aileron.logins.messages import Note, Order
+from aileron.logins.login_messages import Note, Order
 from aileron.logins.side import Side
 
 __all__ = ["Filter", "Login", "Passed", "Unchanged"]

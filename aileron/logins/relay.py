@@ -31,8 +31,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from aileron.logins.login_messages import LoginError, Note, Problem
 from aileron.logins.mask import Mask
-from aileron.logins.messages import LoginError, Note, Problem
 from aileron.logins.protocol import Filter, Passed
 from aileron.logins.side import Side
 

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from aileron.logins.messages import LoginError, Problem
+from aileron.logins.login_messages import LoginError, Problem
 from aileron.tls import was_cut
 
 __all__ = ["MAX_LINE", "MAX_LOGIN_BYTES", "Side"]

@@ -2,7 +2,7 @@
 
 No other process can have looked into the child before the child hides.
 
-Source: aileron/hidden/process.py, which hides and forks. Not here: serving (process.py).
+Source: aileron/isolated/process.py, which hides and forks. Not here: serving (process.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import gc
 import sys
 from collections.abc import Callable
 
-from aileron.hidden.process import work_hidden
+from aileron.isolated.process import work_isolated
 
 __all__ = ["import_server", "main"]
 
@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     """Run the process of the protocol. Return 0 when the daemon closes the control socket, 1 if the child was traced or
     ended otherwise.
     """
-    return work_hidden(int(arguments[0]), _serve)
+    return work_isolated(int(arguments[0]), _serve)
 
 
 def _serve(control: int) -> int:

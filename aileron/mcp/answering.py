@@ -29,7 +29,7 @@ from aileron.mcp import tools
 from aileron.mcp.agent_port import Asker, Report
 from aileron.mcp.calls import ToolCalls, UnknownTool, bug
 from aileron.mcp.channel import Channel
-from aileron.mcp.messages import (
+from aileron.mcp.process_messages import (
     MAX_ASKED_BYTES,
     Answered,
     Call,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from aileron.mcp.channel import Channel
-from aileron.mcp.messages import (
+from aileron.mcp.process_messages import (
     MAX_SAID_BYTES,
     Answered,
     Call,

@@ -1,8 +1,8 @@
 """A stream of messages between two of our processes. Each message is its length in four bytes, big-endian, followed by that
 number of bytes.
 
-Runs on both sides of a channel (messages.py) and trusts neither. A message is written completely or not at all, even if its
-writer is cancelled. If one side does not read, the other side's `put` blocks. A side that cannot take more messages blocks
+Runs on both sides of a channel (process_messages.py) and trusts neither. A message is written completely or not at all, even if
+its writer is cancelled. If one side does not read, the other side's `put` blocks. A side that cannot take more messages blocks
 the other side by `pause`.
 
 Rules
@@ -22,7 +22,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from aileron.mcp.messages import MessageError
+from aileron.mcp.process_messages import MessageError
 
 __all__ = ["AT_ONCE", "Channel", "is_taken", "take"]
 

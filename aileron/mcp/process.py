@@ -13,7 +13,7 @@ Rules
 - When no agent has used the process for a while, it reports that. By the count `taken` in the report, the daemon sees whether
   it has sent more work meanwhile, which counts as use.
 
-Source: docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: hiding the process (hidden/process.py), starting and ending it
+Source: docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: hiding the process (isolated/process.py), starting and ending it
 (daemon/http/mcp.py).
 """
 
@@ -32,13 +32,13 @@ import anyio._backends._asyncio
 from anyio.abc import ByteStream, SocketStream, TaskGroup
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from aileron.hidden.confine import compiled, confine
-from aileron.hidden.packets import FULL_PAUSE_S, are_free, received_with
-from aileron.hidden.start import send
 from aileron.ingress.exchange import Exchange, scope_of
+from aileron.isolated.confine import compiled, confine
+from aileron.isolated.packets import FULL_PAUSE_S, are_free, received_with
+from aileron.isolated.start import send
 from aileron.mcp.asking import Agent
 from aileron.mcp.channel import take
-from aileron.mcp.messages import (
+from aileron.mcp.process_messages import (
     MAX_PACKET,
     Changed,
     Connection,

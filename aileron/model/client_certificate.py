@@ -112,7 +112,7 @@ def _private_key(block: PemBlock) -> PrivateKeyTypes:
     try:
         key = read_private_key(block)
     except PemError as error:
-        raise CertificateError(error.what, error.cure) from None
+        raise CertificateError(error.what, error.fix) from None
     if isinstance(
         key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
     ):

@@ -4,7 +4,7 @@ Pure. A consent is a row of the queue of approvals, with a `kind`, about a subje
 canonical form. The vault stores that digest, by kind and name, in its authenticated contents, together with the
 approver's public key. So nobody can replace a file that has consent without breaking the vault's seal.
 
-Source: docs/reference/consents.md. Not here: which changes widen a consent (actions/widening.py), signing (approver/), the
+Source: docs/reference/consents.md. Not here: which changes widen a consent (actions/widening.py), signing (approver_key/), the
 queue (audit/log.py).
 """
 
@@ -27,12 +27,12 @@ __all__ = [
     "PASSKEY_DECIDES",
     "SETTINGS",
     "ActionFileConsent",
-    "Agreement",
     "Appointed",
     "BindingConsent",
     "Change",
     "ConnectorConsent",
     "ConnectorUpdateConsent",
+    "Consent",
     "ConsentKind",
     "Consents",
     "Constraint",
@@ -52,7 +52,7 @@ __all__ = [
     "subject_digest",
     "subject_kind",
     "subject_name",
-    "tool_agreement",
+    "tool_consent_name",
 ]
 
 
@@ -344,9 +344,9 @@ class ToolChangeConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="ki
     """Digest of the new definition, `sha256:…`, which is what a person accepts."""
 
     @property
-    def agreement(self) -> str:
+    def consent_name(self) -> str:
         """Name of the consent, which is valid only for this operation of this pin."""
-        return tool_agreement(self.hash, self.op)
+        return tool_consent_name(self.hash, self.op)
 
 
 class HostConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="host"):
@@ -366,7 +366,7 @@ class HostConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
         return f"{self.host}:{self.port}"
 
 
-def tool_agreement(pin_hash: str, op: str) -> str:
+def tool_consent_name(pin_hash: str, op: str) -> str:
     """Return the name of the consent to a changed tool of the connector with this pin."""
     return f"{pin_hash} {op}"
 
@@ -386,7 +386,7 @@ Subject = (
 )
 
 
-class Agreement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Consent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The latest consent under one name: `digest` is that of a file, a pin or settings; `approval` is the signed approval."""
 
     kind: ConsentKind
@@ -466,7 +466,7 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     public_key: str
     created_ms: int
     appointed: Appointed | None = None
-    agreed: tuple[Agreement, ...] = ()
+    agreed: tuple[Consent, ...] = ()
     """Latest consents, sorted by kind and name, each at most once."""
     grants: tuple[StandingGrant, ...] = ()
     """Grants in force, sorted by id."""
@@ -487,24 +487,24 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             key_id=self.key_id,
         )
 
-    def agreed_digest(self, kind: ConsentKind, name: str) -> str | None:
+    def consent_digest(self, kind: ConsentKind, name: str) -> str | None:
         """Return the digest of the latest consent with this kind and name; None if there was none or it was withdrawn."""
         return next((one.digest for one in self.agreed if one.kind is kind and one.name == name), None)
 
-    def is_connector_agreed(self, pin_hash: str) -> bool:
+    def has_connector_consent(self, pin_hash: str) -> bool:
         """Return whether the connector with these bytes has consent.
 
         Several builds of one version can have consent at the same time.
         """
         return any(one.kind is ConsentKind.CONNECTOR and one.digest == pin_hash for one in self.agreed)
 
-    def with_agreement(self, agreement: Agreement) -> Consents:
+    def with_consent(self, agreement: Consent) -> Consents:
         """Return the consents with `agreement` in place of the previous one with the same kind and name."""
         kept = [one for one in self.agreed if (one.kind, one.name) != (agreement.kind, agreement.name)]
         ordered = sorted([*kept, agreement], key=lambda one: (one.kind.value, one.name))
         return msgspec.structs.replace(self, agreed=tuple(ordered))
 
-    def without_agreement(self, kind: ConsentKind, name: str) -> Consents:
+    def without_consent(self, kind: ConsentKind, name: str) -> Consents:
         """Return the consents without the consent of this kind and name."""
         kept = tuple(one for one in self.agreed if (one.kind, one.name) != (kind, name))
         return msgspec.structs.replace(self, agreed=kept)

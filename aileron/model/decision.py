@@ -10,7 +10,8 @@ Rules
 - A signature is 64 bytes of Ed25519 (RFC 8032), in base64; a key is its 32 public bytes, and is named by `key_id_of`.
 - A passkey's signature, over the sha256 of the same bytes, is also one text; `key_id` says which kind of key signed (passkey.py).
 
-Source: docs/reference/signed-decisions.md. Not here: the private key (approver/), when a decision counts (approvals/, audit/).
+Source: docs/reference/signed-decisions.md. Not here: the private key (approver_key/), when a decision counts (approvals/,
+audit/).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ An assertion counts as the passkey's signature of a statement if
 The count of signatures, and whether the passkey is copied between devices, are not checked (docs/adr/0028-passkeys.md).
 
 Source: W3C, Web Authentication Level 3, sections 6.1, 7.1 and 7.2; RFC 9053 (COSE); docs/reference/signed-decisions.md. Not here:
-which questions a passkey can decide (consent.py), challenges for creating one (daemon/decisions/passkeys.py).
+which questions a passkey can decide (consent.py), challenges for creating one (daemon/consent_service/passkeys.py).
 """
 
 from __future__ import annotations

@@ -60,12 +60,12 @@ NEW_KEY: Final = "make a key: `openssl genpkey -algorithm EC -pkeyopt ec_paramge
 
 
 class PemError(ValueError):
-    """Error: the value cannot be used. `what` says what is wrong, as the end of a sentence, and `cure` how to fix it."""
+    """Error: the value cannot be used. `what` says what is wrong, as the end of a sentence, and `fix` how to fix it."""
 
-    def __init__(self, what: str, cure: str) -> None:
-        super().__init__(f"{what}; {cure}")
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(f"{what}; {fix}")
         self.what: Final = what
-        self.cure: Final = cure
+        self.fix: Final = fix
 
 
 class PemBlock(NamedTuple):

@@ -14,7 +14,7 @@ Rules
 - A reference to a file of environment variables is refused by name, because every program of the same user can read the file.
 
 Source: pass(1); HashiCorp, "KV secrets engine - version 2 (API)"; 1Password, "Secret reference syntax". Not here: fetching the
-secret (aileron/elsewhere).
+secret (aileron/secret_stores).
 
 >>> SecretReference.parse("vault://vault.example.com:8200/secret/mail/home#password").path
 ('mail', 'home')

@@ -35,8 +35,8 @@ import anyio.to_thread
 import msgspec
 
 from aileron.model.clock import since_boot
-from aileron.model.cure import cure_for
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.fixes import fix_for
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 from aileron.oauth.answers import Minted, minted
@@ -312,13 +312,13 @@ def _problem(credential: ClientCredential, code: str) -> Failure:
 
 
 def _unusable(credential: ClientCredential, problem: str) -> AileronError:
-    message = f"secret {credential.stored.name!r} {problem}; {cure_for(credential.name, credential.stored)}"
+    message = f"secret {credential.stored.name!r} {problem}; {fix_for(credential.name, credential.stored)}"
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
 
 
 def _cures(credential: ClientCredential) -> tuple[str, str]:
     """Return the command that creates the binding anew, and the instruction for replacing the secret."""
-    return f"aileron binding rebind {credential.name}", cure_for(credential.name, credential.stored)
+    return f"aileron binding rebind {credential.name}", fix_for(credential.name, credential.stored)
 
 
 def _host(credential: ClientCredential) -> str:

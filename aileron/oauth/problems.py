@@ -45,7 +45,7 @@ class ProviderProblem(NamedTuple):
     """A failure: what happened, how to fix it, and whether the failure may be transient."""
 
     what: str
-    cure: str
+    fix: str
     retriable: bool = False
 
 
@@ -289,7 +289,7 @@ def without_echo(error: ProviderError, host: str, sent: Iterable[str]) -> Provid
 def not_signed_in(error: ProviderError, host: str, again: str) -> AileronError:
     """Return the `binding_failed` error for a failed sign-in. `again` is the command that begins a new sign-in."""
     problem = SIGN_IN[error.code]
-    return _failed(f"{error.sentence}; {_cure(problem, again)}", error, host)
+    return _failed(f"{error.sentence}; {_fix(problem, again)}", error, host)
 
 
 def not_renewed(error: ProviderError, host: str, again: str) -> AileronError:
@@ -297,11 +297,11 @@ def not_renewed(error: ProviderError, host: str, again: str) -> AileronError:
     problem = RENEWAL.get(error.code)
     what = error.sentence if problem is None else problem.what.format(host=host)
     if not error.retriable:
-        return _failed(f"{what}; {_cure(problem or SIGN_IN[error.code], again)}", error, host)
-    cure = "try again in a moment" if problem is None else _cure(problem, again)
+        return _failed(f"{what}; {_fix(problem or SIGN_IN[error.code], again)}", error, host)
+    fix = "try again in a moment" if problem is None else _fix(problem, again)
     return AileronError(
         FailureClass.NETWORK_ERROR,
-        f"{what}; {cure}",
+        f"{what}; {fix}",
         boundary=Boundary.EXTERNAL,
         retriable=True,
         details={"code": error.code, "provider": host},
@@ -312,16 +312,16 @@ def not_minted(error: ProviderError, host: str, again: str, another: str) -> Ail
     """Return the error for a failed request for a token without a sign-in: `binding_failed`, or `network_error` if a retry may
     succeed.
 
-    `again` is the command that creates the binding anew; `another` says how to replace the secret (cure.py).
+    `again` is the command that creates the binding anew; `another` says how to replace the secret (fixes.py).
     """
     problem = MINTING.get(error.code)
     what = error.sentence if problem is None else problem.what.format(host=host) + _detail(error, host)
-    cure = (problem or SIGN_IN[error.code]).cure.format(again=f"`{again}`", another=another)
+    fix = (problem or SIGN_IN[error.code]).fix.format(again=f"`{again}`", another=another)
     if not error.retriable:
-        return _failed(f"{what}; {cure}", error, host)
+        return _failed(f"{what}; {fix}", error, host)
     return AileronError(
         FailureClass.NETWORK_ERROR,
-        f"{what}; {'try again in a moment' if problem is None else cure}",
+        f"{what}; {'try again in a moment' if problem is None else fix}",
         boundary=Boundary.EXTERNAL,
         retriable=True,
         details={"code": error.code, "provider": host},
@@ -337,8 +337,8 @@ def _detail(error: ProviderError, host: str) -> str:
     return ""
 
 
-def _cure(problem: ProviderProblem, again: str) -> str:
-    return problem.cure.format(again=f"`{again}`")
+def _fix(problem: ProviderProblem, again: str) -> str:
+    return problem.fix.format(again=f"`{again}`")
 
 
 def _failed(message: str, error: ProviderError, host: str) -> AileronError:

@@ -26,7 +26,7 @@ from urllib.parse import quote_plus, unquote_plus
 
 import msgspec
 
-from aileron.model.cure import Stored
+from aileron.model.fixes import Stored
 from aileron.model.names import BindingName
 from aileron.model.request_signing import TokenGrant
 from aileron.model.secret import Secret

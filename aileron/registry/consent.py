@@ -2,7 +2,7 @@
 
 Pure. Adds nothing to what a manifest asks for: the same value is shown, signed and compared with what is installed.
 
-Source: docs/reference/consents.md. Not here: asking (daemon/decisions/consents.py), what widens an action file
+Source: docs/reference/consents.md. Not here: asking (daemon/consent_service/consents.py), what widens an action file
 (actions/widening.py).
 """
 

@@ -25,7 +25,7 @@ from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import HostPort, OnConflict
 from aileron.model.plan import ConnectorPin
 from aileron.registry.artifact import Artifact, Trust, connector_of
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.content import ContentStore
 from aileron.registry.tarball import MAX_ARCHIVE_BYTES
 

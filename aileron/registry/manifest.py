@@ -348,8 +348,8 @@ def _hosts(network: Table, allow_unbound: bool) -> tuple[HostPort, ...]:
     texts = network.strings("hosts")
     if UNBOUND_HOSTS in texts:
         if not allow_unbound or len(texts) != 1:
-            cure = "build it with `aileron connector build DIR --host NAME:PORT`"
-            raise network.refuse("hosts", f"hosts is the placeholder {UNBOUND_HOSTS!r}: {cure}")
+            fix = "build it with `aileron connector build DIR --host NAME:PORT`"
+            raise network.refuse("hosts", f"hosts is the placeholder {UNBOUND_HOSTS!r}: {fix}")
         return ()
     hosts = tuple(network.attempt("hosts", _host, text) for text in texts)
     if len(hosts) > _MAX_HOSTS or len(set(hosts)) != len(hosts):

@@ -167,26 +167,26 @@ def _logins(table: Table, kind: str, hosts: Sequence[HostPort], allow_unbound: b
     if "logins" in table and kind not in _LOGIN_KINDS:
         raise table.refuse("logins", f'logins needs kind = "login" or "oauth2", but this is {kind!r}')
     if not texts and ("logins" in table or kind == "login"):
-        cure = 'name where to log in, such as logins = ["imap://imap.example.com:993"]'
-        raise table.refuse("logins", f"a credential of kind {kind} with no logins; {cure}")
+        fix = 'name where to log in, such as logins = ["imap://imap.example.com:993"]'
+        raise table.refuse("logins", f"a credential of kind {kind} with no logins; {fix}")
     if len(texts) > MAX_LOGINS:
         raise table.refuse("logins", f"{len(texts)} logins; at most {MAX_LOGINS}")
     if unbound := [text for text in texts if _UNBOUND_LOGIN.fullmatch(text)]:
         if not allow_unbound or len(unbound) != len(texts) or len(set(texts)) != len(texts):
             protocol = unbound[0].partition(":")[0]
-            cure = f"build it with `aileron connector build DIR --login {protocol}://NAME:PORT`"
-            raise table.refuse("logins", f"logins has the placeholder {unbound[0]!r}: {cure}")
+            fix = f"build it with `aileron connector build DIR --login {protocol}://NAME:PORT`"
+            raise table.refuse("logins", f"logins has the placeholder {unbound[0]!r}: {fix}")
         if hosts:
-            cure = f'hosts = ["{UNBOUND_HOSTS}"] takes the hosts of logins too'
-            raise table.refuse("logins", f"logins has the placeholder {unbound[0]!r}, and hosts has none: {cure}")
+            fix = f'hosts = ["{UNBOUND_HOSTS}"] takes the hosts of logins too'
+            raise table.refuse("logins", f"logins has the placeholder {unbound[0]!r}, and hosts has none: {fix}")
         return ()
     logins = tuple(table.attempt("logins", LoginTarget.parse, text) for text in texts)
     if len({one.destination for one in logins}) != len(logins):
         raise table.refuse("logins", "two logins at one HOST:PORT; each destination has one protocol")
     for login in logins:
         if login.destination not in hosts and not (allow_unbound and not hosts):
-            cure = f'add "{login.destination}" there'
-            raise table.refuse("logins", f"{login.destination} is not in [capabilities.network] hosts; {cure}")
+            fix = f'add "{login.destination}" there'
+            raise table.refuse("logins", f"{login.destination} is not in [capabilities.network] hosts; {fix}")
     return logins
 
 
@@ -200,8 +200,8 @@ def _commands(table: Table) -> tuple[str, ...]:
     if commands and not has_ssh:
         raise table.refuse("commands", "commands without an ssh login; leave it out: other protocols execute nothing")
     if has_ssh and not commands:
-        cure = "such as commands = [\"git-upload-pack 'team/*.git'\"]"
-        raise table.refuse("commands", f"an ssh login without commands could do nothing; name what it may run, {cure}")
+        fix = "such as commands = [\"git-upload-pack 'team/*.git'\"]"
+        raise table.refuse("commands", f"an ssh login without commands could do nothing; name what it may run, {fix}")
     return commands
 
 

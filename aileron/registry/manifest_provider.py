@@ -214,8 +214,8 @@ def _client(table: Table, key: str, allow_unbound: bool) -> str:
     if _PLACEHOLDER.fullmatch(value):
         if allow_unbound:
             return value
-        cure = "bind the publisher's own with `aileron connector build DIR --client-id ID --client-secret-file FILE`"
-        raise table.refuse(key, f"{key} is {value if value.startswith(_UNBOUND) else '…'!r}, a placeholder: {cure}")
+        fix = "bind the publisher's own with `aileron connector build DIR --client-id ID --client-secret-file FILE`"
+        raise table.refuse(key, f"{key} is {value if value.startswith(_UNBOUND) else '…'!r}, a placeholder: {fix}")
     if not _CLIENT.fullmatch(value):
         raise table.refuse(key, f"{key} is empty, longer than 512 characters or not printable ASCII")
     return value

@@ -157,8 +157,8 @@ def parse_aws(table: Table, allow_unbound: bool) -> AwsScope:
     Raises AileronError(invalid_request) with line and fix; `allow_unbound` as in parse_connector_manifest.
     """
     if table.string("region") == UNBOUND_BUILD and not allow_unbound:
-        cure = "build it with `aileron connector build DIR --region REGION`"
-        raise table.refuse("region", f"region is the placeholder {UNBOUND_BUILD!r}: {cure}")
+        fix = "build it with `aileron connector build DIR --region REGION`"
+        raise table.refuse("region", f"region is the placeholder {UNBOUND_BUILD!r}: {fix}")
     if table.string("service") == _ISSUER:
         raise table.refuse(
             "service",
@@ -233,8 +233,8 @@ def parse_token_grant(table: Table) -> TokenGrant:
     if grant == "jwt_bearer" and client_auth != "none":
         raise table.refuse("client_auth", 'jwt_bearer has client_auth = "none": its assertion says who asks')
     if grant == "token_exchange" and client_auth == "private_key_jwt":
-        cure = "client_secret_basic, client_secret_post or none"
-        raise table.refuse("client_auth", f"token_exchange has no private key beside the token; client_auth: {cure}")
+        fix = "client_secret_basic, client_secret_post or none"
+        raise table.refuse("client_auth", f"token_exchange has no private key beside the token; client_auth: {fix}")
     if "subject_token_type" in table and grant != "token_exchange":
         raise table.refuse("subject_token_type", 'subject_token_type is for grant = "token_exchange"; leave it out')
     for key in ("audience", "subject_token_type"):

@@ -36,7 +36,7 @@ _LEFT: Final = re.compile(
 
 
 class PlaceholderSite(NamedTuple):
-    """The place of a placeholder: `key = "before…placeholder"`, which occurs `times` times; `cure` says how to bind the
+    """The place of a placeholder: `key = "before…placeholder"`, which occurs `times` times; `fix` says how to bind the
     placeholder.
     """
 
@@ -44,7 +44,7 @@ class PlaceholderSite(NamedTuple):
     placeholder: str
     before: str = ""
     times: int = 1
-    cure: str = ""
+    fix: str = ""
 
 
 def bind(data: bytes, file: str, place: PlaceholderSite, value: str, boundary: Boundary) -> bytes:
@@ -58,7 +58,7 @@ def bind(data: bytes, file: str, place: PlaceholderSite, value: str, boundary: B
         wanted = "exactly one" if place.times == 1 else f"exactly {place.times}"
         # The first one too many. If there are too few, there is no line to name.
         line = line_of(data, found[place.times].start("value")) if len(found) > place.times else None
-        raise refusal(file, line, f"{said}; {place.cure or 'a release'} binds {wanted}", boundary)
+        raise refusal(file, line, f"{said}; {place.fix or 'a release'} binds {wanted}", boundary)
     # A basic string: in printable text, only these two characters have a meaning.
     text = re.sub(r'(["\\])', r"\\\1", place.before + value)
     for match in reversed(found):

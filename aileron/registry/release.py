@@ -38,7 +38,7 @@ from aileron.model.login import LoginTarget
 from aileron.model.manifest import ActionFile
 from aileron.model.names import UNBOUND_HASH, Fqn, HostPort, check_semver
 from aileron.registry.artifact import ArtifactRequest, CheckAction, ParseAction, Trust, action_of, connector_of
-from aileron.registry.build import Application, Built, build
+from aileron.registry.connector_build import Application, Built, build
 from aileron.registry.forges.forge import ARCHIVE, KEY_PATH, tag_of
 from aileron.registry.keyring import Authority, Keyring
 from aileron.registry.manifest import parse_connector_manifest
@@ -276,15 +276,15 @@ def _bound_action(action: ActionFile, data: bytes, file: str, connector: Release
     ours = [needed for needed in action.connectors if str(needed.name) == connector.name]
     versions = [action.version, *(needed.version for needed in ours)].count(UNRELEASED)
     places = (
-        [(PlaceholderSite("version", UNRELEASED, times=versions, cure="--version"), connector.version)]
+        [(PlaceholderSite("version", UNRELEASED, times=versions, fix="--version"), connector.version)]
         if versions
         else []
     )
     source, _, version = str(action.source).rpartition("@")
     if version == UNRELEASED:
-        places.append((PlaceholderSite("source", UNRELEASED, before=f"{source}@", cure="--version"), connector.version))
+        places.append((PlaceholderSite("source", UNRELEASED, before=f"{source}@", fix="--version"), connector.version))
     if any(needed.hash == UNBOUND_HASH for needed in ours):
-        places.append((PlaceholderSite("hash", UNBOUND_HASH, cure="the release"), connector.hash))
+        places.append((PlaceholderSite("hash", UNBOUND_HASH, fix="the release"), connector.hash))
     for place, value in places:
         head = bind(head, file, place, value, Boundary.ACTION)
     check_none_left(head, file, Boundary.ACTION)

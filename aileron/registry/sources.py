@@ -10,7 +10,7 @@ Rules
 - A link is refused: it would bring in another directory.
 
 Source: docs/reference/connector-manifest.md; PyPA specifications, "Recording installed projects" (`.dist-info`). Not here: the
-zip (build.py).
+zip (connector_build.py).
 """
 
 from __future__ import annotations

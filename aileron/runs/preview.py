@@ -1,7 +1,7 @@
 """Previews: the state that a person is shown before deciding. It is read in a jail with safe methods only, and recorded as a run.
 
 Runs in the daemon. Source: docs/explanation/architecture.md. Not here: who may request a preview
-(daemon/decisions/service.py), which of several previews is the newest (daemon/decisions/previews.py).
+(daemon/consent_service/service.py), which of several previews is the newest (daemon/consent_service/previews.py).
 """
 
 from __future__ import annotations

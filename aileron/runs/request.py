@@ -30,7 +30,7 @@ from aileron.model.invocation import Invocation
 from aileron.model.outcome import Failed, Outcome, Pending, Running
 from aileron.model.plan import Plan
 from aileron.runs.carry_out import CarryOut
-from aileron.runs.runnable import NotAgreed, Runnable
+from aileron.runs.runnable import ConsentMissing, Runnable
 from aileron.threads import in_thread
 
 __all__ = ["Requests"]
@@ -141,7 +141,7 @@ class Requests:
 
     async def _with_question(self, error: AileronError) -> Failure:
         """Return the failure. If a person's consent would fix it, ask the person and name the question in the failure."""
-        if not isinstance(error, NotAgreed):
+        if not isinstance(error, ConsentMissing):
             return error.failure
         approval_id = await self._ask(error.subject)
         return msgspec.structs.replace(

@@ -30,7 +30,7 @@ from aileron.model.invocation import Invocation
 from aileron.model.manifest import ActionFile, ConnectorManifest, RequiredConnector
 from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan, Step
 
-__all__ = ["Actions", "Agreements", "Bindings", "Connectors", "NotAgreed", "Runnable", "Tools"]
+__all__ = ["Actions", "Bindings", "Connectors", "ConsentChecks", "ConsentMissing", "Runnable", "Tools"]
 
 _MAX_NAME: Final = 64
 _FEW_VALUES: Final = 200
@@ -94,14 +94,14 @@ class Bindings(Protocol):
         ...
 
 
-class Agreements(Protocol):
+class ConsentChecks(Protocol):
     """The consents of the person."""
 
     def missing(self, action: ActionFile) -> ActionFileConsent | None:
         """Return the consent that this file needs before it runs, or None. Raises AileronError (vault_locked, hash_mismatch)."""
         ...
 
-    def is_as_agreed(self, action: ActionFile) -> bool:
+    def is_as_consented(self, action: ActionFile) -> bool:
         """Return whether the file is identical to the file with a consent, or the home has no approver: `missing` is
         then quick.
         """
@@ -130,7 +130,7 @@ class Tools(Protocol):
         ...
 
 
-class NotAgreed(AileronError):
+class ConsentMissing(AileronError):
     """The action's file is not the one that the person consented to; `subject` is the new question to the person."""
 
     def __init__(self, subject: ActionFileConsent) -> None:
@@ -149,14 +149,14 @@ class Runnable:
         self,
         *,
         actions: Actions,
-        agreements: Agreements,
+        consent_checks: ConsentChecks,
         connectors: Connectors,
         bindings: Bindings,
         tools: Tools,
         settings: Settings,
     ) -> None:
         self._actions = actions
-        self._agreements = agreements
+        self._consent_checks = consent_checks
         self._connectors = connectors
         self._bindings = bindings
         self._tools = tools
@@ -171,7 +171,7 @@ class Runnable:
 
         Writes nothing. Raises AileronError if the invocation does not resolve.
         """
-        self._agreements.check_settings()
+        self._consent_checks.check_settings()
         action = self._selected(invocation)
         plan = resolve(
             invocation,
@@ -184,9 +184,9 @@ class Runnable:
         self._check_tools(plan)
         if plan.approval.required:
             self._check_destinations(plan)
-        missing = self._agreements.missing(action)
+        missing = self._consent_checks.missing(action)
         if missing is not None:
-            raise NotAgreed(missing)
+            raise ConsentMissing(missing)
         if any(step.grant.credential is not None for step in plan.steps):
             self._bindings.check_unlocked()
         return plan
@@ -216,7 +216,7 @@ class Runnable:
         action = self._actions.at_hand(invocation.action)
         return (
             action is not None
-            and self._agreements.is_as_agreed(action)
+            and self._consent_checks.is_as_consented(action)
             and all(self._is_at_hand(connector) for connector in action.connectors)
         )
 
@@ -266,19 +266,19 @@ class Runnable:
         if failure.details.get("reason") not in _MENDED_BY_SETTINGS:
             return failure
         destination = str(failure.details.get("requested")).removeprefix("network:")
-        why = self._agreements.why_not_in_force(destination)
+        why = self._consent_checks.why_not_in_force(destination)
         return failure if why is None else msgspec.structs.replace(failure, message=why)
 
     def check_readable(self, plan: Plan) -> None:
-        """Check that the preview of this frozen plan can be read now. Raises NotAgreed or AileronError."""
-        self._agreements.check_settings()
+        """Check that the preview of this frozen plan can be read now. Raises ConsentMissing or AileronError."""
+        self._consent_checks.check_settings()
         self._actions.check_enabled(plan.action)
         self._check_tools(plan)
         self._check_own(plan)
 
     def check_still(self, frozen: Frozen) -> None:
-        """Check that an approved plan can still run under the current conditions. Raises NotAgreed or AileronError."""
-        self._agreements.check_settings()
+        """Check that an approved plan can still run under the current conditions. Raises ConsentMissing or AileronError."""
+        self._consent_checks.check_settings()
         self._actions.check_enabled(frozen.plan.action)
         self._check_tools(frozen.plan)
         for step in frozen.plan.steps:
@@ -304,8 +304,8 @@ class Runnable:
             settings=self._settings,
             accepted=self._tools.accepted,
         )
-        if (missing := self._agreements.missing(action)) is not None:
-            raise NotAgreed(missing)
+        if (missing := self._consent_checks.missing(action)) is not None:
+            raise ConsentMissing(missing)
 
 
 def _every_step(plan: Plan) -> tuple[Step, ...]:

@@ -6,6 +6,6 @@ daemon's answer · rendering.py cards and records as rows · story.py, story_row
 terminal_signals.py the terminal's title and notifications · readable.py the least contrast · app.py the console, of frame.py,
 queue.py, view.py, activity.py and screens.py · plain.py the same in lines
 
-Runs in a process of its own that no other process of the user can inspect (approver/isolation.py). Textual is imported by
+Runs in a process of its own that no other process of the user can inspect (approver_key/isolation.py). Textual is imported by
 app.py and its parts, and by nothing else of Aileron.
 """

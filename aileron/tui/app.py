@@ -1,18 +1,18 @@
 """The console: the queue, activity, grants, sessions and the system, live, and the person's decisions.
 
-Runs in its own process, alone (approver/isolation.py). It shows what the daemon says, made harmless, and signs what it shows.
+Runs in its own process, alone (approver_key/isolation.py). It shows what the daemon says, made harmless, and signs what it shows.
 It decides nothing by itself: a key press does, in two steps, if the guard has no reason against it.
 
     news (a thread) ──▶ questions ──▶ the list         keys ──▶ guard ──▶ second step ──▶ key session ──▶ signature ──▶ daemon
                         the record ──▶ activity
 
 Rules
-- A decision is about the digest of what is on the screen, computed here (review/signed_view.py), with that of the preview.
+- A decision is about the digest of what is on the screen, computed here (cards/signed_view.py), with that of the preview.
 - The list grows at its end and never moves under the person. It is in the order in which the questions were asked.
 - Without a daemon nothing looks as if it could be decided.
 - Nothing moves by itself, and no colour is the only sign of anything.
 
-Source: docs/reference/console.md. Not here: what a card says (review/card.py), how it looks (frame.py, view.py, queue.py), what
+Source: docs/reference/console.md. Not here: what a card says (cards/card.py), how it looks (frame.py, view.py, queue.py), what
 is sent (sending.py), lines (plain.py). This class is the last of a row: console_base.py, reading.py, telling.py,
 news.py, decisions.py, together.py; here are the keys.
 """
@@ -41,10 +41,10 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Input, Static
 
-from aileron.approver.isolation import end_in_time
+from aileron.approver_key.isolation import end_in_time
+from aileron.cards.question import EXPIRED, difference_lines
 from aileron.model.timestamp import local_time
 from aileron.model.visible import visible
-from aileron.review.question import EXPIRED, difference_lines
 from aileron.tui import frame, rendering
 from aileron.tui.activity import Activity
 from aileron.tui.console_base import Hooks, in_thread, is_over
@@ -88,7 +88,7 @@ class Console(TogetherConsole):
         """Handle the loss of the terminal. Close the key first. Restore nothing here: reads from it would wait for ever.
 
         The console ends by the signal itself, so that its parent process restores a terminal that still exists
-        (approver/isolation.py).
+        (approver_key/isolation.py).
         """
         self.key_session.close()
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -142,7 +142,7 @@ class Console(TogetherConsole):
         """Lock the key after the console was stopped and continued, because the shell had its terminal meanwhile.
 
         A process that stops and continues the console may have opened the terminal meanwhile and could draw on it
-        (approver/isolation.py).
+        (approver_key/isolation.py).
         """
         self._lock_for("the console was suspended")
         self._hooks.take()
@@ -269,7 +269,7 @@ class Console(TogetherConsole):
             self._warn("not available: this cannot be undone, so each run is approved separately")
             return
         if plan.changes_only_seen:
-            from aileron.review.decision_flow import ONLY_WITH_PREVIEW
+            from aileron.cards.decision_flow import ONLY_WITH_PREVIEW
 
             self._warn(ONLY_WITH_PREVIEW)
             return

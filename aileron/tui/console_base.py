@@ -26,10 +26,10 @@ from textual.filter import LineFilter
 from textual.widgets import ContentSwitcher, Static
 from textual.widgets.option_list import Option
 
-from aileron.approver.isolation import end_in_time
+from aileron.approver_key.isolation import end_in_time
+from aileron.cards.question import EXPIRED
 from aileron.model.clock import since_boot
 from aileron.model.visible import visible, without_gaps
-from aileron.review.question import EXPIRED
 from aileron.tui import frame, rendering
 from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
 from aileron.tui.guard import Guard
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from aileron.api.daemon import Status
     from aileron.api.grants import GrantEntry
     from aileron.api.sessions import Session
-    from aileron.approver.security_key import Person
+    from aileron.approver_key.security_key import Person
+    from aileron.cards.card import Card
+    from aileron.cards.decision_flow import Review
+    from aileron.cards.record import Record
     from aileron.model.secret import Secret
-    from aileron.review.card import Card
-    from aileron.review.decision_flow import Review
-    from aileron.review.record import Record
 
 __all__ = ["Answer", "ConsoleBase", "Hooks", "in_thread", "is_over"]
 
@@ -426,7 +426,7 @@ class ConsoleBase(App[None]):
             return None
 
         def offer(question: str) -> Secret:
-            from aileron.approver.security_key import OFFER
+            from aileron.approver_key.security_key import OFFER
 
             with self._away_about():
                 self._hooks.say(OFFER)

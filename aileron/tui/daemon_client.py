@@ -1,11 +1,11 @@
 """Requests of the console to the daemon, over the operator's socket. Every call waits for its answer, with a deadline.
 
 Runs in threads of the console. The daemon may be gone and come back, and another program may answer in its place: what it says
-of an open question is shown, and signed, only as far as its digest covers it (review/signed_view.py); a settled question is
+of an open question is shown, and signed, only as far as its digest covers it (cards/signed_view.py); a settled question is
 shown as the answer describes it, and nothing is decided about that. An answer that is not of its route's type (api/), or nests
 deeper than MAX_NESTING, is RequestRefused, so that nothing trips over it in the layout.
 
-Not here: what is done with the answers (news.py, reading.py, plain.py), what is signed (approver/signing.py).
+Not here: what is done with the answers (news.py, reading.py, plain.py), what is signed (approver_key/signing.py).
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ class DaemonClient:
     def grant(self, plan: Plan, uses: int, for_s: int) -> None:
         """Request a grant for exactly this call, that is for these arguments only. The grant needs a person's approval too."""
         from aileron.api.grants import AddGrant
+        from aileron.cards.headline import action_in
         from aileron.model.consent import Constraint
-        from aileron.review.headline import action_in
 
         action = action_in(plan.action_text)
         others = [] if action is None else [spec.name for spec in action.inputs if spec.name not in plan.args]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from rich.text import Text
 
+from aileron.cards.question import session_of
 from aileron.model.timestamp import local_time
 from aileron.model.visible import visible
-from aileron.review.question import session_of
 from aileron.tui import rendering
 from aileron.tui.console_base import in_thread
 from aileron.tui.daemon_client import GoneError
@@ -27,8 +27,8 @@ from aileron.tui.sending import Notice, is_withdrawal, offered, send, signed, wi
 from aileron.tui.view import MOST_TOP
 
 if TYPE_CHECKING:
+    from aileron.cards.decision_flow import Review
     from aileron.model.passkey import PasskeyKey
-    from aileron.review.decision_flow import Review
 
 __all__ = ["NOT_AS_SHOWN", "DecidingConsole"]
 
@@ -156,8 +156,8 @@ class DecidingConsole(NewsConsole):
         await self._refresh_now()
 
     async def _deny_all(self, names: list[str], reason: str | None, *, ends_session: bool) -> None:
+        from aileron.cards.decision_flow import review_of
         from aileron.model.decision import MismatchError
-        from aileron.review.decision_flow import review_of
 
         for name in names:
             found = await self._tried(self._daemon.question, name)

@@ -1,12 +1,12 @@
 """The approver's key while the console has the key open: how long it stays open, and what it may be used for.
 
 Runs in the console's own process, which no other process of the user can inspect. The passphrase is typed at the terminal itself
-(approver/isolation.py); there is no other way to enter it.
+(approver_key/isolation.py); there is no other way to enter it.
 
 Rules
 - The key is open for 15 minutes at most, from the passphrase on (timed_key.py).
-- If others than the person can press keys at this terminal (approver/terminal.py), the key is not kept open: each decision asks
-  again. That is checked before each use, and every LOOK_S while the key is open. If the passphrase was typed for previews, a
+- If others than the person can press keys at this terminal (approver_key/terminal.py), the key is not kept open: each decision
+  asks again. That is checked before each use, and every LOOK_S while the key is open. If the passphrase was typed for previews, a
   key is kept that reads previews and decides nothing (docs/adr/0047-fewer-keys.md).
 - It is the key of this home's approver, or it is wiped.
 - If it is not open, a plugged-in security key is offered in its place (`signer`): Enter alone has that one sign. It
@@ -15,7 +15,7 @@ Rules
   put another one in its place while a person types. Any process of the user can interrupt a prompt (kill(2)): what is typed
   next is the rest of a passphrase, and is no key and no text for anything (`no_echo`).
 
-Not here: what is signed (approver/signing.py), when a key may decide (guard.py).
+Not here: what is signed (approver_key/signing.py), when a key may decide (guard.py).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from aileron.model.clock import since_boot
 from aileron.tui.timed_key import TimedKey
 
 if TYPE_CHECKING:  # cryptography: 30 ms, at the first passphrase
-    from aileron.approver.hidraw import Port
-    from aileron.approver.keyfile import ApproverKey
-    from aileron.approver.security_key import Person, SecurityKeys
-    from aileron.approver.signing import ReadingKey
+    from aileron.approver_key.hidraw import Port
+    from aileron.approver_key.keyfile import ApproverKey
+    from aileron.approver_key.security_key import Person, SecurityKeys
+    from aileron.approver_key.signing import ReadingKey
     from aileron.model.passkey import PasskeyKey
     from aileron.model.secret import Secret
 
@@ -190,7 +190,7 @@ class KeySession:
             with self._in_use() as key:
                 yield key
             return
-        from aileron.approver.security_key import SecurityKeys
+        from aileron.approver_key.security_key import SecurityKeys
 
         with self.asking(f"{purpose}\n{about}"), keys.person() as person:
             by = SecurityKeys(passkeys, person, plugged_in=keys.ports)
@@ -216,7 +216,7 @@ class KeySession:
 
     def _kept_to_read(self) -> ReadingKey:
         """Turn the key, which may not stay open for decisions, into a key for previews only, store that key, and return it."""
-        from aileron.approver.signing import ReadingKey
+        from aileron.approver_key.signing import ReadingKey
 
         key = ReadingKey(self._deciding.taken())
         self._reading.put(key)
@@ -253,7 +253,7 @@ class KeySession:
         return True
 
     def _asked(self, purpose: str, about: str, offered: SecurityKeyHooks | None) -> tuple[ApproverKey | None, Path]:
-        from aileron.approver import keyfile
+        from aileron.approver_key import keyfile
         from aileron.model.failure import AileronError, Boundary, FailureClass
 
         file = keyfile.file_of(self._file, self.key_id)
@@ -268,7 +268,7 @@ class KeySession:
             ) from broken.error
 
     def _opened(self, file: Path, purpose: str, offered: SecurityKeyHooks | None) -> ApproverKey | None:
-        from aileron.approver import keyfile
+        from aileron.approver_key import keyfile
         from aileron.model.failure import AileronError, FailureClass
 
         question = f"Approver passphrase, {purpose}"

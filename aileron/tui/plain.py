@@ -1,13 +1,13 @@
 """The console in lines, for screen readers, simple terminals and logs. It can do all that the full-screen console can.
 
-Runs in its own process, alone (approver/isolation.py). A question has a number, which it keeps for as long as the console is
+Runs in its own process, alone (approver_key/isolation.py). A question has a number, which it keeps for as long as the console is
 open; arrivals and settled questions are reported when they happen. An approval is asked for after all of the question was
 printed, and counts for exactly that.
 
     1 send-mail, asked by claude, expires in 4:41
     > approve 1
 
-Not here: the screen (app.py), what a question says (review/), the key (key_session.py).
+Not here: the screen (app.py), what a question says (cards/), the key (key_session.py).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 from rich.text import Text
 
+from aileron.cards.decision_flow import ONLY_WITH_PREVIEW, Review, as_told, review_of
+from aileron.cards.question import difference_lines, session_of, state_words
+from aileron.cards.row import common_asker
 from aileron.model.timestamp import local_time
 from aileron.model.visible import visible
-from aileron.review.decision_flow import ONLY_WITH_PREVIEW, Review, as_told, review_of
-from aileron.review.question import difference_lines, session_of, state_words
-from aileron.review.row import common_asker
 from aileron.tui import rendering
 from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
 from aileron.tui.key_session import KeySession, SecurityKeyHooks
@@ -50,9 +50,9 @@ from aileron.tui.sending import (
 from aileron.tui.waiting import PendingEntry, PendingList, matches, seconds_left
 
 if TYPE_CHECKING:
+    from aileron.cards.card import Card
     from aileron.model.preview import Preview
     from aileron.model.secret import Secret
-    from aileron.review.card import Card
     from aileron.tui.story import History
 
 __all__ = ["Plain"]
@@ -190,7 +190,7 @@ class Plain:
 
     def _went_on(self, _number: int, _frame: object) -> None:
         """Lock the key after the console was stopped and continued, because no process held the terminal meanwhile
-        (approver/isolation.py).
+        (approver_key/isolation.py).
 
         A signal handler prints nothing, because it can interrupt a write, during which io allows no other write. `_forget`
         prints the message.
@@ -473,7 +473,7 @@ class Plain:
 
     def _read_for(self, review: Review) -> Review:
         """Read the current state, and return the review with that state."""
-        from aileron.approver.signing import PREVIEW_S, PreviewAsked
+        from aileron.approver_key.signing import PREVIEW_S, PreviewAsked
 
         if not review.has_preview:
             raise ValueError("no preview: this action does not load any current state")
@@ -508,8 +508,8 @@ class Plain:
 
         If the person types the word, approve each, up to the first failure.
         """
-        from aileron.review.apart import why_apart_unread
-        from aileron.review.together import Apart, card_of_several
+        from aileron.cards.apart import why_apart_unread
+        from aileron.cards.together import Apart, card_of_several
 
         reviews = [self._review(name) for name in names]
         if (why := why_apart_unread(reviews, local_time)) is not None:
@@ -605,7 +605,7 @@ class Plain:
             return None
 
         def offer(question: str) -> Secret:
-            from aileron.approver.security_key import OFFER
+            from aileron.approver_key.security_key import OFFER
 
             self._say(OFFER)
             return hooks.offer(question)
@@ -665,7 +665,7 @@ class Plain:
         self._say(as_told(self._daemon.question(name)).as_json)
 
     def _record(self, name: str, _: str) -> None:
-        from aileron.review.record import record_of
+        from aileron.cards.record import record_of
 
         run = self._daemon.question(name).audit_id
         if not run:
@@ -709,7 +709,7 @@ class Plain:
 
     def _run(self, number: str) -> None:
         """Print the record of the run with this number in the last list of `activity` or `ledger`."""
-        from aileron.review.record import record_of
+        from aileron.cards.record import record_of
 
         at = int(number) if number.isdecimal() and len(number) < 5 else 0
         run = self._listed[at - 1] if 0 < at <= len(self._listed) else None

@@ -16,7 +16,7 @@ from textual.style import Style
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from aileron.review.row import Row, common_asker
+from aileron.cards.row import Row, common_asker
 from aileron.tui import rendering
 from aileron.tui.waiting import PendingEntry, PendingList, matches
 

@@ -2,7 +2,7 @@
 
 If a question cannot be shown, the reason is shown in its place, and the question cannot be decided.
 
-Not here: how it is laid out (view.py, review/card.py), keys that decide (decisions.py).
+Not here: how it is laid out (view.py, cards/card.py), keys that decide (decisions.py).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from aileron.tui.waiting import seconds_left
 
 if TYPE_CHECKING:
     from aileron.api.approvals import Question
+    from aileron.cards.card import Card
+    from aileron.cards.decision_flow import Review
+    from aileron.cards.record import Record
     from aileron.model.preview import Preview
-    from aileron.review.card import Card
-    from aileron.review.decision_flow import Review
-    from aileron.review.record import Record
 
 __all__ = ["ReadingConsole"]
 
@@ -60,7 +60,7 @@ class ReadingConsole(ConsoleBase):
                     self._begin("run", self._show_run, run)
 
     async def _show_run(self, run: str) -> None:
-        from aileron.review.record import record_of
+        from aileron.cards.record import record_of
 
         found = await self._tried(self._daemon.record, run)
         if found is not None:
@@ -94,8 +94,8 @@ class ReadingConsole(ConsoleBase):
 
     async def _load(self, name: str) -> None:
         """Read a question, check that its digest covers it, and put it on the screen."""
+        from aileron.cards.decision_flow import review_of
         from aileron.model.decision import MismatchError
-        from aileron.review.decision_flow import review_of
 
         try:
             question = await in_thread(self._daemon.question, name)
@@ -121,7 +121,7 @@ class ReadingConsole(ConsoleBase):
 
     def _became(self, name: str, run: str) -> Record:
         """Return the record of a run, with its result."""
-        from aileron.review.record import record_of
+        from aileron.cards.record import record_of
 
         return record_of(self._daemon.record(run), self._daemon.outcome(name))
 
@@ -190,7 +190,7 @@ class ReadingConsole(ConsoleBase):
 
     async def _preview_for(self, review: Review, card: Card) -> Preview | None:
         """Read the current state with the person's key and return it. If that fails, notify the person and return None."""
-        from aileron.approver.signing import PREVIEW_S, PreviewAsked
+        from aileron.approver_key.signing import PREVIEW_S, PreviewAsked
         from aileron.model.failure import AileronError
 
         purpose = f"to load the current state for {in_a_prompt(card.called)}"

@@ -1,6 +1,6 @@
 """Rows of a terminal for cards, entries and records: rich `Text`, laid out for a width in cells.
 
-Pure. Its input is harmless already (review/); here it is folded, never interpreted: no markup, no links. A tone is a style and
+Pure. Its input is harmless already (cards/); here it is folded, never interpreted: no markup, no links. A tone is a style and
 the sign that the line has anyway, so that a terminal without colours, or a reader of the plain text, loses nothing.
 
 Rules
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.cells import cell_len, get_character_cell_size
 from rich.text import Text
 
+from aileron.cards.row import group_title
 from aileron.model.text_width import text_width
 from aileron.model.timestamp import local_time
 from aileron.model.visible import BAR, FURTHER, as_fact, as_text, visible
-from aileron.review.row import group_title
 from aileron.tui.waiting import PendingEntry, seconds_left
 
 if TYPE_CHECKING:  # 8 ms, with the first question and not before the first frame
@@ -32,9 +32,9 @@ if TYPE_CHECKING:  # 8 ms, with the first question and not before the first fram
     from aileron.api.daemon import Status
     from aileron.api.grants import GrantEntry
     from aileron.api.sessions import Session
-    from aileron.review.card import Card, Fact, Line, Section
-    from aileron.review.record import Left, Record
-    from aileron.review.row import Row
+    from aileron.cards.card import Card, Fact, Line, Section
+    from aileron.cards.record import Left, Record
+    from aileron.cards.row import Row
 
 __all__ = [
     "MAX_ROWS",
@@ -110,7 +110,7 @@ _STYLES: Final = {
     "quoted": "",
     "soft": "dim",
 }
-"""Styles by tone (review/card.py). Tones are strings."""
+"""Styles by tone (cards/card.py). Tones are strings."""
 _SIGNS: Final = {
     "pending_approval": " ",
     "approved": "✓",
@@ -149,7 +149,7 @@ def cut_short(card: Card, width: int, most: int) -> list[Section]:
 
     If there is not even one row for each fact, the section has all facts; the rows above are then only a beginning.
     """
-    from aileron.review.card import Fact, Line, Section
+    from aileron.cards.card import Fact, Line, Section
 
     groups = _groups(card, width)
     facts = [*([Fact("alarms", card.alarms)] if card.alarms else []), *card.essentials]
@@ -195,7 +195,7 @@ def entry_row(
     group: Sequence[Row] = (),
     has_asker: bool = True,
 ) -> Text:
-    """Draw one question in the list: a sign, its row (review/row.py), who asks, and the time left.
+    """Draw one question in the list: a sign, its row (cards/row.py), who asks, and the time left.
 
     The alarm stands before the title, or in a narrow list on a separate line. A title that does not fit continues on a second
     line; in a wide list, which stands above a card and has few lines, only if an alarm stands before the title. `group`: the
@@ -277,7 +277,7 @@ def difference_rows(lines: Iterable[str], width: int) -> Iterator[Text]:
 
     A vertical bar precedes each row of text that another party wrote.
     """
-    from aileron.review.card import Line, Tone
+    from aileron.cards.card import Line, Tone
 
     for text in map(as_text, lines):
         tone = Tone.QUOTED if text.startswith(BAR) else Tone.PLAIN
@@ -380,7 +380,7 @@ def grant_rows(one: GrantEntry, width: int) -> list[Text]:
 
 def grant_facts(one: GrantEntry, width: int) -> Text:
     """Return all facts of a grant, for the question whether to end it."""
-    from aileron.review.subject import conditions
+    from aileron.cards.subject import conditions
 
     facts = [
         ("grant", one.id),
@@ -439,7 +439,7 @@ def _all_labelled(facts: Iterable[tuple[str, str | int]], width: int) -> Text:
 
 
 def _grant_line(one: GrantEntry) -> str:
-    from aileron.review.subject import conditions
+    from aileron.cards.subject import conditions
 
     words = " and ".join(conditions(one.constraints))
     return f"{as_text(one.action)}  {_used(one)}  {words or 'any arguments'}"

@@ -22,8 +22,8 @@ from aileron.tui.key_session import KeySession
 
 if TYPE_CHECKING:  # after the first frame
     from aileron.api.approvals import Decision, Settled
+    from aileron.cards.decision_flow import UnsignedDecision
     from aileron.model.passkey import PasskeyKey
-    from aileron.review.decision_flow import UnsignedDecision
 
 __all__ = ["Notice", "in_a_prompt", "is_withdrawal", "offered", "page_of", "send", "signed", "unforeseen", "withdraw"]
 
@@ -50,7 +50,7 @@ def offered(
     """
     if not key_session.may_offer:
         return ()
-    from aileron.approver.security_key import enrolled
+    from aileron.approver_key.security_key import enrolled
     from aileron.model.consent import PASSKEY_DECIDES
 
     if decision == "approve" and kind not in PASSKEY_DECIDES:
@@ -77,7 +77,7 @@ def signed(
     """
     if not is_signed:
         return decided.as_sent
-    from aileron.approver.signing import signed_decision
+    from aileron.approver_key.signing import signed_decision
     from aileron.model.failure import AileronError
 
     purpose, name = f"to {decided.decision} {in_a_prompt(called)}", f"{decided.approval_id} {decided.digest}"
@@ -114,15 +114,15 @@ def withdraw(daemon: DaemonClient, approval_id: str, *, called: str) -> Notice:
 def is_withdrawal(reason: str | None, *, is_signed: bool, has_key: bool) -> bool:
     """Return whether a denial is sent as a withdrawal.
 
-    Call this only after the first frame, because it imports review/decision_flow.py.
+    Call this only after the first frame, because it imports cards/decision_flow.py.
     """
-    from aileron.review import decision_flow
+    from aileron.cards import decision_flow
 
     return decision_flow.is_withdrawal(reason, is_signed=is_signed, has_key=has_key)
 
 
 def _settled(ask: Callable[[], Settled], called: str) -> Notice:
-    from aileron.review.decision_flow import already_words, settled_words
+    from aileron.cards.decision_flow import already_words, settled_words
 
     try:
         settled = ask()

@@ -27,9 +27,9 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from aileron.cards.question import KINDS, state_words
 from aileron.model.timestamp import local_time
 from aileron.model.visible import as_text, visible, without_gaps
-from aileron.review.question import KINDS, state_words
 
 if TYPE_CHECKING:
     from aileron.api.sessions import Session
@@ -235,7 +235,7 @@ def told_by_session(stories: Iterable[Story], sessions: Mapping[str, Session]) -
 
 def result_words(result: Any) -> str:
     """Return a result as one line: the first fields of an object, the length of a list, or the beginning of a text."""
-    from aileron.review.headline import quoted
+    from aileron.cards.headline import quoted
 
     if isinstance(result, dict):
         fields = [(name, value) for name, value in result.items() if value is not None][:_MOST_RESULT]
@@ -246,7 +246,7 @@ def result_words(result: Any) -> str:
 
 
 def _field_words(value: Any) -> str:
-    from aileron.review.headline import quoted
+    from aileron.cards.headline import quoted
 
     match value:
         case dict():
@@ -278,7 +278,7 @@ def _title(event: Mapping[str, Any]) -> str:
     """Return what a run would do, as in a row of the queue but without the summary, because no event contains that."""
     import json
 
-    from aileron.review.headline import rows_of
+    from aileron.cards.headline import rows_of
 
     steps, args = event.get("steps"), event.get("args")
     if not isinstance(steps, list) or not isinstance(args, dict) or not steps:
@@ -394,7 +394,7 @@ def _so_far(of: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _because(text: Any) -> str:
-    from aileron.review.headline import quoted
+    from aileron.cards.headline import quoted
 
     return f": {quoted(str(text), _MOST_TEXT)}" if text else ""
 

@@ -5,7 +5,7 @@ Rules
 - An approval counts only after the end of the card was on the screen.
 - The first approval that fails stops the rest: the person is told how many were approved by then, and those stay approved.
 
-Source: docs/reference/console.md (Approving several). Not here: which are alike, and their card (review/together.py), one by
+Source: docs/reference/console.md (Approving several). Not here: which are alike, and their card (cards/together.py), one by
 itself (decisions.py), the list (queue.py).
 """
 
@@ -22,8 +22,8 @@ from aileron.tui.decisions import NOT_AS_SHOWN, DecidingConsole
 from aileron.tui.screens import ReadConfirm
 
 if TYPE_CHECKING:
-    from aileron.review.card import Card
-    from aileron.review.decision_flow import Review
+    from aileron.cards.card import Card
+    from aileron.cards.decision_flow import Review
 
 __all__ = ["TogetherConsole"]
 
@@ -52,8 +52,8 @@ class TogetherConsole(DecidingConsole):
             self._begin("decide", self._ask_about_several, selected)
 
     async def _ask_about_several(self, names: list[str]) -> None:
-        from aileron.review.apart import why_apart_unread
-        from aileron.review.together import Apart, card_of_several
+        from aileron.cards.apart import why_apart_unread
+        from aileron.cards.together import Apart, card_of_several
 
         asked = [review for name in names if (review := await self._reviewed(name)) is not None]
         if len(asked) < len(names):
@@ -80,8 +80,8 @@ class TogetherConsole(DecidingConsole):
 
     async def _reviewed(self, name: str) -> Review | None:
         """Read a question and return it as it would be shown. If that fails, notify the person and return None."""
+        from aileron.cards.decision_flow import review_of
         from aileron.model.decision import MismatchError
-        from aileron.review.decision_flow import review_of
 
         found = await self._tried(self._daemon.question, name)
         if found is None:

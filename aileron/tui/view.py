@@ -3,7 +3,7 @@
 A widget. It shows the card that it is given, reports when all of that card has been on the screen, and knows nothing of
 decisions.
 
-Not here: what is said (review/card.py), how it is folded (rendering.py), when it may be decided (guard.py).
+Not here: what is said (cards/card.py), how it is folded (rendering.py), when it may be decided (guard.py).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from textual.errors import NoWidget
 from textual.message import Message
 from textual.widgets import Static
 
+from aileron.cards.question import state_words
 from aileron.model.visible import visible
-from aileron.review.question import state_words
 from aileron.tui import rendering
 
 if TYPE_CHECKING:
-    from aileron.review.card import Card
-    from aileron.review.record import Record
+    from aileron.cards.card import Card
+    from aileron.cards.record import Record
 
 __all__ = ["MOST_TOP", "View"]
 

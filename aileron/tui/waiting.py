@@ -4,7 +4,7 @@ Pure. The first questions stand in the order in which they expire, and new ones 
 decided, has expired or was withdrawn keeps its place, marked, until newer such entries displace it; the question under the
 cursor is never displaced. So a key or a pointer never acts on an entry that was not in that place when the person last looked.
 
-Not here: what a question says (review/), when it may be decided (guard.py).
+Not here: what a question says (cards/), when it may be decided (guard.py).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import datetime
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from aileron.cards.question import agent_of, name_of, state_words, title_of
+from aileron.cards.row import Row, rows_for
 from aileron.model.visible import visible
-from aileron.review.question import agent_of, name_of, state_words, title_of
-from aileron.review.row import Row, rows_for
 
 if TYPE_CHECKING:
     from aileron.api.approvals import ApprovalEntry

@@ -11,7 +11,7 @@ Rules
 - The spelling is canonical JSON (RFC 8785), also for a grant's values, which can be any JSON that its action accepts.
 - This module verifies nothing; the seal does (opened.py).
 
-Source: docs/reference/vault-format.md (Consents). Not here: when a consent is needed (daemon/), signing (approver/).
+Source: docs/reference/vault-format.md (Consents). Not here: when a consent is needed (daemon/), signing (approver_key/).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from typing import Any, Final
 import msgspec
 
 from aileron.model.canonical import canonical_json
-from aileron.model.consent import MAX_PASSKEYS, Agreement, Consents, Passkey, StandingGrant
+from aileron.model.consent import MAX_PASSKEYS, Consent, Consents, Passkey, StandingGrant
 from aileron.model.decision import key_id_of
 from aileron.model.failure import AileronError
 from aileron.model.passkey import ALGORITHMS, MAX_CREDENTIAL_ID_BYTES, RP_ID, from_base64url, passkey_id
 from aileron.model.text import hidden_at
 from aileron.vault.bindings import LATEST_S
 
-__all__ = ["MAX_AGREED", "MAX_GRANTS", "MAX_USED", "check_consents", "check_kept", "spelled_consents"]
+__all__ = ["MAX_CONSENTS", "MAX_GRANTS", "MAX_USED", "check_consents", "check_kept", "spelled_consents"]
 
-MAX_AGREED: Final = 4096  # each list of a vault has at most 1000 entries, and there are a few kinds
+MAX_CONSENTS: Final = 4096  # each list of a vault has at most 1000 entries, and there are a few kinds
 MAX_GRANTS: Final = 256  # a person reads them, and must know which runs need no approval
 MAX_GRANT_BYTES: Final = 64 << 10  # 64 KiB as canonical JSON: a list of a thousand recipients
 MAX_USES: Final = 1_000_000  # a higher number would be no limit
@@ -68,12 +68,12 @@ def check_consents(consents: Consents) -> None:
     if consents.appointed is not None:
         for text in msgspec.to_builtins(consents.appointed).values():
             _check_text(text or "none", "what the approver was named with")
-    _expect(len(consents.agreed) <= MAX_AGREED, f"{len(consents.agreed)} agreements, more than {MAX_AGREED}")
+    _expect(len(consents.agreed) <= MAX_CONSENTS, f"{len(consents.agreed)} consents, more than {MAX_CONSENTS}")
     _expect(len(consents.grants) <= MAX_GRANTS, f"{len(consents.grants)} grants, more than {MAX_GRANTS}")
     for agreement in consents.agreed:
-        _check_agreement(agreement)
+        _check_consent(agreement)
     _check_ascending(
-        [(one.kind.value, one.name) for one in consents.agreed], "agreements are not in order of kind and name"
+        [(one.kind.value, one.name) for one in consents.agreed], "consents are not in order of kind and name"
     )
     for grant in consents.grants:
         _check_grant(grant)
@@ -103,12 +103,10 @@ def check_kept(consents: Consents) -> None:
     _expect(is_same, "a value of a grant cannot be kept as it is")
 
 
-def _check_agreement(agreement: Agreement) -> None:
-    _check_text(agreement.name, "the name of an agreement")
-    _expect(
-        _DIGEST.fullmatch(agreement.digest) is not None, "the digest of an agreement is not sha256: and 64 hex digits"
-    )
-    _check_text(agreement.approval, "what an agreement was made with")
+def _check_consent(agreement: Consent) -> None:
+    _check_text(agreement.name, "the name of a consent")
+    _expect(_DIGEST.fullmatch(agreement.digest) is not None, "the digest of a consent is not sha256: and 64 hex digits")
+    _check_text(agreement.approval, "what a consent was given with")
 
 
 def _check_grant(grant: StandingGrant) -> None:

@@ -26,7 +26,7 @@ import msgspec
 from aileron.model.canonical import canonical_json
 from aileron.model.consent import Consents
 from aileron.model.credential import OAuthGrant, Reach
-from aileron.model.cure import Stored
+from aileron.model.fixes import Stored
 from aileron.model.login import LoginDetails
 from aileron.model.names import BindingName
 from aileron.model.secret_reference import Elsewhere

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.fixes import Stored
 from aileron.model.login import LoginDetails
 from aileron.model.pem import is_document
 from aileron.model.plan import CredentialUse

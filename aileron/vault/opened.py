@@ -27,8 +27,8 @@ import msgspec
 
 from aileron.model.consent import Consents
 from aileron.model.credential import OAuthGrant, Reach, TokenSet
-from aileron.model.cure import Stored, setup_options
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.fixes import Stored, setup_options
 from aileron.model.names import BindingName
 from aileron.model.pem import is_document
 from aileron.model.secret import Secret
@@ -681,8 +681,8 @@ def _check_value(name: str, value: Secret) -> None:
                     f"secret {name!r} is a PEM file with {called} out of place: store the file as it was made"
                 )
             # Most often the command echo has added the line end.
-            cure = "; pass it without one, as with printf %s" if value.reveal().endswith(byte) else ""
-            raise ValueError(f"secret {name!r} contains {called}, which would end a header early{cure}")
+            fix = "; pass it without one, as with printf %s" if value.reveal().endswith(byte) else ""
+            raise ValueError(f"secret {name!r} contains {called}, which would end a header early{fix}")
 
 
 @contextlib.contextmanager
@@ -708,11 +708,11 @@ def _not_fetched(name: str, elsewhere: Elsewhere) -> AileronError:
 def _changed_elsewhere(entry: SecretEntry, bindings: Iterable[Binding]) -> AileronError:
     assert entry.elsewhere is not None
     bound = next((str(one.name) for one in bindings if one.secret == entry.name), None)
-    cure = f"aileron binding rebind {bound}"
+    fix = f"aileron binding rebind {bound}"
     if bound is None:
         token = () if entry.elsewhere.token is None else ("--from-token", entry.elsewhere.token)
-        cure = shlex.join(["aileron", "secret", "set", entry.name, "--from", entry.elsewhere.reference, *token])
-    message = f"the secret at {entry.elsewhere.reference} changed since you approved it: {cure}"
+        fix = shlex.join(["aileron", "secret", "set", entry.name, "--from", entry.elsewhere.reference, *token])
+    message = f"the secret at {entry.elsewhere.reference} changed since you approved it: {fix}"
     details = {"secret": entry.name, "reference": entry.elsewhere.reference, "code": "changed"}
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)
 

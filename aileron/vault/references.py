@@ -11,8 +11,8 @@ Rules
 - Only the approved value is stored in memory: any other value is refused before it could be lent, or searched for.
 - A reference is not secret. The file contains the reference in plain text, protected by the file's seal.
 
-Source: docs/reference/vault-format.md; RFC 2104. Runs in the daemon. Not here: fetching a value (aileron/elsewhere), and the
-time of the fetch (daemon/secrets/elsewhere.py).
+Source: docs/reference/vault-format.md; RFC 2104. Runs in the daemon. Not here: fetching a value (aileron/secret_stores), and the
+time of the fetch (daemon/secrets/kept_in_stores.py).
 """
 
 from __future__ import annotations

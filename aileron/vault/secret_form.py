@@ -26,7 +26,7 @@ from typing import Final
 from aileron.model.aws_key import AwsKey
 from aileron.model.client_certificate import CertificateError, ClientCertificate
 from aileron.model.credential import hmac_template_of
-from aileron.model.cure import Stored, cure_for
+from aileron.model.fixes import Stored, fix_for
 from aileron.model.pem import is_document, maybe_private_key
 from aileron.model.request_signing import hmac_key
 from aileron.model.secret import Secret
@@ -58,13 +58,13 @@ def _check_text(binding: Binding, value: Secret, stored: Stored, _now_s: float) 
             f"secret {binding.secret!r} has several lines, which kind {binding.kind} cannot send; give another --secret"
         )
     if key is not None and key.is_encrypted:
-        cure = "remove it from a copy with `ssh-keygen -p -N '' -f COPY`, and store that"
+        fix = "remove it from a copy with `ssh-keygen -p -N '' -f COPY`, and store that"
         raise ValueError(
-            f"secret {binding.secret!r} is a private key with a passphrase, which nobody could type: {cure}"
+            f"secret {binding.secret!r} is a private key with a passphrase, which nobody could type: {fix}"
         )
     if key is None and binding.logins and binding.grant is None and _CONTROL.search(value.reveal()):
         what = "has a control character, which would end the login early"
-        raise ValueError(f"secret {binding.secret!r} {what}; {cure_for(binding.name, stored)}")
+        raise ValueError(f"secret {binding.secret!r} {what}; {fix_for(binding.name, stored)}")
 
 
 def _check_hmac(binding: Binding, value: Secret, stored: Stored, now_s: float) -> None:
@@ -74,8 +74,8 @@ def _check_hmac(binding: Binding, value: Secret, stored: Stored, now_s: float) -
         if template is not None:
             hmac_key(template.key, value.reveal())
     except ValueError as error:
-        cure = f"copy it again from the service's page, whole; {cure_for(binding.name, stored)}"
-        raise ValueError(f"secret {binding.secret!r} cannot be the key of an HMAC: it {error}; {cure}") from None
+        fix = f"copy it again from the service's page, whole; {fix_for(binding.name, stored)}"
+        raise ValueError(f"secret {binding.secret!r} cannot be the key of an HMAC: it {error}; {fix}") from None
 
 
 def _check_certificate(binding: Binding, value: Secret, stored: Stored, now_s: float) -> None:
@@ -85,14 +85,14 @@ def _check_certificate(binding: Binding, value: Secret, stored: Stored, now_s: f
         problem = error
     else:
         return
-    raise ValueError(f"secret {binding.secret!r} {problem.what}: {problem.cure}; {cure_for(binding.name, stored)}")
+    raise ValueError(f"secret {binding.secret!r} {problem.what}: {problem.fix}; {fix_for(binding.name, stored)}")
 
 
 def _check_aws(binding: Binding, value: Secret, stored: Stored, now_s: float) -> None:
     try:
         AwsKey.parse(binding.username, value).check_current(datetime.datetime.fromtimestamp(now_s, datetime.UTC))
     except ValueError as error:
-        raise ValueError(f"secret {binding.secret!r} {error}; {cure_for(binding.name, stored)}") from None
+        raise ValueError(f"secret {binding.secret!r} {error}; {fix_for(binding.name, stored)}") from None
 
 
 def _check_nothing(_binding: Binding, _value: Secret, _stored: Stored, _now_s: float) -> None:

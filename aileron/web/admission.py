@@ -33,9 +33,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from aileron.cards.question import state_words, waits
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.secret import Secret
-from aileron.review.question import state_words, waits
 from aileron.web import refusals
 from aileron.web.daemon_port import DaemonPort, Ended, Key, Process, Unseen
 from aileron.web.forms import FormError, check_from_here, cookies_of, needed, read_form

@@ -3,7 +3,7 @@
 Pure. Nothing of a question may be shown before a person unlocked the page. This module does not check that: sessions.py and
 admission.py do.
 
-Not here: HTTP (admission.py), the text for a person (review/card.py).
+Not here: HTTP (admission.py), the text for a person (cards/card.py).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from aileron.api.approver import (
 )
 from aileron.api.audit import RecordOfRun
 from aileron.api.runs import RunState
+from aileron.cards.decision_flow import UnsignedDecision
 from aileron.model.preview import Preview
 from aileron.model.secret import Secret
-from aileron.review.decision_flow import UnsignedDecision
 
 __all__ = ["DaemonPort", "Ended", "Key", "PasskeyPort", "Process", "Refused", "Unseen"]
 
@@ -167,7 +167,7 @@ class DaemonPort(Protocol):
 
 
 class PasskeyPort(Protocol):
-    """The page's interface to the home's passkeys (daemon/decisions/passkeys.py).
+    """The page's interface to the home's passkeys (daemon/consent_service/passkeys.py).
 
     Every method may raise AileronError; names are hostile text.
     """

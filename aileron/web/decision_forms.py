@@ -30,8 +30,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aileron.api.approvals import Decision
+from aileron.cards.decision_flow import UnsignedDecision
 from aileron.model.failure import AileronError, FailureClass
-from aileron.review.decision_flow import UnsignedDecision
 from aileron.web import refusals
 from aileron.web.admission import Admission, on_to
 from aileron.web.daemon_port import DaemonPort, PasskeyPort

@@ -18,7 +18,7 @@ Rules
 - Revoking a passkey takes only a session, as on every surface, because it only narrows access.
 
 Source: docs/reference/page.md, docs/adr/0028-passkeys.md. Not here: the decision (decision_forms.py), the check of a
-browser's signature (model/passkey.py), challenges (daemon/decisions/passkeys.py).
+browser's signature (model/passkey.py), challenges (daemon/consent_service/passkeys.py).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from aileron.api.approver import PageUnlock, PasskeyEntry, PasskeyMade
+from aileron.cards.subject import SYNCED
 from aileron.model.consent import PASSKEY_DECIDES
 from aileron.model.failure import AileronError
 from aileron.model.timestamp import local_time
-from aileron.review.subject import SYNCED
 from aileron.web.daemon_port import PasskeyPort, Process
 from aileron.web.forms import FormError, needed, read_form
 from aileron.web.sessions import Session

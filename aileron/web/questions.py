@@ -11,7 +11,7 @@ Rules
 - A decision is about the digest of the displayed question, including the preview that this session read, if any.
 - A link from another site never causes a read from a service.
 
-Source: docs/reference/page.md. Not here: the decision (decision_forms.py), the text of a question (review/card.py).
+Source: docs/reference/page.md. Not here: the decision (decision_forms.py), the text of a question (cards/card.py).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aileron.api.approvals import ApprovalEntry
+from aileron.cards.card import Card
+from aileron.cards.decision_flow import Review, review_of
+from aileron.cards.question import state_words
+from aileron.cards.record import record_of, result_lines
+from aileron.cards.together import MOST_TOGETHER
 from aileron.model.failure import AileronError
 from aileron.model.preview import Preview
 from aileron.model.timestamp import local_time
 from aileron.model.visible import visible
-from aileron.review.card import Card
-from aileron.review.decision_flow import Review, review_of
-from aileron.review.question import state_words
-from aileron.review.record import record_of, result_lines
-from aileron.review.together import MOST_TOGETHER
 from aileron.web.admission import Admission, is_approval_id, on_to
 from aileron.web.daemon_port import DaemonPort
 from aileron.web.forms import FormError, is_from_here, is_opened, query_of, read_form

@@ -43,7 +43,7 @@ LASTS_S: Final = 900.0
 MAX_SESSIONS: Final = 8
 """Maximum number of sessions: browsers of one person, and their private windows."""
 MAX_PREVIEWS: Final = 10
-"""Maximum number of stored previews: the most requests that are decided on one page (review/together.py)."""
+"""Maximum number of stored previews: the most requests that are decided on one page (cards/together.py)."""
 MAX_PREVIEW_BYTES: Final = 8 << 20
 """8 MiB: maximum total size of stored previews, which is two of the largest (4 MiB)."""
 MAX_NOTES: Final = 32

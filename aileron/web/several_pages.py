@@ -14,7 +14,7 @@ Rules
 - The first approval that fails stops the rest. A denial that fails does not.
 
 Source: docs/reference/page.md (Several at once), docs/adr/0047-fewer-keys.md. Not here: which requests are alike
-(review/together.py).
+(cards/together.py).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from aileron.cards.apart import why_apart_unread
+from aileron.cards.card import Card
+from aileron.cards.question import state_words
+from aileron.cards.together import MOST_TOGETHER, Apart, card_of_several
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.timestamp import local_time
-from aileron.review.apart import why_apart_unread
-from aileron.review.card import Card
-from aileron.review.question import state_words
-from aileron.review.together import MOST_TOGETHER, Apart, card_of_several
 from aileron.web.admission import Admission, is_approval_id
 from aileron.web.daemon_port import DaemonPort
 from aileron.web.decision_forms import MAX_REASON

@@ -5,7 +5,7 @@ Pure. All its input is hostile text; hidden characters are spelled out when it i
 Rules
 - A run's requests are those on record: the row of a request without a response says so.
 
-Source: docs/reference/audit-events.md. Not here: the question itself (review/card.py).
+Source: docs/reference/audit-events.md. Not here: the question itself (cards/card.py).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from msgspec import UNSET
 
 from aileron.api.approvals import ApprovalEntry, Question
 from aileron.api.runs import RunState
+from aileron.cards.card import Card
+from aileron.cards.headline import quoted
+from aileron.cards.question import KINDS, asker_of, is_run, state_words
+from aileron.cards.record import Left
+from aileron.cards.row import Row, group_title, rows_for
 from aileron.model.timestamp import local_time, parse_timestamp
-from aileron.review.card import Card
-from aileron.review.headline import quoted
-from aileron.review.question import KINDS, asker_of, is_run, state_words
-from aileron.review.record import Left
-from aileron.review.row import Row, group_title, rows_for
 
 __all__ = [
     "AlikeRow",
@@ -177,7 +177,7 @@ def queue_of(entries: Sequence[ApprovalEntry]) -> tuple[list[QueueRow], str]:
 
 
 def alike_of(entries: Sequence[ApprovalEntry]) -> list[AlikeRow]:
-    """Return the groups of waiting requests that are alike (review/listed.py).
+    """Return the groups of waiting requests that are alike (cards/listed.py).
 
     The group's page checks again whether they are alike.
     """

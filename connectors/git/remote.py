@@ -58,8 +58,8 @@ logging.getLogger("dulwich").setLevel(logging.ERROR)  # no warnings: a server's 
 class TooLarge(ConnectorError):
     """The data is larger than this connector holds in memory."""
 
-    def __init__(self, what: str, limit: str, cure: str) -> None:
-        super().__init__("external_api_error", f"too large: {what}, and at most {limit} fit; {cure}")
+    def __init__(self, what: str, limit: str, fix: str) -> None:
+        super().__init__("external_api_error", f"too large: {what}, and at most {limit} fit; {fix}")
 
 
 class PackOf:
@@ -84,8 +84,8 @@ class Remote:
             raise BadInput(words, argument="repository")
         granted = hosts()
         if len(granted) != 1:
-            cure = "build it with `aileron connector build --login ssh://HOST:PORT`"
-            words = f"this connector is for exactly one server, and {len(granted)} are granted: {cure}"
+            fix = "build it with `aileron connector build --login ssh://HOST:PORT`"
+            words = f"this connector is for exactly one server, and {len(granted)} are granted: {fix}"
             raise ConnectorError("connector_runtime_error", words)
         self._path: Final = repository
         self._host: Final = granted[0]
@@ -121,8 +121,8 @@ class Remote:
 
         def keep(data: bytes) -> int:
             if len(pack) + len(data) > limit_bytes:
-                cure = "ask for less history, or for another ref"
-                raise TooLarge("the server sends more", f"{limit_bytes / (1 << 20):.3g} MiB", cure)
+                fix = "ask for less history, or for another ref"
+                raise TooLarge("the server sends more", f"{limit_bytes / (1 << 20):.3g} MiB", fix)
             pack.extend(data)
             return len(data)
 

@@ -208,8 +208,8 @@ def _in_words(answered: int, said: _Said, needs: str) -> str:
     """Return the reason for a refusal and, if possible, how to fix it."""
     if said.code in _OTHER_REGION or 300 <= answered < 400:
         where = "another region" if said.region is None else f"the region {said.region}"
-        cure = "build it with that as --region and for the host there, and install it"
-        return f"the bucket is in {where}, and this connector signs for its own; {cure}"
+        fix = "build it with that as --region and for the host there, and install it"
+        return f"the bucket is in {where}, and this connector signs for its own; {fix}"
     if said.code in _OTHERS:
         return _OTHERS[said.code]
     if answered == 403:

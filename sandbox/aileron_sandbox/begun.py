@@ -9,7 +9,7 @@ Rules
 - It is executed from a thread that lives as long as the template (jail.py).
 - Both ends of the socket run the same version: if the files were replaced since the host imported them, nothing is executed.
 
-Not here: the preparation (template/messages.py), what the process does with it (template/__main__.py).
+Not here: the preparation (template/template_messages.py), what the process does with it (template/__main__.py).
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ from aileron_sandbox.ending import Ending, Exited, NetworkAttempt, OverLimit, Re
 from aileron_sandbox.fixes import Machine, fix, is_short_of_descriptors
 from aileron_sandbox.policy import Mode, Policy, Profile
 from aileron_sandbox.runtime import PythonRuntime
-from aileron_sandbox.template.messages import (
+from aileron_sandbox.template.template_messages import (
     MAX_DATAGRAM,
     MAX_REQUEST,
     Asked,
@@ -838,8 +838,8 @@ def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode, *, has_groups:
         profiles = {profile: compile_profile(profile, mode).hex() for profile in possible}
         watched, unwatched = compile_network(watched=True), compile_network(watched=False)
     except (ImportError, OSError, RuntimeError) as error:
-        cure = _fix_of(error) if is_short_of_descriptors(error) else "apt-get install libseccomp2"
-        raise JailUnavailable(f"cannot use libseccomp: {error}", cure) from error
+        fix = _fix_of(error) if is_short_of_descriptors(error) else "apt-get install libseccomp2"
+        raise JailUnavailable(f"cannot use libseccomp: {error}", fix) from error
     libraries = [str(path) for path in runtime.libraries]
     if isinstance(runtime, ElfRuntime):
         return Preparation(

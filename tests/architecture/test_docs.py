@@ -23,6 +23,7 @@ from aileron.api.runs import RunRequest
 from aileron.audit.events import EVENT_TYPES
 from aileron.audit.query import event_filter
 from aileron.config import SETTINGS, Settings
+from aileron.connector_tests.cases import SCHEMA as CASES_SCHEMA
 from aileron.daemon.http.api.actions import DEFAULT_WAIT_S
 from aileron.daemon.http.api.requests import MAX_WAIT_S
 from aileron.daemon.http.api.routes import Handlers
@@ -36,7 +37,6 @@ from aileron.model.invocation import Scope
 from aileron.model.outcome import RunStatus
 from aileron.model.plan import Budget
 from aileron.registry.manifest import SCHEMA as CONNECTOR_SCHEMA
-from aileron.trial.cases import SCHEMA as CASES_SCHEMA
 from aileron_sandbox.frames import FromJail, ToJail
 from aileron_sandbox.policy import Policy
 
@@ -456,7 +456,7 @@ def test_every_command_on_a_page_exists() -> None:
     assert problems == []
 
 
-def cures(path: Path) -> Iterator[str]:
+def fixes(path: Path) -> Iterator[str]:
     """Yield every command that a message of this module names, as code or after a colon, with NAME for filled-in values."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     docstrings = {
@@ -485,7 +485,7 @@ def test_every_command_that_an_error_message_suggests_exists() -> None:
     found = {
         f"{path.relative_to(ROOT)}: {problem}"
         for path in sorted((ROOT / "aileron").rglob("*.py"))
-        for typed in cures(path)
+        for typed in fixes(path)
         if (problem := problem_with(typed))
     }
 
@@ -500,9 +500,9 @@ def test_the_page_about_user_namespaces_matches_the_jails_messages() -> None:
     ]
     messages = " ".join(path.read_text(encoding="utf-8") for path in sources)
 
-    for seen, _why, cure in table(page_of_it, "When user namespaces are blocked"):
+    for seen, _why, fix in table(page_of_it, "When user namespaces are blocked"):
         assert seen.removesuffix(" landlock") in messages
-        assert [setting for setting in re.findall(r"[a-z_.]+=\d+", cure) if setting not in messages] == []
+        assert [setting for setting in re.findall(r"[a-z_.]+=\d+", fix) if setting not in messages] == []
 
 
 OTHERS = {

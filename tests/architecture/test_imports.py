@@ -23,22 +23,22 @@ DAEMON = (
     "aileron.__version__",
     "aileron.actions",
     "aileron.approvals",
-    "aileron.approver",
+    "aileron.approver_key",
     "aileron.audit",
     "aileron.connections",
     "aileron.egress",
-    "aileron.elsewhere",
+    "aileron.secret_stores",
     "aileron.executor",
     "aileron.gateway",
-    "aileron.hidden",
+    "aileron.isolated",
     "aileron.ingress",
     "aileron.ledger",
     "aileron.logins",
     "aileron.mcp",
     "aileron.oauth",
     "aileron.registry",
-    "aileron.review.decision_flow",
-    "aileron.review.listed",
+    "aileron.cards.decision_flow",
+    "aileron.cards.listed",
     "aileron.runs",
     "aileron.vault",
     "aileron.web",
@@ -63,16 +63,16 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.actions": BASE,
     "aileron.approvals": BASE,
     # The messages of a login: the daemon starts its process, which comes in as a Protocol.
-    "aileron.egress": (*BASE, "aileron.tls", "aileron.logins.messages"),
+    "aileron.egress": (*BASE, "aileron.tls", "aileron.logins.login_messages"),
     "aileron.vault": (*BASE, "aileron.passphrase"),
     # Sign-in and renewal: requests leave through egress, and tokens are kept through a Protocol.
     "aileron.oauth": (*BASE, "aileron.connections", "aileron.egress"),
     # Secrets that are kept elsewhere: requests to their server leave through egress.
-    "aileron.elsewhere": (*BASE, "aileron.egress"),
+    "aileron.secret_stores": (*BASE, "aileron.egress"),
     # The kernel's prctl: a process with an open key is not dumpable.
-    "aileron.approver": (*BASE, "aileron.passphrase", "aileron_sandbox.kernel"),
+    "aileron.approver_key": (*BASE, "aileron.passphrase", "aileron_sandbox.kernel"),
     # The card that a person sees: the same on every surface.
-    "aileron.review": (
+    "aileron.cards": (
         "aileron.model",
         "aileron.api",
         "aileron.actions.manifest",
@@ -96,7 +96,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron_sandbox.elf",
     ),
     # An author's own sources in the real jail, without a daemon: docs/adr/0027-author-tools.md.
-    "aileron.trial": (
+    "aileron.connector_tests": (
         *BASE,
         "aileron.egress",
         "aileron.executor",
@@ -147,33 +147,33 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.daemon.views": DAEMON,
     "aileron.daemon.installed": (*DAEMON, *STANDS_ON),
     "aileron.daemon.notify": (*DAEMON, *STANDS_ON),
-    "aileron.daemon.decisions": (*DAEMON, *STANDS_ON, "aileron.daemon.installed"),
-    "aileron.daemon.secrets": (*DAEMON, *STANDS_ON, "aileron.daemon.installed", "aileron.daemon.decisions"),
+    "aileron.daemon.consent_service": (*DAEMON, *STANDS_ON, "aileron.daemon.installed"),
+    "aileron.daemon.secrets": (*DAEMON, *STANDS_ON, "aileron.daemon.installed", "aileron.daemon.consent_service"),
     "aileron.daemon.packages": (
         *DAEMON,
         *STANDS_ON,
         "aileron.daemon.installed",
-        "aileron.daemon.decisions",
+        "aileron.daemon.consent_service",
         "aileron.daemon.secrets",
     ),
     "aileron.daemon.http": (
         *DAEMON,
         *STANDS_ON,
-        "aileron.daemon.decisions",
+        "aileron.daemon.consent_service",
         "aileron.daemon.packages",
         "aileron.daemon.runner",
         "aileron.daemon.secrets",
     ),
     "aileron.unix_http": (),
     "aileron.client": ("aileron.model", "aileron.api", "aileron.config", "aileron.unix_http"),
-    "aileron.tui": ("aileron.model", "aileron.api", "aileron.client", "aileron.approver", "aileron.review"),
+    "aileron.tui": ("aileron.model", "aileron.api", "aileron.client", "aileron.approver_key", "aileron.cards"),
     # Front doors in the daemon: their access to it comes in as a Protocol.
     "aileron.mcp": ("aileron.model", "aileron.api", "aileron.config"),
     # The process that speaks the protocol: it parses agents' messages and holds no key.
-    "aileron.mcp.__main__": ("aileron.mcp", "aileron.hidden.process"),
+    "aileron.mcp.__main__": ("aileron.mcp", "aileron.isolated.process"),
     "aileron.mcp.process": (
         "aileron.mcp",
-        "aileron.hidden",
+        "aileron.isolated",
         "aileron.ingress.exchange",
         "aileron_sandbox.filters",
         "aileron_sandbox.kernel",
@@ -190,22 +190,22 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.mcp.relay_early": ("aileron.__version__", "aileron.mcp.relay_requests"),
     "aileron.mcp.relay_start": ("aileron.client",),
     "aileron.mcp.relay_http": ("aileron.client", "aileron.mcp"),
-    "aileron.web": ("aileron.model", "aileron.api", "aileron.config", "aileron.review", "aileron.ingress.known"),
+    "aileron.web": ("aileron.model", "aileron.api", "aileron.config", "aileron.cards", "aileron.ingress.known"),
     "aileron.gateway": ("aileron.model", "aileron.api", "aileron.config", "aileron.tls", "aileron.ingress.known"),
     # The process that logs in: it parses a service's messages, holds one secret, and imports no room of the daemon.
     "aileron.logins": (
-        "aileron.hidden",
+        "aileron.isolated",
         "aileron.model",
         "aileron.tls",
         "aileron_sandbox.filters",
         "aileron_sandbox.kernel",
     ),
     # Processes whose memory no other process can read: the program, and the daemon's side of it.
-    "aileron.hidden": ("aileron.model.failure", "aileron_sandbox.kernel", "aileron_sandbox.template.landlock"),
+    "aileron.isolated": ("aileron.model.failure", "aileron_sandbox.kernel", "aileron_sandbox.template.landlock"),
     # The process that faces TCP: no room of the daemon, so that it parses strangers' bytes and holds no key.
     "aileron.ingress": (
         "aileron.api",
-        "aileron.hidden",
+        "aileron.isolated",
         "aileron.model",
         "aileron_sandbox.filters",
         "aileron_sandbox.kernel",
@@ -232,18 +232,18 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.api",
         *BASE,
         "aileron.__version__",
-        "aileron.approver",
+        "aileron.approver_key",
         "aileron.cell",
         "aileron.client",
         "aileron.extras",
         "aileron.launch",
         "aileron.registry",
-        "aileron.review",
+        "aileron.cards",
         "aileron.actions.fitting",
         "aileron.actions.manifest",
         "aileron.actions.operation_names",
         "aileron.importing",
-        "aileron.trial",
+        "aileron.connector_tests",
         "aileron.audit.verify",
         "aileron_sandbox.cell.stub",
         "aileron_sandbox.cell.support",
@@ -251,7 +251,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron_sandbox.support",
     ),
     # The one command that begins the console.
-    "aileron.cli.console": ("aileron.cli", "aileron.approver", "aileron.tui"),
+    "aileron.cli.console": ("aileron.cli", "aileron.approver_key", "aileron.tui"),
     "aileron.__main__": (
         "aileron.UNSUPPORTED",
         "aileron.__version__",
@@ -398,10 +398,10 @@ def test_only_the_spine_calls_the_executor() -> None:
 
 
 def test_only_the_previews_module_requests_previews() -> None:
-    """Only daemon/decisions/previews.py calls `Spine.preview`, so that it always knows the newest preview."""
+    """Only daemon/consent_service/previews.py calls `Spine.preview`, so that it always knows the newest preview."""
     callers = [module for module, path in _modules() if "spine.preview(" in path.read_text(encoding="utf-8")]
 
-    assert callers == ["aileron.daemon.decisions.previews"]
+    assert callers == ["aileron.daemon.consent_service.previews"]
 
 
 def _speaks_sql(source: str) -> bool:

@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 SLEEPS: Final = {
     "tests/support/waiting.py": (3, "the helper"),
     # Programs that a test starts: their purpose is to be slow, or to run until they are ended.
-    "tests/approver/hosts.py": (1, "is there until it is ended"),
+    "tests/approver_key/hosts.py": (1, "is there until it is ended"),
     "tests/attacks/connectors/hostile/connector.py": (1, "is there until it is ended"),
     "tests/attacks/flooder.py": (1, "drips"),
     "tests/attacks/probes/tries.py": (2, "is there until it is ended"),

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import pytest
 
-from aileron.ingress.places import MAX_CONNECTIONS
+from aileron.ingress.connection_places import MAX_CONNECTIONS
 from tests.attacks.tally import Attack
 from tests.support.home import DaemonHome, asking_home
 from tests.support.reused import reused

@@ -22,7 +22,7 @@ import pytest
 
 from aileron.ingress.admission import AGENTS_AT_ONCE, AGENTS_PER_S, PAGES_AT_ONCE, PAGES_PER_S
 from aileron.ingress.confine import PRIORITY
-from aileron.ingress.places import MAX_CONNECTIONS, MAX_SILENT
+from aileron.ingress.connection_places import MAX_CONNECTIONS, MAX_SILENT
 from tests.attacks.flooder import CONNECTIONS
 from tests.attacks.tally import Attack
 from tests.support.home import DaemonHome, asking_home
@@ -343,7 +343,7 @@ _TRIED: Final = """
 import ctypes, errno, os, socket, sys, threading
 import pyseccomp
 from aileron.ingress.confine import confine
-from aileron.ingress.messages import exchange_pair
+from aileron.ingress.daemon_messages import exchange_pair
 libc = ctypes.CDLL(None, use_errno=True)
 
 def call(name):
@@ -392,7 +392,7 @@ for is_confined in (False, True):
 _SHUTTING: Final = """
 import errno, os, socket, sys
 from aileron.ingress.confine import confine
-from aileron.ingress.messages import exchange_pair
+from aileron.ingress.daemon_messages import exchange_pair
 listener = socket.create_server(("127.0.0.1", 0))
 def listens():
     with socket.create_connection(listener.getsockname()):

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from aileron.approver import keyfile
+from aileron.approver_key import keyfile
 from aileron.model.secret import Secret
 from tests.attacks.same_user.between import Between, Passed
 from tests.attacks.same_user.fullscreen import FullScreen

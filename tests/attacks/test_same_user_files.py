@@ -207,7 +207,7 @@ def test_an_edited_vault_file_decides_nothing(attack: Attack, home: House) -> No
             **document,
             "consents": {**part, "public_key": key.public_key.hex(), "key_id": key.key_id},
         },
-        "no agreements": {**document, "consents": {**part, "agreed": []}},
+        "no consents": {**document, "consents": {**part, "agreed": []}},
         "a grant": {**document, "consents": {**part, "grants": [_grant()]}},
         "no approver at all": {name: value for name, value in document.items() if name != "consents"},
         "a vault of its own": json.loads(own),

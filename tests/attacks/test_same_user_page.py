@@ -123,7 +123,7 @@ def test_no_one_decides_on_the_page_without_the_passphrase(attack: Attack, home:
 
 def test_another_key_in_approver_json_does_not_unlock_the_page(attack: Attack, home: House) -> None:
     """The key file can be written: a key of the attacker's own is not the one that the vault names."""
-    from aileron.approver import keyfile
+    from aileron.approver_key import keyfile
     from aileron.model.secret import Secret
 
     file = home.home.path / "approver.json"

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from aileron.approver.box import seal
+from aileron.approver_key.box import seal
 from aileron.model.decision import PreviewStatement, digest_with_preview, moment, preview_digest
 from aileron.model.plan import Plan
 from tests.attacks.same_user.between import Between, Passed

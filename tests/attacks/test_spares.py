@@ -88,14 +88,14 @@ ACTS: dict[str, tuple[str, str, str | None]] = {
         "waiting.example.com:25",
     ),
     "asking for a request before it is told anything": (
-        "from aileron_sandbox.frames.codec import encode\nfrom aileron_sandbox.frames.messages import HttpRequest\n"
+        "from aileron_sandbox.frames.codec import encode\nfrom aileron_sandbox.frames.frame_messages import HttpRequest\n"
         "message = HttpRequest(id=1, method='GET', url='http://localhost:1/', headers=[], credential=None, body='none')\n"
         "os.write(4, encode(message)[0])\ntime.sleep(60)",
         "frame",
         None,
     ),
     "answering before it is asked": (
-        "from aileron_sandbox.frames.codec import encode\nfrom aileron_sandbox.frames.messages import Result\n"
+        "from aileron_sandbox.frames.codec import encode\nfrom aileron_sandbox.frames.frame_messages import Result\n"
         "os.write(4, encode(Result(output='forged'))[0])\ntime.sleep(60)",
         "frame",
         None,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.tarball import unpack
 from tests.attacks.hostile import kind_of
 from tests.attacks.tally import Attack

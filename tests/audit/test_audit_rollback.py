@@ -10,7 +10,7 @@ import pytest
 from aileron.audit.log import Audit
 from aileron.audit.rollback import rolled_back
 from aileron.ledger import Ledger
-from aileron.model.consent import Agreement, Appointed, ConsentKind, Consents
+from aileron.model.consent import Appointed, Consent, ConsentKind, Consents
 from aileron.model.failure import AileronError, FailureClass
 from tests.audit.signer import Signer
 
@@ -21,10 +21,10 @@ FIRST, SECOND = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 
 
 def consents(signer: Signer, *agreed: tuple[str, str, str]) -> Consents:
-    """Return the consents of a vault with this key and these agreements: name, digest, approval."""
+    """Return the consents of a vault with this key and these consents: name, digest, approval."""
     made = Consents(key_id=signer.key_id, public_key=signer.public_key.hex(), created_ms=0)
     for name, digest, approval in agreed:
-        made = made.with_agreement(Agreement(kind=FILE, name=name, digest=digest, approval=approval))
+        made = made.with_consent(Consent(kind=FILE, name=name, digest=digest, approval=approval))
     return made
 
 

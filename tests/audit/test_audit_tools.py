@@ -11,10 +11,10 @@ from aileron.approvals.tool_change import ToolReport
 from aileron.audit.events import ToolSuspended, facts_of
 from aileron.audit.log import Audit
 from aileron.audit.verify import verify
-from aileron.daemon.decisions.suspended_tools import MAX_OF_CONNECTOR, MAX_SUSPENDED, SuspendedTools
+from aileron.daemon.consent_service.suspended_tools import MAX_OF_CONNECTOR, MAX_SUSPENDED, SuspendedTools
 from aileron.ledger import Ledger, Transaction
 from aileron.model.canonical import sha256_digest
-from aileron.model.consent import Agreement, ConsentKind, Consents, tool_agreement
+from aileron.model.consent import Consent, ConsentKind, Consents, tool_consent_name
 from aileron.model.failure import AileronError
 from aileron.model.plan import ConnectorPin
 from tests.audit.conftest import a_plan
@@ -46,8 +46,8 @@ async def loaded(audit: Audit, approver: Signing) -> SuspendedTools:
 
 def signed(digest: str) -> Consents:
     """Return consents of an approver who accepted this change of the step's operation."""
-    name = tool_agreement(STEP.connector.hash, STEP.op)
-    agreement = Agreement(kind=ConsentKind.TOOL_CHANGE, name=name, digest=digest, approval="act-1")
+    name = tool_consent_name(STEP.connector.hash, STEP.op)
+    agreement = Consent(kind=ConsentKind.TOOL_CHANGE, name=name, digest=digest, approval="act-1")
     return Consents(key_id="k", public_key="00" * 32, created_ms=0, agreed=(agreement,))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from aileron.cards.together import MOST_DIFFERENT, MOST_TEXT
 from aileron.model.manifest import ApprovalRule
-from aileron.review.together import MOST_DIFFERENT, MOST_TEXT
 from tests.cli.questions import SUBJECTS, plan, previewed, question, subject_question
 
 __all__ = ["APART", "ann_and_bob", "id_of", "mail"]

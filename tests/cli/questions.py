@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from aileron.approver import keyfile
-from aileron.approver.box import seal
+from aileron.approver_key import keyfile
+from aileron.approver_key.box import seal
 from aileron.model.consent import (
     ActionFileConsent,
     BindingConsent,

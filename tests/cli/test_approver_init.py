@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from aileron.approver import keyfile
-from aileron.approver.keyfile import create, open_key, public_of
+from aileron.approver_key import keyfile
+from aileron.approver_key.keyfile import create, open_key, public_of
 from aileron.config import Settings
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.decision import ApproverStatement, check_signature

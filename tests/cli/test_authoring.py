@@ -16,7 +16,7 @@ from aileron.cli.commands.action_author import new_text
 from aileron.cli.problem import Problem
 from aileron.model.manifest import ActionFile, ConnectorManifest, Effect
 from aileron.model.names import Fqn
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.content import ContentStore
 from aileron.registry.operations import recorded
 from tests.cli.command import Command

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aileron.logins.messages import Problem
+from aileron.logins.login_messages import Problem
 from aileron.logins.protocols.postgres import PostgresLogin
 from aileron.model.login import LoginDetails
 from tests.cli.command import Command

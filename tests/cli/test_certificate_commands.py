@@ -177,12 +177,12 @@ def test_the_fix_for_an_expired_certificate_kept_elsewhere_names_that_place(
         unknown = aileron("binding", "inspect", "mtls/bank/away", "--json").json["state"]
         told = at_terminal(aileron, "binding", "inspect", "mtls/bank/away")
 
-    cure = f"change it at {store.at('mail/home')}, then approve it with `aileron binding rebind mtls/bank/away`"
+    fix = f"change it at {store.at('mail/home')}, then approve it with `aileron binding rebind mtls/bank/away`"
     assert bound.code == 0, bound
-    assert f"before that, {cure}" in " ".join(before.out.split())
+    assert f"before that, {fix}" in " ".join(before.out.split())
     assert [one["elsewhere"] for one in listed] == [{"reference": store.at("mail/home"), "token": "store-token"}]
     for one in seen:
-        assert f"mtls/bank/away is expired: its client certificate has expired fix: {cure}" in flat(one)
+        assert f"mtls/bank/away is expired: its client certificate has expired fix: {fix}" in flat(one)
         assert "secret set" not in flat(one)
     assert "ends over used by" in flat(seen[1])
     assert unknown == "unknown"

@@ -435,11 +435,11 @@ def test_a_change_alters_only_the_named_settings(text: str, data: st.DataObject)
     try:
         found = changed(text, changes, path)
     except Problem as problem:
-        cure = problem.fix
+        fix = problem.fix
     else:
-        cure = None
-    if cure is not None:
-        assert cure == "aileron config edit"
+        fix = None
+    if fix is not None:
+        assert fix == "aileron config edit"
         return
 
     assert written_settings(found, path) == {

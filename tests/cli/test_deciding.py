@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from aileron.cards.question import state_words
 from aileron.cli.run import OPTIONS
-from aileron.review.question import state_words
 from tests.cli.command import Command, Said
 from tests.cli.questions import SUBJECTS, plan, subject_question
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error

@@ -17,7 +17,7 @@ from aileron.cli.help_page import page_of
 from aileron.cli.typer_app import app, call_of
 
 COMMANDS: dict[str, Any] = dict(get_command(app).commands)  # type: ignore[attr-defined]
-DEAR = {"pydantic", "rich", "msgspec", "http", "ssl", "asyncio", "aileron.review", "aileron.cli.decision_dialogue"}
+DEAR = {"pydantic", "rich", "msgspec", "http", "ssl", "asyncio", "aileron.cards", "aileron.cli.decision_dialogue"}
 
 
 @pytest.fixture(scope="module")

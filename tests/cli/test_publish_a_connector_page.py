@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aileron.trial.cases import parse_cases
+from aileron.connector_tests.cases import parse_cases
 from tests.cli.command import Command
 from tests.support.plain_host import ROOT
 

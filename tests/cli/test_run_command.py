@@ -555,10 +555,10 @@ CURES = [
 
 
 @pytest.mark.parametrize(
-    ("name", "details", "message", "cure"), CURES, ids=[f"{name}-{at}" for at, (name, *_) in enumerate(CURES)]
+    ("name", "details", "message", "fix"), CURES, ids=[f"{name}-{at}" for at, (name, *_) in enumerate(CURES)]
 )
 def test_a_failed_run_has_a_fix_only_if_no_connector_could_have_written_it(
-    fake: FakeDaemon, aileron: Command, name: str, details: dict[str, Any], message: str, cure: str | None
+    fake: FakeDaemon, aileron: Command, name: str, details: dict[str, Any], message: str, fix: str | None
 ):
     """The fix is a command in the daemon's own message, or fixed text without any variable part."""
     fake.add_action("send")
@@ -568,7 +568,7 @@ def test_a_failed_run_has_a_fix_only_if_no_connector_could_have_written_it(
 
     assert said.code == {"capability_denied": 6, "binding_failed": 4, "network_error": 7}[name]
     assert said.err.startswith(f"error: {message.partition(';')[0].partition(':')[0]}")
-    assert fixes == ([] if cure is None else [cure]), said
+    assert fixes == ([] if fix is None else [fix]), said
 
 
 def test_an_argument_that_is_not_text_is_refused(fake: FakeDaemon, home: Path):

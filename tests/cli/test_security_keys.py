@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from aileron.approver.security_key import OFFER
+from aileron.approver_key.security_key import OFFER
 from tests.cli.command import Answer, Answers, Command, Said
 from tests.cli.person import APPROVER, INIT, SIGN, flat
 from tests.cli.test_console_terminal import variables
@@ -225,7 +225,7 @@ def test_an_invalid_signature_of_the_key_is_not_sent(desk: Desk, lie: str) -> No
 
 def test_the_daemon_refuses_a_touch_without_verification_and_a_replay(desk: Desk) -> None:
     """The requests bypass the command; the refusals are recorded with the reason. Positive control: the same body, verified."""
-    from aileron.approver.security_key import client_data
+    from aileron.approver_key.security_key import client_data
     from aileron.model.decision import DecisionStatement, moment
     from aileron.model.passkey import Assertion, challenge_of
 

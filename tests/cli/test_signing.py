@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from aileron.approver import keyfile
+from aileron.approver_key import keyfile
+from aileron.cards.question import state_words
 from aileron.model.consent import subject_digest
 from aileron.model.decision import (
     DecisionStatement,
@@ -23,7 +24,6 @@ from aileron.model.decision import (
 )
 from aileron.model.plan import Plan
 from aileron.model.secret import Secret
-from aileron.review.question import state_words
 from tests.cli.command import Command
 from tests.cli.person import APPROVER, SIGN, at_terminal, flat
 from tests.cli.questions import (

@@ -475,7 +475,7 @@ NEVER = {
 """Most take 20 ms or more, and no command that is called often needs one of them in a pipe."""
 DEAR = {
     *NEVER,
-    "aileron.review.card",
+    "aileron.cards.card",
     "aileron.cli.commands.done",
     "inspect",
     "dataclasses",

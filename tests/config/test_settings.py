@@ -29,7 +29,7 @@ from aileron.config import (
     McpSettings,
     Settings,
     Upstream,
-    agreed_form,
+    consented_form,
     load_settings,
 )
 from aileron.model.canonical import canonical_json
@@ -687,12 +687,12 @@ def test_a_consent_from_before_the_gateway_is_still_valid() -> None:
 
     in_force = Settings().with_consented(seven)
     assert in_force.consented() == before
-    assert agreed_form(in_force.consented()) == seven
+    assert consented_form(in_force.consented()) == seven
 
 
 @given(_settings(), _settings())
 def test_different_settings_have_different_consent_forms(one: Settings, other: Settings) -> None:
     """A setting that is left out has its default, so no other value can share the form."""
-    forms = [canonical_json(agreed_form(settings.consented())) for settings in (one, other)]
+    forms = [canonical_json(consented_form(settings.consented())) for settings in (one, other)]
 
     assert (forms[0] == forms[1]) == (one.consented() == other.consented())

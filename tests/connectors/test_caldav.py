@@ -18,7 +18,7 @@ import trustme
 
 from aileron.actions.manifest import parse_action
 from aileron.model.names import HostPort
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.manifest import parse_connector_manifest
 from aileron_sandbox.frames import GrantedHost, Log
 from tests.support.plain_host import ROOT, PlainHost, Report

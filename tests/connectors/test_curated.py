@@ -12,11 +12,11 @@ from typing import Any, Final
 import pytest
 
 from aileron.actions.manifest import parse_action
+from aileron.connector_tests.bench import Bench, artifact_of
+from aileron.connector_tests.cases import parse_cases
 from aileron.importing.effects import needs_person
 from aileron.importing.record import parse_record
 from aileron.model.manifest import ActionFile, Effect
-from aileron.trial.bench import Bench, artifact_of
-from aileron.trial.cases import parse_cases
 from tests.support.plain_host import ROOT
 
 CURATED: Final = ("github", "stripe")

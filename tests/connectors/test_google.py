@@ -16,7 +16,7 @@ import pytest
 from aileron.actions.manifest import parse_action
 from aileron.model.failure import AileronError
 from aileron.model.secret import Secret
-from aileron.registry.build import Application, build
+from aileron.registry.connector_build import Application, build
 from aileron.registry.manifest import parse_connector_manifest
 from aileron_sandbox.frames import GrantedHost, Log
 from tests.support.canary import find

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from aileron.actions.manifest import parse_action
-from aileron.logins.messages import Envelope
+from aileron.logins.login_messages import Envelope
 from aileron.logins.protocols.imap import ImapLogin
 from aileron.logins.protocols.smtp import SmtpLogin
 from aileron.model.failure import AileronError
 from aileron.model.login import LoginTarget
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.manifest import parse_connector_manifest
 from aileron_connector import operation
 from aileron_connector.testing import call

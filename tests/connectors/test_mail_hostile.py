@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.model.login import LoginTarget
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron_sandbox.frames import GrantedHost, TcpOpen
 from tests.support.plain_host import ROOT, PlainHost, Report
 

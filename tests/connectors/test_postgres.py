@@ -12,7 +12,7 @@ import pytest
 
 from aileron.logins.protocols.postgres import PostgresLogin
 from aileron.model.login import LoginDetails, LoginTarget
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron_sandbox.frames import GrantedHost, TcpOpen
 from tests.support.logins import LoginAt, trusting
 from tests.support.plain_host import ROOT, PlainHost, RefusedStream, Report

@@ -8,7 +8,7 @@ from aileron.actions.fitting import check_action
 from aileron.actions.manifest import parse_action
 from aileron.model.names import HostPort
 from aileron.model.secret import Secret
-from aileron.registry.build import Application
+from aileron.registry.connector_build import Application
 from aileron.registry.release import release
 from aileron.registry.signatures import SigningKey
 from tests.support.plain_host import ROOT

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from aileron.actions.fitting import check_action
 from aileron.actions.manifest import parse_action
 from aileron.model.names import HostPort
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.manifest import parse_connector_manifest
 from aileron_connector import ExternalApiError
 from aileron_sandbox.frames import GrantedHost

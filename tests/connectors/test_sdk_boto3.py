@@ -15,7 +15,7 @@ import pytest
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron_connector import op, operation, transports
 from aileron_connector.testing import Reply, Request, call
 from aileron_sandbox.frames import GrantedHost

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aileron.actions.manifest import parse_action
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.manifest import parse_connector_manifest
 from aileron_sandbox.frames import GrantedHost, Log
 from tests.support.canary import find

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from aileron.actions.manifest import parse_action
+from aileron.connector_tests.bench import Bench, artifact_of
+from aileron.connector_tests.cases import parse_cases
 from aileron.model.credential import Reach, wire_words
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.manifest import parse_connector_manifest
-from aileron.trial.bench import Bench, artifact_of
-from aileron.trial.cases import parse_cases
 from aileron_sandbox.frames import GrantedHost, Log
 from tests.support.canary import find
 from tests.support.hostile_text import GROUPS, as_in_a_file

@@ -12,7 +12,7 @@ import pytest
 
 from aileron.actions.manifest import parse_action
 from aileron.model.names import HostPort
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.suite import SuiteSource, parse_suite, wanted
 from aileron_sandbox.frames import GrantedHost

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.manifest import parse_connector_manifest
 from aileron_sandbox.frames import GrantedHost, HttpRequest, Log, TcpOpen, WebSocketOpen
 from tests.support.plain_host import ROOT, ConnectorProcess, PlainHost, invoke

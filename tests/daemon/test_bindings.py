@@ -12,7 +12,7 @@ import pytest
 
 from aileron.client import Answer
 from aileron.model.names import HostPort
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from tests.support.approver import Approver, decided_home
 from tests.support.home import PROBE, DaemonHome, daemon_home, probe_action
 from tests.support.upstream_http import CountingServer

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import trustme
 
-from aileron.ingress.places import MAX_CONNECTIONS
+from aileron.ingress.connection_places import MAX_CONNECTIONS
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.ports import reserve_ports
 

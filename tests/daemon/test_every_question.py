@@ -19,6 +19,7 @@ import msgspec
 import pytest
 
 from aileron.audit.log import Audit
+from aileron.cards.question import state_words
 from aileron.cli.app import main as aileron
 from aileron.ledger import ApprovalState, Ledger
 from aileron.model.consent import ConsentKind, HostConsent
@@ -27,7 +28,6 @@ from aileron.model.failure import Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.outcome import Failed, RunStatus, Succeeded
 from aileron.model.secret import Secret
-from aileron.review.question import state_words
 from aileron.tui.app import Console, Hooks
 from aileron.tui.daemon_client import DaemonClient
 from tests.audit.conftest import a_plan

@@ -18,7 +18,7 @@ import pytest
 
 from aileron.audit.events import HostAllowed, SessionEnded
 from aileron.audit.log import Audit
-from aileron.daemon.decisions.host_questions import MAX_NAMES, MAX_WAITING, WAIT_S
+from aileron.daemon.consent_service.host_questions import MAX_NAMES, MAX_WAITING, WAIT_S
 from aileron.ledger import Ledger
 from tests.support.approver import Approver
 from tests.support.home import DaemonHome, daemon_home

@@ -29,8 +29,8 @@ from aileron.daemon.http import ingress
 from aileron.daemon.http.cells import OnlyOfCells
 from aileron.daemon.http.ingress import MAX_OF_STRANGERS, Ingress, TcpService
 from aileron.daemon.http.mcp import AgentProtocol
-from aileron.hidden import start
 from aileron.ingress.known import KnownCallers
+from aileron.isolated import start
 from tests.support.descriptors import at_most
 from tests.support.home import daemon_home
 from tests.support.waiting import wait_still_async, wait_text, wait_until_async
@@ -46,7 +46,7 @@ with theirs, socket.socket(fileno=int(sys.argv[1])) as first:
 sys.path.remove({folder!r})
 for name in [name for name in sys.modules if name.split(".")[0] == "aileron"]:
     del sys.modules[name]
-from aileron.ingress.messages import Body, Head, Request, decode_answer, encode, exchange_pair
+from aileron.ingress.daemon_messages import Body, Head, Request, decode_answer, encode, exchange_pair
 
 def ask(path, is_known=True):
     ours, theirs = exchange_pair()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aileron.model.secret import Secret
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.keyring import Authority, Keyring, KeyringFile
 from aileron.registry.signatures import SigningKey
 from aileron.registry.tarball import pack

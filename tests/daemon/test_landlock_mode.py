@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import aileron_sandbox
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron_sandbox.support import examine
 from tests.support.elf_programs import compiled
 from tests.support.home import DaemonHome, daemon_home

@@ -10,7 +10,7 @@ import pytest
 
 from aileron.daemon.secrets import logins
 from aileron.logins.keeper import Keeper
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.content import ContentStore
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from aileron.audit.log import Audit
-from aileron.daemon.decisions.approver import ApproverState
-from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.consent_service.approver import ApproverState
+from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.installed.install import Installer
 from aileron.daemon.packages.connectors import ConnectorService
 from aileron.daemon.secrets.vault import VaultService

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from aileron.approver.box import Recipient
+from aileron.approver_key.box import Recipient
 from aileron.client import Answer
 from aileron.model.consent import PASSKEY_DECIDES, ConsentKind
 from aileron.model.decision import PreviewStatement, moment

@@ -16,9 +16,9 @@ import pytest
 
 from aileron.api.approver import PageUnlock, UnlockChallenge
 from aileron.audit.log import Audit
-from aileron.daemon.decisions.approver import ApproverState
-from aileron.daemon.decisions.consents import ConsentService
-from aileron.daemon.decisions.passkeys import MAX_CHALLENGES, Passkeys
+from aileron.daemon.consent_service.approver import ApproverState
+from aileron.daemon.consent_service.consents import ConsentService
+from aileron.daemon.consent_service.passkeys import MAX_CHALLENGES, Passkeys
 from aileron.ledger import EventFilter
 from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import Consents, Passkey, PasskeyConsent

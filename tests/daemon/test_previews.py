@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from aileron.approvals.signed import NotCounted
-from aileron.daemon.decisions import previews
-from aileron.daemon.decisions.previews import PreviewRegistry
+from aileron.daemon.consent_service import previews
+from aileron.daemon.consent_service.previews import PreviewRegistry
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.preview import PreviewField
 from aileron.runs.preview import Previewed

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from aileron.api.approvals import ApprovalList
-from aileron.approver.box import Recipient
+from aileron.approver_key.box import Recipient
+from aileron.cards.question import tags_of
 from aileron.client import Answer
 from aileron.model.plan import Plan
-from aileron.review.question import tags_of
 from tests.support.approver import Approver, decided_home
 from tests.support.home import PASSPHRASE, DaemonHome, daemon_home, probe_action
 from tests.support.skewed_daemon import skewed_daemon

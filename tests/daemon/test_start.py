@@ -293,16 +293,28 @@ FIRST_USED_LATER = {
         "tomlkit",
         "email",
     ),
-    *("aileron.api.routes", "aileron.approver", "aileron.egress", "aileron.elsewhere", "aileron.executor.execute"),
-    *("aileron.gateway", "aileron.logins", "aileron.mcp", "aileron.oauth", "aileron.registry", "aileron.review"),
-    *("aileron.runs", "aileron.vault", "aileron.web", "aileron.daemon.decisions.build", "aileron.daemon.installed"),
+    *(
+        "aileron.api.routes",
+        "aileron.approver_key",
+        "aileron.egress",
+        "aileron.secret_stores",
+        "aileron.executor.execute",
+    ),
+    *("aileron.gateway", "aileron.logins", "aileron.mcp", "aileron.oauth", "aileron.registry", "aileron.cards"),
+    *(
+        "aileron.runs",
+        "aileron.vault",
+        "aileron.web",
+        "aileron.daemon.consent_service.build_consents",
+        "aileron.daemon.installed",
+    ),
     *("aileron.daemon.notify", "aileron.daemon.packages", "aileron.daemon.rooms", "aileron.daemon.secrets"),
 }
 """Packages and modules that no start of a daemon imports."""
 USED_SELDOM = {
     *(
-        "aileron.approver.isolation",
-        "aileron.approver.security_key",
+        "aileron.approver_key.isolation",
+        "aileron.approver_key.security_key",
         "aileron.importing",
         "aileron.mcp.server",
         "aileron.oauth.assertion",

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio, anyio.lowlevel, anyio.to_thread
 from aileron.audit.log import Audit
 from aileron.daemon.http import sessions
-from aileron.hidden.start import ended
+from aileron.isolated.start import ended
 from aileron.ingress.known import KnownCallers
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError

@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from aileron.connector_tests.bench import Bench, artifact_of
 from aileron.importing.fetching import load
 from aileron.importing.found import described
 from aileron.importing.operations import Imported
 from aileron.model.failure import Failure
-from aileron.trial.bench import Bench, artifact_of
 from tests.documents.arguments import arguments
 from tests.documents.corpus import made_of, write
 from tests.documents.install import Tools

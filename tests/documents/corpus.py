@@ -30,7 +30,7 @@ from aileron.importing.servers import chosen
 from aileron.model.failure import AileronError
 from aileron.model.names import Fqn, HostPort
 from aileron.registry.artifact import Artifact, Trust, connector_of
-from aileron.registry.build import Application, build
+from aileron.registry.connector_build import Application, build
 from tests.documents.examples import Bodies, bodies_in
 from tests.documents.install import Servers, Tools
 from tests.documents.table import Document

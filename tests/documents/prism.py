@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from aileron.trial.bench import LocalUpstream
+from aileron.connector_tests.bench import LocalUpstream
 from tests.documents.install import Tools
 from tests.documents.table import Document
 from tests.support.ports import reserve_ports

@@ -15,8 +15,8 @@ from typing import Any, Final
 import pytest
 
 from aileron.actions.manifest import parse_action
+from aileron.connector_tests.bench import Bench, artifact_of
 from aileron.model.manifest import ActionFile
-from aileron.trial.bench import Bench, artifact_of
 from tests.cli.command import Command, Said
 from tests.cli.person import SIGN, at_terminal, flat
 from tests.documents.arguments import value_of

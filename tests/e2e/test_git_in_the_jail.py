@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from aileron.model.login import LoginTarget
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from tests.connectors.test_git import bundle, change, clone, commit, tip
 from tests.support.approver import Approver
 from tests.support.canary import scan

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from aileron.model.secret import Secret
-from aileron.registry.build import Application, build
+from aileron.registry.connector_build import Application, build
 from tests.support.approver import Approver
 from tests.support.canary import find, scan
 from tests.support.google import NAMES, SCOPES, GoogleServer, digest_of

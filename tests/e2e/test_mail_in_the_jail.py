@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aileron.model.login import LoginTarget
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from tests.support.approver import Approver
 from tests.support.canary import scan
 from tests.support.dovecot import HOST, PASSWORD, Dovecot

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from aileron.model.login import LoginTarget
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from tests.support.approver import Approver
 from tests.support.canary import scan
 from tests.support.home import DaemonHome, daemon_home

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from aileron.model.visible import visible
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from tests.support.approver import Approver
 from tests.support.canary import find, scan
 from tests.support.home import DaemonHome, daemon_home

@@ -23,8 +23,8 @@ from aileron.egress import (
 from aileron.egress.journal import EffectsReport, MailIntent, MailReport
 from aileron.egress.login import LoginDoor
 from aileron.egress.scrub import Needles
-from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.fixes import Stored
 from aileron.model.login import LoginDetails
 from aileron.model.manifest import CredentialNeed
 from aileron.model.names import BindingName, HostPort

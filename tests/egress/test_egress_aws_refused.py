@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from aileron.egress.journal import RequestReport
-from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.fixes import Stored
 from aileron.model.plan import CredentialUse
 from aileron.model.request_signing import AwsScope
 from tests.egress.conftest import World, use

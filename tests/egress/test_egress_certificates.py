@@ -14,13 +14,13 @@ import trustme
 
 from aileron.egress import EgressRequest, Meter
 from aileron.egress.inject import LentCredential, inject, needles_for
-from aileron.egress.messages import WebSocket
 from aileron.egress.outgoing import Outgoing
 from aileron.egress.stream import StreamRequest
 from aileron.egress.url import parse_url
 from aileron.egress.websocket import WebSocketRequest
-from aileron.model.cure import Stored
+from aileron.egress.websocket_messages import WebSocket
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.fixes import Stored
 from aileron.model.names import HostPort
 from aileron.model.plan import Grant
 from aileron.model.secret import Secret

@@ -10,8 +10,8 @@ from aileron.egress.inject import LentCredential, check_query, inject, reserved_
 from aileron.egress.outgoing import Injection, Outgoing
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.url import Url, parse_url
-from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.fixes import Stored
 from aileron.model.manifest import CredentialKind
 from aileron.model.plan import CredentialUse
 from aileron.model.request_signing import AwsScope, HmacTemplate
@@ -115,8 +115,8 @@ def test_a_secret_that_could_end_a_field_is_refused(kind: str, secret: bytes) ->
     assert caught.value.failure.failure_class is FailureClass.BINDING_FAILED
     assert secret.decode("latin-1") not in repr(caught.value)
     assert "sesame" not in str(caught.value.failure)
-    cure = "aileron binding reauthorize" if kind == "oauth2" else "aileron secret set"
-    assert cure in caught.value.failure.message
+    fix = "aileron binding reauthorize" if kind == "oauth2" else "aileron secret set"
+    assert fix in caught.value.failure.message
 
 
 @pytest.mark.parametrize("kind", ["api_key", "basic", "hmac", "aws_sigv4", "mtls"])

@@ -20,7 +20,7 @@ from aileron.egress.attempts import MAX_SECRETS, PAUSE_MOST_S, PAUSE_S, Account,
 from aileron.egress.journal import EffectsReport, MailIntent, MailReport, RequestIntent, RequestReport
 from aileron.egress.rules import EgressRequest
 from aileron.egress.stream import StreamRequest
-from aileron.logins.messages import (
+from aileron.logins.login_messages import (
     Effects,
     Envelope,
     Failed,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from aileron.egress.inject import LentCredential, inject, needles_for
 from aileron.egress.journal import RequestIntent
+from aileron.egress.key_places import check_body, recorded_path, with_key_in_body, with_key_in_path
 from aileron.egress.outgoing import Outgoing
-from aileron.egress.places import check_body, recorded_path, with_key_in_body, with_key_in_path
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.scrub import ENCODINGS
 from aileron.egress.url import has_dot_segment, parse_url

@@ -12,10 +12,10 @@ import pytest
 
 from aileron.egress import Meter
 from aileron.egress.journal import RequestIntent, RequestReport
-from aileron.egress.messages import Closed, Part, WebSocket
 from aileron.egress.response import EgressResponse
 from aileron.egress.scrub import ENCODINGS, Needles
 from aileron.egress.websocket import WebSocketRequest
+from aileron.egress.websocket_messages import Closed, Part, WebSocket
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
@@ -441,8 +441,8 @@ async def test_a_websocket_ends_at_the_deadline(service: Service, monkeypatch: p
 
 async def test_a_silent_service_that_answers_pings_is_kept(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service that answers pings may be silent: after three of them the WebSocket still works."""
-    monkeypatch.setattr("aileron.egress.messages.PING_EVERY_S", 0.02)
-    monkeypatch.setattr("aileron.egress.messages.PONG_WITHIN_S", 60.0)
+    monkeypatch.setattr("aileron.egress.websocket_messages.PING_EVERY_S", 0.02)
+    monkeypatch.setattr("aileron.egress.websocket_messages.PONG_WITHIN_S", 60.0)
     async with opened(service.world, service.url("echo"), service.grant()) as talk:
         await wait_until_async(lambda: talk.websocket.bytes_down >= 3 * PONG_BYTES, "three pings are answered")
         await talk.send("x")

@@ -13,10 +13,10 @@ import anyio
 import pytest
 
 from aileron.egress import Meter
-from aileron.egress.messages import Closed
 from aileron.egress.response import EgressResponse
 from aileron.egress.scrub import Needles
 from aileron.egress.websocket import WebSocketRequest
+from aileron.egress.websocket_messages import Closed
 from aileron.model.failure import FailureClass
 from aileron.model.names import HostPort
 from aileron.model.request_signing import AwsScope, HmacTemplate

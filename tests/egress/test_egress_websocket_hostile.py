@@ -23,8 +23,8 @@ from wsproto.events import BytesMessage, Event, Ping, Pong
 
 from aileron.egress import Meter
 from aileron.egress.dial import Wire
-from aileron.egress.messages import Closed, Opened, Part, WebSocket
 from aileron.egress.scrub import Needles
+from aileron.egress.websocket_messages import Closed, Opened, Part, WebSocket
 from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
@@ -195,8 +195,8 @@ async def test_a_service_that_does_not_answer_a_ping_is_disconnected(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The WebSocket was open, and the service sent nothing."""
-    monkeypatch.setattr("aileron.egress.messages.PING_EVERY_S", 0.05)
-    monkeypatch.setattr("aileron.egress.messages.PONG_WITHIN_S", 0.1)
+    monkeypatch.setattr("aileron.egress.websocket_messages.PING_EVERY_S", 0.05)
+    monkeypatch.setattr("aileron.egress.websocket_messages.PONG_WITHIN_S", 0.1)
     with tls_upstream(upgraded) as upstream:
         error = await broken(world, f"wss://{HOST}:{upstream.port}/", world.grant_for(upstream))
     assert "did not answer a ping" in str(error)
@@ -204,8 +204,8 @@ async def test_a_service_that_does_not_answer_a_ping_is_disconnected(
 
 async def test_incoming_frames_are_read_while_a_large_message_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service reads nothing until its own message is read. One ping and one pong are owed, and follow the large message."""
-    monkeypatch.setattr("aileron.egress.messages.PING_EVERY_S", 0.0)
-    monkeypatch.setattr("aileron.egress.messages.PONG_WITHIN_S", 0.0)  # from when the ping is written
+    monkeypatch.setattr("aileron.egress.websocket_messages.PING_EVERY_S", 0.0)
+    monkeypatch.setattr("aileron.egress.websocket_messages.PONG_WITHIN_S", 0.0)  # from when the ping is written
     near, service = socket.socketpair()
     near.setblocking(False)
     wire, meter, deadline = Wire(near), Meter(Budget()), anyio.current_time() + 10

@@ -20,10 +20,10 @@ import openai
 import pytest
 
 from aileron.gateway.inject import exchange, rounds
+from aileron.gateway.inject.anthropic_messages import MessagesAnswer, MessagesAsk
 from aileron.gateway.inject.document import MAX_PARTS, Document
 from aileron.gateway.inject.events import Event
 from aileron.gateway.inject.exchange import Injection
-from aileron.gateway.inject.messages import MessagesAnswer, MessagesAsk
 from aileron.gateway.inject.wire import Tool, Wire
 from aileron.model.failure import AileronError, FailureClass
 from tests.gateway.conftest import DEADLINE_S, KEY, TOKEN, Line, Provider, gateway, refusal

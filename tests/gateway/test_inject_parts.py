@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aileron.gateway.inject.anthropic_messages import MessagesAsk
 from aileron.gateway.inject.chat import ChatAsk
 from aileron.gateway.inject.document import MAX_PARTS, MAX_VALUES, Document, Edit, TooManyError, encoded, spliced
 from aileron.gateway.inject.events import MAX_EVENT_BYTES, EventError, Events
 from aileron.gateway.inject.exchange import WIRES, Injection
 from aileron.gateway.inject.memory import MAX_BYTES, MAX_ENTRIES, MAX_SESSIONS, Entry, Memories, Memory
-from aileron.gateway.inject.messages import MessagesAsk
 from aileron.gateway.inject.responses import ResponsesAsk
 from aileron.gateway.inject.wire import MAX_NAME, Called, Tool, added_usage, named
 from tests.gateway.conftest import Line, Provider, gateway

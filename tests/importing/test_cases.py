@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from aileron.connector_tests.cases import parse_cases
 from aileron.importing.repository import Made
-from aileron.trial.cases import parse_cases
 from tests.importing.documents import Json, document, imported, one_operation
 
 TEXT = {"type": "string"}

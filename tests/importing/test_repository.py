@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from aileron.actions.manifest import parse_action
+from aileron.connector_tests.cases import parse_cases
 from aileron.importing.choosing import by_found_names, wanted
 from aileron.importing.reading import DocumentError
 from aileron.importing.record import parse_record
 from aileron.importing.repository import Choices, Made, make, service_of
 from aileron.model.names import Fqn
 from aileron.registry.manifest import MAX_OPERATIONS, parse_connector_manifest
-from aileron.trial.cases import parse_cases
 from aileron_connector.openapi.document import Document, Operation
 from tests.importing.documents import CONNECTOR, Json, action_of, document, found, imported, one_operation, schema_ref
 

@@ -14,8 +14,8 @@ import pytest
 from starlette.types import Message
 
 from aileron.ingress.admission import Admission
+from aileron.ingress.daemon_messages import Body, Head, encode
 from aileron.ingress.forward import Forward
-from aileron.ingress.messages import Body, Head, encode
 
 pytestmark = pytest.mark.anyio
 PIECES = 64

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aileron.ingress.messages import (
+from aileron.ingress.daemon_messages import (
     MAX_PACKET,
     Body,
     Head,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from aileron.launch.cell_spec import Missing
 from aileron.launch.in_cell import make_missing
-from aileron.launch.sights import Missing
 
 
 def test_missing_folders_and_files_are_made_private(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from aileron.logins.child import CLASSES
 from aileron.logins.keeper import Keeper
-from aileron.logins.messages import CAN_READ_ONLY, LoggedIn, Order, Over
+from aileron.logins.login_messages import CAN_READ_ONLY, LoggedIn, Order, Over
 from aileron.model.login import LoginDetails, LoginProtocol, LoginTarget
 from tests.support.dovecot import PASSWORD, Dovecot
 from tests.support.mariadb import MariaDB

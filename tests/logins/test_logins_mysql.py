@@ -20,7 +20,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pymysql.constants import CLIENT
 
-from aileron.logins.messages import LoginError, Problem
+from aileron.logins.login_messages import LoginError, Problem
 from aileron.logins.protocol import Passed
 from aileron.logins.protocols import mysql_wire as wire
 from aileron.logins.protocols.mysql import Commands, MysqlLogin

@@ -14,7 +14,7 @@ import pg8000.dbapi
 import pg8000.native
 import pytest
 
-from aileron.logins.messages import Problem
+from aileron.logins.login_messages import Problem
 from aileron.logins.protocols import postgres_wire as wire
 from aileron.logins.protocols.postgres import PostgresLogin
 from aileron.model.login import LoginDetails, PasswordForm

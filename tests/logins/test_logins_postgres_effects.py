@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from aileron.actions.inputs import argument_problem
 from aileron.actions.manifest import parse_action
-from aileron.logins.messages import Effects, LoginError, Problem
+from aileron.logins.login_messages import Effects, LoginError, Problem
 from aileron.logins.protocols import postgres_wire as wire
 from aileron.logins.protocols.postgres import PostgresLogin
 from aileron.logins.protocols.postgres_rows import changes_rows, check_statement

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aileron.logins.messages import Effects, LoginError, Problem
+from aileron.logins.login_messages import Effects, LoginError, Problem
 from aileron.logins.protocol import Passed
 from aileron.logins.protocols import postgres_rows as rows
 from aileron.logins.protocols import postgres_wire as wire

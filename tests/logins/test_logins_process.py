@@ -19,7 +19,7 @@ import anyio
 import pytest
 
 from aileron.logins.keeper import UNUSED_S, Begun, Keeper
-from aileron.logins.messages import MAX_LOGINS, Failed, LoggedIn, Order, Over, Problem
+from aileron.logins.login_messages import MAX_LOGINS, Failed, LoggedIn, Order, Over, Problem
 from aileron.model.login import LoginDetails, LoginTarget
 from tests.support.descriptors import room_for
 from tests.support.waiting import wait_gone, wait_until_async

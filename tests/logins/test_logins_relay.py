@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 import trustme
 
-from aileron.logins.messages import Envelope, Failed, LoginError, Note, Order, Over, Problem, Submitted
+from aileron.logins.login_messages import Envelope, Failed, LoginError, Note, Order, Over, Problem, Submitted
 from aileron.logins.protocol import Filter, Login, Passed, Unchanged
 from aileron.logins.relay import HELD_BYTES
 from aileron.logins.side import Side

@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 from scramp import ScramException, ScramMechanism
 
-from aileron.logins.messages import Failed, LoggedIn, Order, Problem
+from aileron.logins.login_messages import Failed, LoggedIn, Order, Problem
 from aileron.logins.protocol import Login
 from aileron.logins.protocols.imap import ImapLogin
 from aileron.logins.protocols.pop3 import Pop3Login

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aileron.logins.messages import MAX_NOTE_BYTES, Envelope, LoginError, Note, Problem, Submitted
+from aileron.logins.login_messages import MAX_NOTE_BYTES, Envelope, LoginError, Note, Problem, Submitted
 from aileron.logins.protocol import Filter, Passed
 from aileron.logins.protocols.imap import ImapFilter
 from aileron.logins.protocols.pop3 import Pop3Filter

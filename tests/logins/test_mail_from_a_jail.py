@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from aileron.model.login import LoginTarget
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from tests.support.canary import find, scan
 from tests.support.dovecot import PASSWORD, Dovecot
 from tests.support.home import DaemonHome, daemon_home

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aileron.logins.messages import LoginError, Order, Problem
+from aileron.logins.login_messages import LoginError, Order, Problem
 from aileron.logins.protocol import Filter, Login
 from aileron.logins.protocols import sasl
 from aileron.logins.protocols.imap import ImapFilter, ImapLogin

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aileron.logins.messages import Envelope, Failed, LoggedIn, Order, Over, Problem, Submitted
+from aileron.logins.login_messages import Envelope, Failed, LoggedIn, Order, Over, Problem, Submitted
 from aileron.logins.protocol import Login
 from aileron.logins.protocols.imap import ImapLogin
 from aileron.logins.protocols.pop3 import Pop3Login

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.connection import Connection
 
-from aileron.logins.messages import Failed, LoginError, Problem
+from aileron.logins.login_messages import Failed, LoginError, Problem
 from aileron.logins.protocols.redis import MAX_HELD, Commands, RedisLogin, command
 from aileron.model.login import LoginDetails
 from tests.support.logins import LoginAt, trusting

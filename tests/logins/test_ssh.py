@@ -21,7 +21,7 @@ from dulwich import porcelain
 from dulwich.client import SSHVendor
 
 from aileron.cli.host_key import fetched_host_key
-from aileron.logins.messages import Failed, Over, Problem
+from aileron.logins.login_messages import Failed, Over, Problem
 from aileron.logins.protocols.ssh import SshLogin
 from aileron.model.login import LoginDetails, LoginTarget
 from tests.support.logins import LoginAt

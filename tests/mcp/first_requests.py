@@ -95,7 +95,7 @@ async def _heard(stream: SocketStream, number: int | None) -> list[str]:
 def _daemon() -> Any:
     """Return an agent to whom the daemon answers at once."""
     from aileron.mcp.asking import Agent
-    from aileron.mcp.messages import Answered, Listed
+    from aileron.mcp.process_messages import Answered, Listed
 
     class Answering(Agent):
         async def listed(self, cursor: str | None) -> Listed:

@@ -22,7 +22,7 @@ from aileron.mcp.answering import MAX_UNDER_WAY, answer_agent
 from aileron.mcp.asking import Agent, AgentGone
 from aileron.mcp.calls import ToolCalls
 from aileron.mcp.channel import AT_ONCE, Channel
-from aileron.mcp.messages import (
+from aileron.mcp.process_messages import (
     MAX_ASKED_BYTES,
     Answered,
     Asked,

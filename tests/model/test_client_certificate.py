@@ -1,4 +1,4 @@
-"""A stored client certificate: the forms that work, in any order, and the cure for each that does not."""
+"""A stored client certificate: the forms that work, in any order, and the fix for each that does not."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_an_ed25519_key_is_accepted() -> None:
 
 
 def test_each_unusable_certificate_is_refused_with_its_cure(issued: list[bytes], clients: ClientAuthority) -> None:
-    """Each defect has its own refusal and cure."""
+    """Each defect has its own refusal and fix."""
     client, issuer, key = issued
     other = pem_blocks(clients.issue("noor@example.test"))[2].text
     secret = BestAvailableEncryption(b"passphrase")
@@ -108,7 +108,7 @@ def test_each_unusable_certificate_is_refused_with_its_cure(issued: list[bytes],
     request = subject.sign(load_pem_private_key(key, None), SHA256()).public_bytes(Encoding.PEM)  # type: ignore[arg-type]
     weak = rsa.generate_private_key(65537, 1024)
     cat, pkey = "cat client.crt client.key > client.pem", "openssl pkey -in client.key -out plain.key"
-    for stored, what, cure in (
+    for stored, what, fix in (
         (b"", "has no private key", cat),
         (client + issuer, "has no private key", cat),
         (client + public, "has a public key, and no private key", cat),
@@ -133,7 +133,7 @@ def test_each_unusable_certificate_is_refused_with_its_cure(issued: list[bytes],
     ):
         said = refusal(stored)
         assert what in said, (what, said)
-        assert cure in said
+        assert fix in said
 
 
 def dsa_key() -> bytes:

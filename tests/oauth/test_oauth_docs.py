@@ -45,7 +45,7 @@ TABLES: Final = {
 def test_the_page_has_every_error_with_its_sentence(heading: str, table: dict[str, ProviderProblem]) -> None:
     """The rows are in the order of the code, word for word."""
     assert rows(heading) == [
-        [f"`{code}`", problem.what.format(host="HOST"), problem.cure.format(again="AGAIN", another="STORE")]
+        [f"`{code}`", problem.what.format(host="HOST"), problem.fix.format(again="AGAIN", another="STORE")]
         for code, problem in table.items()
     ]
 

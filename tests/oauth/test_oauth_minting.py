@@ -14,8 +14,8 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.fixes import Stored
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 from aileron.oauth.endpoint import Endpoints

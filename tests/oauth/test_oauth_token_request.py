@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aileron.model.cure import Stored
+from aileron.model.fixes import Stored
 from aileron.model.names import BindingName
 from aileron.model.request_signing import TokenGrant
 from aileron.model.secret import Secret

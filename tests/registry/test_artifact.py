@@ -12,7 +12,7 @@ from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.names import Fqn
 from aileron.model.secret import Secret
 from aileron.registry.artifact import ActionArtifact, ArtifactRequest, Trust, action_of, connector_of
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.keyring import Authority, Keyring
 from aileron.registry.signatures import SigningKey
 from aileron.registry.sigstore import PUBLIC_FORGES

@@ -17,7 +17,7 @@ import pytest
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.secret import Secret
-from aileron.registry.build import Application, build
+from aileron.registry.connector_build import Application, build
 from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.program import check_program, program_kind
 from aileron.registry.tarball import unpack
@@ -170,7 +170,7 @@ def test_the_same_sources_give_the_same_bytes(source: Path, tmp_path: Path):
 
 def test_the_bytes_do_not_depend_on_the_process(source: Path):
     """Another process, with another hash seed and time zone, builds the same archive."""
-    script = f"import hashlib, pathlib; from aileron.registry.build import build; print(hashlib.sha256(build(pathlib.Path({str(source)!r})).archive).hexdigest())"  # noqa: E501
+    script = f"import hashlib, pathlib; from aileron.registry.connector_build import build; print(hashlib.sha256(build(pathlib.Path({str(source)!r})).archive).hexdigest())"  # noqa: E501
     results = {
         subprocess.run(
             [sys.executable, "-c", script],

@@ -1,4 +1,4 @@
-"""Logins in a connector's manifest: what is read, what is refused with its cure, and how a build binds their hosts."""
+"""Logins in a connector's manifest: what is read, what is refused with its fix, and how a build binds their hosts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.login import LoginTarget
 from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import HostPort
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.release import release
 

@@ -20,7 +20,7 @@ from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.names import Fqn
 from aileron.model.plan import ConnectorPin
-from aileron.registry.build import Built, build
+from aileron.registry.connector_build import Built, build
 from aileron.registry.content import ContentStore, content_hash
 
 MAIL = Fqn.parse("github://acme/mail")

@@ -11,7 +11,7 @@ import pytest
 from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.names import HostPort
 from aileron.registry.artifact import Trust
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.content import ContentStore
 from aileron.registry.install import install, read_artifact
 from aileron.registry.keyring import Authority, Keyring

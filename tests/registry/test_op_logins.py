@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aileron.model.failure import AileronError, FailureClass
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.manifest import parse_connector_manifest
 
 MANIFEST = """\

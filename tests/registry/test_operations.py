@@ -10,7 +10,7 @@ import pytest
 from aileron.model.failure import AileronError
 from aileron.model.manifest import Operation, Parameter
 from aileron.model.names import HostPort
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.operations import as_toml, recorded
 from tests.registry.conftest import MANIFEST

@@ -16,7 +16,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import UNBOUND_HASH, Fqn, HostPort
 from aileron.model.secret import Secret
 from aileron.registry.artifact import ArtifactRequest, Trust, action_of, connector_of
-from aileron.registry.build import Application
+from aileron.registry.connector_build import Application
 from aileron.registry.keyring import Authority, Keyring
 from aileron.registry.release import Release, check_key_is_published, release, sign, write_release
 from aileron.registry.signatures import SigningKey

@@ -19,6 +19,7 @@ import anyio
 import psutil
 import pytest
 
+from aileron.connector_tests.stub import Stub
 from aileron.egress.journal import Unrecorded
 from aileron.egress.meter import Meter
 from aileron.executor.conversation import Claims, HostConversation
@@ -26,7 +27,6 @@ from aileron.executor.jails import IDLE_S, Jailed, Jails
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.manifest import LimitsSpec
 from aileron.model.plan import ConnectorPin, Grant, Step
-from aileron.trial.stub import Stub
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import Exited, Signalled
 from aileron_sandbox.policy import Policy

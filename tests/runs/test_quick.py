@@ -28,7 +28,7 @@ class _Home:
     agreed = True
     known = True
 
-    def is_as_agreed(self, action: ActionFile) -> bool:
+    def is_as_consented(self, action: ActionFile) -> bool:
         return self.agreed
 
     def missing(self, action: ActionFile) -> None:
@@ -70,7 +70,7 @@ class _Room:
         self.home = _Home()
         self._runnable = Runnable(
             actions=self.actions,
-            agreements=self.home,
+            consent_checks=self.home,
             connectors=self.home,
             bindings=self.home,
             tools=self.home,

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from aileron.approver.box import Recipient
+from aileron.approver_key.box import Recipient
 from aileron.client import Answer
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.decision import (

@@ -12,12 +12,12 @@ import signal
 from pathlib import Path
 from typing import Any, Final
 
-from aileron.actions.agreed import AgreedTexts
+from aileron.actions.approved_texts import ApprovedTexts
 from aileron.actions.store import ActionStore
 from aileron.daemon.begin import begin
-from aileron.daemon.decisions.enrollment import ApproverEnrollment
-from aileron.daemon.decisions.passkeys import Passkeys
-from aileron.daemon.decisions.service import DecisionService
+from aileron.daemon.consent_service.enrollment import ApproverEnrollment
+from aileron.daemon.consent_service.passkeys import Passkeys
+from aileron.daemon.consent_service.service import DecisionService
 from aileron.daemon.installed.install import Installer
 from aileron.daemon.packages.fetch import FetchJobs
 from aileron.executor.channel import FrameChannel
@@ -127,7 +127,7 @@ def _wrap(fuse: _Fuse) -> None:
     FetchJobs.begin = arming_fetch  # type: ignore[method-assign]
     ApproverEnrollment.appoint = arming_appoint  # type: ignore[method-assign]
     DecisionService.decide = arming_decide  # type: ignore[method-assign]
-    _around(fuse, AgreedTexts, "put", "agreed_text")
+    _around(fuse, ApprovedTexts, "put", "agreed_text")
     _around(fuse, Vault, "change_consents", "vault")
     _around(fuse, ActionStore, "add", "action_file")
     _around(fuse, Vault, "set_approver", "appointment")

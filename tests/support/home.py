@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from aileron.client import Answer, AnswerLost, Client, StartedDaemon
 from aileron.model.names import HostPort
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from tests.support import forks
 from tests.support.answers import check_answer
 from tests.support.canary import scan

@@ -18,7 +18,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from aileron.model.secret import Secret
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.content import content_hash
 from aileron.registry.signatures import PublicKey, SigningKey
 from aileron.registry.tarball import pack

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from aileron.api.approvals import ApprovalEntry
-from aileron.review.listed import listed
+from aileron.cards.listed import listed
 
 __all__ = ["in_a_list"]
 
 
 def in_a_list(asked: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add the fields that a list adds to questions (review/listed.py). The test's own fields stay, as do other entries."""
+    """Add the fields that a list adds to questions (cards/listed.py). The test's own fields stay, as do other entries."""
     rows = [(question, entry) for question in asked if (entry := _entry(question)) is not None]
     files = {str(question.get("name")): question["granted_text"] for question in asked if question.get("granted_text")}
     stored = [

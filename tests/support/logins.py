@@ -19,7 +19,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Literal, Self
 
-from aileron.logins.messages import Failed, FromLogin, LoggedIn, Note, Order, Over
+from aileron.logins.login_messages import Failed, FromLogin, LoggedIn, Note, Order, Over
 from aileron.logins.perform import perform
 from aileron.logins.protocol import Login
 from aileron.model.login import LoginDetails, LoginTarget

@@ -22,8 +22,8 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Any, Final
 
-from aileron.approver import keyfile
-from aileron.approver.keyfile import ApproverKey
+from aileron.approver_key import keyfile
+from aileron.approver_key.keyfile import ApproverKey
 from aileron.model.secret import Secret
 from tests.support.approver import Approver
 from tests.support.home import DaemonHome, daemon_home, probe_action

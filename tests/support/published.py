@@ -14,7 +14,7 @@ from typing import Final
 
 from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron.registry.content import content_hash
 from aileron.registry.signatures import SigningKey
 from aileron.registry.tarball import pack

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from aileron.actions.manifest import SCHEMA as ACTION
+from aileron.connector_tests.cases import SCHEMA as CASES
 from aileron.model.described import page_tables
 from aileron.model.document import Schema
 from aileron.registry.manifest import SCHEMA as CONNECTOR
 from aileron.registry.suite import SCHEMA as SUITE
-from aileron.trial.cases import SCHEMA as CASES
 
 __all__ = ["COMMAND", "PAGES", "with_tables"]
 

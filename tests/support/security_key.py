@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from fido2 import cbor
 
-from aileron.approver.hidraw import Port
+from aileron.approver_key.hidraw import Port
 from aileron.model.passkey import base64url, from_base64url, passkey_id
 from tests.support.authenticator import ORIGIN
 

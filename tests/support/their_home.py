@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from aileron.client import Client, StartedDaemon
 from aileron.model.names import HostPort
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from tests.support.canary import scan
 from tests.support.home import PASSPHRASE, DaemonHome
 from tests.support.other_user import environment_of

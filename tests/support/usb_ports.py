@@ -24,7 +24,7 @@ FIDO_DESCRIPTOR: Final = bytes.fromhex("06d0f10901a1010920150026ff00750895408102
 _SYSFS: Final = Path("/sys/class/hidraw")
 _KEPT: Final = ("null", "zero", "full", "random", "urandom", "tty", "ptmx")
 _AILERON: Final = (
-    "import sys; from aileron.__main__ import main; from aileron.approver import ctap_channel; "
+    "import sys; from aileron.__main__ import main; from aileron.approver_key import ctap_channel; "
     f"ctap_channel.SILENCE_S = {PATIENCE_S}; sys.exit(main())"
 )
 """The command, with more patience for a silent device: here the device is a thread of a test."""

@@ -15,14 +15,15 @@ from textual.binding import Binding
 from textual.events import Key
 
 from aileron import __version__
+from aileron.cards.question import state_words
 from aileron.model.decision import DecisionStatement, check_signature
 from aileron.model.outcome import RunStatus
 from aileron.model.secret import Secret
-from aileron.review.question import state_words
 from aileron.tui import activity, frame, input_guard, rendering
 from aileron.tui.app import Console
 from aileron.tui.daemon_client import DaemonClient
 from aileron.tui.queue import Rows
+from tests.cards.test_alarms import labelled
 from tests.cli.questions import (
     ONE,
     SUBJECTS,
@@ -35,7 +36,6 @@ from tests.cli.questions import (
     session,
     subject_question,
 )
-from tests.review.test_alarms import labelled
 from tests.support.fake_daemon import Seen, error
 from tests.tui.consoles import Shown, World, named
 

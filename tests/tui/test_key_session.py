@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aileron.approver import keyfile
-from aileron.approver.keyfile import ApproverKey
-from aileron.approver.signing import PreviewAsked, ReadingKey
+from aileron.approver_key import keyfile
+from aileron.approver_key.keyfile import ApproverKey
+from aileron.approver_key.signing import PreviewAsked, ReadingKey
 from aileron.model.decision import DecisionStatement
 from aileron.model.failure import AileronError
 from aileron.model.secret import Secret

@@ -1,6 +1,6 @@
 """A list of twenty-two requests on every surface: exactly the three dangerous ones have an alarm, in words.
 
-The rows are made in one place (review/listed.py, review/row.py); here each surface is asked whether it shows all of them.
+The rows are made in one place (cards/listed.py, cards/row.py); here each surface is asked whether it shows all of them.
 Looked at with these: 80x24, 120x40, without colours, in lines, as a command, and the page.
 """
 
@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from aileron.api.approvals import ApprovalEntry
-from aileron.review.row import Row, rows_for
+from aileron.cards.row import Row, rows_for
 from tests.cli.command import Command
 from tests.support.listed import in_a_list
 from tests.support.twenty_two import DANGEROUS, twenty_two

@@ -14,11 +14,11 @@ from rich.console import Console
 from aileron.api.approvals import Question
 from aileron.api.grants import GrantEntry
 from aileron.api.sessions import Session
+from aileron.cards.card import Card, Fact, Line, Section, Tone
+from aileron.cards.decision_flow import as_told
+from aileron.cards.headline import Span
+from aileron.cards.row import Row
 from aileron.model.visible import FURTHER
-from aileron.review.card import Card, Fact, Line, Section, Tone
-from aileron.review.decision_flow import as_told
-from aileron.review.headline import Span
-from aileron.review.row import Row
 from aileron.tui import rendering
 from aileron.tui.rendering import body_rows
 from aileron.tui.waiting import PendingEntry

@@ -9,13 +9,13 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from aileron.approver import ctap_channel, security_key
-from aileron.approver.security_key import OFFER
+from aileron.approver_key import ctap_channel, security_key
+from aileron.approver_key.security_key import OFFER
 from aileron.model.decision import DecisionStatement
 from aileron.model.passkey import check_assertion
 from aileron.model.secret import Secret
 from aileron.tui.key_session import SecurityKeyHooks
-from tests.approver.test_security_key import Hands, entry
+from tests.approver_key.test_security_key import Hands, entry
 from tests.cli.questions import SUBJECTS, previewed, question, subject_question
 from tests.support.security_key import PATIENCE_S, PIN, Plugged, SoftKey
 from tests.tui.consoles import World, named
@@ -55,7 +55,7 @@ class Desk:
 
     def check(self, question: dict[str, Any], sent: dict[str, Any]) -> None:
         """Check that the passkey signed the decision, over the question's digest."""
-        from aileron.approver.security_key import enrolled
+        from aileron.approver_key.security_key import enrolled
 
         statement = DecisionStatement(
             approval_id=question["approval_id"],

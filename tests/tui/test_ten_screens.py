@@ -11,7 +11,7 @@ import re
 
 import pytest
 
-from aileron.review.card import Card
+from aileron.cards.card import Card
 from aileron.tui import rendering
 from tests.cli.command import Command
 from tests.cli.person import SIGN

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aileron.model.canonical import canonical_json
 from aileron.model.consent import (
-    Agreement,
+    Consent,
     ConsentKind,
     Consents,
     Constraint,
@@ -41,9 +41,9 @@ def approver(letter: str = "a") -> Consents:
     return Consents(key_id=key_id_of(bytes.fromhex(public)), public_key=public, created_ms=1_750_000_000_500)
 
 
-def agreement(name: str, kind: ConsentKind = ConsentKind.ACTION_FILE, digit: str = "1") -> Agreement:
+def agreement(name: str, kind: ConsentKind = ConsentKind.ACTION_FILE, digit: str = "1") -> Consent:
     """Return a consent to some bytes."""
-    return Agreement(kind=kind, name=name, digest="sha256:" + digit * 64, approval="act-1")
+    return Consent(kind=kind, name=name, digest="sha256:" + digit * 64, approval="act-1")
 
 
 def grant(grant_id: str, *values: Any) -> StandingGrant:
@@ -89,8 +89,8 @@ def passkey(number: int = 1, name: str = "laptop", **others: Any) -> Passkey:
 
 AGREED = (
     approver()
-    .with_agreement(agreement("send"))
-    .with_agreement(agreement("basic/mail/home", ConsentKind.BINDING))
+    .with_consent(agreement("send"))
+    .with_consent(agreement("basic/mail/home", ConsentKind.BINDING))
     .with_grant(grant("act-2", "me@example.test", ["a", "b"], 10, 1.5, True, {"ö": None, "z": []}))
     .with_use("act-2")
     .with_used("act-1", 1_800_000_000, 1_700_000_000)
@@ -141,7 +141,7 @@ def test_consents_survive_a_restart(agreed: Vault, path: Path) -> None:
         fresh.consents()
     fresh.unlock(Secret(PASSPHRASE))
     assert fresh.consents() == AGREED
-    assert fresh.consents().agreed_digest(ConsentKind.ACTION_FILE, "send") == "sha256:" + "1" * 64  # type: ignore[union-attr]
+    assert fresh.consents().consent_digest(ConsentKind.ACTION_FILE, "send") == "sha256:" + "1" * 64  # type: ignore[union-attr]
     fresh.lock()
     assert fresh.says_consents
 
@@ -184,7 +184,7 @@ def test_other_changes_leave_the_consents_alone(agreed: Vault) -> None:
 
 def test_each_change_builds_on_the_last(agreed: Vault) -> None:
     """`edit` gets the consents of the file; its exception reaches the caller, and nothing is written."""
-    agreed.change_consents(lambda consents: consents.with_agreement(agreement("read", digit="3")))
+    agreed.change_consents(lambda consents: consents.with_consent(agreement("read", digit="3")))
     agreed.change_consents(lambda consents: consents.without_grant("act-2"))
     consents = agreed.consents()
     assert consents is not None
@@ -205,7 +205,7 @@ def test_changes_from_many_threads_all_happen(agreed: Vault) -> None:
     names = [f"action{number:02}" for number in range(16)]
     threads = [
         threading.Thread(
-            target=agreed.change_consents, args=(lambda all_, name=name: all_.with_agreement(agreement(name)),)
+            target=agreed.change_consents, args=(lambda all_, name=name: all_.with_consent(agreement(name)),)
         )
         for name in names
     ]
@@ -272,12 +272,12 @@ TOO_MUCH: dict[str, Consents] = {
     "not 64 hex digits": msgspec.structs.replace(approver(), public_key="A" * 64),
     "another id": msgspec.structs.replace(approver(), key_id="ed25519:" + "0" * 32),
     "no date": msgspec.structs.replace(approver(), created_ms=-1),
-    "4097 agreements": msgspec.structs.replace(
+    "4097 consents": msgspec.structs.replace(
         approver(), agreed=tuple(agreement(f"a{number:04}") for number in range(4097))
     ),
     "257 grants": msgspec.structs.replace(approver(), grants=tuple(grant(f"act-{number:04}") for number in range(257))),
-    "agreements are not in order": msgspec.structs.replace(approver(), agreed=(agreement("b"), agreement("a"))),
-    "agreements are not in order of kind": msgspec.structs.replace(approver(), agreed=(agreement("a"), agreement("a"))),
+    "consents are not in order": msgspec.structs.replace(approver(), agreed=(agreement("b"), agreement("a"))),
+    "consents are not in order of kind": msgspec.structs.replace(approver(), agreed=(agreement("a"), agreement("a"))),
     "4097 used decisions": msgspec.structs.replace(
         approver(), used=tuple(UsedDecision(approval=f"act-{number:04}", until=1) for number in range(4097))
     ),
@@ -288,10 +288,10 @@ TOO_MUCH: dict[str, Consents] = {
     "what a used decision was about": approver().with_used("", 1, 0),
     "of 3 uses was used 4 times": approver().with_grant(msgspec.structs.replace(grant("a"), uses=3, used=4)),
     "grants are not in order": msgspec.structs.replace(approver(), grants=(grant("b"), grant("a"))),
-    "the name of an agreement has 0": approver().with_agreement(agreement("")),
-    "the name of an agreement has 1025": approver().with_agreement(agreement("a" * 1025)),
-    "cannot be seen": approver().with_agreement(agreement("send\u202e")),
-    "the digest of an agreement": approver().with_agreement(agreement("a", digit="G")),
+    "the name of a consent has 0": approver().with_consent(agreement("")),
+    "the name of a consent has 1025": approver().with_consent(agreement("a" * 1025)),
+    "cannot be seen": approver().with_consent(agreement("send\u202e")),
+    "the digest of a consent": approver().with_consent(agreement("a", digit="G")),
     "0 uses": approver().with_grant(msgspec.structs.replace(grant("a"), uses=0)),
     "end of a grant": approver().with_grant(msgspec.structs.replace(grant("a"), until=10**13)),
     "more than 65536": approver().with_grant(grant("a", "x" * 65536)),
@@ -390,8 +390,8 @@ def _widened(consents: Json) -> None:
 
 CHANGES: dict[str, Callable[[Json], None]] = {
     "the key exchanged": _exchanged,
-    "an agreement added": _added,
-    "an agreement taken away": lambda consents: consents["agreed"].pop(),
+    "a consent added": _added,
+    "a consent taken away": lambda consents: consents["agreed"].pop(),
     "another digest agreed to": lambda consents: consents["agreed"][0].update(digest="sha256:" + "9" * 64),
     "a grant taken away": lambda consents: consents["grants"].clear(),
     "a grant without its constraints": _widened,

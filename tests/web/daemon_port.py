@@ -22,11 +22,11 @@ from aileron.api.approvals import ApprovalEntry, Question, Settled
 from aileron.api.approver import ApproverFacts
 from aileron.api.audit import RecordOfRun
 from aileron.api.runs import RunState
+from aileron.cards.decision_flow import UnsignedDecision
 from aileron.daemon.http.pages import pages
 from aileron.ingress.known import KnownCallers
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.preview import Preview, PreviewField
-from aileron.review.decision_flow import UnsignedDecision
 from aileron.web.app import Page
 from aileron.web.daemon_port import Ended
 from aileron.web.sessions import Session, Sessions

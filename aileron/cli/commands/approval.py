@@ -7,6 +7,8 @@ from typing import Annotated
 from msgspec import UNSET
 
 from aileron.api.approvals import ApprovalEntry, ApprovalList, Question
+from aileron.cards.question import KINDS, name_of, state_words, waits
+from aileron.cards.row import Row, common_asker, rows_for
 from aileron.cli import output
 from aileron.cli.commands.completion import approval_ids
 from aileron.cli.commands.options import AsJson, PassphraseFile
@@ -15,8 +17,6 @@ from aileron.cli.problem import Problem
 from aileron.cli.prompts import passphrase_from
 from aileron.cli.supervisor import Supervisor
 from aileron.model.visible import visible
-from aileron.review.question import KINDS, name_of, state_words, waits
-from aileron.review.row import Row, common_asker, rows_for
 
 __all__ = ["Id", "cancel", "list_", "show"]
 
@@ -75,9 +75,9 @@ def show(
         return
     if preview:
         raise Exit(_with_preview(supervisor, entry))
+    from aileron.cards.decision_flow import as_told
     from aileron.cli.card import names_in_proof, show_card
     from aileron.cli.plan import COLUMN
-    from aileron.review.decision_flow import as_told
 
     review = as_told(entry)
     more = None if full or not output.is_terminal() else decision_dialogue.more_of(name)

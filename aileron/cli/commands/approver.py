@@ -16,6 +16,7 @@ from aileron.api.approver import (
     PasskeyList,
 )
 from aileron.api.daemon import Removed
+from aileron.cards.subject import SYNCED, binding_lines
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.declared import Argument, Exit, Option
@@ -25,10 +26,9 @@ from aileron.cli.signing import TRIES, ApproverStatus, alone, approver_status, a
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.consent import BindingConsent
 from aileron.model.visible import visible
-from aileron.review.subject import SYNCED, binding_lines
 
 if TYPE_CHECKING:
-    from aileron.approver.keyfile import ApproverKey
+    from aileron.approver_key.keyfile import ApproverKey
     from aileron.model.secret import Secret
 
 __all__ = ["init", "passkeys", "revoke_passkey", "status"]
@@ -171,7 +171,7 @@ class _Init:
 
     def perform(self) -> int:
         """Create or replace the key, and return the exit code. Raises Problem if that fails or is not allowed."""
-        from aileron.approver import keyfile
+        from aileron.approver_key import keyfile
 
         with local_work(), keyfile.locked(self._file):
             vault = self._opened_vault()
@@ -214,7 +214,7 @@ class _Init:
 
         Return whether there was such an `init`.
         """
-        from aileron.approver import keyfile
+        from aileron.approver_key import keyfile
 
         if standing.key_id is None or keyfile.key_in(keyfile.staged(self._file)) != standing.key_id:
             return False
@@ -262,7 +262,7 @@ class _Init:
         return computed if is_yes(question) else None
 
     def _old_key(self, standing: ApproverStatus) -> ApproverKey:
-        from aileron.approver import isolation, keyfile
+        from aileron.approver_key import isolation, keyfile
 
         if keyfile.key_in(self._file) != standing.key_id:
             raise Problem(
@@ -276,7 +276,7 @@ class _Init:
 
     def _exchange(self, standing: ApproverStatus, inventory: str, vault: Secret, old: ApproverKey | None) -> int:
         """Make the key, have the vault record its id, and move the key to its path, in this order (see keyfile.py)."""
-        from aileron.approver import keyfile
+        from aileron.approver_key import keyfile
 
         new = keyfile.staged(self._file)
         with keyfile.create(new, _new_passphrase(vault), replace=True) as key:
@@ -324,7 +324,7 @@ def _new_passphrase(vault: Secret) -> Secret:
 
     Raises Problem for a third unsuitable one.
     """
-    from aileron.approver import isolation, keyfile
+    from aileron.approver_key import isolation, keyfile
     from aileron.model.failure import AileronError
 
     output.note(
@@ -434,7 +434,7 @@ def _file_status(path: Path, named: str | None) -> _KeyFile:
 
     The key is not verified, because that needs the passphrase.
     """
-    from aileron.approver import keyfile
+    from aileron.approver_key import keyfile
     from aileron.model.failure import AileronError, FailureClass
 
     if named is not None and keyfile.key_in(path) != named and keyfile.key_in(keyfile.staged(path)) == named:

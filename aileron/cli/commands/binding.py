@@ -11,6 +11,7 @@ from typing import Annotated
 
 from aileron.api.bindings import BindingDetail, BindingEntry, BindingList
 from aileron.api.secrets import VaultState
+from aileron.cards.plan import host_line
 from aileron.cli import output
 from aileron.cli.commands.completion import binding_names
 from aileron.cli.commands.options import AsJson
@@ -19,11 +20,10 @@ from aileron.cli.plan import COLUMN
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.client_certificate import CertificateFacts
 from aileron.model.credential import Reach, login_facts, wire_facts
-from aileron.model.cure import Stored, cure_for
+from aileron.model.fixes import Stored, fix_for
 from aileron.model.login import LoginDetails
 from aileron.model.names import BindingName
 from aileron.model.visible import visible
-from aileron.review.plan import host_line
 
 __all__ = ["Name", "inspect", "list_", "needs_provider"]
 
@@ -141,7 +141,7 @@ def _note_state(supervisor: Supervisor, entry: BindingEntry) -> None:
 
 def _new_certificate(entry: BindingEntry) -> str:
     reference = entry.elsewhere.reference if entry.elsewhere else None
-    return visible(cure_for(BindingName.parse(entry.name), Stored(entry.secret, reference)))
+    return visible(fix_for(BindingName.parse(entry.name), Stored(entry.secret, reference)))
 
 
 def needs_provider(shown: BindingDetail) -> bool:

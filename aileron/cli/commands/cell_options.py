@@ -1,6 +1,6 @@
 """The options of `aileron launch` about cells, declared once, and their combination with the settings.
 
-Runs in commands. It decides nothing: sights.py defines what an option shows, and host_pattern.py what a host is. An invalid
+Runs in commands. It decides nothing: cell_spec.py defines what an option shows, and host_pattern.py what a host is. An invalid
 option ends the command before anything starts.
 
 Source: docs/reference/cli.md, docs/reference/configuration.md#launch. Not here: the launch itself (launch_cell.py).
@@ -18,7 +18,7 @@ from aileron.cli.problem import Problem
 if TYPE_CHECKING:
     from aileron.api.daemon import LaunchedCell
     from aileron.cell.publish import Publish
-    from aileron.launch.sights import CellOptions
+    from aileron.launch.cell_spec import CellOptions
 
 __all__ = [
     "AllowEnv",
@@ -134,7 +134,7 @@ class CellWishes:
 
     def options(self, settings: LaunchedCell | None) -> CellOptions:
         """Return the cell's visible files and its limits: the settings in force, with the options added."""
-        from aileron.launch.sights import CellLimits, CellOptions
+        from aileron.launch.cell_spec import CellLimits, CellOptions
 
         read, write, environment = list[str](), list[str](), list[str]()
         limits = CellLimits()

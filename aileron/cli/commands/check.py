@@ -26,7 +26,7 @@ class ByHand(enum.Enum):
 class Check(NamedTuple):
     """The result of one check. A result `note` is neither good nor bad.
 
-    `fix` is for a person to type. `cure` is the change that `doctor --fix` applies, or the reason why it applies none, because
+    `fix` is for a person to type. `repair` is the change that `doctor --fix` applies, or the reason why it applies none, because
     it makes only changes that are known to be safe.
     """
 
@@ -34,9 +34,9 @@ class Check(NamedTuple):
     state: Literal["ok", "note", "bad"]
     found: str
     fix: str | None = None
-    cure: Narrow | ByHand = ByHand.YOURS
+    repair: Narrow | ByHand = ByHand.YOURS
 
     def to_json(self) -> dict[str, Any]:
         """Return the check for programs; `fixable` is true if `--fix` applies the fix."""
         told = {"name": self.name, "state": self.state, "found": self.found, "fix": self.fix}
-        return {**told, "fixable": isinstance(self.cure, Narrow)}
+        return {**told, "fixable": isinstance(self.repair, Narrow)}

@@ -300,7 +300,7 @@ _WAITING = {
 class _Running(NamedTuple):
     """The settings that a running daemon has read. Without a daemon, no setting waits for a person."""
 
-    unagreed: frozenset[str] = frozenset()
+    unapproved: frozenset[str] = frozenset()
     at_start: frozenset[str] = frozenset()
     has_problem: bool = False
 
@@ -315,7 +315,7 @@ class _Running(NamedTuple):
     def waits(self, key: str) -> str | None:
         if self.has_problem:
             return "problem"
-        if key in self.unagreed:
+        if key in self.unapproved:
             return "consent"
         return "restart" if key in self.at_start else None
 

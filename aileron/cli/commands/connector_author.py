@@ -22,10 +22,10 @@ from aileron.model.visible import visible
 
 if TYPE_CHECKING:
     from aileron.config import Settings
+    from aileron.connector_tests.bench import LocalUpstream, TrialReport
     from aileron.model.failure import Failure
     from aileron.model.manifest import ConnectorManifest, OAuth2Provider
     from aileron.registry.release import Release
-    from aileron.trial.bench import LocalUpstream, TrialReport
 
 __all__ = ["check_manifest", "release", "sign", "test"]
 
@@ -205,7 +205,7 @@ def check_manifest(
 
 
 def _try_one(directory: Path, op: str, args: dict[str, Any], upstream: str | None) -> None:
-    from aileron.trial.bench import Bench, LocalUpstream, artifact_of
+    from aileron.connector_tests.bench import Bench, LocalUpstream, artifact_of
 
     try:
         server = None if upstream is None else LocalUpstream.parse(upstream)
@@ -252,8 +252,8 @@ def _failed(failure: Failure, op: str) -> Problem:
 
 
 def _try_cases(directory: Path, file: Path | None, *, as_json: bool) -> None:
-    from aileron.trial.bench import Bench, artifact_of
-    from aileron.trial.cases import CASES, parse_cases
+    from aileron.connector_tests.bench import Bench, artifact_of
+    from aileron.connector_tests.cases import CASES, parse_cases
 
     path = directory / CASES if file is None else file
     with local_work():

@@ -52,7 +52,7 @@ def build(
 
     The build is reproducible: the same sources give the same bytes everywhere. You can install or publish the archive.
     """
-    from aileron.registry.build import build as built_from
+    from aileron.registry.connector_build import build as built_from
     from aileron.registry.content import content_hash
     from aileron.registry.manifest import parse_connector_manifest
 

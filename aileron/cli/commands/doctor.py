@@ -83,7 +83,7 @@ def doctor(
         raise Problem.usage("no terminal to confirm each fix at", fix="aileron doctor --fix --yes")
     supervisor = Supervisor()
     report, checks = _examined(supervisor)
-    tried = [_carried_out(check, yes=yes) for check in checks if isinstance(check.cure, Narrow)] if fix else []
+    tried = [_carried_out(check, yes=yes) for check in checks if isinstance(check.repair, Narrow)] if fix else []
     if tried:
         report, checks = _examined(supervisor)
     is_well = all(check.state != "bad" for check in checks)
@@ -126,7 +126,7 @@ class _CarriedOut(msgspec.Struct, frozen=True, kw_only=True):
 
 def _carried_out(check: Check, *, yes: bool) -> _CarriedOut:
     """Apply a fix after the person confirms it. Print a line about it, and return the result for programs."""
-    assert isinstance(check.cure, Narrow)
+    assert isinstance(check.repair, Narrow)
     command = visible(str(check.fix))
     told = _CarriedOut(name=check.name, fix=check.fix)
     if not yes:
@@ -134,7 +134,7 @@ def _carried_out(check: Check, *, yes: bool) -> _CarriedOut:
         if not is_yes(f"  {command} [y/N]: "):
             return told
     try:
-        narrow(check.cure)
+        narrow(check.repair)
     except NotNarrowed as error:
         output.note(f"failed: {command}: {visible(str(error))}")
         return msgspec.structs.replace(told, problem=str(error))
@@ -356,5 +356,5 @@ def _print(checks: list[Check], *, explained: bool = False) -> None:
         if check.fix:
             for line in output.labelled(f"{indent}fix: ", visible(check.fix)):
                 output.write(line)
-            if explained and check.state == "bad" and isinstance(check.cure, ByHand):
-                output.write(f"{indent}left to you: {check.cure.value}")
+            if explained and check.state == "bad" and isinstance(check.repair, ByHand):
+                output.write(f"{indent}left to you: {check.repair.value}")

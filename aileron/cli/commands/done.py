@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from aileron.api.actions import AddedAction
-from aileron.api.approvals import AgreedFile, AllowedHost, GrantMade, PasskeyEnrolled, SettingsAgreed, ToolAccepted
+from aileron.api.approvals import AllowedHost, ApprovedFile, GrantMade, PasskeyEnrolled, SettingsApproved, ToolAccepted
 from aileron.api.bindings import BindingEntry
 from aileron.api.connectors import ConnectorEntry, CredentialWanted, InstalledConnector
 from aileron.api.fetches import InstalledTogether
@@ -21,7 +21,7 @@ from aileron.model.login import LoginTarget
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:  # other commands need not wait for this import
-    from aileron.registry.build import Built
+    from aileron.registry.connector_build import Built
 
 __all__ = ["print_connector", "result_of", "tell_done", "tell_packed"]
 
@@ -35,7 +35,7 @@ _RESULTS: Final[dict[str, type[msgspec.Struct]]] = {
     "secret": SecretStored,
     "grant": GrantMade,
     "passkey": PasskeyEnrolled,
-    "settings": SettingsAgreed,
+    "settings": SettingsApproved,
     "tool_change": ToolAccepted,
     "host": AllowedHost,
 }
@@ -53,7 +53,7 @@ def result_of(kind: str, result: Any) -> Any:
     if "connectors" in fields:
         return read(InstalledTogether, result)
     if kind == "action_file":
-        return read(AddedAction if "replaced" in fields else AgreedFile, result)
+        return read(AddedAction if "replaced" in fields else ApprovedFile, result)
     return read(_RESULTS[kind], result) if kind in _RESULTS else result
 
 
@@ -64,7 +64,7 @@ def tell_done(result: Any) -> None:
             _tell_installed(result)
         case AddedAction():
             _tell_action(result)
-        case AgreedFile():
+        case ApprovedFile():
             output.write(visible(result.name))
             output.note("the action may run with its current file")
         case InstalledConnector():
@@ -88,7 +88,7 @@ def tell_done(result: Any) -> None:
         case PasskeyEnrolled():
             output.write(visible(result.id))
             output.note(f"{visible(result.name)} can sign decisions on {visible(result.origin)}")
-        case SettingsAgreed():
+        case SettingsApproved():
             later = "takes effect when the daemon restarts\n  fix: aileron daemon restart"
             output.note(later if result.restart else "in effect")
         case AllowedHost():

@@ -166,6 +166,6 @@ def _meant(supervisor: Supervisor, wanted: str) -> str:
 
 
 def _what(entry: GrantEntry) -> str:
-    from aileron.review.subject import conditions
+    from aileron.cards.subject import conditions
 
     return f"{entry.action}, {' and '.join(conditions(entry.constraints)) or 'whatever its arguments are'}"

@@ -27,8 +27,8 @@ from aileron.model.visible import visible
 if TYPE_CHECKING:
     from aileron.cli.supervisor import Supervisor
     from aileron.launch.agent import Agent, Gateway
+    from aileron.launch.cell_spec import CellSpec
     from aileron.launch.in_cell import LaunchSession
-    from aileron.launch.sights import Sights
     from aileron_sandbox.cell.stub import Stub
 
 __all__ = ["CellStart", "are_cells_possible", "explain", "in_cell"]
@@ -81,15 +81,15 @@ def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
     Anything that can be refused is checked before the session is opened.
     """
     with cell_ahead.taken() or _started() as stub:
-        sights = _sights(supervisor, start, stub)
+        spec = _cell_spec(supervisor, start, stub)
         if start.inject:
-            _check_injected(start, sights)
-        for note in _notes(start, sights):
+            _check_injected(start, spec)
+        for note in _notes(start, spec):
             output.note(visible(note))
         session = _Session(supervisor, start, only)
         code: int | None = None
         try:
-            code = _run(supervisor, start, sights, session, stub)
+            code = _run(supervisor, start, spec, session, stub)
             return code
         finally:
             session.end(code)
@@ -142,27 +142,27 @@ def _started() -> Stub:
         raise _unavailable(error.strerror or str(error), "end what runs here, or raise its limits") from None
 
 
-def _check_injected(start: CellStart, sights: Sights) -> None:
+def _check_injected(start: CellStart, spec: CellSpec) -> None:
     """Check that the agent's requests will go to the gateway that adds tools.
 
     The connection identifies the session. Raises Problem otherwise.
     """
     from aileron.launch.agent import is_not_through
 
-    around = [note for note in sights.notes if is_not_through(note)]
+    around = [note for note in spec.notes if is_not_through(note)]
     if around:
         why = visible("; ".join(around))
         raise Problem.usage(f"--inject does not work here: {why}", fix=f"aileron launch {start.agent.name} --jail")
 
 
-def _run(supervisor: Supervisor, start: CellStart, sights: Sights, session: _Session, stub: Stub) -> int:
+def _run(supervisor: Supervisor, start: CellStart, spec: CellSpec, session: _Session, stub: Stub) -> int:
     from aileron.cell.publish import PublishRefused
     from aileron.home import Home
     from aileron.launch.in_cell import CellLaunch, run_in_cell
     from aileron_sandbox.unavailable import JailUnavailable
 
     launch = CellLaunch(
-        sights=sights,
+        spec=spec,
         is_overlay=start.wishes.overlay,
         publish=start.wishes.published(),
         home=Home(supervisor.home),
@@ -177,7 +177,7 @@ def _run(supervisor: Supervisor, start: CellStart, sights: Sights, session: _Ses
         raise Problem.usage(refused.what, fix=refused.fix) from None
     except OSError as error:
         why = error.strerror or str(error)
-        raise Problem(f"cannot start {sights.program}", exit_code=FAILED, name="invalid_request", why=why) from None
+        raise Problem(f"cannot start {spec.program}", exit_code=FAILED, name="invalid_request", why=why) from None
 
 
 def _unavailable(what: str, fix: str) -> Problem:
@@ -189,15 +189,15 @@ def _unavailable(what: str, fix: str) -> Problem:
     )
 
 
-def _sights(supervisor: Supervisor, start: CellStart, stub: Stub | None = None) -> Sights:
+def _cell_spec(supervisor: Supervisor, start: CellStart, stub: Stub | None = None) -> CellSpec:
     """Return the agent's view of files and programs. Raises Problem if the requested view is not possible."""
     from aileron.cell.changes import earlier_roots
     from aileron.home import Home
     from aileron.launch.agent import LaunchRequest
-    from aileron.launch.git_sights import person_settings
+    from aileron.launch.cell_spec import CellRefused, Machine, make_cell_spec, server_in_cell
+    from aileron.launch.git_settings import person_settings
     from aileron.launch.programs import installation, read_files, server_of
-    from aileron.launch.sights import CellRefused, Machine, server_in_cell, sights
-    from aileron.launch.system_sights import system_sights
+    from aileron.launch.system_mounts import system_mounts
 
     environment = os.environ
     with local_work():
@@ -208,7 +208,7 @@ def _sights(supervisor: Supervisor, start: CellStart, stub: Stub | None = None) 
         installation=installation(),
         gateway_port=start.port,
         git_settings=person_settings(environment, os.path.realpath(start.folder)),
-        system=lambda: system_sights(None if stub is None else stub.closed),
+        system=lambda: system_mounts(None if stub is None else stub.closed),
         earlier_projects=earlier,
     )
     server = server_in_cell(server_of(supervisor.home))
@@ -218,18 +218,20 @@ def _sights(supervisor: Supervisor, start: CellStart, stub: Stub | None = None) 
     try:
         with local_work():
             setup = start.agent.setup(asked)
-        return sights(start.agent, start.program, asked, setup, start.folder, start.wishes.options(settings), machine)
+        return make_cell_spec(
+            start.agent, start.program, asked, setup, start.folder, start.wishes.options(settings), machine
+        )
     except CellRefused as refused:
         raise Problem(refused.what, exit_code=USAGE, fix=refused.fix) from None
 
 
-def _notes(start: CellStart, sights: Sights) -> Iterator[str]:
+def _notes(start: CellStart, spec: CellSpec) -> Iterator[str]:
     from aileron.launch.agent import is_not_through
     from aileron.model.host_pattern import HostPattern
     from aileron.model.names import HostPort
 
-    yield from sights.notes
-    if start.gateway is None or any(map(is_not_through, sights.notes)):
+    yield from spec.notes
+    if start.gateway is None or any(map(is_not_through, spec.notes)):
         allowed = [HostPattern.parse(host) for host in start.hosts]
         wanted = [
             host
@@ -254,33 +256,33 @@ def explain(supervisor: Supervisor, start: CellStart, *, as_json: bool) -> None:
     from aileron.launch.layers import layers_of
     from aileron_sandbox.unavailable import JailUnavailable
 
-    sights = _sights(supervisor, start)
+    spec = _cell_spec(supervisor, start)
     problem: JailUnavailable | None = None
     layers: tuple[str, ...] = ()
     try:
-        layers = layers_of(sights)
+        layers = layers_of(spec)
     except JailUnavailable as error:
         problem = error
-    notes = list(_notes(start, sights))
+    notes = list(_notes(start, spec))
     if start.running is None:
         notes.append("no daemon is running: the settings for cells and the gateway's address are not shown")
     if as_json:
-        output.print_json(_as_json(start, sights, layers, notes))
+        output.print_json(_as_json(start, spec, layers, notes))
     else:
-        output.print_facts(_facts(start, sights, layers, notes))
+        output.print_facts(_facts(start, spec, layers, notes))
     if problem is not None:
         raise _unavailable(problem.what, problem.fix)
 
 
-def _as_json(start: CellStart, sights: Sights, layers: tuple[str, ...], notes: list[str]) -> dict[str, Any]:
+def _as_json(start: CellStart, spec: CellSpec, layers: tuple[str, ...], notes: list[str]) -> dict[str, Any]:
     return {
         "agent": start.agent.name,
-        "command": [sights.program, *sights.arguments],
-        "project": {"path": sights.project, "access": _access(start)},
-        "writable": list(sights.writable),
-        "readable": list(sights.readable),
-        "masked": list(sights.policy.masked),
-        "environment": dict(sights.environment),
+        "command": [spec.program, *spec.arguments],
+        "project": {"path": spec.project, "access": _access(start)},
+        "writable": list(spec.writable),
+        "readable": list(spec.readable),
+        "masked": list(spec.policy.masked),
+        "environment": dict(spec.environment),
         "hosts": start.hosts,
         "asks": start.is_asking,
         "publish": [msgspec.structs.asdict(one) for one in start.wishes.published()],
@@ -290,22 +292,22 @@ def _as_json(start: CellStart, sights: Sights, layers: tuple[str, ...], notes: l
 
 
 def _facts(
-    start: CellStart, sights: Sights, layers: tuple[str, ...], notes: list[str]
+    start: CellStart, spec: CellSpec, layers: tuple[str, ...], notes: list[str]
 ) -> list[tuple[str, str | list[str] | None]]:
     published = [f"{one.host_port} on this machine: {one.port} in the cell" for one in start.wishes.published()]
-    writable = [path for path in sights.writable if path != sights.project]
-    readable = [path for path in sights.readable if path != sights.project]
+    writable = [path for path in spec.writable if path != spec.project]
+    readable = [path for path in spec.readable if path != spec.project]
     return [
-        ("command", [visible(shlex.quote(word)) for word in (sights.program, *sights.arguments)]),
-        ("project", f"{visible(sights.project)} ({_access(start)})"),
+        ("command", [visible(shlex.quote(word)) for word in (spec.program, *spec.arguments)]),
+        ("project", f"{visible(spec.project)} ({_access(start)})"),
         ("writable", list(map(visible, writable)) or None),
         ("readable", list(map(visible, readable))),
-        ("masked", list(map(visible, sights.policy.masked)) or None),
-        ("private", f"{visible(sights.policy.home)}, /tmp, /run, /var: empty at first, gone at the end"),
+        ("masked", list(map(visible, spec.policy.masked)) or None),
+        ("private", f"{visible(spec.policy.home)}, /tmp, /run, /var: empty at first, gone at the end"),
         ("hosts", start.hosts or "none"),
         ("other hosts", "you are asked" if start.is_asking else "refused"),
         ("published", published or None),
-        ("variables", " ".join(sorted(map(visible, sights.environment)))),
+        ("variables", " ".join(sorted(map(visible, spec.environment)))),
         ("layers", ", ".join(layers) or None),
         ("note", list(map(visible, notes)) or None),
     ]

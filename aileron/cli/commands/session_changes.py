@@ -95,7 +95,7 @@ def apply(
     from aileron.cell import apply as applying
 
     kept, chosen = _chosen(session, paths)
-    if not _is_agreed(kept, chosen, "Apply", yes=yes, is_large_agreed=large):
+    if not _is_agreed(kept, chosen, "Apply", yes=yes, is_large_allowed=large):
         return
     with local_work():
         done = applying.apply(kept, chosen, force=force)
@@ -107,7 +107,7 @@ def discard(session: TheSession, paths: Paths = None, yes: SkipQuestion = False,
     from aileron.cell import apply as applying
 
     kept, chosen = _chosen(session, paths)
-    if not _is_agreed(kept, chosen, "Discard", yes=yes, is_large_agreed=True):
+    if not _is_agreed(kept, chosen, "Discard", yes=yes, is_large_allowed=True):
         return
     with local_work():
         done = applying.discard(kept, chosen)
@@ -141,11 +141,11 @@ def _folder_of(kept: Kept) -> str:
     return str(start_of(kept)["folder"])
 
 
-def _is_agreed(kept: Kept, paths: list[str], verb: str, *, yes: bool, is_large_agreed: bool) -> bool:
+def _is_agreed(kept: Kept, paths: list[str], verb: str, *, yes: bool, is_large_allowed: bool) -> bool:
     """Return whether there are changes, and the person or `yes` confirms them.
 
     Raises Problem if `paths` match no change, or if a confirmation is needed and no person can be asked: without `yes`, and for
-    large changes without `is_large_agreed`.
+    large changes without `is_large_allowed`.
     """
     from aileron.cell.apply import pending
     from aileron.cell.sizes import size_of
@@ -158,7 +158,7 @@ def _is_agreed(kept: Kept, paths: list[str], verb: str, *, yes: bool, is_large_a
         output.note("no changes are kept aside")
         return False
     size = size_of(waiting)
-    is_large = size.larger_bytes > _LARGE_GIB << 30 and not is_large_agreed
+    is_large = size.larger_bytes > _LARGE_GIB << 30 and not is_large_allowed
     if yes and not is_large:
         return True
     if not can_ask():

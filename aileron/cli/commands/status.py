@@ -86,8 +86,8 @@ def _waiting(supervisor: Supervisor, running: Status) -> list[str]:
     if not running.pending or is_in_cell():
         return [f"{running.pending} for approval"]
     from aileron.api.approvals import ApprovalList
-    from aileron.review.question import waits
-    from aileron.review.row import rows_for
+    from aileron.cards.question import waits
+    from aileron.cards.row import rows_for
 
     listed = supervisor.maybe_fetch(ApprovalList, "/v1/action-approvals")
     if listed is None:

@@ -4,5 +4,5 @@ ports.py listening sockets over TCP · listeners.py the applications behind them
 TCP passes on · peer.py the process at the other end · sessions.py agents at work · api/ the routes · status.py, record.py the
 daemon's state and the record · responses.py values as JSON responses · agents.py and mcp.py the services for agents, over the
 Model Context Protocol · pages.py and page.py the page for browsers · gateway_keys.py keys for models' APIs ·
-build.py builds all
+build_apps.py builds all
 """

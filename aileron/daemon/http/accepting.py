@@ -13,7 +13,7 @@ import socket
 import anyio
 import anyio.lowlevel
 
-from aileron.hidden.packets import FULL_PAUSE_S
+from aileron.isolated.packets import FULL_PAUSE_S
 
 __all__ = ["accepted"]
 

@@ -28,8 +28,8 @@ from aileron.api.runs import RunningAnswer, RunRequest, RunState
 from aileron.audit import query
 from aileron.audit.watch import Watch
 from aileron.config import Settings
-from aileron.daemon.decisions.approval_queue import ApprovalQueue
-from aileron.daemon.decisions.standing_grants import GrantService
+from aileron.daemon.consent_service.approval_queue import ApprovalQueue
+from aileron.daemon.consent_service.standing_grants import GrantService
 from aileron.daemon.http.responses import pending_answer, pending_message
 from aileron.daemon.http.run_door import RunDoor
 from aileron.daemon.http.sessions import Caller, Sessions

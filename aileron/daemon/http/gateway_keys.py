@@ -5,7 +5,7 @@ Runs in the daemon. Source: docs/reference/gateway.md; aileron/gateway/proxy.py 
 
 from __future__ import annotations
 
-from aileron.daemon.decisions.agreements import Agreements
+from aileron.daemon.consent_service.consent_checks import ConsentChecks
 from aileron.daemon.http.sessions import Sessions
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.secret import Secret
@@ -18,17 +18,17 @@ __all__ = ["GatewayKeys"]
 class GatewayKeys:
     """The gateway's view of vault, settings and sessions. One instance per daemon."""
 
-    def __init__(self, vault: Vault, sessions: Sessions, agreements: Agreements) -> None:
+    def __init__(self, vault: Vault, sessions: Sessions, consent_checks: ConsentChecks) -> None:
         self._vault = vault
         self._lender = VaultLender(vault)
         self._sessions = sessions
-        self._agreements = agreements
+        self._consent_checks = consent_checks
 
     def check_settings(self) -> None:
         """Check that a person approved the settings in force. Raises AileronError (consent_required) if not, or (vault_locked)
         if this cannot be determined.
         """
-        self._agreements.check_settings()
+        self._consent_checks.check_settings()
 
     def vault_is_locked(self) -> bool:
         """Return whether there is a vault and it is locked. Raises AileronError (consent_required) if the vault is open and the
@@ -36,7 +36,7 @@ class GatewayKeys:
         """
         if self._vault.exists and self._vault.is_locked:
             return True
-        self._agreements.check_settings()
+        self._consent_checks.check_settings()
         return False
 
     async def upstream_key(self, secret: str) -> Secret:

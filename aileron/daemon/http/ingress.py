@@ -1,8 +1,8 @@
 """The daemon's end of ingress. It starts the ingress process, gives it the listeners, and answers the requests that ingress
 passes on.
 
-Runs in the daemon, which parses nothing here but typed messages (ingress/messages.py). The listeners stay open in the daemon,
-too. While no ingress runs, connections wait in the listeners' backlog, and no other program can take the port.
+Runs in the daemon, which parses nothing here but typed messages (ingress/daemon_messages.py). The listeners stay open in the
+daemon, too. While no ingress runs, connections wait in the listeners' backlog, and no other program can take the port.
 
     idle ──(a client connects)──► started ──(it ends)──► pause ──► idle
       └────────(it was not used)─────┤
@@ -15,7 +15,7 @@ Rules
 - MAX_EXCHANGES exchanges are handled at once; further ones are closed unanswered. At most MAX_OF_STRANGERS of them are from
   clients that ingress marks as unknown; further unknown clients get a response with status 429 (busy).
 - No message is sent before ingress has made itself inaccessible to other processes, which may share the socket that it is
-  started with (hidden/process.py).
+  started with (isolated/process.py).
 - The two processes share the file descriptions of the sockets between them, including the flag O_NONBLOCK, which ingress may
   clear (open(2), "open file description"). So each call on such a socket uses MSG_DONTWAIT. The daemon accepts no connections
   here.
@@ -45,11 +45,7 @@ import anyio.to_thread
 import msgspec
 from starlette.types import ASGIApp
 
-from aileron.hidden.packets import FULL_PAUSE_S, are_free, packet_socket, received_with
-from aileron.hidden.start import control_of, ended, execute_program, send, started
-from aileron.ingress.exchange import Exchange, scope_of, unread_thrown_away
-from aileron.ingress.known import SHOWS_SESSION, KnownCallers
-from aileron.ingress.messages import (
+from aileron.ingress.daemon_messages import (
     Address,
     Known,
     Listening,
@@ -59,12 +55,16 @@ from aileron.ingress.messages import (
     Stop,
     encode,
 )
+from aileron.ingress.exchange import Exchange, scope_of, unread_thrown_away
+from aileron.ingress.known import SHOWS_SESSION, KnownCallers
 from aileron.ingress.refusals import refuse_stranger
+from aileron.isolated.packets import FULL_PAUSE_S, are_free, packet_socket, received_with
+from aileron.isolated.start import control_of, ended, execute_program, send, started
 
 __all__ = ["Ingress", "TcpService"]
 
 MAX_EXCHANGES: Final = 512
-"""Maximum number of exchanges at once: as many as a listener has connections (ingress/places.py)."""
+"""Maximum number of exchanges at once: as many as a listener has connections (ingress/connection_places.py)."""
 MAX_OF_STRANGERS: Final = MAX_EXCHANGES // 2
 """Maximum number of exchanges of unknown clients: as many as ingress admits at once (admission.MAX_UNDER_WAY). Exchanges of
 clients that have disconnected also count until they end.

@@ -44,14 +44,14 @@ from aileron.daemon.http.accepting import accepted
 from aileron.daemon.http.mcp_process import ProtocolProcess, protocol_process
 from aileron.daemon.http.responses import failure_answer
 from aileron.daemon.http.sessions import LOCAL_SESSION, Sessions
+from aileron.ingress.daemon_messages import MessageError as ExchangeError
+from aileron.ingress.daemon_messages import exchange_pair
 from aileron.ingress.exchange import head_of, pass_on
-from aileron.ingress.messages import MessageError as ExchangeError
-from aileron.ingress.messages import exchange_pair
 from aileron.ingress.peers import peer_process
 from aileron.ingress.server import drained
 from aileron.mcp.agent_port import AgentPort, Asker
 from aileron.mcp.first_answers import first_answers
-from aileron.mcp.messages import Changed, Connection, MessageError, Request
+from aileron.mcp.process_messages import Changed, Connection, MessageError, Request
 from aileron.model.failure import AileronError, FailureClass
 from aileron.threads import in_thread
 

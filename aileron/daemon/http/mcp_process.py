@@ -1,12 +1,12 @@
 """The daemon's end of the process that speaks the protocol. It starts the process, passes agents to it, and notices when no
 agent needs it.
 
-Runs in the daemon, which parses nothing here but typed messages (mcp/messages.py). After a connection was passed, only the
-process has it: the daemon keeps no copy of an agent's connection.
+Runs in the daemon, which parses nothing here but typed messages (mcp/process_messages.py). After a connection was passed, only
+the process has it: the daemon keeps no copy of an agent's connection.
 
 Rules
 - No message is sent before the process has made itself inaccessible to other processes, which may share the socket that it is
-  started with (hidden/process.py).
+  started with (isolated/process.py).
 - Each call on the control socket uses MSG_DONTWAIT, because the process shares the flag O_NONBLOCK and may clear it.
 - The process owns an agent once it has confirmed that on the agent's channel, before it reads a byte. Until then, the agent can
   still be passed to another process.
@@ -30,9 +30,9 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from aileron.hidden.start import control_of, ended, execute_program, received, send, started
+from aileron.isolated.start import control_of, ended, execute_program, received, send, started
 from aileron.mcp.channel import is_taken
-from aileron.mcp.messages import (
+from aileron.mcp.process_messages import (
     MAX_PACKET,
     Connection,
     Message,

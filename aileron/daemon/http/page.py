@@ -5,11 +5,12 @@ other process can read (supervise.py: not dumpable), for as long as web/sessions
 
 Rules
 - Only the key that the vault names is ever decrypted.
-- A decision on the page is signed, sent and checked like every other decision (decisions/service.py). Its surface is `page`.
-- A preview is read for the person who unlocked the page, as for the signer of a request (decisions/previews.py). It leaves this
-  process only as a part of that page.
+- A decision on the page is signed, sent and checked like every other decision (consent_service/service.py). Its surface is
+  `page`.
+- A preview is read for the person who unlocked the page, as for the signer of a request (consent_service/previews.py). It leaves
+  this process only as a part of that page.
 
-Not here: HTTP, sessions, forms (web/), whether a signature counts (decisions/service.py).
+Not here: HTTP, sessions, forms (web/), whether a signature counts (consent_service/service.py).
 """
 
 from __future__ import annotations
@@ -27,15 +28,17 @@ from aileron.api.approvals import ApprovalEntry, Decision, Question, Settled
 from aileron.api.approver import ApproverFacts
 from aileron.api.audit import RecordOfRun
 from aileron.api.runs import RunState
-from aileron.approver import keyfile
-from aileron.approver.signing import signed_decision
+from aileron.approver_key import keyfile
+from aileron.approver_key.signing import signed_decision
 from aileron.audit import query
 from aileron.audit.events import PageLocked, PageUnlocked
 from aileron.audit.log import Audit
-from aileron.daemon.decisions.approval_queue import ApprovalQueue
-from aileron.daemon.decisions.approver import ApproverState
-from aileron.daemon.decisions.previews import PreviewRegistry
-from aileron.daemon.decisions.service import DecisionService
+from aileron.cards.decision_flow import UnsignedDecision
+from aileron.cards.listed import listed
+from aileron.daemon.consent_service.approval_queue import ApprovalQueue
+from aileron.daemon.consent_service.approver import ApproverState
+from aileron.daemon.consent_service.previews import PreviewRegistry
+from aileron.daemon.consent_service.service import DecisionService
 from aileron.daemon.http.peer import NoPeer, Peer, peer_of
 from aileron.daemon.http.sessions import Sessions
 from aileron.home import Home
@@ -43,8 +46,6 @@ from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.preview import Preview
 from aileron.model.secret import Secret
-from aileron.review.decision_flow import UnsignedDecision
-from aileron.review.listed import listed
 from aileron.threads import in_thread
 from aileron.web import daemon_port
 

@@ -15,9 +15,9 @@ from aileron.api.daemon import Jail, Status
 from aileron.api.secrets import VaultState
 from aileron.audit import query
 from aileron.config import Settings
-from aileron.daemon.decisions.agreements import Agreements
-from aileron.daemon.decisions.approver import ApproverState
-from aileron.daemon.decisions.settings import SettingsInForce
+from aileron.daemon.consent_service.approver import ApproverState
+from aileron.daemon.consent_service.consent_checks import ConsentChecks
+from aileron.daemon.consent_service.settings import SettingsInForce
 from aileron.daemon.secrets.vault import VaultService
 from aileron.daemon.views import gateway_facts, launch_facts
 from aileron.home import Home
@@ -43,7 +43,7 @@ class DaemonStatus:
         ledger: Ledger,
         vaults: VaultService,
         approver: ApproverState,
-        agreements: Agreements,
+        consent_checks: ConsentChecks,
         in_force: SettingsInForce,
         settings: Settings,
         layers: tuple[str, ...],
@@ -56,7 +56,7 @@ class DaemonStatus:
         self._ledger = ledger
         self._vaults = vaults
         self._approver = approver
-        self._agreements = agreements
+        self._consent_checks = consent_checks
         self._in_force = in_force
         self._settings = settings
         self._layers = layers
@@ -84,7 +84,7 @@ class DaemonStatus:
             connectors=len(await anyio.to_thread.run_sync(self._connectors.list_connectors)),
             pending=len(await query.open_approvals(self._ledger)),
             approver=self._approver.facts(),
-            settings_waiting=self._agreements.settings_waiting,
+            settings_waiting=self._consent_checks.settings_waiting,
             settings_at_start=self._in_force.at_start,
             settings_problem=self._in_force.problem,
             launch=launch_facts(*self._in_force.launch()),

@@ -1,6 +1,6 @@
 """The hosts that actions and bindings can reach, from their connectors' manifests.
 
-Runs in the daemon. Reads files. Not here: the questions about access (decisions/consents.py), enforcement
+Runs in the daemon. Reads files. Not here: the questions about access (consent_service/consents.py), enforcement
 (egress/).
 """
 

@@ -12,7 +12,7 @@ Rules
 - A connector that was installed before, or that another action is pinned to, is never removed.
 - The journal contains the events to record. The next daemon records the events that a killed daemon did not record.
 
-Source: docs/reference/forges.md. Not here: consents (decisions/consents.py), fetching (fetch.py).
+Source: docs/reference/forges.md. Not here: consents (consent_service/consents.py), fetching (fetch.py).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Runs in the daemon. A question names a connector by its pin and where it was fou
 whose fetched archive is in staging. Neither place is trusted: signature, name, version and pin are checked again, and
 the question's description is derived again.
 
-Source: docs/reference/consents.md. Not here: asking (decisions/consents.py), fetching (fetch.py).
+Source: docs/reference/consents.md. Not here: asking (consent_service/consents.py), fetching (fetch.py).
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ from aileron.api.approvals import ConsentAnswer
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.config import Settings
-from aileron.daemon.decisions.agreements import Agreements
-from aileron.daemon.decisions.consents import ConsentService
-from aileron.daemon.decisions.suspended_tools import SuspendedTools, uses_of
+from aileron.daemon.consent_service.consent_checks import ConsentChecks
+from aileron.daemon.consent_service.consents import ConsentService
+from aileron.daemon.consent_service.suspended_tools import SuspendedTools, uses_of
 from aileron.daemon.installed.access_summary import action_reach
 from aileron.daemon.installed.install import ActionText, Installer
 from aileron.daemon.views import action_facts, listed_facts
@@ -52,7 +52,7 @@ class ActionService:
         actions: ActionStore,
         connectors: ContentStore,
         vault: Vault,
-        agreements: Agreements,
+        consent_checks: ConsentChecks,
         consents: ConsentService,
         tools: SuspendedTools,
         installing: Installer,
@@ -63,7 +63,7 @@ class ActionService:
         self._actions = actions
         self._connectors = connectors
         self._vault = vault
-        self._agreements = agreements
+        self._consent_checks = consent_checks
         self._consents = consents
         self._tools = tools
         self._installing = installing
@@ -108,7 +108,7 @@ class ActionService:
                 lambda: self._addable(text, file[:_MAX_FILE], replace=replace)
             )
             answer = await self._consents.maybe_ask(
-                lambda: self._agreements.consent_to(action, install=True, replace=replace)
+                lambda: self._consent_checks.consent_to(action, install=True, replace=replace)
             )
             if answer is not None:
                 return answer

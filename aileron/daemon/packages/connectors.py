@@ -18,7 +18,7 @@ from aileron.api.approvals import ConsentAnswer
 from aileron.api.connectors import ConnectorEntry, InstalledConnector
 from aileron.audit import events
 from aileron.audit.log import Audit
-from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.installed.install import FoundConnector, Installer
 from aileron.daemon.views import connector_facts
 from aileron.model.failure import AileronError, FailureClass

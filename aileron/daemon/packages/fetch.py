@@ -17,7 +17,7 @@ Rules
 - MAX_JOBS jobs are stored; jobs that wait to be installed are forgotten last, together with their fetched files. MAX_RUNNING
   jobs run at once.
 
-Source: docs/reference/forges.md, docs/reference/http-api.md. Not here: asking a person (decisions/consents.py), installing
+Source: docs/reference/forges.md, docs/reference/http-api.md. Not here: asking a person (consent_service/consents.py), installing
 (install.py), the addresses of forges (keyring.py).
 """
 
@@ -54,8 +54,8 @@ from aileron.api.fetches import (
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
-from aileron.daemon.decisions.agreements import Agreements
-from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.consent_service.consent_checks import ConsentChecks
+from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.installed.install import ActionText, FoundConnector, Installer
 from aileron.daemon.packages.keyring import Forges
 from aileron.daemon.secrets.credentials import parsed
@@ -159,7 +159,7 @@ class FetchJobs:
         connectors: ContentStore,
         staging: Staging,
         published: PublishedTexts,
-        agreements: Agreements,
+        consent_checks: ConsentChecks,
         consents: ConsentService,
         installing: Installer,
         ledger: Ledger,
@@ -171,7 +171,7 @@ class FetchJobs:
         self._connectors = connectors
         self._staging = staging
         self._published = published
-        self._agreements = agreements
+        self._consent_checks = consent_checks
         self._consents = consents
         self._installing = installing
         self._ledger = ledger
@@ -519,7 +519,7 @@ class FetchJobs:
         check_action(
             action, lambda pin: coming.get(pin) or self._connectors.maybe_manifest(pin), file=str(wanted.wanted)
         )
-        subject = self._agreements.consent_to(
+        subject = self._consent_checks.consent_to(
             action, install=True, replace=wanted.replace, before=self._actions.maybe_load(action.name), coming=coming
         )
         return msgspec.structs.replace(

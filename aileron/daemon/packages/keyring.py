@@ -3,7 +3,7 @@
 Runs in the daemon. A key that a repository publishes is a claim; a person compares its fingerprint with what they know from
 elsewhere, and only then trusts it. With an approver, the key is trusted once the approver has signed a consent to it.
 
-Source: docs/reference/signatures.md. Not here: questions and storage (decisions/consents.py), the checking of signatures
+Source: docs/reference/signatures.md. Not here: questions and storage (consent_service/consents.py), the checking of signatures
 (registry/keyring.py).
 """
 
@@ -20,7 +20,7 @@ import msgspec
 from aileron.api.approvals import ConsentAnswer
 from aileron.api.publishers import PublishedKey, PublisherEntry, RevokedKeys, TrustedKeys
 from aileron.config import Settings
-from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.packages.forge_web import ForgeWeb
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.secret import Secret

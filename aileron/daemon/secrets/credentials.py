@@ -28,9 +28,9 @@ from aileron.api.approvals import ConsentAnswer
 from aileron.api.bindings import BindingDetail, BindingEntry, BindingUser, RevokedBinding
 from aileron.audit import events
 from aileron.audit.log import Audit
-from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.installed.access_summary import binding_consent, binding_reach, needing, newest_of_kind
-from aileron.daemon.secrets.elsewhere import SecretsElsewhere
+from aileron.daemon.secrets.kept_in_stores import SecretsInStores
 from aileron.daemon.secrets.lending import check_client
 from aileron.daemon.views import binding_facts
 from aileron.ledger import EventFilter, Ledger, Snapshot
@@ -75,7 +75,7 @@ class Credentials:
         audit: Audit,
         consents: ConsentService,
         revoker: Revoker,
-        elsewhere: SecretsElsewhere,
+        elsewhere: SecretsInStores,
         changing: anyio.Lock,
         changed: Callable[[], None],
     ) -> None:

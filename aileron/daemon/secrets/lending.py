@@ -1,5 +1,5 @@
-"""Lends the vault's secrets in the type that egress needs. oauth/ renews them and elsewhere/ fetches them; this module connects
-these rooms, which do not import each other.
+"""Lends the vault's secrets in the type that egress needs. oauth/ renews them and secret_stores/ fetches them; this module
+connects these rooms, which do not import each other.
 
 Runs in the daemon. For `oauth2_client`, the lent secret is a token that was obtained with the stored secret (oauth/minting.py),
 for the grant that the binding was approved for.
@@ -19,14 +19,14 @@ from msgspec import UNSET
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.config import Settings
-from aileron.daemon.secrets.elsewhere import SecretsElsewhere
+from aileron.daemon.secrets.kept_in_stores import SecretsInStores
 from aileron.egress.inject import LentCredential, needles_for
 from aileron.egress.refusal import RefusedError
 from aileron.egress.scrub import Needles
 from aileron.egress.url import parse_url
 from aileron.gateway.upstreams import destinations
-from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.fixes import Stored
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
@@ -51,7 +51,7 @@ class Lending:
         vault: Vault,
         renewals: Callable[[], Renewals | None] = lambda: None,
         minting: Callable[[], Minting | None] = lambda: None,
-        elsewhere: Callable[[], SecretsElsewhere | None] = lambda: None,
+        elsewhere: Callable[[], SecretsInStores | None] = lambda: None,
     ) -> None:
         self._vault = vault
         self._lender = VaultLender(vault)
@@ -86,7 +86,7 @@ class Lending:
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
         """Fetch the secrets that are stored outside the vault, and renew tokens that are about to expire. Raises AileronError as
-        SecretsElsewhere.ready, Renewals.ready and Minting.ready do.
+        SecretsInStores.ready, Renewals.ready and Minting.ready do.
         """
         if (elsewhere := self._elsewhere()) is not None:
             await elsewhere.ready(use, destination, deadline)

@@ -21,10 +21,10 @@ from aileron.api.approvals import ConsentAnswer
 from aileron.api.secrets import SecretEntry, SecretStored
 from aileron.audit import events
 from aileron.audit.log import Audit
-from aileron.daemon.decisions.agreements import Agreements
-from aileron.daemon.decisions.approver import ApproverState
-from aileron.daemon.decisions.consents import ConsentService
-from aileron.daemon.secrets.elsewhere import SecretsElsewhere
+from aileron.daemon.consent_service.approver import ApproverState
+from aileron.daemon.consent_service.consent_checks import ConsentChecks
+from aileron.daemon.consent_service.consents import ConsentService
+from aileron.daemon.secrets.kept_in_stores import SecretsInStores
 from aileron.model.consent import BindingConsent, SecretConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.secret import Secret
@@ -43,15 +43,15 @@ class SecretStore:
         vault: Vault,
         *,
         approver: ApproverState,
-        agreements: Agreements,
+        consent_checks: ConsentChecks,
         consents: ConsentService,
         audit: Audit,
         changing: anyio.Lock,
-        elsewhere: SecretsElsewhere,
+        elsewhere: SecretsInStores,
     ) -> None:
         self._vault = vault
         self._approver = approver
-        self._agreements = agreements
+        self._consent_checks = consent_checks
         self._consents = consents
         self._audit = audit
         self._changing = changing
@@ -88,9 +88,9 @@ class SecretStore:
         """Store the place of a secret, replacing an earlier value, and approve the secret's current value at that place.
 
         The value is fetched first. In the cases of `set`, a person is asked instead. If the fetch would send the secret's token
-        to a new receiver, the person is asked before anything is fetched. Raises AileronError as SecretsElsewhere.found does.
+        to a new receiver, the person is asked before anything is fetched. Raises AileronError as SecretsInStores.found does.
         """
-        if named := self._agreements.settings_naming(name):
+        if named := self._consent_checks.settings_naming(name):
             message = f"{', '.join(named)} uses the secret {name!r}, and settings cannot use one that is kept elsewhere"
             raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
         elsewhere = await self._elsewhere.pinned(reference, token)
@@ -132,7 +132,7 @@ class SecretStore:
         bindings = {str(one.name) for one in self._vault.bindings() if one.secret == name}
         waiting = (subject for _, subject in await self._audit.open_consents())
         bindings |= {one.name for one in waiting if isinstance(one, BindingConsent) and one.secret == name}
-        return (*sorted(bindings), *self._agreements.settings_naming(name))
+        return (*sorted(bindings), *self._consent_checks.settings_naming(name))
 
     async def remove(self, name: str) -> None:
         """Remove a secret."""

@@ -36,7 +36,7 @@ from aileron.api.failures import ErrorBody
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
-from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.installed.access_summary import binding_consent
 from aileron.daemon.secrets.credentials import Credentials, parsed
 from aileron.model.credential import Flow, Reach

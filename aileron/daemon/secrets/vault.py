@@ -37,7 +37,7 @@ from aileron.audit.checkpoints import VaultCheckpoint, vault_checkpoints
 from aileron.audit.log import Audit
 from aileron.audit.rollback import rolled_back
 from aileron.config import Settings
-from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.consent_service.approver import ApproverState
 from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import Consents
 from aileron.model.failure import AileronError, Boundary, FailureClass

@@ -8,7 +8,7 @@ Rules
 - In a header field, `{key}` in `format` is replaced. A secret that no header can carry is refused only for a header
   field.
 
-Source: docs/reference/connector-manifest.md. Not here: places in a path or a body (egress/places.py).
+Source: docs/reference/connector-manifest.md. Not here: places in a path or a body (egress/key_places.py).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from aileron.egress.credentials.kind import Kind
 from aileron.egress.credentials.lent import LentCredential, plain_roots, sendable, unusable
 from aileron.egress.headers import TOKEN, Field, field_key
 from aileron.egress.held import KEYED_BYTES
+from aileron.egress.key_places import check_path, key_roots, own_parameters, with_key_in_body, with_key_in_path
 from aileron.egress.outgoing import Injection, Outgoing
-from aileron.egress.places import check_path, key_roots, own_parameters, with_key_in_body, with_key_in_path
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.url import Url
 from aileron.model.manifest import CredentialNeed

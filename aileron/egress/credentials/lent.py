@@ -20,8 +20,8 @@ import msgspec
 
 from aileron.egress.scrub import Needles
 from aileron.egress.signing.digest import Round
-from aileron.model.cure import Stored, cure_for
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.fixes import Stored, fix_for
 from aileron.model.login import LoginDetails
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse
@@ -139,5 +139,5 @@ def check_username_of(use: CredentialUse, lent: LentCredential) -> None:
 
 def unusable(use: CredentialUse, lent: LentCredential, what: str) -> AileronError:
     """Return a `binding_failed` error that says how to fix the secret."""
-    message = f"the secret of {use.binding} {what}; {cure_for(use.binding, lent.stored)}"
+    message = f"the secret of {use.binding} {what}; {fix_for(use.binding, lent.stored)}"
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)

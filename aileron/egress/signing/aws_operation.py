@@ -6,7 +6,7 @@ Rules
 - Query APIs (EC2, IAM, SQS) accept any operation in a `GET`, so a preview, which can only read, must specify none.
 - S3 Express gives out keys for a session. Aileron does not know these keys and cannot search responses for them, so
   requests for them are refused.
-- A name is matched in every spelling that a server might take for it (places.py).
+- A name is matched in every spelling that a server might take for it (key_places.py).
 
 >>> from aileron.egress.url import parse_url
 >>> check_operation(parse_url("https://ec2.us-east-1.amazonaws.com/?marker=Action"), "ec2", is_read_only=True)
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 
-from aileron.egress.places import parameter_key
+from aileron.egress.key_places import parameter_key
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.signing.aws import is_s3
 from aileron.egress.url import Url

@@ -30,8 +30,8 @@ from aileron.egress.response import EgressResponse
 from aileron.egress.signing.hmac_template import signs_time
 from aileron.egress.signing.time_of_day import time_of_day
 from aileron.egress.url import HTTP_SCHEMES, WEBSOCKET_SCHEMES, parse_url
-from aileron.model.cure import Stored, cure_for
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.fixes import Stored, fix_for
 from aileron.model.http_date import server_time
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse
@@ -179,6 +179,6 @@ def _of_key(destination: HostPort, use: CredentialUse, stored: Stored | None, co
         what = "the secret access key does not belong to the access key ID"
     return AileronError(
         FailureClass.BINDING_FAILED,
-        f"{destination}, with {use.binding}: {what}; {cure_for(use.binding, stored)}",
+        f"{destination}, with {use.binding}: {what}; {fix_for(use.binding, stored)}",
         boundary=Boundary.USER,
     )

@@ -3,7 +3,7 @@
 document.py   a request's JSON with the place of each value, and edits of it that keep all other text byte for byte
 events.py     server-sent events, cut out of a stream with their original bytes
 wire.py       what the three APIs have in common: values, names, and the interface of each module below
-messages.py chat.py responses.py   one API each, pure: the request, its next rounds, and the response that an agent sees
+anthropic_messages.py chat.py responses.py   one API each, pure: the request, its next rounds, and the response that an agent sees
 memory.py     rounds that are hidden from an agent, to be inserted into its next requests
 exchange.py   one request of an agent with all of its rounds: the only module that waits for anything
 

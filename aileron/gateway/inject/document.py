@@ -14,7 +14,7 @@ Rules
 >>> spliced(document.text, [document.append("tools", ['{"name":"a"}'])])
 '{"model": "m", "tools": [{"name":"a"}]}'
 
-Pure. Source: RFC 8259. Not here: what a member means (messages.py, chat.py, responses.py).
+Pure. Source: RFC 8259. Not here: what a member means (anthropic_messages.py, chat.py, responses.py).
 """
 
 from __future__ import annotations

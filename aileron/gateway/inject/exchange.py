@@ -35,11 +35,11 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from aileron.gateway.inject.anthropic_messages import MessagesAsk
 from aileron.gateway.inject.chat import ChatAsk
 from aileron.gateway.inject.document import Document, TooManyError, encoded, loaded
 from aileron.gateway.inject.events import MAX_EVENT_BYTES, Event, EventError, Events
 from aileron.gateway.inject.memory import Entry, Memories, key_of
-from aileron.gateway.inject.messages import MessagesAsk
 from aileron.gateway.inject.responses import ResponsesAsk
 from aileron.gateway.inject.wire import Answer, Answered, Ask, Called, NotUnderstoodError, Round, Tool, Wire, named
 from aileron.model.failure import AileronError, Boundary, FailureClass

@@ -26,7 +26,7 @@ import re
 from collections.abc import Iterable
 from typing import ClassVar, Final, NamedTuple
 
-from aileron.logins.messages import LoginError, Order, Problem
+from aileron.logins.login_messages import LoginError, Order, Problem
 from aileron.logins.protocol import Filter, Login, Passed
 from aileron.logins.protocols import sasl
 from aileron.logins.side import MAX_LINE, Side

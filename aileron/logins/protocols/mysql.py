@@ -31,7 +31,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from aileron.logins.messages import MAX_WORDS, LoginError, Order, Problem
+from aileron.logins.login_messages import MAX_WORDS, LoginError, Order, Problem
 from aileron.logins.protocol import Filter, Login, Passed
 from aileron.logins.protocols import mysql_wire as wire
 from aileron.logins.protocols import sasl

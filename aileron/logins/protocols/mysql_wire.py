@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from aileron.logins.messages import LoginError, Problem
+from aileron.logins.login_messages import LoginError, Problem
 from aileron.logins.side import Side
 from aileron.logins.words import printable
 

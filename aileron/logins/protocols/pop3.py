@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
-from aileron.logins.messages import LoginError, Order, Problem
+from aileron.logins.login_messages import LoginError, Order, Problem
 from aileron.logins.protocol import Filter, Login, Passed
 from aileron.logins.protocols import sasl
 from aileron.logins.side import Side

@@ -33,7 +33,7 @@ import secrets
 import struct
 from typing import Final
 
-from aileron.logins.messages import MAX_WORDS, LoginError, Order, Problem
+from aileron.logins.login_messages import MAX_WORDS, LoginError, Order, Problem
 from aileron.logins.protocol import Filter, Login, Unchanged
 from aileron.logins.protocols import postgres_wire as wire
 from aileron.logins.protocols import sasl

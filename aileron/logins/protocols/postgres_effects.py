@@ -41,7 +41,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from aileron.logins.messages import MAX_EFFECTS, Effects, LoginError, Problem
+from aileron.logins.login_messages import MAX_EFFECTS, Effects, LoginError, Problem
 from aileron.logins.protocol import Filter, Passed
 from aileron.logins.protocols import postgres_wire as wire
 from aileron.logins.protocols.postgres_frame import MAX_STATEMENT, Control, control

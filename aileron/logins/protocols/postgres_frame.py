@@ -39,7 +39,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from aileron.logins.messages import LoginError, Problem
+from aileron.logins.login_messages import LoginError, Problem
 from aileron.logins.protocol import Filter, Passed
 from aileron.logins.protocols import postgres_wire as wire
 

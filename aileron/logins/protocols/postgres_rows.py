@@ -28,7 +28,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from aileron.logins.messages import MAX_EFFECTS, Effects, LoginError, Problem
+from aileron.logins.login_messages import MAX_EFFECTS, Effects, LoginError, Problem
 from aileron.logins.protocols.postgres_frame import first_word
 from aileron.logins.protocols.postgres_settings import Settings
 

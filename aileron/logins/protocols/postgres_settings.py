@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from aileron.logins.messages import LoginError, Problem
+from aileron.logins.login_messages import LoginError, Problem
 
 __all__ = ["ASK", "FIX", "MAX_SETTINGS", "Settings", "other_than_fixed"]
 

@@ -25,7 +25,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from aileron.logins.messages import LoginError, Problem
+from aileron.logins.login_messages import LoginError, Problem
 from aileron.logins.side import Side
 from aileron.logins.words import printable
 

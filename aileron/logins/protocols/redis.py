@@ -31,7 +31,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from aileron.logins.messages import LoginError, Order, Problem
+from aileron.logins.login_messages import LoginError, Order, Problem
 from aileron.logins.protocol import Filter, Login, Passed
 from aileron.logins.side import Side
 

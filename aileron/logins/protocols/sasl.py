@@ -30,7 +30,7 @@ from typing import ClassVar, Final, Literal, NamedTuple
 
 from scramp import ScramClient, ScramException
 
-from aileron.logins.messages import MAX_WORDS, LoginError, Order, Problem
+from aileron.logins.login_messages import MAX_WORDS, LoginError, Order, Problem
 from aileron.logins.side import Side
 from aileron.logins.words import printable
 

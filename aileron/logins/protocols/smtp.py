@@ -27,7 +27,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final, NamedTuple
 
-from aileron.logins.messages import MAX_RECIPIENTS, Envelope, LoginError, Order, Problem, Submitted
+from aileron.logins.login_messages import MAX_RECIPIENTS, Envelope, LoginError, Order, Problem, Submitted
 from aileron.logins.protocol import Filter, Login, Passed
 from aileron.logins.protocols import sasl
 from aileron.logins.side import MAX_LINE, Side

@@ -39,7 +39,7 @@ from typing import Any, Final
 import asyncssh
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
-from aileron.logins.messages import MAX_WORDS, LoginError, Order, Problem
+from aileron.logins.login_messages import MAX_WORDS, LoginError, Order, Problem
 from aileron.logins.protocol import Login, Passed, Unchanged
 from aileron.logins.side import MAX_LOGIN_BYTES, Side
 from aileron.logins.words import printable

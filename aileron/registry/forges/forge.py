@@ -415,11 +415,11 @@ def _limited(url: str, answer: Answer, *, has_token: bool) -> AileronError:
     after = answer.headers.get("retry-after", "")
     seconds = int(after) if after.isdecimal() and len(after) < 6 else None
     when = f"again in {seconds} s" if seconds is not None else "again later"
-    cure = "" if has_token else "; a token raises the limit (forges.github.token or forges.gitlab.token in config.toml)"
+    fix = "" if has_token else "; a token raises the limit (forges.github.token or forges.gitlab.token in config.toml)"
     details: dict[str, Any] = {"host": _origin_of(url)} | ({"retry_after_s": seconds} if seconds is not None else {})
     return AileronError(
         FailureClass.BUSY,
-        f"{_origin_of(url)} limits requests for now: try {when}{cure}",
+        f"{_origin_of(url)} limits requests for now: try {when}{fix}",
         boundary=Boundary.EXTERNAL,
         retriable=True,
         details=details,
@@ -427,7 +427,7 @@ def _limited(url: str, answer: Answer, *, has_token: bool) -> AileronError:
 
 
 def _forbidden(url: str, status: int, *, has_token: bool) -> AileronError:
-    cure = (
+    fix = (
         "the token that config.toml names for it is not allowed to read that, or has expired"
         if has_token
         else (
@@ -435,9 +435,7 @@ def _forbidden(url: str, status: int, *, has_token: bool) -> AileronError:
             "config.toml (forges)"
         )
     )
-    return AileronError(
-        FailureClass.UNAUTHORIZED, f"{_told(url)} answered {status}: {cure}", boundary=Boundary.EXTERNAL
-    )
+    return AileronError(FailureClass.UNAUTHORIZED, f"{_told(url)} answered {status}: {fix}", boundary=Boundary.EXTERNAL)
 
 
 def _external(url: str, status: int, *, retriable: bool) -> AileronError:

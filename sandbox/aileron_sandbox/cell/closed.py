@@ -5,7 +5,7 @@
 Reads modes, and changes nothing. Six thousand files take 25 ms, so a command that starts a cell lets the process that
 will become the cell do this in parallel (stub.py). Imports are few, because that process must start fast.
 
-Source: inode(7), readdir(3). Not here: which directories (aileron/launch/system_sights.py), the masks (mounts.py).
+Source: inode(7), readdir(3). Not here: which directories (aileron/launch/system_mounts.py), the masks (mounts.py).
 """
 
 from __future__ import annotations

@@ -38,9 +38,9 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 import msgspec
 
-from aileron_sandbox.cell import messages
+from aileron_sandbox.cell import cell_messages
+from aileron_sandbox.cell.cell_messages import Preparation
 from aileron_sandbox.cell.landlock import LEAST_ABI
-from aileron_sandbox.cell.messages import Preparation
 from aileron_sandbox.cell.policy import CellPolicy
 from aileron_sandbox.cell.stub import Stub
 from aileron_sandbox.fixes import Machine, fix_cell, is_short_of_descriptors
@@ -207,17 +207,17 @@ class Cell:
     def _hear(self) -> None:
         self._control.settimeout(_START_DEADLINE_S)
         try:
-            data, fds, _, _ = socket.recv_fds(self._control, messages.MAX_DATAGRAM, messages.MAX_DESCRIPTORS)
+            data, fds, _, _ = socket.recv_fds(self._control, cell_messages.MAX_DATAGRAM, cell_messages.MAX_DESCRIPTORS)
         except TimeoutError as error:
             raise _unavailable("start", errno.ETIMEDOUT, f"no answer after {_START_DEADLINE_S:.0f} s") from error
         except ConnectionError as error:
             raise _unavailable("start", errno.EPIPE, "the cell's first process ended") from error
         self._control.setblocking(False)
-        if data[:1] == messages.FAILED:
+        if data[:1] == cell_messages.FAILED:
             raise _unavailable(*_failure(data))
-        if data[:1] != messages.READY:
+        if data[:1] != cell_messages.READY:
             raise _unavailable("start", errno.EPIPE, "the cell's first process ended")
-        self._take_over(messages.unpack_numbers(data), fds)
+        self._take_over(cell_messages.unpack_numbers(data), fds)
 
     def _take_over(self, numbers: tuple[int, ...], fds: list[int]) -> None:
         """Store the descriptors that came with `Ready`, in the order in which init.py sends them."""
@@ -284,7 +284,7 @@ class Cell:
         if self._has_begun:
             raise ValueError("the agent was begun before")
         self._has_begun = True
-        self._send(messages.BEGIN)
+        self._send(cell_messages.BEGIN)
 
     def event(self) -> Event | None:
         """Return the next event, or None if there is none. Does not block."""
@@ -302,7 +302,7 @@ class Cell:
         """Send a signal to the agent's foreground job. SIGCONT goes to the agent itself, which becomes the foreground
         job again. Does nothing if the agent has ended.
         """
-        self._send(messages.pack_number(messages.SIGNAL, number))
+        self._send(cell_messages.pack_number(cell_messages.SIGNAL, number))
 
     def connect(self, port: int) -> socket.socket:
         """Connect to a port of the cell's own loopback, trying IPv4 before IPv6. Raises OSError as connect(2) does,
@@ -310,7 +310,7 @@ class Cell:
         """
         if not 1 <= port <= 65535:
             raise ValueError(f"port is {port}, expected 1 to 65535")
-        self._send(messages.pack_number(messages.CONNECT, port))
+        self._send(cell_messages.pack_number(cell_messages.CONNECT, port))
         number, fds = self._answer()
         with contextlib.ExitStack() as undo:
             made = [undo.enter_context(socket.socket(fileno=fd)) for fd in fds]
@@ -381,7 +381,7 @@ class Cell:
     def _maybe_datagram(self) -> bytes | None:
         """Return the next datagram, None if none has arrived yet, or b"" if no more will arrive."""
         try:
-            return self._control.recv(messages.MAX_DATAGRAM)
+            return self._control.recv(cell_messages.MAX_DATAGRAM)
         except BlockingIOError:
             return None
         except ConnectionError:
@@ -397,9 +397,9 @@ class Cell:
         while (left := until - time.monotonic()) > 0 and len(self._events) < _MAX_EVENTS:
             if not poll.poll(left * 1000):
                 continue
-            data, fds, _, _ = socket.recv_fds(self._control, messages.MAX_DATAGRAM, messages.MAX_DESCRIPTORS)
-            if data[:1] == messages.CONNECTED:
-                return messages.number_of(data), list(fds)
+            data, fds, _, _ = socket.recv_fds(self._control, cell_messages.MAX_DATAGRAM, cell_messages.MAX_DESCRIPTORS)
+            if data[:1] == cell_messages.CONNECTED:
+                return cell_messages.number_of(data), list(fds)
             self._events.append(data)
             if not data:
                 raise ConnectionRefusedError(errno.ECONNREFUSED, "the cell has ended")
@@ -407,14 +407,14 @@ class Cell:
 
     def _event_of(self, data: bytes) -> Event | None:
         match data[:1]:
-            case messages.STOPPED:
-                return Stopped(messages.number_of(data))
-            case messages.CONTINUED:
+            case cell_messages.STOPPED:
+                return Stopped(cell_messages.number_of(data))
+            case cell_messages.CONTINUED:
                 return Continued()
-            case messages.NOT_STARTED:
-                return NotStarted(messages.number_of(data))
-            case messages.ENDED:
-                return self._ended(messages.number_of(data))
+            case cell_messages.NOT_STARTED:
+                return NotStarted(cell_messages.number_of(data))
+            case cell_messages.ENDED:
+                return self._ended(cell_messages.number_of(data))
             case b"":
                 return self._ended(signal.SIGKILL)
             case _:
@@ -513,7 +513,7 @@ def _connected(candidate: socket.socket) -> int:
 
 def _failure(data: bytes) -> tuple[str, int, str]:
     try:
-        number, step, what = messages.unpack_failed(data)
+        number, step, what = cell_messages.unpack_failed(data)
     except struct.error:
         return "start", errno.EBADMSG, "its answer has no form"
     return step, number, what

@@ -32,7 +32,7 @@ import struct
 
 from aileron_sandbox import kernel
 from aileron_sandbox.cell import landlock, mounts
-from aileron_sandbox.cell.messages import (
+from aileron_sandbox.cell.cell_messages import (
     BEGIN,
     BEGUN,
     CONNECT,

@@ -36,7 +36,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final
 
-    from aileron_sandbox.cell.messages import Preparation
+    from aileron_sandbox.cell.cell_messages import Preparation
 
 __all__ = ["DEVICES", "PROC_EMPTY", "PROC_READ_ONLY", "WRITABLE", "Root"]
 

@@ -18,8 +18,8 @@ import struct
 
 from aileron_sandbox import kernel
 from aileron_sandbox.cell import init
+from aileron_sandbox.cell.cell_messages import GO, LOOKED, MAX_DATAGRAM, Preparation, pack_failed
 from aileron_sandbox.cell.closed import closed_below, encode_closed
-from aileron_sandbox.cell.messages import GO, LOOKED, MAX_DATAGRAM, Preparation, pack_failed
 from aileron_sandbox.template import namespaces, privileges
 
 TYPE_CHECKING = False

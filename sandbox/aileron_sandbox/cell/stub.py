@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, Final, Self
 from aileron_sandbox.unavailable import JailUnavailable
 
 if TYPE_CHECKING:
+    from aileron_sandbox.cell.cell_messages import Preparation
     from aileron_sandbox.cell.closed import Closed
-    from aileron_sandbox.cell.messages import Preparation
     from aileron_sandbox.cgroups import Group, Groups
 
 __all__ = ["FRESH_S", "Stub"]
@@ -101,8 +101,8 @@ class Stub:
         return found if found is not None and is_fresh else closed_below(self._look_at)
 
     def _said(self) -> Closed | None:
+        from aileron_sandbox.cell.cell_messages import LOOKED
         from aileron_sandbox.cell.closed import decode_closed
-        from aileron_sandbox.cell.messages import LOOKED
 
         with contextlib.suppress(OSError):
             self.control.settimeout(_DEADLINE_S)
@@ -116,7 +116,7 @@ class Stub:
         """Send the preparation, with the agent's ends of the pipes in the order that it gives. The process continues
         when it has received them.
         """
-        from aileron_sandbox.cell.messages import GO
+        from aileron_sandbox.cell.cell_messages import GO
 
         _ = self.closed  # otherwise that would be read as the answer
         with open(os.memfd_create("cell", os.MFD_CLOEXEC), "w+b") as file:

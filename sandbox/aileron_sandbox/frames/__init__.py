@@ -1,6 +1,6 @@
 """The frame protocol, by which a jailed connector and its host communicate.
 
-codec.py bytes ⇄ frames · messages.py the contents of frames · session.py which frame may follow which
+codec.py bytes ⇄ frames · frame_messages.py the contents of frames · session.py which frame may follow which
 
 Both ends use this package, and each treats the other as hostile. Pure: no I/O, no clock, no thread. It is preloaded in a
 process that is forked for every invocation, so it imports msgspec and a few small modules of the standard library only.
@@ -19,7 +19,7 @@ from aileron_sandbox.frames.codec import (
     check_json,
     encode,
 )
-from aileron_sandbox.frames.messages import (
+from aileron_sandbox.frames.frame_messages import (
     PROTOCOL_VERSION,
     AuditEvent,
     Cancel,

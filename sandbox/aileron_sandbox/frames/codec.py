@@ -1,6 +1,6 @@
 """Encoding and decoding of frames.
 
-A frame is two 4-byte big-endian lengths (header, body), the header (a MessagePack map, one message of messages.py), and
+A frame is two 4-byte big-endian lengths (header, body), the header (a MessagePack map, one message of frame_messages.py), and
 the raw body. Runs on both sides of the jail and trusts neither. No I/O: callers read and write.
 
 Rules
@@ -30,7 +30,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, NoReturn, get_arg
 
 import msgspec
 
-from aileron_sandbox.frames.messages import (
+from aileron_sandbox.frames.frame_messages import (
     Chunk,
     FrameFailure,
     FromJail,

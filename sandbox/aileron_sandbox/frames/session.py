@@ -30,7 +30,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from aileron_sandbox.frames.codec import Frame, FrameError
-from aileron_sandbox.frames.messages import (
+from aileron_sandbox.frames.frame_messages import (
     AuditEvent,
     Cancel,
     Chunk,

@@ -2,6 +2,6 @@
 
 __main__.py  prepare, then fork on request          confine.py   the steps of one child, in order
 child.py     the life of a child, from its fork to its end
-messages.py  the messages between the host and the template
+template_messages.py  the messages between the host and the template
 namespaces.py mounts.py landlock.py limits.py privileges.py descriptors.py   one mechanism each
 """

@@ -43,11 +43,11 @@ from aileron_sandbox.template import (
     lookups,
     mounts,
     namespaces,
-    places,
     privileges,
     program,
+    program_places,
 )
-from aileron_sandbox.template.messages import (
+from aileron_sandbox.template.template_messages import (
     FAILED_SIZE,
     MAX_DATAGRAM,
     MAX_REQUEST,
@@ -87,7 +87,7 @@ _WATCHED: Final = "network-attempts"
 same, but their destination is unknown.
 """
 _PRIVATE: Final = "private-memory"
-"""Name of the layer that keeps other processes of the user out of a compiled program's memory (places.py). It does
+"""Name of the layer that keeps other processes of the user out of a compiled program's memory (program_places.py). It does
 not confine the program. Python's memory is always private.
 """
 _LAYERS: Final = (
@@ -102,7 +102,7 @@ class _Ready(NamedTuple):
     prepared: confine.Prepared
     status_read: int
     own_pid_namespace: int | None
-    places: places.Maker | None
+    places: program_places.Maker | None
     has_groups: bool
     announcement: Ready
     rehearsal: str | None
@@ -178,7 +178,7 @@ def _prepare(control: socket.socket, preparation: Preparation) -> _Ready:
         profiles = {name: kernel.Filter(bytes.fromhex(text)) for name, text in preparation.profiles_hex.items()}
         base = compiled.BASE_BYTES if preparation.is_compiled else limits.measure_base(_read(proc, "self/statm"))
         has_namespaces = preparation.is_compiled and preparation.mode == "namespaces"
-        maker = places.Maker.maybe_begin(proc) if has_namespaces and not is_roots else None
+        maker = program_places.Maker.maybe_begin(proc) if has_namespaces and not is_roots else None
         privileges.set_dumpable(False)
     except OSError as error:
         print(f"aileron_sandbox: {step}: {error}", file=sys.stderr)

@@ -37,7 +37,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from aileron_sandbox import kernel
 from aileron_sandbox.template import descriptors
-from aileron_sandbox.template.messages import Attempted
+from aileron_sandbox.template.template_messages import Attempted
 
 __all__ = ["UNKNOWN", "Watched", "forget_question", "run"]
 

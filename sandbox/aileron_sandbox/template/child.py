@@ -25,7 +25,7 @@ from typing import Final, NoReturn
 from aileron_sandbox import kernel
 from aileron_sandbox.policy import Profile
 from aileron_sandbox.template import confine, descriptors, landlocked, mounts, program
-from aileron_sandbox.template.messages import MAX_REQUEST, Failed, Spawn, decode
+from aileron_sandbox.template.template_messages import MAX_REQUEST, Failed, Spawn, decode
 
 __all__ = ["CONFINEMENT_FAILED", "DESCRIPTORS_OF_A_SPAWN", "run"]
 

@@ -11,7 +11,7 @@ Rules
   execve(2).
 - One argument, `connector`; no environment.
 
-Source: execve(2), fexecve(3). Not here: where the program is and why (mounts.py, places.py), what it may read
+Source: execve(2), fexecve(3). Not here: where the program is and why (mounts.py, program_places.py), what it may read
 (aileron_sandbox/elf.py), confinement (confine.py).
 """
 

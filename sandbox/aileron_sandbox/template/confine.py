@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from aileron_sandbox import kernel
 from aileron_sandbox.policy import Mode, Profile
-from aileron_sandbox.template import compiled, descriptors, limits, mounts, namespaces, places, privileges
-from aileron_sandbox.template.messages import Spawn
+from aileron_sandbox.template import compiled, descriptors, limits, mounts, namespaces, privileges, program_places
+from aileron_sandbox.template.template_messages import Spawn
 
 __all__ = ["Given", "Prepared", "Step", "ahead", "refuse_network", "steps"]
 
@@ -42,7 +42,7 @@ class Prepared(NamedTuple):
     mode: Mode = "namespaces"
     is_compiled: bool = False
     """True if children exec their program; False if they are the interpreter that runs it."""
-    place: places.Place | None = None
+    place: program_places.Place | None = None
     """The mounts for this child's program, if the program is compiled and other processes could attach to it elsewhere."""
     group: limits.Group | None = None
     """The child's control group, if the host can make control groups."""

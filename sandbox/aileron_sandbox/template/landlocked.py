@@ -32,7 +32,7 @@ from typing import Final
 
 from aileron_sandbox import kernel
 from aileron_sandbox.template import confine, descriptors, landlock, limits, namespaces, privileges
-from aileron_sandbox.template.messages import Preparation, Spawn
+from aileron_sandbox.template.template_messages import Preparation, Spawn
 
 __all__ = [
     "LAYERS",

@@ -16,7 +16,7 @@ import resource
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from aileron_sandbox.template.messages import Spawn
+    from aileron_sandbox.template.template_messages import Spawn
 
 __all__ = ["Group", "apply_limits", "measure_base"]
 

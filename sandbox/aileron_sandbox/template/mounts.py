@@ -21,7 +21,7 @@ import stat
 from typing import Final
 
 from aileron_sandbox import kernel
-from aileron_sandbox.template.messages import Preparation
+from aileron_sandbox.template.template_messages import Preparation
 
 __all__ = [
     "APP",
@@ -187,7 +187,7 @@ def mount_program(program: int, size_bytes: int, mode: int = READ_ONLY) -> None:
 
 
 def mount_program_at(to_write: int, to_mount: int, program: int, size_bytes: int) -> None:
-    """Write a compiled program through one descriptor of its place, and mount the other descriptor on APP (places.py)."""
+    """Write a compiled program through one descriptor of its place, and mount the other descriptor on APP (program_places.py)."""
     _copy(program, size_bytes, os.open(os.path.basename(PROGRAM), _NEW_FILE, EXECUTE_ONLY, dir_fd=to_write))
     kernel.move_mount(to_mount, APP)
 

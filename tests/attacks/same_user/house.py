@@ -23,8 +23,8 @@ from typing import Any, Final
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from aileron.approver import keyfile
-from aileron.approver.keyfile import ApproverKey
+from aileron.approver_key import keyfile
+from aileron.approver_key.keyfile import ApproverKey
 from aileron.client import Answer, Client
 from aileron.model.decision import DecisionStatement, moment
 from aileron.model.secret import Secret

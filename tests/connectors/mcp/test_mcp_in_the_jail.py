@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from aileron.connector_tests.bench import Bench, LocalUpstream, artifact_of
 from aileron.importing.mcp_listing import listed
 from aileron.importing.mcp_tools import TOOLS, described_tools, make_tools
 from aileron.importing.record import Choices
 from aileron.model.failure import FailureClass
 from aileron.model.names import Fqn
-from aileron.trial.bench import Bench, LocalUpstream, artifact_of
 from aileron_connector.mcp.client import LATEST, MODERN
 from tests.support.mcp_server import ADDS, ADDS_NOW, STOPPED, Guarded, app_of, serving
 

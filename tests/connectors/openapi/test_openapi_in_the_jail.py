@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from aileron.connector_tests.bench import Bench, artifact_of
+from aileron.connector_tests.cases import parse_cases
 from aileron.model.failure import AileronError, FailureClass
-from aileron.trial.bench import Bench, artifact_of
-from aileron.trial.cases import parse_cases
 from tests.connectors.openapi.packed import connector_of, document, parameter
 
 pytestmark = pytest.mark.jail

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aileron.registry.build import build
+from aileron.registry.connector_build import build
 from aileron_connector import ConnectorError, openapi, operation
 from aileron_connector.openapi.service import Service
 from aileron_connector.testing import Reply, call

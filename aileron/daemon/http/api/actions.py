@@ -13,7 +13,7 @@ from starlette.responses import Response
 from aileron.api.actions import ActionEntry, ActionList, ActionSwitched, AddAction, ResumeAction, SwitchAction
 from aileron.api.daemon import Removed
 from aileron.api.runs import PlanAnswer, RunRequest
-from aileron.daemon.decisions.tool_changes import ToolChanges
+from aileron.daemon.consent_service.tool_changes import ToolChanges
 from aileron.daemon.http.agents import StatusWaiter
 from aileron.daemon.http.api.requests import body_of, caller_of, consent_answer, seen_progress, wait_s
 from aileron.daemon.http.responses import as_json, run_answer

@@ -17,9 +17,9 @@ from aileron.api.approvals import (
     EditRequest,
     PreviewRequest,
 )
-from aileron.daemon.decisions.approval_queue import ApprovalQueue
-from aileron.daemon.decisions.passkeys import Passkeys
-from aileron.daemon.decisions.service import DecisionService
+from aileron.daemon.consent_service.approval_queue import ApprovalQueue
+from aileron.daemon.consent_service.passkeys import Passkeys
+from aileron.daemon.consent_service.service import DecisionService
 from aileron.daemon.http.agents import StatusWaiter
 from aileron.daemon.http.api.requests import body_of, caller_of, seen_progress, wait_s
 from aileron.daemon.http.responses import as_json

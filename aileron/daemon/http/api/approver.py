@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from aileron.api.approver import Appointment, MakePasskey, PasskeyList, PasskeyMade
 from aileron.api.daemon import Removed
-from aileron.daemon.decisions.approver import ApproverState
-from aileron.daemon.decisions.enrollment import ApproverEnrollment
-from aileron.daemon.decisions.passkeys import Passkeys
+from aileron.daemon.consent_service.approver import ApproverState
+from aileron.daemon.consent_service.enrollment import ApproverEnrollment
+from aileron.daemon.consent_service.passkeys import Passkeys
 from aileron.daemon.http.api.requests import body_of, caller_of, consent_answer
 from aileron.daemon.http.responses import as_json
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from aileron.api.daemon import Removed
 from aileron.api.grants import AddGrant, GrantList
-from aileron.daemon.decisions.standing_grants import GrantService
+from aileron.daemon.consent_service.standing_grants import GrantService
 from aileron.daemon.http.api.requests import body_of, consent_answer
 from aileron.daemon.http.responses import as_json
 

@@ -23,7 +23,7 @@ from aileron.api.secrets import (
     SetSecret,
     UnlockVault,
 )
-from aileron.daemon.decisions.after_unlock import AfterUnlock
+from aileron.daemon.consent_service.after_unlock import AfterUnlock
 from aileron.daemon.http.api.requests import body_of, consent_answer, from_base64
 from aileron.daemon.http.responses import as_json
 from aileron.daemon.secrets.secret_store import SecretStore

@@ -1,7 +1,7 @@
 """One-line connectors for a remote MCP server. They offer the server's tools as they were when the connector was made.
 
 service.py `run`, and calls of the tools · document.py the packed tools as types · comparing.py changes to a server's tools ·
-client.py the conversation with a server, in both of the protocol's variants · messages.py its messages · sse.py streamed
+client.py the conversation with a server, in both of the protocol's variants · rpc_messages.py its messages · sse.py streamed
 answers · headers.py contents of a request that are repeated in its headers · results.py the output of a call
 
     from aileron_connector import mcp

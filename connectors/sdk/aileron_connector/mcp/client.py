@@ -35,7 +35,7 @@ from typing import Any, Final, Protocol, Self, TypeGuard, TypeVar
 from aileron_connector.carried import carried
 from aileron_connector.failures import ConnectorError, ExternalApiError, Refused, redirect_place
 from aileron_connector.mcp.headers import value_of
-from aileron_connector.mcp.messages import (
+from aileron_connector.mcp.rpc_messages import (
     UNSUPPORTED_VERSION,
     Message,
     MessageError,

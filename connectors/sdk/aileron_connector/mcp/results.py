@@ -30,7 +30,7 @@ from aileron_connector.carried import MARK, carried, marked
 from aileron_connector.check import Schemas, maybe_problem
 from aileron_connector.failures import ExternalApiError
 from aileron_connector.mcp.document import Tool
-from aileron_connector.mcp.messages import one_line
+from aileron_connector.mcp.rpc_messages import one_line
 from aileron_sandbox.frames import MAX_BODY_BYTES, FrameTooLargeError, Result, encode
 
 __all__ = ["output"]

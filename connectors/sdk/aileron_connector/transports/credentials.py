@@ -105,9 +105,9 @@ def check_no_placeholder(body: bytes | memoryview) -> None:
     already set.
     """
     if _BEFORE.encode() in bytes(body):
-        cure = "leave its field out and name the credential by transports.use, with `body` in the manifest for where it goes"
+        fix = "leave its field out and name the credential by transports.use, with `body` in the manifest for where it goes"
         raise _unusable(
-            f"a library put its key into a request body, where the host finds no place for the credential: {cure}"
+            f"a library put its key into a request body, where the host finds no place for the credential: {fix}"
         )
 
 

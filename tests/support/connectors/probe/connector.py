@@ -8,7 +8,7 @@ import time
 
 from aileron_connector import ExternalApiError, audit, hosts, http, idempotency_key, log, op, progress, run
 from aileron_sandbox.frames.codec import encode
-from aileron_sandbox.frames.messages import Result
+from aileron_sandbox.frames.frame_messages import Result
 
 
 @op

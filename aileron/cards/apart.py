@@ -1,0 +1,36 @@
+"""Reasons for which requests must be decided one by one, determined before their previews are read.
+
+Reading a preview takes the approver's key, which a refusal should not.
+
+Pure. Source: docs/adr/0047-fewer-keys.md. Not here: which requests are alike (together.py), which also checks again after
+reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from aileron.cards.together import why_apart
+from aileron.model.preview import Preview
+
+if TYPE_CHECKING:
+    from aileron.cards.decision_flow import Review
+
+__all__ = ["as_if_read", "why_apart_unread"]
+
+_FOUND_NOTHING: Final = Preview(fields=[], problem=None, taken_at=None)
+"""Stand-in for a preview that nobody has read: it contradicts no argument. No decision is ever made about it."""
+
+
+def why_apart_unread(reviews: Sequence[Review], when: Callable[[str | None], str]) -> str | None:
+    """Return why these requests cannot be approved together, whatever their unread previews contain.
+
+    None if only the previews can tell.
+    """
+    return why_apart([as_if_read(review) for review in reviews], when)
+
+
+def as_if_read(review: Review) -> Review:
+    """Return the review with an empty preview as if it had been read; return it unchanged if no preview is left to be read."""
+    return review.with_preview(_FOUND_NOTHING) if review.is_unread else review

@@ -1,0 +1,53 @@
+"""Completes, after an unlock, the work that had to wait for the vault: records, questions, approved changes, approved runs.
+
+Runs in the daemon, after each unlock (secrets/vault.py). If a step still fails, the next caller that starts a run gets the
+error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from aileron.daemon.consent_service.consents import ConsentService
+from aileron.daemon.consent_service.enrollment import ApproverEnrollment
+from aileron.daemon.consent_service.passkeys import Passkeys
+from aileron.daemon.consent_service.service import DecisionService
+from aileron.model.failure import AileronError
+
+__all__ = ["AfterUnlock"]
+
+
+class AfterUnlock:
+    """Completes the work that had to wait for the vault. One instance per daemon. `begin_approved` starts the approved runs;
+    the lock `changing` is held during all earlier steps.
+    """
+
+    def __init__(
+        self,
+        *,
+        enrollment: ApproverEnrollment,
+        passkeys: Passkeys,
+        consents: ConsentService,
+        decisions: DecisionService,
+        begin_approved: Callable[[], Awaitable[None]],
+        changing: anyio.Lock,
+    ) -> None:
+        self._enrollment = enrollment
+        self._passkeys = passkeys
+        self._consents = consents
+        self._decisions = decisions
+        self._begin_approved = begin_approved
+        self._changing = changing
+
+    async def catch_up(self) -> None:
+        """Make the approved changes that had to wait, ask the questions that are due, and start the approved runs."""
+        async with self._changing:
+            with contextlib.suppress(AileronError):  # an older vault: the next caller that runs something is told
+                await self._enrollment.catch_up()
+                await self._passkeys.catch_up()
+                await self._consents.ask_about_settings()
+            await self._decisions.carry_out_approved()
+        await self._begin_approved()

@@ -1,0 +1,160 @@
+"""The settings that the daemon runs with. Changes to config.toml are adopted while it runs, as far as a person approved them.
+
+Runs in the daemon. Any process of the same user can write the file. With an approver, settings that need consent (`CONSENTED`)
+stay as approved last, and the person is asked about the difference; other settings, and all of them without an approver, are in
+force at once.
+
+Rules
+- A file that cannot be read changes nothing: the settings in force stay, and `problem` says why. Every check reads such a file
+  again, because a missing certificate file or descriptor may be available by then, which the file's stamp does not show.
+- Settings of objects that are built once are not adopted (`AT_START`): they wait for the next start, and `status` lists them.
+- The file is checked for changes before a run, when the status is requested, and every LOOK_S. For a file that was adopted, a
+  check is one stat.
+- Objects that use settings are notified through their method `adopt`, on the event loop, between two of its steps. A
+  run in progress keeps the settings that it began with.
+
+Source: docs/reference/configuration.md, docs/reference/consents.md. Not here: what the keys mean (config.py), what was approved
+(consent_checks.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from aileron import files
+from aileron.config import SETTINGS, CellSettings, LaunchSettings, Settings, load_settings
+from aileron.daemon.consent_service.approver import ApproverState
+from aileron.daemon.consent_service.consent_checks import ConsentChecks
+from aileron.model.failure import AileronError
+from aileron.threads import in_thread
+
+__all__ = ["AT_START", "SettingsInForce"]
+
+LOOK_S: Final = 2.0
+"""Seconds between two checks of config.toml. A run does not depend on this interval, because each run checks first."""
+AT_START: Final = (
+    "egress.ca_file",
+    "sandbox.mode",
+    "daemon.port",
+    "daemon.listen",
+    "daemon.certificate",
+    "daemon.certificate_key",
+    "notify.desktop",
+    "notify.details",
+    "notify.webhook",
+    "notify.webhook_secret",
+)
+"""Settings that take effect only when the daemon starts, because jails, certificate trust, ports and notification channels are
+built once from them.
+"""
+_FIELDS_AT_START: Final = (*(key.replace(".", "_") for key in AT_START), "egress_ca_pem", "daemon_certificate_pem")
+_log = logging.getLogger(__name__)
+
+
+class SettingsInForce:
+    """The settings in force. One instance per daemon. `ask` asks a person about settings that wait for approval; `read` is the
+    stamp of config.toml when `wanted` was read.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        approver: ApproverState,
+        consent_checks: ConsentChecks,
+        *,
+        ask: Callable[[], Awaitable[None]],
+        in_force: Settings,
+        wanted: Settings,
+        read: files.Stamp | None,
+    ) -> None:
+        self._path = path
+        self._approver = approver
+        self._consent_checks = consent_checks
+        self._now = in_force
+        self._wanted = wanted
+        self._read = read
+        self._looking = anyio.Lock()
+        self._ask = ask
+        self._adopters: list[Callable[[Settings], None]] = []
+        self.problem: str | None = None
+        """Reason why the current config.toml could not be read; None if it could be read."""
+
+    def tell(self, *adopters: Callable[[Settings], None]) -> None:
+        """Register callbacks, which get the settings in force whenever these change."""
+        self._adopters.extend(adopters)
+
+    @property
+    def at_start(self) -> list[str]:
+        """Names of the settings in config.toml that take effect only at the daemon's next start."""
+        now, wanted, waiting = self._now.values(), self._wanted.values(), self._consent_checks.settings_waiting
+        return [key for key in SETTINGS if now[key] != wanted[key] and key not in waiting]
+
+    def launch(self) -> tuple[LaunchSettings, str | None]:
+        """Return the settings with which agents are started from now on, as approved, and a problem or None. Agents start in a
+        cell as soon as config.toml says so: this restricts them, so it takes effect without a signature.
+
+        If the approved settings cannot be determined, a cell gives access to nothing beyond its minimum, and the returned text
+        says why.
+        """
+        now = self._now.launch
+        jail = True if self._wanted.launch.jail else now.jail
+        try:
+            self._consent_checks.check_settings()
+        except AileronError as error:
+            bare = LaunchSettings(jail, CellSettings(ask_hosts=now.cell.ask_hosts))
+            return bare.with_limits_of(now), error.failure.message
+        return msgspec.structs.replace(now, jail=jail), None
+
+    async def look(self) -> None:
+        """Adopt config.toml if it has changed since it was last adopted. Never raises."""
+        if files.stamp(self._path, follow_symlinks=True) == self._read and self.problem is None:
+            return
+        async with self._looking:
+            read = files.stamp(self._path, follow_symlinks=True)
+            if read == self._read and self.problem is None:
+                return
+            try:
+                wanted = await in_thread(load_settings, self._path)
+            except OSError as error:  # no thread for it now
+                self.problem = f"{self._path} cannot be read now: {error.strerror}"
+                return
+            except AileronError as error:
+                if self.problem != error.failure.message:  # once, and not at every check
+                    _log.error("config.toml was changed and is not in force: %s", error)
+                self.problem = error.failure.message
+                return
+            self._read = read  # from before it was read: later changes are noticed at the next check
+            self.problem = None
+            self._wanted = msgspec.structs.replace(wanted, daemon_port=wanted.daemon_port or self._now.daemon_port)
+            agreed = self._now.consented() if self._approver.is_hinted else None
+            self._put_in_force(agreed)
+            if self._consent_checks.settings_waiting:
+                try:
+                    await self._ask()
+                except AileronError as error:  # the vault is locked: the question follows when it is open
+                    _log.info("settings are not asked about yet: %s", error)
+
+    def agreed(self, values: dict[str, Any]) -> bool:
+        """Put approved values of `Settings.consented` in force. Return False if some take effect only at the next start."""
+        self._put_in_force(values)
+        return self._now.consented() == values
+
+    async def serve(self) -> None:
+        """Check config.toml every LOOK_S until cancelled."""
+        while True:
+            await anyio.sleep(LOOK_S)
+            await self.look()
+
+    def _put_in_force(self, agreed: dict[str, Any] | None) -> None:
+        new = self._wanted if agreed is None else self._wanted.with_consented(agreed)
+        self._now = msgspec.structs.replace(new, **{name: getattr(self._now, name) for name in _FIELDS_AT_START})
+        self._consent_checks.take_up(in_force=self._now, wanted=self._wanted)
+        for adopt in self._adopters:
+            adopt(self._now)
+        _log.info("config.toml was taken up")

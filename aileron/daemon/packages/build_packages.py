@@ -1,0 +1,81 @@
+"""Builds the services that fetch, install and maintain connectors and actions."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aileron.daemon.consent_service.build_consents import BuiltConsents
+from aileron.daemon.foundation import Foundation
+from aileron.daemon.installed.install import Installer
+from aileron.daemon.packages.actions import ActionService
+from aileron.daemon.packages.connectors import ConnectorService
+from aileron.daemon.packages.fetch import FetchJobs
+from aileron.daemon.packages.forge_web import ForgeWeb
+from aileron.daemon.packages.hub import HubSearch
+from aileron.daemon.packages.keyring import Forges, PublisherKeys
+from aileron.daemon.packages.updates import Updates
+from aileron.egress.engine import Egress
+
+__all__ = ["Packages", "build_packages"]
+
+
+class Packages(msgspec.Struct, frozen=True, kw_only=True):
+    """Services for installed packages and their sources."""
+
+    actions: ActionService
+    connectors: ConnectorService
+    fetches: FetchJobs
+    updates: Updates
+    keys: PublisherKeys
+    hub: HubSearch
+    forges: Forges
+    forge_web: ForgeWeb
+
+
+def build_packages(base: Foundation, egress: Egress, installing: Installer, consenting: BuiltConsents) -> Packages:
+    """Build the services for packages. The services for consent must be built before."""
+    consents, consent_checks, changing = consenting.consents, consenting.consent_checks, base.changing
+    forge_web = ForgeWeb(egress, base.settings)
+    forges = Forges(forge_web, base.settings, base.vault)
+    return Packages(
+        actions=ActionService(
+            actions=base.actions,
+            connectors=base.connectors,
+            vault=base.vault,
+            consent_checks=consent_checks,
+            consents=consents,
+            tools=consenting.tools,
+            installing=installing,
+            audit=base.audit,
+            settings=base.settings,
+            changing=changing,
+        ),
+        connectors=ConnectorService(
+            connectors=base.connectors, consents=consents, installing=installing, audit=base.audit, changing=changing
+        ),
+        fetches=FetchJobs(
+            forges=forges,
+            actions=base.actions,
+            connectors=base.connectors,
+            staging=base.staging,
+            published=base.published,
+            consent_checks=consent_checks,
+            consents=consents,
+            installing=installing,
+            ledger=base.ledger,
+            audit=base.audit,
+            changing=changing,
+        ),
+        updates=Updates(
+            forges=forges,
+            actions=base.actions,
+            connectors=base.connectors,
+            ledger=base.ledger,
+            audit=base.audit,
+            changing=changing,
+        ),
+        keys=PublisherKeys(forges=forges, consents=consents, changing=changing),
+        hub=HubSearch(forges=forges, keyring=consents.keyring),
+        forges=forges,
+        forge_web=forge_web,
+    )

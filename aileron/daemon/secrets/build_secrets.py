@@ -1,0 +1,119 @@
+"""Builds the services for secrets: first the services that send requests with secrets, then the services for people."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from aileron.daemon.consent_service.build_consents import BuiltConsents
+from aileron.daemon.foundation import Foundation
+from aileron.daemon.secrets.credentials import Credentials
+from aileron.daemon.secrets.kept_in_stores import SecretsInStores
+from aileron.daemon.secrets.lending import Lending, RenewalsOnRecord
+from aileron.daemon.secrets.secret_store import SecretStore
+from aileron.daemon.secrets.signins import SignIns
+from aileron.daemon.secrets.vault import VaultService
+from aileron.egress.engine import Egress
+from aileron.logins.keeper import Keeper
+from aileron.oauth.endpoint import Endpoints
+from aileron.oauth.minting import Minting
+from aileron.oauth.renew import Renewals
+from aileron.secret_stores.fetch import Fetcher
+from aileron.secret_stores.key_value import KeyValueStores
+from aileron.secret_stores.programs import Programs
+
+__all__ = ["Outgoing", "Secrets", "build_outgoing", "build_secrets"]
+
+
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """Services that send requests, and that add credentials to these requests."""
+
+    lending: Lending
+    egress: Egress
+    logins: Keeper
+    endpoints: Endpoints
+    renewals: Renewals
+    minting: Minting
+    elsewhere: SecretsInStores
+
+
+class Secrets(msgspec.Struct, frozen=True, kw_only=True):
+    """The vault, and the services for people that use the vault."""
+
+    vaults: VaultService
+    stored: SecretStore
+    credentials: Credentials
+    sign_ins: SignIns
+
+
+def build_outgoing(base: Foundation) -> Outgoing:
+    """Build the services that send requests. Renewals, requests for tokens and some fetches themselves need egress, so lending
+    requests them only when it lends a secret.
+    """
+    lending = Lending(base.vault, lambda: renewals, lambda: minting, lambda: elsewhere)
+    lending.adopt(base.settings)
+    logins = Keeper(base.settings.egress_ca_pem)
+    egress = Egress(base.settings, lending, own_port=base.port, logins=logins)
+    endpoints = Endpoints(egress, base.settings)
+    on_record = RenewalsOnRecord(base.audit)
+    renewals = Renewals(base.vault, endpoints, on_record)
+    minting = Minting(endpoints, on_record, base.vault.remember_token)
+    fetcher = Fetcher(KeyValueStores(egress, base.settings), Programs(), dict(os.environ))
+    elsewhere = SecretsInStores(base.vault, fetcher, base.audit)
+    return Outgoing(
+        lending=lending,
+        egress=egress,
+        logins=logins,
+        endpoints=endpoints,
+        renewals=renewals,
+        minting=minting,
+        elsewhere=elsewhere,
+    )
+
+
+def build_secrets(base: Foundation, outgoing: Outgoing, consenting: BuiltConsents) -> Secrets:
+    """Build the services for people. The services for consent must be built before."""
+    approver, consents = consenting.approver, consenting.consents
+    credentials = Credentials(
+        vault=base.vault,
+        connectors=base.connectors,
+        actions=base.actions,
+        ledger=base.ledger,
+        audit=base.audit,
+        consents=consents,
+        revoker=outgoing.renewals,
+        elsewhere=outgoing.elsewhere,
+        changing=base.changing,
+        changed=base.note_bound,
+    )
+    return Secrets(
+        vaults=VaultService(
+            base.vault,
+            ledger=base.ledger,
+            audit=base.audit,
+            approver=approver,
+            changing=base.changing,
+            lock_after_s=base.settings.vault_lock_after_s,
+            locked=outgoing.egress.forget_certificates,
+        ),
+        stored=SecretStore(
+            base.vault,
+            approver=approver,
+            consent_checks=consenting.consent_checks,
+            consents=consents,
+            audit=base.audit,
+            changing=base.changing,
+            elsewhere=outgoing.elsewhere,
+        ),
+        credentials=credentials,
+        sign_ins=SignIns(
+            outgoing.endpoints,
+            credentials=credentials,
+            consents=consents,
+            vault=base.vault,
+            audit=base.audit,
+            changing=base.changing,
+            is_signed=lambda: approver.consents() is not None,
+        ),
+    )

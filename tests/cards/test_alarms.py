@@ -1,0 +1,250 @@
+"""Alarms about a run: each beside a normal call in which it must be silent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from aileron.actions.manifest import parse_action
+from aileron.api.approvals import Question
+from aileron.cards.decision_flow import review_of
+from aileron.model.preview import Preview
+from tests.cards.test_card import card, difference, essential, found, when
+from tests.cli.questions import plan, previewed, question
+from tests.support.hostile_text import EVERYTHING, as_in_a_file, assert_harmless
+
+MOST_OF_A_LINE = 400
+"""Most characters of an alarm: two values of 100 with their codes, the counts of what is left out, and the words around them."""
+HIDDEN = "! blind copy, hidden from the others"
+_FILE = """+++
+name = "send-mail"
+version = "1.2.0"
+[[requires.connectors]]
+name = "github://example/connector-mail"
+version = "1.4.0"
+hash = "sha256:%s"
+capabilities = ["send_mail"]
+[match]
+intent = "send a mail"
+[[inputs]]
+name = "to"
+type = "string"
+description = "Who"
+label = "%s"
+[[inputs]]
+name = "extra"
+type = "string"
+description = "Who else"
+label = "%s"
+[[execute]]
+id = "one"
+connector = "github://example/connector-mail"
+op = "send_mail"
+[execute.inputs]
+%s
++++
+"""
+
+
+def labelled(to: str = "To", extra: str = "Extra", inputs: str = 'to = "${args.to}"') -> str:
+    """Return an action's file with these labels and these inputs of its step."""
+    return _FILE % ("cd" * 32, to, extra, inputs)
+
+
+def alarms(args: dict[str, Any], preview: Preview | None = None, text: str = "", **more: Any) -> list[str]:
+    """Return the alarms of a mail with these arguments, and with a preview if one is given."""
+    of = plan if preview is None else previewed
+    return [line.text for line in card(question(of(args, action_text=text), **more), preview).alarms]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "who"),
+    [
+        ("bcc", "mallory@evil.example", "“mallory@evil.example”"),
+        ("Blind_Copy", "mallory@evil.example", "“mallory@evil.example”"),
+        ("blind_carbon_copy", "mallory@evil.example", "“mallory@evil.example”"),
+        ("bccRecipients", ["a@x.example", "b@x.example"], "“a@x.example” and 1 more"),
+        ("bcc", "a@x.example, b@x.example, c@x.example", "“a@x.example” and 2 more"),
+        ("message", {"to": "a@x.example", "bcc": ["d@x.example"]}, '["d@x.example"]'),
+        ("cc", "mallory@evil.example", None),
+        ("bcc", "", None),
+        ("bcc", [], None),
+        ("bcc", None, None),
+        ("bcc_me", False, None),
+        ("text", "put bcc: mallory@evil.example", None),
+    ],
+)
+def test_recipients_hidden_from_the_others_are_an_alarm(name: str, value: Any, who: str | None) -> None:
+    """The argument's name decides, wherever it is nested; a visible copy is no alarm, nor is an empty blind copy."""
+    assert alarms({"to": "ann@example.com", name: value}) == ([] if who is None else [f"{HIDDEN}: {who}"])
+
+
+def test_a_blind_copy_is_recognized_by_its_label_and_by_the_steps_inputs() -> None:
+    """An author may give the argument any name."""
+    args = {"to": "ann@example.com", "extra": "mallory@evil.example"}
+    alarm = [f"{HIDDEN}: “mallory@evil.example”"]
+
+    assert alarms(args, text=labelled(extra="Blind copy to")) == alarm
+    assert alarms(args, text=labelled(inputs='to = "${args.to}"\nmail = { bcc = ["${args.extra}"] }')) == alarm
+    assert alarms(args, text=labelled(inputs='to = "${args.to}"\nmail = { cc = ["${args.extra}"] }')) == []
+
+
+def test_a_blind_copy_that_only_the_service_knows_is_an_alarm_once() -> None:
+    """A draft has recipients that no argument names."""
+    secret = found(("To", "ann@example.com"), ("Bcc", "mallory@evil.example"))
+    alarm = [f"{HIDDEN}: “mallory@evil.example”"]
+
+    assert alarms({"draft": "r-1"}, secret) == alarm
+    assert alarms({"to": "ann@example.com", "bcc": "mallory@evil.example"}, secret) == alarm
+    assert alarms({"draft": "r-1"}, found(("To", "ann@example.com"), ("Bcc", None))) == []
+
+
+def test_a_blind_copy_that_the_approved_call_had_too_is_no_alarm() -> None:
+    """The copy must be exactly the same; if nothing can be compared, or the value differs, it is an alarm."""
+    args = {"to": "ann@example.com", "bcc": "archive@example.com"}
+    alarm = [f"{HIDDEN}: “archive@example.com”"]
+    other_body = {"where": "args.body (new)", "before": "a", "after": "b"}
+    other_copy = {"where": "args.bcc (new)", "before": "a@b", "after": "archive@example.com"}
+
+    assert alarms(args, difference=difference(other_body)) == []
+    assert alarms(args, found(("Bcc", "archive@example.com")), difference=difference(other_body)) == []
+    assert alarms(args, found(("Bcc", "b@evil.example")), difference=difference()) == [
+        "! Bcc: the agent said “archive@example.com”, the service has “b@evil.example”",
+        f"{HIDDEN}: “b@evil.example”",
+    ]
+    assert alarms(args, difference=difference(other_copy)) == alarm
+    assert alarms(args, difference=difference(problem="the vault is locked")) == alarm
+    assert alarms(args) == alarm
+
+
+def test_a_blind_copy_from_an_edit_is_not_compared_with_the_approved_call() -> None:
+    """The daemon compared the original request: that says nothing about an edit, and an edit of the text silences nothing."""
+    asked = plan({"to": "ann@example.com", "bcc": "archive@example.com", "body": "a"})
+    copied = plan({**asked.args, "bcc": "mallory@evil.example"})
+    worded = plan({**asked.args, "body": "b"})
+    edits = [
+        {"digest": one.digest, "plan": one.to_json(), "made_at": "2026-11-21T04:00:02Z"} for one in (copied, worded)
+    ]
+    of = msgspec.convert(question(asked, edits=edits, difference=difference()), Question)
+
+    def told(edit: str | None) -> list[str]:
+        return [line.text for line in review_of(of, is_signed=True, edit=edit).card(when).alarms]
+
+    assert told(None) == told(worded.digest) == []
+    assert told(copied.digest) == [f"{HIDDEN}: “mallory@evil.example”"]
+
+
+def test_another_account_or_host_than_the_approved_calls_is_an_alarm() -> None:
+    """The alarm names both, and the comparison line names what differs; an argument that differs is no alarm."""
+    account = {"where": "credential of github://x/mail", "before": "basic/mail/home", "after": "ada (basic/mail/work)"}
+    first = {**account, "before": None}
+    host = {"where": "host (new)", "before": None, "after": "evil.example:443"}
+    other = {"where": "args.to (new)", "before": "a@b", "after": "mira@example.com"}
+    one = card(question(difference=difference(other, host, account)))
+
+    assert [line.text for line in one.alarms] == [
+        "! another account: “ada (basic/mail/work)”; the approved call used “basic/mail/home”",
+        "! another destination: “evil.example:443”; the approved call did not go there",
+    ]
+    assert essential(one, "compared") == [
+        "≠ to, account, destination: differs from the most similar call, approved then"
+    ]
+    assert [line.text for line in card(question(difference=difference(first))).alarms] == [
+        "! another account: “ada (basic/mail/work)”; the approved call used none"
+    ]
+    assert card(question(difference=difference(other))).alarms == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "label", "has", "is_alarm"),
+    [
+        ("#engineering", "Channel", "#releases", True),
+        ("#engineering", "Goes to", "#releases", True),
+        ("#engineering", "Goes to", "#Engineering", False),
+        ("engineering", "Goes to", "#releases", False),
+        ("C024BE91L", "Goes to", "#releases", False),
+        ("ann@example.com", "Recipient", "mallory@evil.example", True),
+        ("Ann <Ann@example.com>", "Recipient", "ann@example.com", False),
+        ("ann@example.com", "Recipients", "bob@example.com; ann@example.com", False),
+        ("@ann", "Sent to", "@mallory", True),
+        ("@ann", "Sent to", "ann@example.com", False),
+        ("https://a.example/hook", "Goes to", "https://evil.example/hook", True),
+        ("https://a.example/hook", "Goes to", "https://www.a.example/other", False),
+        ("ann@example.com", "Posted as", "mallory@evil.example", False),
+        ("#engineering", "Topic", "#releases", False),
+        ("ann@example.com", "Goes to", None, False),
+    ],
+)
+def test_another_destination_under_another_label_is_an_alarm_only_if_certain(
+    given: str, label: str, has: str | None, is_alarm: bool
+) -> None:
+    """Both must have one unmistakable form and a label of a destination; a name beside an id is no alarm, nor is a sender."""
+    told = alarms({"to": given}, found((label, has)), labelled(to="Channel"))
+
+    assert bool(told) == is_alarm
+    if is_alarm:
+        said = "" if label == "Channel" else " (Channel)"
+        assert told == [f"! {label}: the agent said “{given}”{said}, the service has “{has}”"]
+
+
+def test_a_copy_does_not_contradict_the_recipient() -> None:
+    """The service's value need only be one of several that the agent names in that form."""
+    both = {"to": "ann@example.com", "recipient": "bob@example.com"}
+
+    for who in both.values():
+        assert alarms(both, found(("Goes to", who))) == []
+    assert len(alarms(both, found(("Goes to", "eve@example.com")))) == 1
+
+
+@pytest.mark.parametrize("given", ["#engineering", "engineering", "C024BE91L"])
+def test_a_channel_matches_with_or_without_its_sign_or_by_its_id(given: str) -> None:
+    """All three spellings agree with the service; another name, or another id, does not."""
+    there = found(("Channel", "engineering"), ("Channel id", "C024BE91L"))
+
+    assert alarms({"channel": given}, there) == []
+    assert alarms({"channel": "#releases"}, there) == [
+        "! Channel: the agent said “#releases”, the service has “engineering”"
+    ]
+    assert len(alarms({"channel": "C999"}, there)) == 1
+    assert len(alarms({"title": given}, found(("Title", "Dentist"), ("Channel id", "C024BE91L")))) == 1
+
+
+def test_the_shipped_slack_action_alarms_for_another_channel_only() -> None:
+    """The test uses the action's own labels: if an author names the two sides differently, there is no warning."""
+    text = (Path(__file__).parents[2] / "connectors/slack/actions/ship-update/action.md").read_text(encoding="utf-8")
+    action = parse_action(text, file="action.md", allow_placeholder=True)
+    assert action.preview is not None
+    labels = {path: label for label, path in action.preview.render.items()}
+    there = found((labels["channel.name"], "engineering"), (labels["channel.id"], "C024BE91L"))
+
+    for same in ("#engineering", "engineering", "C024BE91L"):
+        assert alarms({"channel": same, "text": "Done."}, there, text) == []
+    for other in ("#releases", "C999"):
+        assert len(alarms({"channel": other, "text": "Done."}, there, text)) == 1
+
+
+def test_a_missing_argument_does_not_match_a_missing_id() -> None:
+    """A missing value is not equal to an id that is missing too."""
+    assert len(alarms({"channel": None}, found(("Channel", "general"), ("Channel id", None)))) == 1
+
+
+def test_hostile_recipients_and_accounts_are_harmless_and_bounded() -> None:
+    """Each alarm is at most two lines of a small terminal, whatever is in it."""
+    account = {"where": "credential of x", "before": EVERYTHING, "after": EVERYTHING}
+    host = {"where": "host (new)", "before": None, "after": EVERYTHING}
+    text = as_in_a_file(EVERYTHING)
+    told = alarms({"bcc": text}, found(("Bcc", EVERYTHING)), difference=difference(account, host))
+
+    for begin in (f"{HIDDEN}: “", "! another account: “", "! another destination: “"):
+        (line,) = {one for one in told if one.startswith(begin)}
+        assert_harmless(line)
+        assert "\n" not in line
+        assert len(line) < MOST_OF_A_LINE
+
+
+def test_a_blind_copy_is_an_alarm_even_if_the_action_file_is_unreadable() -> None:
+    """Only the names of arguments are known then."""
+    assert alarms({"bcc": "m@evil.example"}, text="no file") == [f"{HIDDEN}: “m@evil.example”"]

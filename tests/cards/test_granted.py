@@ -1,0 +1,132 @@
+"""Arguments, recipients and duration that a standing grant leaves open; a narrow grant has no alarm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aileron.cards.card import Card, Line, Tone
+from aileron.model.canonical import sha256_digest
+from aileron.model.consent import Constraint, GrantConsent
+from tests.cards.test_alarms import labelled
+from tests.cards.test_card import card
+from tests.cli.questions import subject_question
+from tests.support.hostile_text import EVERYTHING, as_in_a_file, assert_harmless
+
+FILE = labelled(to="To", extra="Text")
+OPEN = Constraint(argument="extra", operator="prefix", value="[ci] ")
+CLOSED = Constraint(argument="to", operator="equals", value="ann@example.com")
+ALWAYS = "! NO LIMIT: any arguments, whoever gets it"
+
+
+def granted(*limits: Constraint, text: str | None = FILE, until: str = "2026-12-20T04:00:00Z", **more: Any) -> Card:
+    """Return the card of a grant for the action of `text`, requested on 21 November 2026."""
+    subject = GrantConsent(
+        action="send-mail",
+        action_digest=sha256_digest((text or FILE).encode()),
+        credentials=("basic/mail/home",),
+        constraints=limits,
+        uses=10,
+        until=until,
+    )
+    sent = {} if text is None else {"granted_text": text}
+    return card(subject_question(subject, **{**sent, **more}))
+
+
+def alarms(one: Card) -> list[str]:
+    """Return the alarms, which stay above what scrolls."""
+    return [line.text for line in one.alarms]
+
+
+def left_open(one: Card) -> list[Line]:
+    """Return the lines that say which arguments are left open."""
+    (section, *_) = one.sections
+    return [line for fact in section.facts if fact.name == "left open" for line in fact.lines]
+
+
+def test_an_unlimited_recipient_is_an_alarm_and_other_arguments_are_listed() -> None:
+    """A grant whose recipient is limited leaves only a text open, which is no alarm."""
+    assert alarms(granted(OPEN)) == ["! no limit on To"]
+    assert alarms(granted(CLOSED)) == []
+    assert left_open(granted(CLOSED)) == [Line("any value of Text", Tone.PLAIN)]
+    assert alarms(granted(CLOSED, OPEN)) == []
+    assert left_open(granted(CLOSED, OPEN)) == []
+
+
+def test_an_argument_constrained_as_absent_counts_as_limited() -> None:
+    """The console requests it if just this call is to run again."""
+    none = Constraint(argument="to", operator="absent", value=None)
+    one = granted(none, OPEN)
+
+    assert alarms(one) == []
+    assert left_open(one) == []
+    assert "without to" in {line.text for fact in one.sections[0].facts for line in fact.lines}
+
+
+@pytest.mark.parametrize("label", ["Bcc", "Blind copy", "Cc", "Recipient", "Invited", "IBAN"])
+def test_a_recipient_is_recognized_by_its_label(label: str) -> None:
+    """An optional argument counts too, because a later call can have it."""
+    assert alarms(granted(CLOSED, text=labelled(extra=label))) == [f"! no limit on {label}"]
+
+
+def test_a_grant_without_any_limit_is_reported_once() -> None:
+    """The alarm for a grant of every call says everything."""
+    assert alarms(granted()) == [ALWAYS]
+
+
+@pytest.mark.parametrize("other", [None, FILE + "\n"], ids=["none", "another file"])
+def test_open_arguments_are_unknown_without_the_exact_action_file(other: str | None) -> None:
+    """An answer with a file of fewer arguments cannot silence the alarm; a decided question has no such alarm."""
+    unknown = ["! no limit on other arguments: the action file is not known here"]
+    sent = {} if other is None else {"granted_text": other}
+
+    assert alarms(granted(OPEN, text=None, **sent)) == unknown
+    assert alarms(granted(OPEN, text=None, status="denied", **sent)) == []
+
+
+@pytest.mark.parametrize(
+    ("until", "alarm"),
+    [
+        ("2026-11-21T05:00:00Z", None),
+        ("2026-12-20T04:00:00Z", None),
+        ("2027-11-21T04:00:00Z", None),
+        ("2027-12-21T12:00:00Z", "! until 21 Dec 2027: 1 year"),
+        ("2099-12-30T12:00:00Z", "! until 30 Dec 2099: 73 years"),
+        ("for ever", "! until for ever: how long that is cannot be told"),
+    ],
+)
+def test_an_end_more_than_a_year_away_is_an_alarm(until: str, alarm: str | None) -> None:
+    """The time counts from the request."""
+    assert alarms(granted(CLOSED, until=until)) == ([] if alarm is None else [alarm])
+
+
+@pytest.mark.parametrize(("effect", "is_heavy"), [("read", False), ("send", True)])
+def test_a_grant_of_a_reading_action_is_no_alarm_if_its_file_is_known(effect: str, is_heavy: bool) -> None:
+    """The author's effect of each step decides."""
+    text = FILE.replace('op = "send_mail"', f'op = "send_mail"\neffect = "{effect}"')
+
+    assert (granted(CLOSED, text=text).verdict.tone is Tone.ALARM) == is_heavy
+    assert granted(CLOSED, text=text).word == "allow"
+    assert granted(CLOSED, text=None, granted_text=text).verdict.tone is Tone.ALARM
+
+
+def test_a_hostile_end_is_harmless_and_on_one_line() -> None:
+    """A label is harmless already, because of the rules for files."""
+    one = granted(OPEN, until=as_in_a_file(EVERYTHING))
+
+    assert [line.text.split()[1] for line in one.alarms] == ["no", "until"]
+    for line in (*one.alarms, *left_open(one)):
+        assert_harmless(line.text)
+        assert "\n" not in line.text
+
+
+def test_a_grant_of_a_gated_reading_action_is_an_alarm() -> None:
+    """The operation's name may be the only sign that it reads, as for an imported POST. For an ungated action, its
+    author says that it reads.
+    """
+    alone = FILE.replace("[execute.inputs]", 'effect = "read"\n[execute.inputs]')
+    asks = alone.replace("[[execute]]", "[approval]\nrequired = true\n[[execute]]")
+
+    assert granted(CLOSED, text=asks).verdict.text == "! LASTING PERMISSION"
+    assert granted(CLOSED, text=alone).verdict.text == "~ lasting permission"

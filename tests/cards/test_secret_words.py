@@ -1,0 +1,59 @@
+"""The question that a person sees before a secret is replaced, or sent somewhere as a token."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from aileron.cards.subject import consent_headline, subject_facts
+from aileron.model.consent import SecretConsent
+
+THERE = "vault.example:8200"
+ASKED = SecretConsent(
+    name="mail",
+    bindings=(),
+    commitment="ef" * 32,
+    reference=f"vault://{THERE}/secret/mail#password, with the token store-token",
+    token_to=THERE,
+    token="store-token",
+)
+
+
+def words(subject: SecretConsent) -> tuple[str, dict[str, object]]:
+    """Return the sentence, and the facts below it."""
+    said = "".join(span.text for span in consent_headline(subject))
+    return said, dict(subject_facts(subject, None, lambda _: ""))
+
+
+def test_the_recipient_of_the_token_is_in_the_sentence_and_the_facts() -> None:
+    """The facts also have the token's name, and what the secret is used for so far."""
+    said, facts = words(ASKED)
+    assert said == f"Send the secret “store-token” to “{THERE}”, to fetch “mail” with it"
+    assert str(facts["token goes to"]).startswith(f"{THERE}, which has not had store-token yet")
+    assert str(facts["kept at"]).endswith("with the token store-token")
+    assert (facts["used by"], "value" in facts) == ("nothing yet", False)
+
+
+def test_a_question_about_a_token_names_both_token_and_recipient() -> None:
+    """A subject with only one of the two is invalid."""
+    for missing in ("token", "token_to"):
+        with pytest.raises(ValueError, match="both, or neither"):
+            msgspec.structs.replace(ASKED, **{missing: msgspec.UNSET})  # type: ignore[type-var]
+        raw = msgspec.to_builtins(ASKED)
+        del raw[missing]
+        with pytest.raises(msgspec.ValidationError, match="both, or neither"):
+            msgspec.convert(raw, SecretConsent)
+    assert msgspec.convert(msgspec.to_builtins(ASKED), SecretConsent) == ASKED
+
+
+def test_replacing_a_secret_mentions_no_token() -> None:
+    """This is the control: for a value, and for one that is now kept elsewhere."""
+    for subject in (
+        SecretConsent(name="mail", bindings=("basic/mail/me",), commitment="ef" * 32),
+        SecretConsent(name="mail", bindings=("basic/mail/me",), commitment="ef" * 32, reference="pass:mail"),
+    ):
+        said, facts = words(subject)
+        assert said == "Replace the value of the secret “mail”"
+        assert "token goes to" not in facts
+        assert facts["used by"] == ["basic/mail/me"]
+        assert "not shown" in str(facts["value"])
