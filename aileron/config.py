@@ -214,15 +214,17 @@ class McpSettings(msgspec.Struct, frozen=True):
         """Return the selectors for a session in `folder`: the selectors of the innermost configured folder. None if all actions
         can be used.
         """
-        around = [one for one in self.folders if folder == one[0] or folder.startswith(one[0].rstrip("/") + "/")]
-        return max(around, key=lambda one: len(one[0]))[1] if around else None
+        around = [
+            entry for entry in self.folders if folder == entry[0] or folder.startswith(entry[0].rstrip("/") + "/")
+        ]
+        return max(around, key=lambda entry: len(entry[0]))[1] if around else None
 
     def as_values(self) -> dict[str, Any]:
         """Return these settings by their names in the file, as JSON values."""
         return {
             "mcp.find_above": self.find_above,
-            "mcp.folders": [f"{folder}={one}" for folder, selectors in self.folders for one in selectors],
-            "mcp.keep_listed": [str(one) for one in self.keep_listed],
+            "mcp.folders": [f"{folder}={selector}" for folder, selectors in self.folders for selector in selectors],
+            "mcp.keep_listed": [str(selector) for selector in self.keep_listed],
         }
 
 
@@ -650,8 +652,8 @@ def _value(document: Table, key: str, parse: Callable[[Any], _T], default: _D) -
     """
     *tables, name = key.split(".")
     table = document
-    for one in tables:
-        table = table.table(one)
+    for table_name in tables:
+        table = table.table(table_name)
     if name not in table:
         return default
     try:
@@ -814,7 +816,7 @@ def _listen(document: Table) -> tuple[ListenAddress | None, Path | None, Path | 
     address = _value(document, "daemon.listen", _listen_address, None)
     certificate = _value(document, "daemon.certificate", _absolute, None)
     key = _value(document, "daemon.certificate_key", _absolute, None)
-    if len({one is None for one in (address, certificate, key)}) > 1:
+    if len({setting is None for setting in (address, certificate, key)}) > 1:
         why = (
             "daemon.listen, daemon.certificate and daemon.certificate_key must be set together, because remote "
             "connections are encrypted"
@@ -906,10 +908,10 @@ def _base(text: str) -> str:
 
 
 def _origins(values: list[str]) -> tuple[str, ...]:
-    for one in map(_UPSTREAM.fullmatch, values):
-        if one is None or one[1] != "https" or one[4] or one[0].endswith("/"):
+    for match in map(_UPSTREAM.fullmatch, values):
+        if match is None or match[1] != "https" or match[4] or match[0].endswith("/"):
             raise ValueError('is not a list of origins such as "https://storage.example.com"')
-        _host_port(f"{one[2]}:{one[3] or 443}")
+        _host_port(f"{match[2]}:{match[3] or 443}")
     return tuple(sorted(values))
 
 

@@ -64,7 +64,7 @@ def spellings_of(address: str, port: int) -> tuple[str, ...]:
     packed = [found.packed]
     if found.version == 4:
         packed.append(b"\0" * 10 + b"\xff\xff" + found.packed)
-    return tuple(f"{_hex(one)}:{port:04X}" for one in packed)
+    return tuple(f"{_hex(octets)}:{port:04X}" for octets in packed)
 
 
 def _hex(packed: bytes) -> str:

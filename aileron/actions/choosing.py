@@ -88,7 +88,7 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def serving(self) -> tuple[Candidate, ...]:
-        return tuple(one for one in self.bound if not self.new_for(one))
+        return tuple(candidate for candidate in self.bound if not self.new_for(candidate))
 
     def new_for(self, candidate: Candidate) -> tuple[str, ...]:
         """Return in words what the connector asks for beyond the binding's consent; empty if the binding can be used."""
@@ -97,7 +97,7 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
         return candidate.reach.widened_to(self.asked)
 
     def meant(self, names: frozenset[str] | None) -> tuple[Candidate, ...]:
-        return () if names is None else tuple(one for one in self.bound if _is_named(one, names))
+        return () if names is None else tuple(candidate for candidate in self.bound if _is_named(candidate, names))
 
 
 def named(wanted: str | None) -> frozenset[str] | None:
@@ -160,9 +160,9 @@ def _choice(needs: Mapping[str, _Need], uses: Mapping[str, Candidate]) -> Choice
 
 
 def _spellings(uses: list[Candidate]) -> Iterator[str]:
-    identities = dict.fromkeys(one.name.identity for one in uses)
+    identities = dict.fromkeys(candidate.name.identity for candidate in uses)
     yield ",".join(identities)
-    yield ",".join(str(one.name) for one in uses)
+    yield ",".join(str(candidate.name) for candidate in uses)
 
 
 def _needs(
@@ -194,9 +194,9 @@ def _chosen(needs: Mapping[str, _Need], wanted: str | None) -> dict[str, Candida
     for need in needs.values():
         if not need.bound:
             raise _unbound(need)
-    everything = [one for need in needs.values() for one in need.bound]
+    everything = [candidate for need in needs.values() for candidate in need.bound]
     for name in names or ():
-        if not any(_is_named(one, frozenset({name})) for one in everything):
+        if not any(_is_named(candidate, frozenset({name})) for candidate in everything):
             raise _unknown(everything, name)
     return {key: _one(need, need.meant(names), wanted) for key, need in needs.items()}
 
@@ -231,7 +231,7 @@ def _is_named(candidate: Candidate, names: frozenset[str]) -> bool:
 
 
 def _ordered(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    return tuple(sorted(candidates, key=lambda one: one.name))
+    return tuple(sorted(candidates, key=lambda candidate: candidate.name))
 
 
 def _unbound(need: _Need) -> AileronError:
@@ -247,7 +247,7 @@ def _unbound(need: _Need) -> AileronError:
 
 
 def _several(need: _Need, several: tuple[Candidate, ...], wanted: str | None) -> AileronError:
-    if wanted is not None and any(_is_named(one, named(wanted) or frozenset()) for one in several):
+    if wanted is not None and any(_is_named(candidate, named(wanted) or frozenset()) for candidate in several):
         problem = f"{_quoted(wanted)} matches several credentials"
     elif need.serving:
         problem = f"{len(several)} credentials fit; choose one"
@@ -273,7 +273,7 @@ def _suspended(need: _Need, candidate: Candidate, new: tuple[str, ...]) -> Ailer
 
 
 def _unknown(everything: Iterable[Candidate], wanted: str) -> AileronError:
-    bound = _ordered({one.name: one for one in everything}.values())
+    bound = _ordered({candidate.name: candidate for candidate in everything}.values())
     message = f"this action has no credential bound as {_quoted(wanted)}; there {_listed(bound, counted=True)}"
     details = {"binding": wanted[:_MAX_QUOTED], **_facts(bound)}
     return AileronError(FailureClass.BINDING_REQUIRED, message, boundary=Boundary.USER, details=details)
@@ -287,14 +287,15 @@ def _required(message: str, need: _Need, **more: Any) -> AileronError:
 def _facts(candidates: Sequence[Candidate]) -> dict[str, Any]:
     """Return the names to choose from, and the account of each binding whose account is known."""
     listed = candidates[:MAX_CHOICES]
-    facts: dict[str, Any] = {"choices": [str(one.name) for one in listed]}
-    accounts = {str(one.name): one.account for one in listed if one.account is not None}
+    facts: dict[str, Any] = {"choices": [str(candidate.name) for candidate in listed]}
+    accounts = {str(candidate.name): candidate.account for candidate in listed if candidate.account is not None}
     return facts | ({"accounts": accounts} if accounts else {})
 
 
 def _listed(candidates: Sequence[Candidate], *, counted: bool = False) -> str:
     told = ", ".join(
-        f"{one.name} ({one.account})" if one.account is not None else str(one.name) for one in candidates[:MAX_CHOICES]
+        f"{candidate.name} ({candidate.account})" if candidate.account is not None else str(candidate.name)
+        for candidate in candidates[:MAX_CHOICES]
     )
     more = len(candidates) - MAX_CHOICES
     told += f" and {more} more" if more > 0 else ""

@@ -142,7 +142,7 @@ def _uses(action: ActionFile) -> Iterator[tuple[str, Fqn, str, Mapping[str, Any]
 
 
 def _operation(manifest: ConnectorManifest, op: str, where: str) -> Operation:
-    operations = {one.name: one for one in manifest.operations or ()}
+    operations = {operation.name: operation for operation in manifest.operations or ()}
     if op in operations:
         return operations[op]
     names = sorted(operations)
@@ -187,7 +187,7 @@ def value_problem(parameter: Parameter, value: object) -> str | None:
     kinds = _kinds(value)
     if parameter.types and not kinds & set(parameter.types):
         return f"the operation accepts {_expected(parameter)}"
-    if isinstance(value, list) and parameter.items and not all(_kinds(one) & set(parameter.items) for one in value):
+    if isinstance(value, list) and parameter.items and not all(_kinds(item) & set(parameter.items) for item in value):
         return f"the operation accepts an array of {_or(parameter.items)}"
     if isinstance(value, str):
         if parameter.min_length is not None and len(value) < parameter.min_length:
@@ -260,8 +260,8 @@ class _Given(msgspec.Struct, frozen=True, kw_only=True):
             return cls(kinds=frozenset(_kinds(value)), value=msgspec.UNSET if isinstance(value, list | dict) else value)
         found = pieces(value)
         match found:
-            case (Argument() as one,):
-                return cls.input(declared[one.name])
+            case (Argument() as argument,):
+                return cls.input(declared[argument.name])
             case (str(),) | ():
                 return cls(kinds=frozenset({"string"}), value=value)
             case (_,):

@@ -178,7 +178,7 @@ def _keyword_problem(keyword: str, value: Any) -> str | None:
         case "pattern":
             return _pattern_problem(value)
         case "required":
-            is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
+            is_list = isinstance(value, list) and all(isinstance(name, str) for name in value)
             return None if is_list and len(set(value)) == len(value) else "is not a list of unique names"
         case "properties":
             is_fine = isinstance(value, dict) and len(value) <= _MAX_PROPERTIES
@@ -202,7 +202,7 @@ def _keyword_problem(keyword: str, value: Any) -> str | None:
 def _enum_problem(value: Any) -> str | None:
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_CHOICES:
         return f"is not a list of 1 to {MAX_CHOICES} values"
-    return None if len({canonical_json(one) for one in value}) == len(value) else "contains a value twice"
+    return None if len({canonical_json(choice) for choice in value}) == len(value) else "contains a value twice"
 
 
 def _pattern_problem(value: Any) -> str | None:
@@ -420,7 +420,7 @@ def _holds_as_much(keyword: str, before: Mapping[str, Any], after: Mapping[str, 
     if keyword in _UPPER:
         return bool(now <= value)
     if keyword == "enum":
-        return {canonical_json(one) for one in now} <= {canonical_json(one) for one in value}
+        return {canonical_json(choice) for choice in now} <= {canonical_json(choice) for choice in value}
     if keyword == "required":
         return set(value) <= set(now)
     if keyword == "uniqueItems":
@@ -430,5 +430,5 @@ def _holds_as_much(keyword: str, before: Mapping[str, Any], after: Mapping[str, 
     return _is_same(now, value)
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    return canonical_json(one) == canonical_json(other)
+def _is_same(value: Any, other: Any) -> bool:
+    return canonical_json(value) == canonical_json(other)

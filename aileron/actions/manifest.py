@@ -606,10 +606,10 @@ def _summary(table: Table, inputs: tuple[InputSpec, ...], preview: PreviewRule |
         raise table.refuse("summary", f"summary: {error}") from None
     labels = () if preview is None else tuple(preview.render)
     for place in (part for part in template if isinstance(part, Place)):
-        spec = next((one for one in inputs if one.name == place.name), None)
+        spec = next((input_spec for input_spec in inputs if input_spec.name == place.name), None)
         is_previewed = any(is_same_name(place.name, label) for label in labels)
         if spec is None and not is_previewed:
-            known = ", ".join([*(one.name for one in inputs), *labels]) or "none"
+            known = ", ".join([*(input_spec.name for input_spec in inputs), *labels]) or "none"
             raise table.refuse(
                 "summary", f"summary: {{{place.name}}} is not an input or a label of the preview: {known}"
             )

@@ -238,7 +238,11 @@ class _Chosen:
 
     def candidates(self, connector: str, kind: str) -> Sequence[Candidate]:
         """Return the bindings of `kind` made for this connector that the plan uses."""
-        return [one for one in self._bindings.candidates(connector, kind) if (connector, one.name) in self._uses]
+        return [
+            candidate
+            for candidate in self._bindings.candidates(connector, kind)
+            if (connector, candidate.name) in self._uses
+        ]
 
 
 def account_choices(action: ActionFile, *, connectors: Connectors, bindings: Bindings) -> tuple[Choice, ...]:

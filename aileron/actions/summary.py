@@ -85,6 +85,6 @@ def as_compared(name: str) -> str:
     return " ".join(name.casefold().replace("_", " ").replace("-", " ").split())
 
 
-def is_same_name(one: str, other: str) -> bool:
+def is_same_name(first: str, other: str) -> bool:
     """Return whether two names of placeholders, arguments or labels are equivalent."""
-    return as_compared(one) == as_compared(other)
+    return as_compared(first) == as_compared(other)

@@ -57,7 +57,10 @@ def consent_of(
     `manifests` returns the verified manifest of a pin. Its AileronError (not_found, hash_mismatch) is not caught, because
     nobody can consent to what cannot be shown.
     """
-    pinned = [manifests(ConnectorPin(str(one.name), one.version, one.hash)) for one in after.connectors]
+    pinned = [
+        manifests(ConnectorPin(str(connector.name), connector.version, connector.hash))
+        for connector in after.connectors
+    ]
     needs = [manifest.credential for manifest in pinned if manifest.credential is not None]
     return ActionFileConsent(
         name=after.name,
@@ -122,8 +125,12 @@ def _preview_facts(rule: PreviewRule | None) -> _Facts:
 
 def _connectors(action: ActionFile) -> dict[str, _Facts]:
     return {
-        str(one.name): {"version": one.version, "hash": one.hash, "capabilities": _json(one.capabilities)}
-        for one in action.connectors
+        str(connector.name): {
+            "version": connector.version,
+            "hash": connector.hash,
+            "capabilities": _json(connector.capabilities),
+        }
+        for connector in action.connectors
     }
 
 

@@ -27,7 +27,7 @@ _PARAMETER: Final = re.compile(r"\{(\w+)(:path)?\}")
 
 def openapi_document(version: str) -> dict[str, Any]:
     """Return the document with all routes, as JSON values. `version` is that of Aileron."""
-    types = [one for spec in ROUTES for one in _types_of(spec)]
+    types = [kind for spec in ROUTES for kind in _types_of(spec)]
     unique = list(dict.fromkeys([*types, ErrorAnswer]))
     schemas, components = msgspec.json.schema_components(unique, ref_template=_REF)
     schema_of = dict(zip(unique, schemas, strict=True))
@@ -54,7 +54,7 @@ def _described(schema: dict[str, Any]) -> dict[str, Any]:
 def _types_of(spec: RouteSpec) -> list[type]:
     """Return the types of a route's request and response bodies. The members of a union are listed one by one."""
     found = [spec.answer, spec.body, spec.later]
-    return [one for kind in found if kind is not None for one in _members(kind)]
+    return [member for kind in found if kind is not None for member in _members(kind)]
 
 
 def _members(kind: type | UnionType) -> tuple[type, ...]:
@@ -63,7 +63,7 @@ def _members(kind: type | UnionType) -> tuple[type, ...]:
 
 def _operation(spec: RouteSpec, schema_of: dict[type, dict[str, Any]]) -> dict[str, Any]:
     def content(kind: type | UnionType) -> dict[str, Any]:
-        schemas = [schema_of[one] for one in _members(kind)]
+        schemas = [schema_of[member] for member in _members(kind)]
         return {"application/json": {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}}
 
     answers = {HTTPStatus.OK: spec.answer, HTTPStatus.ACCEPTED: spec.later}

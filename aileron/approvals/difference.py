@@ -97,16 +97,16 @@ def _uses(steps: tuple[Step, ...]) -> dict[str, CredentialUse]:
     return {name: use for name, use in uses if use is not None}
 
 
-def _is_another(one: CredentialUse, other: CredentialUse) -> bool:
+def _is_another(use: CredentialUse, other: CredentialUse) -> bool:
     """Return whether the binding differs, or the account or the login where both are known, since a binding's name can
     be reused for another.
     """
-    is_named = one.account is not None and other.account is not None
-    is_known = one.bound is not UNSET and other.bound is not UNSET
+    is_named = use.account is not None and other.account is not None
+    is_known = use.bound is not UNSET and other.bound is not UNSET
     return (
-        one.binding != other.binding
-        or (is_named and one.account != other.account)
-        or (is_known and one.bound != other.bound)
+        use.binding != other.binding
+        or (is_named and use.account != other.account)
+        or (is_known and use.bound != other.bound)
     )
 
 

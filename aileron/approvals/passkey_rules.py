@@ -30,7 +30,7 @@ def check_name(consents: Consents, name: str) -> None:
     """Check that another passkey with this name can be enrolled. Raises AileronError(invalid_request)."""
     if not 1 <= len(name) <= MAX_NAME_CHARACTERS or name.strip() != name or hidden_at(name) is not None:
         raise _refused(f"a passkey's name is 1 to {MAX_NAME_CHARACTERS} characters that can be seen")
-    if any(one.subject.name == name for one in consents.passkeys):  # 3
+    if any(passkey.subject.name == name for passkey in consents.passkeys):  # 3
         raise _refused(f"there is a passkey {name!r} already: give this one another name, or revoke that one")
     if len(consents.passkeys) >= MAX_PASSKEYS:  # 4
         raise _refused(f"there are {MAX_PASSKEYS} passkeys already: revoke one (`aileron approver passkeys`)")
@@ -43,7 +43,7 @@ def check_enrollable(consents: Consents, passkey: PasskeyConsent, origin: str) -
     check_key(passkey.public_key, passkey.algorithm)  # 2
     if passkey.key_id != id_of(passkey):
         raise _refused("its id is not its own")
-    if any(one.subject.credential_id == passkey.credential_id for one in consents.passkeys):  # 3
+    if any(enrolled.subject.credential_id == passkey.credential_id for enrolled in consents.passkeys):  # 3
         raise _refused("this passkey decides already")
     check_name(consents, passkey.name)
 

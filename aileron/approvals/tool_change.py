@@ -98,23 +98,23 @@ def _definition(said: Any) -> str | None:
 def _is_deep(value: Any) -> bool:
     level = [value]
     for _ in range(_MAX_NESTED):
-        inner = [one for outer in level for one in (outer.values() if isinstance(outer, dict) else outer)]
-        level = [one for one in inner if isinstance(one, dict | list)]
+        inner = [child for outer in level for child in (outer.values() if isinstance(outer, dict) else outer)]
+        level = [child for child in inner if isinstance(child, dict | list)]
         if not level:
             return False
     return True
 
 
-def _found(one: Any, other: Any, where: str, depth: int) -> Iterator[Change]:
-    if isinstance(one, dict) and isinstance(other, dict) and depth < _MAX_DEPTH:
-        for name in [*one, *(name for name in other if name not in one)]:
+def _found(value: Any, other: Any, where: str, depth: int) -> Iterator[Change]:
+    if isinstance(value, dict) and isinstance(other, dict) and depth < _MAX_DEPTH:
+        for name in [*value, *(name for name in other if name not in value)]:
             here = f"{where}.{name}" if where else name
-            yield from _found(one.get(name, _ABSENT), other.get(name, _ABSENT), here, depth + 1)
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other) and depth < _MAX_DEPTH:
-        for number, (left, right) in enumerate(zip(one, other, strict=True)):
+            yield from _found(value.get(name, _ABSENT), other.get(name, _ABSENT), here, depth + 1)
+    elif isinstance(value, list) and isinstance(other, list) and len(value) == len(other) and depth < _MAX_DEPTH:
+        for number, (left, right) in enumerate(zip(value, other, strict=True)):
             yield from _found(left, right, f"{where}[{number}]", depth + 1)
-    elif _json(one) != _json(other):
-        yield Change.of(where[:_MAX_WHERE], _spelled(one), _spelled(other))
+    elif _json(value) != _json(other):
+        yield Change.of(where[:_MAX_WHERE], _spelled(value), _spelled(other))
 
 
 def _spelled(value: Any) -> str | None:

@@ -47,12 +47,12 @@ class Port(NamedTuple):
 
 def is_plugged_in() -> bool:
     """Return whether a security key seems to be plugged in."""
-    return any(_FIDO in _descriptor_of(one) for one in _entries())
+    return any(_FIDO in _descriptor_of(entry) for entry in _entries())
 
 
 def ports() -> list[Port]:
     """Return the security keys, sorted by the names of their devices. Imports the library that parses descriptors."""
-    return [port for one in _entries() if (port := _port(one)) is not None]
+    return [port for entry in _entries() if (port := _port(entry)) is not None]
 
 
 def _entries() -> list[Path]:

@@ -188,18 +188,24 @@ def enrolled(passkeys: Iterable[PasskeyEntry]) -> tuple[PasskeyKey, ...]:
     """
     return tuple(
         key
-        for one in passkeys
-        if one.usable and one.origin.startswith(_ORIGIN) and ("usb" in one.transports or not one.transports)
-        for key in _own(one)
+        for passkey in passkeys
+        if passkey.usable
+        and passkey.origin.startswith(_ORIGIN)
+        and ("usb" in passkey.transports or not passkey.transports)
+        for key in _own(passkey)
     )
 
 
-def _own(one: PasskeyEntry) -> Iterator[PasskeyKey]:
+def _own(passkey: PasskeyEntry) -> Iterator[PasskeyKey]:
     key = PasskeyKey(
-        name=one.name, credential_id=one.credential_id, public_key=one.public_key, rp_id=RP_ID, origin=one.origin
+        name=passkey.name,
+        credential_id=passkey.credential_id,
+        public_key=passkey.public_key,
+        rp_id=RP_ID,
+        origin=passkey.origin,
     )
     with contextlib.suppress(AileronError):
-        if id_of(key) == one.id:
+        if id_of(key) == passkey.id:
             yield key
 
 

@@ -86,16 +86,16 @@ def who_else_can_type() -> str | None:
         return None
     family = {process.pid for process in chain} | {os.getpid()}
     own = _stat_of(os.getpid())
-    others = [one for one in _processes() if own and _shares_terminal(one, own) and one.pid not in family]
+    others = [other for other in _processes() if own and _shares_terminal(other, own) and other.pid not in family]
     if own is None or others:
         who = f"process {others[0].pid} ({others[0].name})" if others else "another process"
         return f"{who} is of this terminal too, and this kernel lets it press keys here (TIOCSTI)"
     return None
 
 
-def _shares_terminal(one: _Process, other: _Process) -> bool:
+def _shares_terminal(process: _Process, other: _Process) -> bool:
     """Return whether two processes have the same terminal and session. Other devpts(5) instances repeat terminal numbers."""
-    return (one.terminal, one.session) == (other.terminal, other.session)
+    return (process.terminal, process.session) == (other.terminal, other.session)
 
 
 def ancestors() -> list[_Process]:

@@ -423,7 +423,7 @@ class Audit(Questions):
                 connector=step.connector.name,
                 request=request,
                 sender=bounded(sender, MAX_DESTINATION_CHARACTERS),
-                recipients=tuple(bounded(one, MAX_DESTINATION_CHARACTERS) for one in recipients),
+                recipients=tuple(bounded(recipient, MAX_DESTINATION_CHARACTERS) for recipient in recipients),
                 size=size,
             )
         )
@@ -635,8 +635,8 @@ class Audit(Questions):
 
     def _take_tunnels(self, now_us: int | None) -> list[Tally[tuple[str, str, str]]]:
         """Take the counts of completed minutes, or all if `now_us` is None; forget sessions without a count."""
-        taken = [one.rest() if now_us is None else one.over(now_us) for one in self._tunnels.values()]
-        self._tunnels = {session: one for session, one in self._tunnels.items() if not one.is_idle}
+        taken = [throttle.rest() if now_us is None else throttle.over(now_us) for throttle in self._tunnels.values()]
+        self._tunnels = {session: throttle for session, throttle in self._tunnels.items() if not throttle.is_idle}
         return [tally for tallies in taken for tally in tallies]
 
     def _later(self, event: Event) -> None:

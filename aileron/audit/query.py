@@ -319,10 +319,13 @@ def _about_run(snapshot: Snapshot, row: ApprovalRow, question: Question) -> Ques
         plan=plan,
         has_preview=plan.get("preview") is not None,
         edits=[
-            Edit(digest=one.digest, plan=_subject(snapshot, row, one.digest), made_at=utc_of_us(one.made_us))
-            for one in edits
+            Edit(digest=edit.digest, plan=_subject(snapshot, row, edit.digest), made_at=utc_of_us(edit.made_us))
+            for edit in edits
         ],
-        conversation=[Round(question=one.question, answer=_said(one.answer)) for one in snapshot.conversation(row.id)],
+        conversation=[
+            Round(question=exchange.question, answer=_said(exchange.answer))
+            for exchange in snapshot.conversation(row.id)
+        ],
         asked_digest=UNSET if digest == row.asked_digest else _said(row.asked_digest),
     )
 

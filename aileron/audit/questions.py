@@ -309,7 +309,9 @@ class Questions:
             row, late = _waiting(tx, approval_id)
             if late is not None:
                 return Settlement(row, late)
-            if not any(one.digest == one.plan_digest == plan_digest for one in candidates_of(tx, row)):
+            if not any(
+                candidate.digest == candidate.plan_digest == plan_digest for candidate in candidates_of(tx, row)
+            ):
                 raise _invalid(f"{_shown(plan_digest)} is not a plan of {row.id}: load it again")
             if both is not None:
                 _add_candidate(tx, row, both, plan_digest, preview_digest, None)
@@ -338,7 +340,9 @@ class Questions:
         def look(snapshot: Snapshot) -> FailureClass | None:
             since = EventFilter(since_us=_approval(snapshot, approval_id).created_us, limit=_MAX_PREVIEWED)
             read = (found.event for found in snapshot.events_of(ApprovalPreviewed, since))
-            newest = next((one for one in read if (one.approval, one.plan_digest) == (approval_id, plan_digest)), None)
+            newest = next(
+                (event for event in read if (event.approval, event.plan_digest) == (approval_id, plan_digest)), None
+            )
             return None if newest is None else newest.failure_class
 
         return await self._ledger.read(look)
@@ -448,7 +452,7 @@ class Questions:
                 return Settlement(row, _expire(tx, row))
             if row.state is ApprovalState.EXPIRED:
                 raise _expired(row.id)
-            candidate = next((one for one in candidates_of(tx, row) if one.digest == digest), None)
+            candidate = next((option for option in candidates_of(tx, row) if option.digest == digest), None)
             if candidate is None:
                 raise _invalid(
                     f"the decision is about {_shown(digest)}, but {row.id} is about {row.digest}: load it again"

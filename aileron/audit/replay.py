@@ -139,7 +139,7 @@ class ToldApproval(msgspec.Struct, kw_only=True):
         """Return the candidate with this digest, which may be the question itself; None if no candidate has it."""
         if digest == self.digest:
             return ToldCandidate(digest=digest, plan_digest=digest, preview=None, made_us=self.created_us)
-        return next((one for one in self.candidates if one.digest == digest), None)
+        return next((candidate for candidate in self.candidates if candidate.digest == digest), None)
 
 
 class Replay:

@@ -62,11 +62,11 @@ def _older(snapshot: Snapshot, consents: Consents) -> str | None:
     for ended in _all(snapshot, ConsentEnded):
         name = (ended.checked().kind, ended.checked().name)
         last[name] = max(ended.seq, last.get(name, 0))
-    for one in consents.agreed:
-        kind = one.kind.value
-        seq_or_none = made.get((kind, one.name, one.digest, one.approval), appointed.get(one.approval))
-        if seq_or_none is not None and last.get((kind, one.name), 0) > seq_or_none:
-            return f"the consent for {kind} {one.name[:80]} has changed since"
+    for consent in consents.agreed:
+        kind = consent.kind.value
+        seq_or_none = made.get((kind, consent.name, consent.digest, consent.approval), appointed.get(consent.approval))
+        if seq_or_none is not None and last.get((kind, consent.name), 0) > seq_or_none:
+            return f"the consent for {kind} {consent.name[:80]} has changed since"
     return None
 
 

@@ -365,7 +365,7 @@ def _check_belonging(stored: StoredLedger, seq: int | None, told: ToldApproval) 
         ("candidates", candidates, told.candidates),
         ("conversation", stored.conversation(told.id), told.conversation),
     ):
-        if there != [msgspec.structs.asdict(one) for one in expected]:
+        if there != [msgspec.structs.asdict(row) for row in expected]:
             raise _FoundError(Reason.STATE, seq, f"{told.id} is stored with different {kind} than in the events")
     for candidate, subject in zip(told.candidates, subjects, strict=True):
         is_edit = candidate.preview is None

@@ -74,8 +74,8 @@ def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[Alar
     yield from _another_place(than)
     yield from (Alarm(text, "blind copy") for text in dict.fromkeys(_blind_copies(fields, plan, than)))
     yield from (Alarm(text, "unknown value") for text in unknown_of(plan))
-    for one in given_of(plan):
-        yield from letter_alarms(one.label or one.name, one.value)
+    for argument in given_of(plan):
+        yield from letter_alarms(argument.label or argument.name, argument.value)
     for field in fields:
         yield from letter_alarms(field.label, field.value)
 
@@ -95,11 +95,11 @@ def _contradictions(fields: list[PreviewField], plan: Plan) -> Iterator[str]:
     found = {as_compared(field.label): field.value for field in fields if field.value is not None}
     for field in fields:
         label = as_compared(field.label)
-        said = [one for one in given if label in _names_of(one)]
+        said = [argument for argument in given if label in _names_of(argument)]
         known = [field.value, *([found[f"{label} id"]] if f"{label} id" in found else [])]
         if not said:
             yield from _elsewhere(field, given)
-        elif not any(_same(one.value, value) for one in said for value in known):
+        elif not any(_same(argument.value, value) for argument in said for value in known):
             yield f"{field.label}: the agent said {_brief(said[0].value)}, the service has {_or_nothing(field.value)}"
 
 
@@ -109,16 +109,18 @@ def _elsewhere(field: PreviewField, given: Iterable[LabelledArgument]) -> Iterat
     if there is None:
         return
     form, found = there
-    told = [(one, destinations(one.value)) for one in given if any(map(is_destination, _names_of(one)))]
-    named = [(one, where[1]) for one, where in told if where is not None and where[0] == form]
+    told = [
+        (argument, destinations(argument.value)) for argument in given if any(map(is_destination, _names_of(argument)))
+    ]
+    named = [(argument, where[1]) for argument, where in told if where is not None and where[0] == form]
     if named and not any(found & parts for _, parts in named):
-        one = named[0][0]
-        said = f"{_brief(one.value)} ({one.label or one.name})"
+        argument = named[0][0]
+        said = f"{_brief(argument.value)} ({argument.label or argument.name})"
         yield f"{field.label}: the agent said {said}, the service has {_or_nothing(field.value)}"
 
 
-def _names_of(one: LabelledArgument) -> set[str]:
-    return {as_compared(name) for name in (one.name, one.label) if name}
+def _names_of(argument: LabelledArgument) -> set[str]:
+    return {as_compared(name) for name in (argument.name, argument.label) if name}
 
 
 def _another_place(than: Compared) -> Iterator[Alarm]:
@@ -135,10 +137,10 @@ def _blind_copies(fields: Iterable[PreviewField], plan: Plan, than: Compared) ->
     """Yield recipients that other recipients do not see, from arguments and preview, except those of the approved call."""
     handed_on = _handed_on_blind(plan)
     approved: list[Any] = []
-    for one in given_of(plan):
-        names = (one.name, one.label or "", *(["bcc"] if one.name in handed_on else []))
-        copies = next((found for name in names if (found := list(blind_copies(name, one.value)))), [])
-        if than.had(one.name):
+    for argument in given_of(plan):
+        names = (argument.name, argument.label or "", *(["bcc"] if argument.name in handed_on else []))
+        copies = next((found for name in names if (found := list(blind_copies(name, argument.value)))), [])
+        if than.had(argument.name):
             approved += copies
         else:
             yield from map(_blind_copy, copies)
@@ -160,8 +162,8 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
+        for child in value.values() if isinstance(value, dict) else value:
+            yield from _texts(child)
 
 
 def _blind_copy(value: Any) -> str:
@@ -172,18 +174,18 @@ def _same(value: Any, found: str | None) -> bool:
     if found is None or value is None:
         return found is value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    one, other = " ".join(text.split()), " ".join(found.split())
-    return one == other or _is_same_channel(one, other) or _is_same_moment(text, found)
+    words, other = " ".join(text.split()), " ".join(found.split())
+    return words == other or _is_same_channel(words, other) or _is_same_moment(text, found)
 
 
-def _is_same_channel(one: str, other: str) -> bool:
-    return f"#{one}" == other or one == f"#{other}"
+def _is_same_channel(channel: str, other: str) -> bool:
+    return f"#{channel}" == other or channel == f"#{other}"
 
 
-def _is_same_moment(one: str, other: str) -> bool:
-    if spoken_time(one) is None or spoken_time(other) is None:
+def _is_same_moment(text: str, other: str) -> bool:
+    if spoken_time(text) is None or spoken_time(other) is None:
         return False
-    moments = parse_timestamp(one), parse_timestamp(other)
+    moments = parse_timestamp(text), parse_timestamp(other)
     return moments[0] is not None and moments[0] == moments[1]
 
 

@@ -366,7 +366,7 @@ def _run_sections(
         found = tuple(found_facts(preview.fields)) or (_fact("found", "nothing"),)
         what = "what it would do, tried and rolled back" if plan.changes_only_seen else "current state, loaded"
         yield Section(f"{what} {when(preview.taken_at)}", found)
-    arguments = tuple(argument_fact(one, than.arguments.get(one.name)) for one in given)
+    arguments = tuple(argument_fact(argument, than.arguments.get(argument.name)) for argument in given)
     gone = tuple(
         Fact(visible(name), (_was("left out", before),))
         for name, (how, before) in than.arguments.items()
@@ -409,17 +409,17 @@ def found_facts(fields: Iterable[PreviewField]) -> Iterator[Fact]:
             yield Fact(visible(field.label), _found_lines(field.value))
 
 
-def argument_fact(one: LabelledArgument, change: tuple[str, str | None] | None = None) -> Fact:
+def argument_fact(argument: LabelledArgument, change: tuple[str, str | None] | None = None) -> Fact:
     """Return the complete argument as a fact.
 
     `change` has the kind of difference from the approved call, and the earlier value.
     """
-    name = one.label or one.name
-    if not is_same_name(name, one.name):
-        name = f"{name} ({one.name})"
-    lines = value_lines(one.value, one.name)
+    name = argument.label or argument.name
+    if not is_same_name(name, argument.name):
+        name = f"{name} ({argument.name})"
+    lines = value_lines(argument.value, argument.name)
     if change is not None:
-        lines = (*lines, _was(*change, one.name))
+        lines = (*lines, _was(*change, argument.name))
     return Fact(visible(name), lines)
 
 
@@ -461,7 +461,7 @@ def _difference(
     if not found.changes:
         yield _line(f"same as the call approved {at}", Tone.PLAIN)
         return
-    names = [one.label or one.name for one in given if one.name in than.arguments]
+    names = [argument.label or argument.name for argument in given if argument.name in than.arguments]
     names += [f"{name} (left out)" for name, (how, _) in than.arguments.items() if how == "left out"]
     names += [*(["account"] if than.accounts else []), *(["destination"] if than.hosts else [])]
     if names:
@@ -550,7 +550,7 @@ def text_lines(text: str) -> tuple[Line, ...]:
 def _fact(name: str, value: str | Sequence[str] | None) -> Fact:
     """Return a fact in the command line's form: one text or several, with a bar before untrusted text."""
     values = [value] if isinstance(value, str) or value is None else value
-    return Fact(visible(name), tuple(_line(as_text(one), Tone.PLAIN) for one in values))
+    return Fact(visible(name), tuple(_line(as_text(text), Tone.PLAIN) for text in values))
 
 
 def _line(text: str, tone: Tone) -> Line:

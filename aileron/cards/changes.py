@@ -52,7 +52,7 @@ def is_on_one_line(text: str) -> bool:
     Letters that are written from right to left change the order around an arrow between them, so that a reader sees the new
     value on its left (Unicode, UAX 9). Such values are shown on two lines.
     """
-    return "\n" not in text and not any(unicodedata.bidirectional(one) in _FROM_THE_RIGHT for one in text)
+    return "\n" not in text and not any(unicodedata.bidirectional(letter) in _FROM_THE_RIGHT for letter in text)
 
 
 def _digits(pin: str | None) -> str:

@@ -50,7 +50,7 @@ def left_open(subject: GrantConsent, action: ActionFile | None) -> tuple[str | N
         return None, None
     if action is None:
         return "no limit on other arguments: the action file is not known here", None
-    limited = {one.argument for one in subject.constraints}
+    limited = {constraint.argument for constraint in subject.constraints}
     free = [spec for spec in action.inputs if spec.name not in limited]
     gets = [spec for spec in free if any(map(says_who_gets_it, (spec.name, spec.label or "")))]
     rest = [spec for spec in free if spec not in gets]

@@ -167,7 +167,7 @@ class _Values(msgspec.Struct, frozen=True):
         return (
             name
             if name in known
-            else next((one for one in sorted(known) if as_compared(one) == as_compared(name)), None)
+            else next((argument for argument in sorted(known) if as_compared(argument) == as_compared(name)), None)
         )
 
 
@@ -270,7 +270,7 @@ def rows_of(asked: Iterable[tuple[str, str, bytes | None]]) -> dict[str, str]:
     by_action: dict[str, list[Mapping[str, Any]]] = {}
     for action, plan in plans.values():
         by_action.setdefault(action, []).append(plan.args)
-    telling = {action: _telling(each) for action, each in by_action.items()}
+    telling = {action: _telling(calls) for action, calls in by_action.items()}
     rows = {name: _row(plan, telling[action]) for name, (action, plan) in plans.items()}
     alike = _alike(rows)
     for name in alike:
@@ -326,10 +326,10 @@ def _from(value: Any, at: int, name: str) -> str:
     return quoted(("…" if begin else "") + text[begin:], _MAX_ROW_VALUE)
 
 
-def _telling(each: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def _telling(calls: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return the arguments that are not the same in all calls, each with the index of the first character that differs."""
     spelled = [
-        {name: value if isinstance(value, str) else _json(value) for name, value in args.items()} for args in each
+        {name: value if isinstance(value, str) else _json(value) for name, value in args.items()} for args in calls
     ]
     names = {name for args in spelled for name in args}
     values = {name: {args[name] for args in spelled if name in args} for name in names}

@@ -95,23 +95,23 @@ def listed(
     entries = [
         msgspec.structs.replace(
             entry,
-            headline=headlines.get(entry.approval_id, UNSET) if one.headline is None else one.headline,
-            verdict=one.verdict.brief,
-            weight=one.verdict.weight.value,
-            alarm=_worst(one.briefs) if one.briefs else UNSET,
+            headline=headlines.get(entry.approval_id, UNSET) if facts.headline is None else facts.headline,
+            verdict=facts.verdict.brief,
+            weight=facts.verdict.weight.value,
+            alarm=_worst(facts.briefs) if facts.briefs else UNSET,
         )
-        for (entry, _, _), one in zip(rows, told, strict=True)
+        for (entry, _, _), facts in zip(rows, told, strict=True)
     ]
     return _with_alike(
-        entries, [one._replace(likeness=None) if row[2] else one for row, one in zip(rows, told, strict=True)]
+        entries, [facts._replace(likeness=None) if row[2] else facts for row, facts in zip(rows, told, strict=True)]
     )
 
 
 def _with_alike(entries: list[ApprovalEntry], told: Sequence[_Told]) -> list[ApprovalEntry]:
     plain = {
-        entry.approval_id: one.likeness
-        for entry, one in zip(entries, told, strict=True)
-        if one.likeness is not None and not one.briefs and waits(entry) and not entry.asked_back
+        entry.approval_id: facts.likeness
+        for entry, facts in zip(entries, told, strict=True)
+        if facts.likeness is not None and not facts.briefs and waits(entry) and not entry.asked_back
     }
     of = {name: group for group in alike_among(plain) for name in group.names}
     return [

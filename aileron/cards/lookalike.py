@@ -34,10 +34,10 @@ def looks_like(host: str, known: Iterable[str]) -> str | None:
 
     None if `host` is in the domain of a known host, or resembles none.
     """
-    others = [(one, _domain(one)) for one in known]
+    others = [(name, _domain(name)) for name in known]
     if any(host == domain or host.endswith(f".{domain}") for _, domain in others):
         return None
-    return next((one for one, domain in others if _resembles(host, domain)), None)
+    return next((name for name, domain in others if _resembles(host, domain)), None)
 
 
 def _domain(host: str) -> str:
@@ -57,9 +57,9 @@ def _letters(name: str) -> str:
     return name.lower().translate(_ALIKE)
 
 
-def _is_one_off(one: str, other: str) -> bool:
+def _is_one_off(text: str, other: str) -> bool:
     """Return whether the two texts are equal, or differ by one inserted, removed or changed letter."""
-    short, long = sorted((one, other), key=len)
+    short, long = sorted((text, other), key=len)
     if len(long) - len(short) > 1:
         return False
     same = next((at for at, letter in enumerate(short) if letter != long[at]), len(short))

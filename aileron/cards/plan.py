@@ -104,8 +104,8 @@ def settled_of(plan: Plan) -> list[tuple[str, Any]]:
         for name, value in step.args.items():
             if name not in inputs and name in plan.args and _spelled(plan.args[name]) == _spelled(value):
                 continue  # an argument that is passed on unchanged
-            for at, one in _by_the_file(inputs.get(name, _NOTHING), value, name):
-                found.append((at if len(plan.steps) == 1 else f"{at} (step {number})", one))
+            for at, part in _by_the_file(inputs.get(name, _NOTHING), value, name):
+                found.append((at if len(plan.steps) == 1 else f"{at} (step {number})", part))
     return found
 
 
@@ -118,11 +118,11 @@ def _by_the_file(said: Any, value: Any, at: str) -> Iterator[tuple[str, Any]]:
     from aileron.actions.references import pieces
 
     if isinstance(said, dict) and isinstance(value, dict):
-        for name, one in value.items():
-            yield from _by_the_file(said.get(name, _NOTHING), one, f"{at}.{name}")
+        for name, part in value.items():
+            yield from _by_the_file(said.get(name, _NOTHING), part, f"{at}.{name}")
     elif isinstance(said, list) and isinstance(value, list) and len(said) == len(value):
-        for number, (one, other) in enumerate(zip(said, value, strict=True)):
-            yield from _by_the_file(one, other, f"{at}.{number}")
+        for number, (template, part) in enumerate(zip(said, value, strict=True)):
+            yield from _by_the_file(template, part, f"{at}.{number}")
     elif not (isinstance(said, str) and len(found := pieces(said)) == 1 and not isinstance(found[0], str)):
         yield at, value
 
@@ -224,7 +224,7 @@ def _in_letters(name: str) -> str:
             raw = label[4:].encode("ascii").decode("punycode") if label.lower().startswith("xn--") else label
         except ValueError:
             raw = label
-        labels.append("".join(one if one.isascii() else f"<U+{ord(one):04X}>" for one in raw))
+        labels.append("".join(letter if letter.isascii() else f"<U+{ord(letter):04X}>" for letter in raw))
     return ".".join(labels)
 
 

@@ -53,14 +53,14 @@ def blind_copies(name: str, value: Any) -> Iterator[Any]:
     """Yield each non-empty value under a name for blind copies: the value itself, or values nested in it."""
     waiting = deque([(name, value)])
     while waiting:
-        called, one = waiting.popleft()
+        called, part = waiting.popleft()
         if _BLIND.fullmatch(as_compared(called).replace(" ", "")):
-            if _has_somebody(one):
-                yield one
-        elif isinstance(one, dict):
-            waiting.extend(one.items())
-        elif isinstance(one, list):
-            waiting.extend(("", each) for each in one)
+            if _has_somebody(part):
+                yield part
+        elif isinstance(part, dict):
+            waiting.extend(part.items())
+        elif isinstance(part, list):
+            waiting.extend(("", member) for member in part)
 
 
 def is_destination(name: str) -> bool:

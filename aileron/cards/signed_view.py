@@ -81,8 +81,8 @@ def edited_view(question: Question, digest: str) -> Question:
     Raises MismatchError if there is none.
     """
     edits = question.edits or []
-    for one in edits:
-        if one.digest == digest:
-            kept = [other for other in edits if other is not one]
-            return msgspec.structs.replace(question, digest=digest, plan=one.plan, edits=kept)
+    for edit in edits:
+        if edit.digest == digest:
+            kept = [other for other in edits if other is not edit]
+            return msgspec.structs.replace(question, digest=digest, plan=edit.plan, edits=kept)
     raise MismatchError.between("the edited plan", "others", digest)

@@ -61,8 +61,8 @@ def conditions(constraints: Sequence[Constraint]) -> list[str]:
 
     The last condition names the arguments that must not be given: `without bcc, cc`.
     """
-    absent = [one.argument for one in constraints if _is_absent(one)]
-    words = [_condition(one) for one in constraints if not _is_absent(one)]
+    absent = [constraint.argument for constraint in constraints if _is_absent(constraint)]
+    words = [_condition(constraint) for constraint in constraints if not _is_absent(constraint)]
     return words + ([f"without {', '.join(absent)}"] if absent else [])
 
 
@@ -76,7 +76,7 @@ def _condition(constraint: Constraint) -> str:
         case "equals":
             return f"{name} is {_json(value)}"
         case "one_of" if isinstance(value, list):
-            return f"{name} is one of {', '.join(_json(one) for one in value)}"
+            return f"{name} is one of {', '.join(_json(choice) for choice in value)}"
         case "prefix":
             return f"{name} starts with {_json(value)}"
         case "at_most":
@@ -240,7 +240,7 @@ def binding_lines(subject: BindingConsent) -> list[str]:
 def _among_others(value: str | Sequence[str]) -> str:
     """Return the text of a value that is shown among several facts in a line: quoted if it contains the separator."""
     values = (value,) if isinstance(value, str) else value
-    return ", ".join(json.dumps(one, ensure_ascii=False) if "; " in one else one for one in values)
+    return ", ".join(json.dumps(text, ensure_ascii=False) if "; " in text else text for text in values)
 
 
 def _of_secret(subject: SecretConsent) -> Iterator[FactRow]:
@@ -347,7 +347,7 @@ def _of_trusted_key(subject: TrustedKeyConsent) -> Iterator[FactRow]:
 
 
 def _of_grant(subject: GrantConsent, more: str | None, when: Callable[[str | None], str]) -> Iterator[FactRow]:
-    words = [line for one in conditions(subject.constraints) for line in cut("", one, more)]
+    words = [line for condition in conditions(subject.constraints) for line in cut("", condition, more)]
     yield "grant", f"runs of {subject.action} need no approval"
     yield "where", words or "NO LIMIT: any arguments, whoever gets it"
     yield "at most", f"{subject.uses} times"

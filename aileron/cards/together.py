@@ -198,11 +198,11 @@ def _sections(
     shared = _essentials(cards)
     told = (Fact(str(number), _told(card, shared)) for number, card in enumerate(cards, start=1))
     yield Section("each of them", tuple(told))
-    given = [{one.name: one for one in given_of(plan)} for plan in plans]
+    given = [{argument.name: argument for argument in given_of(plan)} for plan in plans]
     yield Section("what differs", tuple(_table(given, name) for name in names))
-    same = [one for name, one in given[0].items() if name not in names]
+    same = [argument for name, argument in given[0].items() if name not in names]
     if same:
-        yield Section("the same in all", tuple(argument_fact(one) for one in same))
+        yield Section("the same in all", tuple(argument_fact(argument) for argument in same))
     for number, review in enumerate(reviews, start=1):
         if review.preview is not None and review.preview.fields is not None:
             yield Section(f"current state of {number}", tuple(found_facts(review.preview.fields)))
@@ -238,11 +238,13 @@ def _of_its_own(fact: Fact, shared: Sequence[Fact]) -> Iterator[Line]:
 
 def _table(given: Sequence[dict[str, LabelledArgument]], name: str) -> Fact:
     """Return the named argument as a fact with its value in each request."""
-    label = next(one.label or one.name for each in given if (one := each.get(name)) is not None)
+    label = next(
+        argument.label or argument.name for arguments in given if (argument := arguments.get(name)) is not None
+    )
     lines = [
         line
-        for number, each in enumerate(given, start=1)
-        for line in _cell(number, each[name].value if name in each else None, name)
+        for number, arguments in enumerate(given, start=1)
+        for line in _cell(number, arguments[name].value if name in arguments else None, name)
     ]
     return Fact(visible(label), tuple(lines))
 
@@ -267,9 +269,9 @@ def _different(plans: Sequence[Plan]) -> list[str]:
     return _names_that_differ([{name: _json(value) for name, value in plan.args.items()} for plan in plans])
 
 
-def _names_that_differ(each: Sequence[Mapping[str, str | bytes]]) -> list[str]:
-    names = dict.fromkeys(name for arguments in each for name in arguments)
-    return [name for name in names if len({arguments.get(name) for arguments in each}) > 1]
+def _names_that_differ(requests: Sequence[Mapping[str, str | bytes]]) -> list[str]:
+    names = dict.fromkeys(name for arguments in requests for name in arguments)
+    return [name for name in names if len({arguments.get(name) for arguments in requests}) > 1]
 
 
 def _shape(plan: Plan) -> Plan:

@@ -25,7 +25,7 @@ def touched_of(plan: Plan, preview: Preview | None) -> list[str]:
 
     If the preview found several parts under the name of an argument, these are counted instead of the argument's.
     """
-    values = [(one.label or one.name, one.value) for one in given_of(plan)]
+    values = [(argument.label or argument.name, argument.value) for argument in given_of(plan)]
     if preview is not None and preview.fields is not None:
         values += [(field.label, field.value) for field in preview.fields]
     counted = {

@@ -83,9 +83,9 @@ def pending(kept: Kept) -> list[Difference]:
     decided = decided_paths(kept)
     found: list[Difference] = []
     try:
-        for one in differences(kept.upper, folder):
-            if one.path not in decided:
-                found.append(one)
+        for change in differences(kept.upper, folder):
+            if change.path not in decided:
+                found.append(change)
             if len(found) > _MAX_PENDING:
                 message = f"more than {_MAX_PENDING} changes are kept aside in {kept.upper}: discard them, or copy what you need"
                 raise AileronError(FailureClass.INVALID_REQUEST, message)
@@ -114,7 +114,7 @@ def apply(kept: Kept, paths: Sequence[str] = (), *, force: bool = False) -> Done
         every = _pending_at(kept, paths)
         if not has_aside(kept):
             return Done()
-        chosen = [one for one in every if _is_chosen(one, paths)]
+        chosen = [change for change in every if _is_chosen(change, paths)]
         work = _Application(kept, force=force)
         try:
             work.all(chosen)
@@ -129,7 +129,7 @@ def discard(kept: Kept, paths: Sequence[str] = ()) -> Done:
     """Discard pending changes: all, or those at and below `paths`. Raises AileronError as `apply` does."""
     with kept.held():
         every = _pending_at(kept, paths)
-        thrown = [one.path for one in every if not paths or _is_below(one.path, paths)]
+        thrown = [change.path for change in every if not paths or _is_below(change.path, paths)]
         _record(kept, "discarded", thrown)
         left = len(every) - len(thrown)
         _remove_decided(kept, left)
@@ -143,7 +143,7 @@ def _pending_at(kept: Kept, paths: Sequence[str]) -> list[Difference]:
             _remove_leftovers(upper, project, _temporary_of(kept), 0)
     every = pending(kept)
     for path in paths:
-        if not any(_is_below(one.path, [path]) for one in every):
+        if not any(_is_below(change.path, [path]) for change in every):
             raise AileronError(FailureClass.NOT_FOUND, f"no change is kept aside at {path!r}")
     return every
 
@@ -171,14 +171,18 @@ def _remove_decided(kept: Kept, left: int) -> None:
 
 
 def _is_below(path: str, paths: Sequence[str]) -> bool:
-    return any(not one or path == one or path.startswith(one + "/") for one in paths)
+    return any(not base or path == base or path.startswith(base + "/") for base in paths)
 
 
-def _is_chosen(one: Difference, paths: Sequence[str]) -> bool:
+def _is_chosen(change: Difference, paths: Sequence[str]) -> bool:
     """Return whether a change is at or below one of the paths, or is a new folder that contains one of the paths."""
-    if not paths or _is_below(one.path, paths):
+    if not paths or _is_below(change.path, paths):
         return True
-    return one.kind == "directory" and one.was != "directory" and any(path.startswith(one.path + "/") for path in paths)
+    return (
+        change.kind == "directory"
+        and change.was != "directory"
+        and any(path.startswith(change.path + "/") for path in paths)
+    )
 
 
 def _record(kept: Kept, what: str, paths: Sequence[str]) -> None:
@@ -210,15 +214,15 @@ class _Application:
     def all(self, chosen: Sequence[Difference]) -> None:
         """Apply the changes in order. Then set the times and permissions of new folders, after all their contents are written."""
         with opened(str(self._kept.upper)) as upper, opened_root(self._root) as project:
-            for one in chosen:
+            for change in chosen:
                 try:
-                    self._one(one, upper, project)
+                    self._one(change, upper, project)
                 except _RefusedError as refused:
-                    self.refused.append((one.path, str(refused)))
+                    self.refused.append((change.path, str(refused)))
                 except OSError as error:
-                    self.refused.append((one.path, os.strerror(error.errno or 0)))
+                    self.refused.append((change.path, os.strerror(error.errno or 0)))
                 else:
-                    self.applied.append(one.path)
+                    self.applied.append(change.path)
                     if len(self.applied) >= 2 * self._recorded + _RECORDED_EVERY:
                         self.record()
             for path, status in reversed(self._folders):
@@ -230,39 +234,39 @@ class _Application:
         _record(self._kept, "applied", self.applied[self._recorded :])
         self._recorded = len(self.applied)
 
-    def _one(self, one: Difference, upper: int, project: int) -> None:
-        if one.problem is not None:
-            raise _RefusedError(one.problem)
-        with _parent(project, one.path) as (target, name):
+    def _one(self, change: Difference, upper: int, project: int) -> None:
+        if change.problem is not None:
+            raise _RefusedError(change.problem)
+        with _parent(project, change.path) as (target, name):
             there = _status(target, name)
-            if not self._force and (why := self._meanwhile(one, there)) is not None:
+            if not self._force and (why := self._meanwhile(change, there)) is not None:
                 raise _RefusedError(why)
-            if one.what == "removed":
+            if change.what == "removed":
                 _remove(target, name, there)
                 return
             if (
                 there is not None
-                and one.kind != kind_of(there.st_mode)
-                and "directory" in (one.kind, kind_of(there.st_mode))
+                and change.kind != kind_of(there.st_mode)
+                and "directory" in (change.kind, kind_of(there.st_mode))
             ):
-                self._make_room(one, target, name, there)
+                self._make_room(change, target, name, there)
                 there = None
-            if one.kind == "directory":
-                self._folder(one, target, name, there)
+            if change.kind == "directory":
+                self._folder(change, target, name, there)
                 return
-            with _parent(upper, one.path) as (source, _):
-                self._write(one, source, target, name, there)
+            with _parent(upper, change.path) as (source, _):
+                self._write(change, source, target, name, there)
 
-    def _meanwhile(self, one: Difference, there: os.stat_result | None) -> str | None:
+    def _meanwhile(self, change: Difference, there: os.stat_result | None) -> str | None:
         """Return a reason to refuse the change if the person changed the entry since the start; None if they did not."""
-        folder, _, name = one.path.rpartition("/")
+        folder, _, name = change.path.rpartition("/")
         known = self._start.names.get(folder)
         was = None if known is None else known.names.get(name)
         if there is None:
-            is_ours = was is None or one.what == "removed" or one.path in self._replacing
+            is_ours = was is None or change.what == "removed" or change.path in self._replacing
             return None if is_ours else "you removed it since the session began (--force makes it again)"
         kind = kind_of(there.st_mode)
-        if kind == "directory" and one.kind == "directory":
+        if kind == "directory" and change.kind == "directory":
             return None  # its entries are changes of their own
         if was is None and (known is None or known.is_known):
             return "you made it since the session began (--force replaces it)"
@@ -271,29 +275,29 @@ class _Application:
             return "you changed it since the session began (--force replaces it)"
         return None
 
-    def _make_room(self, one: Difference, target: int, name: str, there: os.stat_result) -> None:
+    def _make_room(self, change: Difference, target: int, name: str, there: os.stat_result) -> None:
         """Remove an entry of another kind. The removal is recorded first, because the program can be killed before
         the new entry is in its place.
         """
-        self._replacing.add(one.path)
-        _record(self._kept, "replacing", [one.path])
+        self._replacing.add(change.path)
+        _record(self._kept, "replacing", [change.path])
         _remove(target, name, there)
 
-    def _folder(self, one: Difference, target: int, name: str, there: os.stat_result | None) -> None:
-        assert one.status is not None  # only a removed entry has none
+    def _folder(self, change: Difference, target: int, name: str, there: os.stat_result | None) -> None:
+        assert change.status is not None  # only a removed entry has none
         if there is None:
             os.mkdir(name, 0o700, dir_fd=target)
-            self._folders.append((one.path, one.status))
+            self._folders.append((change.path, change.status))
             with opened(name, target) as made:
-                os.fchmod(made, stat.S_IMODE(one.status.st_mode) & 0o777 | 0o700)
+                os.fchmod(made, stat.S_IMODE(change.status.st_mode) & 0o777 | 0o700)
         else:
             with opened(name, target) as folder:
-                os.fchmod(folder, stat.S_IMODE(one.status.st_mode) & 0o777)
+                os.fchmod(folder, stat.S_IMODE(change.status.st_mode) & 0o777)
 
-    def _write(self, one: Difference, source: int, target: int, name: str, there: os.stat_result | None) -> None:
+    def _write(self, change: Difference, source: int, target: int, name: str, there: os.stat_result | None) -> None:
         """Write the new file or link under a temporary name in the same folder, then move it into place."""
         try:
-            if one.kind == "link":
+            if change.kind == "link":
                 os.symlink(os.readlink(name, dir_fd=source), self._temporary, dir_fd=target)
             else:
                 _copy(source, target, name, self._temporary, there)

@@ -140,8 +140,8 @@ def attend(
         relays = undo.enter_context(contextlib.closing(Relays(loop)))
         for name, listeners in cell.listeners.items():
             relays.serve(listeners, by_name[name])
-        for one in published:
-            relays.serve(one.listeners, one.door(cell.connect))
+        for port in published:
+            relays.serve(port.listeners, port.door(cell.connect))
         return attendance.run(relays)
 
 

@@ -828,12 +828,12 @@ _ORDER: Final = {kind: number for number, kind in enumerate(KINDS)}
 _SAMPLE: Final = r"(?:.*/)?\.git/(?:.*/)?hooks/[^/]+\.sample"
 
 
-def _is_sample(one: Candidate) -> bool:
+def _is_sample(candidate: Candidate) -> bool:
     """Return whether the entry is a sample hook of `git init`. git runs no sample, githooks(5), and a dozen would
     hide the hooks that it runs.
     """
-    is_sample = re.fullmatch(_SAMPLE, one.path, re.DOTALL) is not None
-    return is_sample or (one.git_kind == "git hook" and one.path.endswith(".sample"))
+    is_sample = re.fullmatch(_SAMPLE, candidate.path, re.DOTALL) is not None
+    return is_sample or (candidate.git_kind == "git hook" and candidate.path.endswith(".sample"))
 
 
 @functools.cache
@@ -847,15 +847,15 @@ def _any() -> re.Pattern[str]:
     return matching(glob for rule in KINDS.values() for glob in rule.files)
 
 
-def findings(one: Candidate) -> tuple[Finding, ...]:
+def findings(candidate: Candidate) -> tuple[Finding, ...]:
     """Return the reasons why an entry makes a program run later, in the order of `KINDS`; empty for most files."""
-    found = tuple(_found(one))
-    if not one.tree:
+    found = tuple(_found(candidate))
+    if not candidate.tree:
         return found
     if any(finding.kind in _STANDS_ALONE or finding.kind.startswith("git ") for finding in found):
         return found
-    is_installed = is_of_tree(one.path, one.tree, is_link_out=one.leads_out is not None)
-    return (Finding(INSTALLED, one.tree),) if is_installed else found
+    is_installed = is_of_tree(candidate.path, candidate.tree, is_link_out=candidate.leads_out is not None)
+    return (Finding(INSTALLED, candidate.tree),) if is_installed else found
 
 
 def tree_in(found: Iterable[Finding]) -> str:
@@ -870,35 +870,35 @@ def rank(found: Iterable[Finding]) -> int:
 
 def spoken(found: Iterable[Finding]) -> str:
     """Return the reasons as one text that is safe to print: `npm (scripts: test), executable`."""
-    return ", ".join(one.kind + (f" ({visible(one.detail)})" if one.detail else "") for one in found)
+    return ", ".join(finding.kind + (f" ({visible(finding.detail)})" if finding.detail else "") for finding in found)
 
 
-def _found(one: Candidate) -> Iterator[Finding]:
-    if one.kind == "file" and not one.mode & 0o6000 and _is_sample(one):
+def _found(candidate: Candidate) -> Iterator[Finding]:
+    if candidate.kind == "file" and not candidate.mode & 0o6000 and _is_sample(candidate):
         return
-    if one.kind in ("file", "link"):
-        whole = one.above + one.path
+    if candidate.kind in ("file", "link"):
+        whole = candidate.above + candidate.path
         is_known = _any().fullmatch(whole) is not None and _data().fullmatch(whole) is None
-        for kind, rule, pattern in _rules() if is_known or one.git_kind else ():
-            if kind == one.git_kind or (is_known and pattern.fullmatch(whole)):
-                yield from _by_content(one, kind, rule)
-        if not is_known and not one.git_kind and _is_like_settings(one.path):
+        for kind, rule, pattern in _rules() if is_known or candidate.git_kind else ():
+            if kind == candidate.git_kind or (is_known and pattern.fullmatch(whole)):
+                yield from _by_content(candidate, kind, rule)
+        if not is_known and not candidate.git_kind and _is_like_settings(candidate.path):
             yield Finding("settings")
-    if one.kind == "file" and one.mode & 0o111:
+    if candidate.kind == "file" and candidate.mode & 0o111:
         yield Finding("executable")
-    if one.kind == "file" and one.mode & 0o6000:
+    if candidate.kind == "file" and candidate.mode & 0o6000:
         yield Finding("set-user-ID")
-    if one.leads_out is not None:
-        yield Finding("link out of the project", _cut(one.leads_out, _MAX_TARGET))
-    if one.kind in ("socket", "pipe", "device"):
-        yield Finding("special file", one.kind)
+    if candidate.leads_out is not None:
+        yield Finding("link out of the project", _cut(candidate.leads_out, _MAX_TARGET))
+    if candidate.kind in ("socket", "pipe", "device"):
+        yield Finding("special file", candidate.kind)
 
 
-def _by_content(one: Candidate, kind: str, rule: Execution) -> Iterator[Finding]:
-    if rule.detail is None or one.kind == "link":
+def _by_content(candidate: Candidate, kind: str, rule: Execution) -> Iterator[Finding]:
+    if rule.detail is None or candidate.kind == "link":
         yield Finding(kind)
         return
-    content = one.content()
+    content = candidate.content()
     details = None if content is None else rule.detail(content)
     if details is None:
         yield Finding(kind, "cannot be read")

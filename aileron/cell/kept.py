@@ -133,9 +133,9 @@ def kept_cells(cells: Path) -> list[Kept]:
 def prune(cells: Path, *, now: float | None = None) -> None:
     """Remove the folders that exceed the bounds. A folder that cannot be removed stays until the next call."""
     moment = time.time() if now is None else now
-    for number, one in enumerate(kept_cells(cells)):
+    for number, kept in enumerate(kept_cells(cells)):
         with contextlib.suppress(OSError, AileronError):
-            is_old = os.lstat(one.path / "start.json").st_mtime < moment - MAX_AGE_S
-            if (number >= MAX_CELLS or is_old) and not os.path.lexists(one.upper):
-                with one.held():
-                    remove_tree(str(one.path))
+            is_old = os.lstat(kept.path / "start.json").st_mtime < moment - MAX_AGE_S
+            if (number >= MAX_CELLS or is_old) and not os.path.lexists(kept.upper):
+                with kept.held():
+                    remove_tree(str(kept.path))

@@ -356,10 +356,10 @@ def _is_same(above: int, below: int | None, name: str, upper: os.stat_result, lo
 def _same_bytes(above: int, below: int | None, name: str) -> bool:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with (
-        open(os.open(name, flags, dir_fd=above), "rb", buffering=0) as one,
+        open(os.open(name, flags, dir_fd=above), "rb", buffering=0) as file,
         open(os.open(name, flags, dir_fd=below), "rb", buffering=0) as other,
     ):
-        while piece := one.read(_CHUNK):
+        while piece := file.read(_CHUNK):
             if piece != other.read(_CHUNK):
                 return False
         return not other.read(1)
@@ -378,27 +378,27 @@ def list_aside(start: Start, kept: Kept, listing: Listing) -> None:
     """Add the stored changes that are not decided yet to the listing."""
     decided = decided_paths(kept)
     try:
-        for number, one in enumerate(differences(kept.upper, start.root.path)):
+        for number, difference in enumerate(differences(kept.upper, start.root.path)):
             if number >= _MAX_DIFFERENCES:
                 listing.note(f"more than {_MAX_DIFFERENCES} changes: the rest was not looked at")
                 return
-            if one.path not in decided:
-                _add(one, start.root.path, listing)
+            if difference.path not in decided:
+                _add(difference, start.root.path, listing)
     except FileNotFoundError:
         return  # every change was decided
     except OSError as error:
         listing.note(f"cannot read what is kept aside: {error.strerror}")
 
 
-def _add(one: Difference, root: str, listing: Listing) -> None:
-    is_data = is_git_data(one.path) and one.kind in ("file", "directory") and not one.executes
-    if is_data and one.problem is None:
-        listing.git_data += one.kind == "file"
+def _add(difference: Difference, root: str, listing: Listing) -> None:
+    is_data = is_git_data(difference.path) and difference.kind in ("file", "directory") and not difference.executes
+    if is_data and difference.problem is None:
+        listing.git_data += difference.kind == "file"
         return
-    size = size_of([one])
+    size = size_of([difference])
     notes = (
-        *(() if one.problem is None else (one.problem,)),
+        *(() if difference.problem is None else (difference.problem,)),
         *((size.words(),) if size.larger_bytes >= _LARGE_BYTES else ()),
     )
-    was = one.was if one.was != one.kind else None
-    listing.add(Change(root, one.path, one.what, one.kind, was, notes, one.executes))
+    was = difference.was if difference.was != difference.kind else None
+    listing.add(Change(root, difference.path, difference.what, difference.kind, was, notes, difference.executes))

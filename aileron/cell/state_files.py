@@ -72,7 +72,7 @@ def obeyed_at(name: str, parent: int, contents: Bytes) -> str | None:
     kept = _without(document, _REMEMBERED)
     projects = kept.get("projects")
     if isinstance(projects, dict):
-        kept["projects"] = {path: _without(one, _REMEMBERED_OF_PROJECT) for path, one in projects.items()}
+        kept["projects"] = {path: _without(project, _REMEMBERED_OF_PROJECT) for path, project in projects.items()}
     text = f"{permissions:o} {json.dumps(kept)}"
     return sha256(text.encode()).hex()
 

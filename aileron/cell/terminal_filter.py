@@ -346,7 +346,7 @@ class TerminalFilter:
         self._modes.update(dict.fromkeys(numbers, is_on))
         if is_on and not _REPORTING.isdisjoint(numbers):
             self.questions += 1  # a report can be on its way when the agent has ended
-        return before + b"\x1b[?%s%s" % (b";".join(b"%d" % one for one in numbers), b"h" if is_on else b"l")
+        return before + b"\x1b[?%s%s" % (b";".join(b"%d" % mode for mode in numbers), b"h" if is_on else b"l")
 
     def _keyboard(self, private: bytes, parameters: bytes, whole: bytes) -> bytes:
         """Return the bytes to write for a change to kitty's stack of keyboard states. Each screen has its own stack."""

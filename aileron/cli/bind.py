@@ -183,7 +183,7 @@ def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
     needy = [(precedence(str(entry.version)), entry.hosts, entry.credential) for entry in installed if entry.credential]
     if not needy:
         raise Problem.usage(f"{connector} needs no credential", fix=f"aileron connector show {connector}")
-    _, hosts, need = max(needy, key=lambda one: one[0])
+    _, hosts, need = max(needy, key=lambda row: row[0])
     return BindRequest(
         connector=connector,
         kind=need.kind,
@@ -434,7 +434,9 @@ def _chosen(asked: RunCommand, problem: Problem) -> RunCommand:
     if meant is None:
         raise problem
     others = [
-        one for one in (asked.binding or "").split(",") if one and one != unknown and one not in _names_of(choices)
+        binding
+        for binding in (asked.binding or "").split(",")
+        if binding and binding != unknown and binding not in _names_of(choices)
     ]
     chosen = ",".join([*others, meant])
     output.note(f"next time: --as {chosen}\n")

@@ -85,7 +85,7 @@ _SEVERAL: Final = frozenset({"approve", "deny"})
 def words_of(kind: str, incomplete: str) -> list[str]:
     """Return the words of this kind that a running daemon knows and that start with `incomplete`; none if no daemon runs."""
     listing = _LISTINGS[kind]
-    words = plain_words(incomplete, (one.get(listing.word) for one in _listed(listing)))
+    words = plain_words(incomplete, (entry.get(listing.word) for entry in _listed(listing)))
     return words or _no_files(incomplete)
 
 
@@ -97,7 +97,7 @@ def _further(kind: str, given: list[str], incomplete: str) -> list[str]:
 def input_words(action: str, given: Iterable[str], incomplete: str) -> list[str]:
     """Return `KEY=` for each input of the action that has no value among `given`, the words of the command line."""
     has_value = {word.partition("=")[0] for word in given}
-    entries = [one for one in _listed(_LISTINGS["action"]) if one.get("name") == action]
+    entries = [entry for entry in _listed(_LISTINGS["action"]) if entry.get("name") == action]
     inputs = [spec for entry in entries for spec in entry.get("inputs") or [] if isinstance(spec, dict)]
     keys = (spec.get("name") for spec in inputs if spec.get("name") not in has_value)
     return plain_words(incomplete, (f"{key}=" for key in keys)) or _no_files(incomplete)
@@ -177,7 +177,7 @@ def _listed(listing: _Listing) -> list[dict[str, Any]]:
     except (DaemonUnreachable, OSError, ValueError):
         return []
     found = body.get(listing.field) if isinstance(body, dict) else None
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
 
 
 def _no_files(incomplete: str) -> list[str]:

@@ -134,9 +134,9 @@ def update_document(name: Fqn, directory: Path, wanted: Wanted) -> Update:
         found = described(load(wanted.sources))
         given = by_found_names(found, choices_of(wanted))
         record = msgspec.structs.replace(record, choices=chosen_now(record.choices, given))
-        chosen = {one.name: one for one in chosen_again(found, record)}
-        chosen |= {one.name: one for one in (_named(found, wanted) if wanted.is_chosen else ())}
-        operations = [one for one in found.operations if one.name in chosen]
+        chosen = {operation.name: operation for operation in chosen_again(found, record)}
+        chosen |= {operation.name: operation for operation in (_named(found, wanted) if wanted.is_chosen else ())}
+        operations = [operation for operation in found.operations if operation.name in chosen]
         now = {path: file_of(directory, path) for path in paths_of(directory, record.texts)}
         done = update(name, found, operations, record, now)
     except DocumentError as error:
@@ -270,7 +270,10 @@ def _operations(found: Described, wanted: Wanted) -> list[FoundOperation]:
 
 
 def _tell_operations(operations: Sequence[FoundOperation]) -> None:
-    rows = [(one.name, one.method.upper(), visible(one.summary or one.path)) for one in operations[:_MAX_LISTED]]
+    rows = [
+        (operation.name, operation.method.upper(), visible(operation.summary or operation.path))
+        for operation in operations[:_MAX_LISTED]
+    ]
     output.note("")
     output.print_table(("OPERATION", "METHOD", "WORDS"), rows, empty="no operation has that word")
     if len(operations) > _MAX_LISTED:
@@ -310,10 +313,10 @@ def tell_made(made: Made, facts: Mapping[str, str], *, as_json: bool) -> None:
     if as_json:
         output.print_json({**facts, **_as_json(made)})
         return
-    asks = [one for one in made.actions if one.asks]
-    effects = Counter(one.effect for one in asks)
+    asks = [action for action in made.actions if action.asks]
+    effects = Counter(action.effect for action in asks)
     told = ", ".join(f"{number} {effect}" for effect, number in effects.most_common())
-    hosts = [str(one.host) for one in made.origins] or ["named when it is built: --host NAME:PORT"]
+    hosts = [str(origin.host) for origin in made.origins] or ["named when it is built: --host NAME:PORT"]
     output.print_facts(
         [
             *((word.replace("_", " "), value) for word, value in facts.items()),
@@ -391,11 +394,11 @@ def _remarks_on_server(made: Made) -> Iterator[str]:
     from aileron.importing.servers import origin_of
 
     for origin in map(origin_of, made.credential.asked_at):
-        if origin.host not in {one.host for one in made.origins}:
+        if origin.host not in {known_origin.host for known_origin in made.origins}:
             yield from _remarks_on_host(origin)
     if made.credential.kind is None:
         yield "no credential\n  if the server needs one: --auth bearer or --auth header:NAME"
-    running = sum(not one.asks for one in made.actions)
+    running = sum(not action.asks for action in made.actions)
     if running:
         yield f"{running} tools run without a person because the server says that they only read: look at their names"
 
@@ -403,7 +406,9 @@ def _remarks_on_server(made: Made) -> Iterator[str]:
 def _tell_unimported(made: Made) -> None:
     if made.unimported:
         output.note(f"\nnot imported: {len(made.unimported)}")
-        rows = [(visible(one.found.name), visible(one.reason)) for one in made.unimported[:_MAX_TOLD]]
+        rows = [
+            (visible(unimported.found.name), visible(unimported.reason)) for unimported in made.unimported[:_MAX_TOLD]
+        ]
         output.print_table(("OPERATION", "REASON"), rows, empty="", folds=("REASON",))
         if len(made.unimported) > _MAX_TOLD:
             output.note(f"and {len(made.unimported) - _MAX_TOLD} more: --json lists them")
@@ -416,10 +421,10 @@ def _tell_unimported(made: Made) -> None:
 
 def _as_json(made: Made) -> dict[str, Any]:
     return {
-        "hosts": [str(one.host) for one in made.origins],
+        "hosts": [str(origin.host) for origin in made.origins],
         "credential": made.credential.kind,
-        "actions": [msgspec.to_builtins(one) for one in made.actions],
-        "not_imported": [{"op": one.found.name, "reason": one.reason} for one in made.unimported],
+        "actions": [msgspec.to_builtins(action) for action in made.actions],
+        "not_imported": [{"op": unimported.found.name, "reason": unimported.reason} for unimported in made.unimported],
         "left_out": {op: list(reasons) for op, reasons in made.left_out.items()},
         "document_bytes": made.document_bytes,
         "files": sorted(made.files),
@@ -446,8 +451,8 @@ def tell_updated(done: Update, directory: Path, *, as_json: bool) -> None:
     if done.is_empty:
         output.note("no operation that you chose has changed")
     _tell_changes("the connector", done.connector)
-    for one in sorted(done.operations, key=lambda one: not one.widens):
-        _tell_changes(f"{one.kind}: {one.op}", one.changes, one.reason)
+    for update in sorted(done.operations, key=lambda update: not update.widens):
+        _tell_changes(f"{update.kind}: {update.op}", update.changes, update.reason)
     for path in done.deleted:
         output.note(f"\n{visible(path)} was deleted by you, and is not made again")
     for path in done.kept:
@@ -466,11 +471,11 @@ def _tell_changes(heading: str, changes: Iterable[Change], reason: str = "") -> 
     told = list(changes)
     if not told and not reason and not heading.startswith("added"):
         return
-    mark = " (more than before)" if any(one.widens for one in told) else ""
+    mark = " (more than before)" if any(change.widens for change in told) else ""
     output.note(f"\n{visible(heading)}{mark}{f': {visible(reason)}' if reason else ''}")
-    for one in sorted(told, key=lambda one: not one.widens):
-        was, is_now = (visible(_short(text)) for text in (one.before, one.after))
-        output.note(f"{output.GUTTER}{'! ' if one.widens else '  '}{visible(one.where)}: {was} -> {is_now}")
+    for change in sorted(told, key=lambda change: not change.widens):
+        was, is_now = (visible(_short(text)) for text in (change.before, change.after))
+        output.note(f"{output.GUTTER}{'! ' if change.widens else '  '}{visible(change.where)}: {was} -> {is_now}")
 
 
 def _short(text: str | None) -> str:

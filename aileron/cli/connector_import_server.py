@@ -78,9 +78,9 @@ def update_server(name: Fqn, directory: Path, wanted: Wanted) -> Update:
         record = msgspec.structs.replace(record, choices=chosen_now(record.choices, choices_of(wanted)))
         listing = _asked(wanted, record.choices)
         found = described_tools(listing)
-        chosen = {one.name for one in chosen_again(found, record)}
-        chosen |= {one.name for one in (_chosen(found, wanted) if wanted.is_chosen else ())}
-        operations = [one for one in found.operations if one.name in chosen]
+        chosen = {operation.name for operation in chosen_again(found, record)}
+        chosen |= {operation.name for operation in (_chosen(found, wanted) if wanted.is_chosen else ())}
+        operations = [operation for operation in found.operations if operation.name in chosen]
         made = make_tools(listing, found, operations, name, _kept(record.choices, listing))
         now = {path: file_of(directory, path) for path in paths_of(directory, record.texts)}
         done = compared(made, found, operations, record, now)

@@ -412,10 +412,10 @@ def carry_through(
     asked = (answer,) if isinstance(answer, ConsentAnswer) else answer.approvals
     if as_json or not can_ask():
         return _left_waiting(answer, asked, as_json=as_json)
-    for number, one in enumerate(asked, start=1):
+    for number, question in enumerate(asked, start=1):
         if len(asked) > 1:
             output.note(f"{number} of {len(asked)}")
-        if (code := _decided_here(supervisor, one, tell, yes=yes)) != OK:
+        if (code := _decided_here(supervisor, question, tell, yes=yes)) != OK:
             return code
     return OK
 
@@ -658,11 +658,11 @@ def _left_waiting(answer: ConsentAnswer | ConsentsAnswer, asked: tuple[ConsentAn
     if as_json:
         output.print_json(answer)
     else:
-        for one in asked:
-            output.write(visible(one.approval_id))
+        for question in asked:
+            output.write(visible(question.approval_id))
     output.note("nothing changed yet: approval required")
-    for one in asked:
-        _note_ways(one)
+    for question in asked:
+        _note_ways(question)
     return UNFINISHED
 
 

@@ -78,14 +78,14 @@ class NotesServer:
         self._log = log
         self._notes = [_Note(1, "Water the plants"), _Note(2, "Call Jo")]
         self._last_id = len(self._notes)
-        one, many = "/notes/{id:int}", "/notes"
+        note_path, notes_path = "/notes/{id:int}", "/notes"
         self.app = Starlette(
             routes=[
-                Route(many, self._answering(self._list), methods=["GET"]),
-                Route(many, self._answering(self._add), methods=["POST"]),
-                Route(one, self._answering(self._read), methods=["GET"]),
-                Route(one, self._answering(self._change), methods=["PUT"]),
-                Route(one, self._answering(self._delete), methods=["DELETE"]),
+                Route(notes_path, self._answering(self._list), methods=["GET"]),
+                Route(notes_path, self._answering(self._add), methods=["POST"]),
+                Route(note_path, self._answering(self._read), methods=["GET"]),
+                Route(note_path, self._answering(self._change), methods=["PUT"]),
+                Route(note_path, self._answering(self._delete), methods=["DELETE"]),
                 Route("/openapi.json", self._describe, methods=["GET"]),
                 Route("/mcp", self._answering(self._speak), methods=["POST"]),
             ],

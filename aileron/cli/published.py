@@ -178,11 +178,11 @@ def _progress() -> Iterator[_Bar | None]:
         def show(progress: list[Download]) -> None:
             if progress or time.monotonic() - began > 1:
                 shown.update(waiting, visible=not progress)
-            for one in progress:
-                name = visible(one.name.rpartition("/")[2])
+            for download in progress:
+                name = visible(download.name.rpartition("/")[2])
                 if name not in tasks:
-                    tasks[name] = shown.add_task(name, total=one.total)
-                shown.update(tasks[name], completed=one.bytes, total=one.total)
+                    tasks[name] = shown.add_task(name, total=download.total)
+                shown.update(tasks[name], completed=download.bytes, total=download.total)
 
         yield show
 

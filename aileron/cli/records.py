@@ -96,9 +96,9 @@ def _records_in(value: Any) -> tuple[tuple[tuple[str, Any], ...], list[_Record]]
         return ((), value) if _are_records(value) else None
     if not isinstance(value, dict):
         return None
-    lists = [name for name, one in value.items() if _are_records(one)]
-    facts = tuple((name, one) for name, one in value.items() if name not in lists)
-    if len(lists) != 1 or not all(_is_scalar(one) for _, one in facts):
+    lists = [name for name, field in value.items() if _are_records(field)]
+    facts = tuple((name, field) for name, field in value.items() if name not in lists)
+    if len(lists) != 1 or not all(_is_scalar(field) for _, field in facts):
         return None
     return facts, value[lists[0]]
 
@@ -108,7 +108,7 @@ def _are_records(value: Any) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(isinstance(one, dict) and all(map(_is_scalar, one.values())) for one in value)
+        and all(isinstance(record, dict) and all(map(_is_scalar, record.values())) for record in value)
     )
 
 

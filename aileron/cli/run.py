@@ -184,7 +184,7 @@ def seconds(text: str, *, option: str = "--wait", most: str = "24h", help_of: st
 
     Raises Problem for anything else and above `most`.
     """
-    found, most_s = (_in_seconds(one) for one in (text, most))
+    found, most_s = (_in_seconds(duration) for duration in (text, most))
     if not 0.0 <= found <= most_s:
         raise Problem.usage(
             f"{option} {text!r} is not a duration up to {most}, such as 500ms, 90s or 5m",

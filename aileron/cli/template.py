@@ -68,8 +68,8 @@ class _Operation(NamedTuple):
     name: str
     shape: _Shape
     effect: Effect | None
-    one: str
-    many: str
+    singular: str
+    plural: str
 
     @property
     def action(self) -> str:
@@ -77,7 +77,7 @@ class _Operation(NamedTuple):
 
     @property
     def path(self) -> str:
-        return (self.many if "_" in self.name else self.name).replace(" ", "-")
+        return (self.plural if "_" in self.name else self.name).replace(" ", "-")
 
     def words(self, preview: _Operation | None) -> dict[str, str]:
         """Return the values of the placeholders in the operation's files.
@@ -92,16 +92,16 @@ class _Operation(NamedTuple):
             "verb": self.name.partition("_")[0],
             "words": title,
             "title": title.capitalize(),
-            "one": self.one,
-            "many": self.many,
-            "onekey": self.one.replace(" ", "_"),
-            "manykey": self.many.replace(" ", "_"),
+            "one": self.singular,
+            "many": self.plural,
+            "onekey": self.singular.replace(" ", "_"),
+            "manykey": self.plural.replace(" ", "_"),
             "path": self.path,
             "effect": "" if self.effect is None else f'effect = "{self.effect}"',
             "place": "text" if preview else "id",
             "reads": f', "{preview.name}"' if preview else "",
             "preview": (
-                _PREVIEW.format(op=preview.name, label=label, key=preview.one.replace(" ", "_")) if preview else ""
+                _PREVIEW.format(op=preview.name, label=label, key=preview.singular.replace(" ", "_")) if preview else ""
             ),
         }
 
@@ -132,8 +132,8 @@ def repository(
     The connector has these operations, at least one, and sends requests to `host`. The caller has checked all operations. The
     repository gets a workflow only on GitHub, because no other forge would run it.
     """
-    every = [_operation(one) for one in operations]
-    does = ", ".join(words_of(one.name) for one in every)
+    every = [_operation(op) for op in operations]
+    does = ", ".join(words_of(operation.name) for operation in every)
     if len(does) > _MAX_DOES:
         does = f"use {name.path[-1]}"
     words = {
@@ -143,8 +143,8 @@ def repository(
         "origin": f"https://{str(host).removesuffix(':443')}",
         "does": does,
         "scope": f"{does[:1].upper()}{does[1:]}",
-        "intents": ", ".join(json.dumps(one.name) for one in every),
-        "actions": ", ".join(json.dumps(f"actions/{one.action}") for one in every),
+        "intents": ", ".join(json.dumps(operation.name) for operation in every),
+        "actions": ", ".join(json.dumps(f"actions/{operation.action}") for operation in every),
         "firstaction": every[0].action,
     }
     found = {**_below("common"), **_below(language)}
@@ -206,7 +206,7 @@ def _suites(title: str, actions: Sequence[str]) -> dict[str, str]:
     parts = [actions[at : at + MAX_ENTRIES] for at in range(0, len(actions), MAX_ENTRIES)]
     made = {}
     for number, part in enumerate(parts, 1):
-        words = {"title": title, "actions": ", ".join(json.dumps(f"actions/{one}") for one in part)}
+        words = {"title": title, "actions": ", ".join(json.dumps(f"actions/{action}") for action in part)}
         path = "suite.toml" if len(parts) == 1 else f"suites/part-{number}.toml"
         made[path] = _filled(_read("common/suite.toml"), words)
     return made
@@ -216,12 +216,12 @@ def _operation(name: str) -> _Operation:
     verb, _, rest = name.strip("_").partition("_")
     effect = guessed_effect(name)
     noun = words_of(rest) or "result"
-    one, many = _singular(noun), _plural(noun)
+    singular, plural = _singular(noun), _plural(noun)
     shapes: dict[Effect | None, _Shape] = {Effect.CHANGE: "change", Effect.DELETE: "delete"}
     shape = shapes.get(effect, "add")
     if effect is Effect.READ:
-        shape = "list" if verb in _LISTS or not rest or noun == many else "get"
-    return _Operation(name, shape, effect, one, many)
+        shape = "list" if verb in _LISTS or not rest or noun == plural else "get"
+    return _Operation(name, shape, effect, singular, plural)
 
 
 def _plural(noun: str) -> str:
@@ -239,15 +239,15 @@ def _singular(noun: str) -> str:
 
 def _program(language: Language, every: list[_Operation]) -> dict[str, str]:
     """Return the program, its test cases and, for Python, its unit tests, which run in an ordinary process."""
-    sends = any(one.shape in ("add", "change") for one in every)
-    logs = sends or any(one.shape == "delete" for one in every)
+    sends = any(operation.shape in ("add", "change") for operation in every)
+    logs = sends or any(operation.shape == "delete" for operation in every)
     names = [*(["BadInput"] if sends else []), "hosts", "http", *(["log"] if logs else []), "op", "run"]
     words = {
         "heading": "%%title%%: %%does%%.",
         "msgspec": "import msgspec\n" if sends else "",
         "imports": ", ".join(names),
-        "table": ", ".join(f'{{"{one.name}", do_{one.name}}}' for one in every),
-        "known": ", ".join(one.name for one in every),
+        "table": ", ".join(f'{{"{operation.name}", do_{operation.name}}}' for operation in every),
+        "known": ", ".join(operation.name for operation in every),
     }
     program = _PROGRAMS[language]
     return {
@@ -265,7 +265,7 @@ def _joined(language: Language, kind: str, every: list[_Operation], *, between: 
     folder = f"operations/{language}"
     parts = [
         _maybe_read(f"{folder}/head.{kind}"),
-        *(_filled(_read(f"{folder}/{one.shape}.{kind}"), one.words(None)) for one in every),
+        *(_filled(_read(f"{folder}/{operation.shape}.{kind}"), operation.words(None)) for operation in every),
         _maybe_read(f"{folder}/tail.{kind}"),
     ]
     return ("\n" * between).join(part.strip("\n") for part in parts if part) + "\n"
@@ -273,16 +273,18 @@ def _joined(language: Language, kind: str, every: list[_Operation], *, between: 
 
 def _actions(every: list[_Operation]) -> dict[str, str]:
     return {
-        f"actions/{one.action}/action.md": _filled(
-            _read(f"operations/actions/{one.shape}.md"), one.words(_reader(one, every))
+        f"actions/{operation.action}/action.md": _filled(
+            _read(f"operations/actions/{operation.shape}.md"), operation.words(_reader(operation, every))
         )
-        for one in every
+        for operation in every
     }
 
 
 def _reader(operation: _Operation, every: list[_Operation]) -> _Operation | None:
     """Return the operation that shows a person the object which `operation` would change or delete; None if there is none."""
-    return next((one for one in every if one.shape == "get" and one.path == operation.path), None)
+    return next(
+        (candidate for candidate in every if candidate.shape == "get" and candidate.path == operation.path), None
+    )
 
 
 def _read(path: str) -> str:

@@ -301,10 +301,10 @@ def _answer(entry: Table) -> tuple[tuple[tuple[str, str], ...], bytes]:
     headers = entry.free("headers")
     given: list[tuple[str, str]] = []
     for name, value in headers.items():
-        for one in value if isinstance(value, list) else [value]:
-            if not isinstance(one, str) or not f"{name}{one}".isascii() or not f"{name}{one}".isprintable():
+        for text in value if isinstance(value, list) else [value]:
+            if not isinstance(text, str) or not f"{name}{text}".isascii() or not f"{name}{text}".isprintable():
                 raise entry.refuse("headers", f"header {name!r} is not printable ASCII, once or in an array", name)
-            given.append((name, one))
+            given.append((name, text))
     if "json" not in entry:
         body = entry.value("body") if "body" in entry else ""
         if not isinstance(body, str):

@@ -201,7 +201,9 @@ class _Streams:
         destination = _admitted_stream(request, grant)
         if request.command is not None:
             self._stub.refuse(f"cases have no streams of ssh, as that to {destination}")
-        expected = next((one for one in self.left if (one.host or self._first) == destination), None)
+        expected = next(
+            (case_stream for case_stream in self.left if (case_stream.host or self._first) == destination), None
+        )
         if expected is None:
             self._stub.refuse(f"no [[case.stream]] is left for a stream to {destination}")
         self.left.remove(expected)

@@ -91,7 +91,7 @@ def _credential_facts(manifest: ConnectorManifest) -> CredentialWanted | None:
             found,
             logins=[str(login) for login in need.logins],
             commands=list(need.commands),
-            read_only=any(one.login == "read_only" for one in manifest.operations or ()),
+            read_only=any(operation.login == "read_only" for operation in manifest.operations or ()),
         )
     else:
         found = msgspec.structs.replace(found, sent_as=wire_words(Reach.of(manifest).wire))

@@ -154,7 +154,7 @@ def key_roots(key: bytes) -> frozenset[bytes]:
     sent = {key, quote(key, safe=_KEPT_IN_A_PATH).encode(), quote_plus(key).encode()}
     with contextlib.suppress(ValueError):
         sent.add(_json_string(key)[1:-1])
-    return frozenset(sent).union(part for one in sent for part in one.split(b"/") if len(part) >= _MIN_PART_BYTES)
+    return frozenset(sent).union(part for form in sent for part in form.split(b"/") if len(part) >= _MIN_PART_BYTES)
 
 
 def own_parameters(need: CredentialNeed) -> frozenset[str]:
@@ -192,7 +192,7 @@ def _check_type(fields: Sequence[Field], expected: re.Pattern[str], form: str) -
     if len(said) != 1:
         raise _no_place(f"{len(said) or 'no'} Content-Type fields; {fix}" if said else f"no Content-Type; {fix}")
     kind, *parameters = (part.strip(" \t") for part in said[0].split(";"))
-    if not expected.fullmatch(kind) or not all(_UTF_8.fullmatch(one) for one in parameters):
+    if not expected.fullmatch(kind) or not all(_UTF_8.fullmatch(parameter) for parameter in parameters):
         raise _no_place(f"another Content-Type, or one with another charset than UTF-8; {fix}")
     if any(field_key(name) == "content-encoding" for name, _value in fields):
         raise _no_place("a Content-Encoding, inside which Aileron cannot put the key; send it as it is")

@@ -157,7 +157,7 @@ def login_at(request: StreamRequest, grant: Grant) -> LoginTarget | None:
         return None
     wanted = (request.host.lower(), request.port)
     logins = grant.credential.need.logins
-    return next((one for one in logins if (one.destination.host, one.destination.port) == wanted), None)
+    return next((target for target in logins if (target.destination.host, target.destination.port) == wanted), None)
 
 
 class Means(msgspec.Struct, frozen=True):

@@ -357,9 +357,9 @@ class Needles:
         """
         more = frozenset(
             form
-            for one in sent
+            for value in sent
             for encode in _OF_ONE_REQUEST
-            for form in encode(one)
+            for form in encode(value)
             if len(_fold(form)) >= _MIN_FOLDED
         )
         if any(len(form) * _SPREAD + _WRAPS > self.reach for form in sent):
@@ -369,7 +369,7 @@ class Needles:
         both.all = (*self.all, *more)
         both._folded = (*self._folded, *folded)
         both._first = (*self._first, *folded)
-        both._shortest = min(self._shortest, *map(len, folded))
+        both._shortest = min((self._shortest, *map(len, folded)))
         if both._blocks is not None or len(both._first) > _FIND_UP_TO:
             both._blocks = (
                 _blocks_of(both._first) if self._blocks is None else _and_blocks(self._blocks, _blocks_of(folded))

@@ -109,7 +109,7 @@ def _other_scheme(scheme: str, schemes: Mapping[str, str]) -> RefusedError:
         fix = ": open a WebSocket with the host function websocket instead of sending an HTTP request"
     elif scheme in HTTP_SCHEMES:
         fix = ": a WebSocket's URL is written with wss://"
-    expected = " or ".join(f"{one}://" for one in schemes)
+    expected = " or ".join(f"{allowed}://" for allowed in schemes)
     return RefusedError(Reason.URL_SCHEME, f"the URL does not start with {expected}{fix}")
 
 

@@ -313,6 +313,6 @@ def check_handshake(key: str, subprotocols: tuple[str, ...], fields: list[tuple[
     if values(b"sec-websocket-extensions"):
         raise BadAnswerError("it insists on an extension of WebSocket, such as compression, which was not offered")
     chosen = values(b"sec-websocket-protocol")
-    if len(chosen) > 1 or any(one not in subprotocols for one in chosen):
+    if len(chosen) > 1 or any(subprotocol not in subprotocols for subprotocol in chosen):
         raise BadAnswerError("it chose a subprotocol that was not offered")
     return chosen[0] if chosen else None

@@ -408,5 +408,9 @@ class HostConversation:
 
 def _hosts(grant: Grant) -> list[GrantedHost]:
     """Return the description of its destinations that a connector gets."""
-    logins = {} if grant.credential is None else {one.destination: one.protocol for one in grant.credential.need.logins}
+    logins = (
+        {}
+        if grant.credential is None
+        else {target.destination: target.protocol for target in grant.credential.need.logins}
+    )
     return [GrantedHost(host.host, host.port, host in grant.plain, logins.get(host)) for host in grant.hosts]

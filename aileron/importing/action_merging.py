@@ -70,7 +70,7 @@ def _each(
     was: Parts,
     edited: Parts,
     newer: Parts,
-    one: Callable[[str, str, str, str], Merged],
+    merge: Callable[[str, str, str, str], Merged],
     is_kept_out: Callable[[str, str], bool],
 ) -> tuple[str, int]:
     """Merge parts by name, in the author's order. Return the text and the number of conflicts."""
@@ -80,7 +80,7 @@ def _each(
         if name in was and name not in edited and (name not in newer or is_kept_out(was[name], newer[name])):
             continue
         base = was.get(name, "") if name in edited else ""  # an input that comes back is new
-        done = one(name, base, edited.get(name, ""), newer.get(name, ""))
+        done = merge(name, base, edited.get(name, ""), newer.get(name, ""))
         made[name] = done.text
         conflicts += done.conflicts
     return "".join(made.values()), conflicts

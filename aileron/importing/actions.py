@@ -84,34 +84,42 @@ class Preview(msgspec.Struct, frozen=True):
     shown: Mapping[str, str]
 
 
-def preview_of(one: Imported, reader: Imported | None, lookup: Lookup) -> Preview | None:
+def preview_of(operation: Imported, reader: Imported | None, lookup: Lookup) -> Preview | None:
     """Return the preview of a call, that is, the operation that reads the same path.
 
     None if the path cannot be read, or the result has nothing to show.
     """
-    if reader is None or one.effect not in _CHANGES or one.found.method not in ("put", "patch", "delete", "post"):
+    if (
+        reader is None
+        or operation.effect not in _CHANGES
+        or operation.found.method not in ("put", "patch", "delete", "post")
+    ):
         return None
     if needs_person(reader.found.method, reader.effect):  # a preview is run before anybody decides
         return None
-    if one.found.method == "post" and reader.packed.listing is not None and not one.found.path.endswith("}"):
+    if (
+        operation.found.method == "post"
+        and reader.packed.listing is not None
+        and not operation.found.path.endswith("}")
+    ):
         return None  # a new entry of a list does not exist yet
-    mine = {given.name: given.kind for given in one.inputs if given.required}
+    mine = {given.name: given.kind for given in operation.inputs if given.required}
     needed = tuple(given.name for given in reader.inputs if given.required)
     if any(mine.get(given.name) != given.kind for given in reader.inputs if given.required):
         return None
-    shown = dict(_shown(reader, one, lookup))
+    shown = dict(_shown(reader, operation, lookup))
     return Preview(reader.name, needed, shown) if shown else None
 
 
-def _shown(reader: Imported, one: Imported, lookup: Lookup) -> Iterator[tuple[str, str]]:
+def _shown(reader: Imported, operation: Imported, lookup: Lookup) -> Iterator[tuple[str, str]]:
     """Yield labels and paths. The label of a value that is about to change is `… now`, to tell it from the input with the new
     value.
 
     Values that the path already contains are not shown again.
     """
-    answer, effect = reader.answer, one.effect
-    inputs = {given.name.replace("_", " ") for given in one.inputs}
-    asked = {given.name for given in one.inputs if given.is_path}
+    answer, effect = reader.answer, operation.effect
+    inputs = {given.name.replace("_", " ") for given in operation.inputs}
+    asked = {given.name for given in operation.inputs if given.is_path}
     if reader.packed.listing is not None and not reader.packed.listing.at:
         return
     at = ""
@@ -136,21 +144,21 @@ def _shown(reader: Imported, one: Imported, lookup: Lookup) -> Iterator[tuple[st
 
 
 def action_text(
-    name: str, connector: Fqn, one: Imported, preview: Preview | None, service: str, *, tag: str, called: str = ""
+    name: str, connector: Fqn, operation: Imported, preview: Preview | None, service: str, *, tag: str, called: str = ""
 ) -> str:
     """Return the complete text of an action file, with the placeholder hashes of a source file.
 
     `service` is the title of the document, `tag` its name as a tag; `called` names the call if it has no method and path.
     """
-    asks = needs_person(one.found.method, one.effect)
-    capabilities = [one.name, *([preview.op] if preview else [])]
+    asks = needs_person(operation.found.method, operation.effect)
+    capabilities = [operation.name, *([preview.op] if preview else [])]
     lines = [
         "+++",
         f"name = {toml_of(name)}",
         f"version = {toml_of(UNRELEASED)}",
         f"source = {toml_of(f'{connector}/actions/{name}@{UNRELEASED}')}",
-        f"summary = {toml_of(_summary(one, preview))}",
-        f"tags = {toml_of(_tags(one, tag))}",
+        f"summary = {toml_of(_summary(operation, preview))}",
+        f"tags = {toml_of(_tags(operation, tag))}",
         "",
         "[[requires.connectors]]",
         f"name = {toml_of(str(connector))}",
@@ -159,18 +167,18 @@ def action_text(
         f"capabilities = {toml_of(capabilities)}",
         "",
         "[match]",
-        f"intent = {toml_of(_intent(one, service))}",
+        f"intent = {toml_of(_intent(operation, service))}",
     ]
-    for given in one.inputs:
+    for given in operation.inputs:
         lines += ["", *_input_lines(given)]
     lines += [
         "",
         "[[execute]]",
         'id = "call"',
         f"connector = {toml_of(str(connector))}",
-        f"op = {toml_of(one.name)}",
+        f"op = {toml_of(operation.name)}",
         f"idempotent = {toml_of(not asks)}",
-        f"effect = {toml_of(one.effect.value)}",
+        f"effect = {toml_of(operation.effect.value)}",
     ]
     if asks:
         lines += ["", "[approval]", "required = true"]
@@ -179,12 +187,14 @@ def action_text(
         lines += ["", "[approval.preview]", f"op = {toml_of(preview.op)}"]
         lines += [f"inputs = {toml_of(references)}"] if references else []
         lines += [f"render = {toml_of(dict(preview.shown))}"]
-    return "\n".join([*lines, "+++", "", *_body(one, service, called)]) + "\n"
+    return "\n".join([*lines, "+++", "", *_body(operation, service, called)]) + "\n"
 
 
-def _tags(one: Imported, service: str) -> list[str]:
+def _tags(operation: Imported, service: str) -> list[str]:
     """Return the service's name and the document's own tags, with which a session can be limited to some actions."""
-    words = (_NOT_TAG.sub("-", tag.lower()).strip("-_")[:_MAX_TAG].strip("-_") for tag in (service, *one.found.tags))
+    words = (
+        _NOT_TAG.sub("-", tag.lower()).strip("-_")[:_MAX_TAG].strip("-_") for tag in (service, *operation.found.tags)
+    )
     return list(dict.fromkeys(tag for tag in words if TAG.fullmatch(tag)))[:_MAX_TAGS]
 
 
@@ -207,28 +217,28 @@ def _input_lines(given: Input) -> Iterator[str]:
             yield f"{spelled.get(key, key)} = {toml_of(rule[key])}"
 
 
-def _title(one: Imported) -> str:
-    said = first_sentence(one.found.summary, _MAX_TITLE).translate(_QUOTES).strip()
-    return said or line(one.name.replace("_", " ").capitalize(), _MAX_TITLE)
+def _title(operation: Imported) -> str:
+    said = first_sentence(operation.found.summary, _MAX_TITLE).translate(_QUOTES).strip()
+    return said or line(operation.name.replace("_", " ").capitalize(), _MAX_TITLE)
 
 
-def _intent(one: Imported, service: str) -> str:
-    words = _title(one)
+def _intent(operation: Imported, service: str) -> str:
+    words = _title(operation)
     return line(f"{words} ({service})" if service.lower() not in words.lower() else words, _MAX_INTENT)
 
 
-def _summary(one: Imported, preview: Preview | None) -> str:
+def _summary(operation: Imported, preview: Preview | None) -> str:
     """Return a summary: the document's words, then as many of the values that distinguish calls as there is room for.
 
     The summary of a deletion has the values that the preview found, then those of the path.
     """
-    if preview is not None and one.effect is Effect.DELETE:
+    if preview is not None and operation.effect is Effect.DELETE:
         shown = sorted(
             preview.shown, key=lambda label: _TITLES.index(label.lower()) if label.lower() in _TITLES else 50
         )
-        return _filled(_title(one), [f" [{{{label}}}]" for label in shown[:2]], one)
-    pieces = [f"{{{given.name}}}" if given.required else f"[{{{given.name}}}]" for given in _telling(one)]
-    text = _title(one)
+        return _filled(_title(operation), [f" [{{{label}}}]" for label in shown[:2]], operation)
+    pieces = [f"{{{given.name}}}" if given.required else f"[{{{given.name}}}]" for given in _telling(operation)]
+    text = _title(operation)
     for number, piece in enumerate(pieces):
         joint = ": " if number == 0 else ", "
         joined = f"{joint}{piece}" if piece.startswith("{") else f"[{joint}{piece[1:]}"
@@ -238,32 +248,34 @@ def _summary(one: Imported, preview: Preview | None) -> str:
     return text
 
 
-def _filled(title: str, found: list[str], one: Imported) -> str:
+def _filled(title: str, found: list[str], operation: Imported) -> str:
     text = title
     for number, piece in enumerate(found):
         text += piece if number == 0 else piece.replace(" [", "[, ")
     text = text.replace(" [", "[ ", 1)
-    path = ", ".join(f"{{{given.name}}}" for given in [given for given in one.inputs if given.is_path][-_MAX_PLACES:])
+    path = ", ".join(
+        f"{{{given.name}}}" for given in [given for given in operation.inputs if given.is_path][-_MAX_PLACES:]
+    )
     whole = f"{text} ({path})" if path else text
     return whole if len(whole) <= MAX_SUMMARY else line(title, MAX_SUMMARY)
 
 
-def _telling(one: Imported) -> list[Input]:
+def _telling(operation: Imported) -> list[Input]:
     """Return the inputs that identify a call: one title or similar, then those in the path, then the other required inputs."""
-    plain = [given for given in one.inputs if given.kind not in ("array", "object")]
+    plain = [given for given in operation.inputs if given.kind not in ("array", "object")]
     titles = sorted(
         (given for given in plain if given.name in _TITLES and not given.is_path),
         key=lambda given: (_TITLES.index(given.name), not given.required),
     )
     rest = [given for given in plain if given.required and given not in titles and not given.is_path]
-    return [*titles[:1], *(given for given in one.inputs if given.is_path), *rest]
+    return [*titles[:1], *(given for given in operation.inputs if given.is_path), *rest]
 
 
-def _body(one: Imported, service: str, called: str) -> Iterator[str]:
-    yield f"# {_title(one)}"
-    said = paragraph(str(one.found.raw.get("description") or ""), _MAX_BODY).replace("+++", "")
-    if said and said.rstrip(".") != _title(one):
+def _body(operation: Imported, service: str, called: str) -> Iterator[str]:
+    yield f"# {_title(operation)}"
+    said = paragraph(str(operation.found.raw.get("description") or ""), _MAX_BODY).replace("+++", "")
+    if said and said.rstrip(".") != _title(operation):
         yield ""
         yield said
     yield ""
-    yield f"{service}: {called or f'`{one.found.method.upper()} {one.found.path}`'}."
+    yield f"{service}: {called or f'`{operation.found.method.upper()} {operation.found.path}`'}."

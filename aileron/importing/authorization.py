@@ -389,7 +389,7 @@ def _names(document: dict[str, Any], key: str, at: str) -> tuple[str, ...]:
     found = document.get(key)
     if found is None:
         return ()
-    if not isinstance(found, list) or len(found) > _MAX_NAMES or not all(isinstance(one, str) for one in found):
+    if not isinstance(found, list) or len(found) > _MAX_NAMES or not all(isinstance(name, str) for name in found):
         raise DocumentError(f"{at}: {key} is not a list of strings")
     return tuple(dict.fromkeys(found))
 

@@ -73,58 +73,60 @@ def cases_text(
     base = _ORIGIN + document.servers[0].url
     head = f"{_HEADER}{_HOSTS if is_host_open else ''}"
     text = head
-    for one in operations:
-        case = "\n".join(_case(one, base, schemas, references))
+    for operation in operations:
+        case = "\n".join(_case(operation, base, schemas, references))
         if case and len(text) + len(case) < _MAX_FILE:
             text += f"\n{case}\n"
     return text if text != head else None
 
 
-def example_arguments(one: Imported) -> dict[str, Any] | None:
+def example_arguments(operation: Imported) -> dict[str, Any] | None:
     """Return a call's arguments: the required inputs, and those with an example. None if no valid value is known for a
     required input.
     """
-    args = some_arguments(one)
-    return None if any(given.required and given.name not in args for given in one.inputs) else args
+    args = some_arguments(operation)
+    return None if any(given.required and given.name not in args for given in operation.inputs) else args
 
 
-def some_arguments(one: Imported) -> dict[str, Any]:
+def some_arguments(operation: Imported) -> dict[str, Any]:
     """Return a call's arguments, without the required inputs for which no valid value is known."""
-    return dict(_arguments(one.inputs))
+    return dict(_arguments(operation.inputs))
 
 
-def _case(one: Imported, base: str, schemas: Schemas, references: References) -> Iterator[str]:
-    args = example_arguments(one)
+def _case(operation: Imported, base: str, schemas: Schemas, references: References) -> Iterator[str]:
+    args = example_arguments(operation)
     if args is None:
         return
     try:
-        where = base if one.origin is None else _ORIGIN + one.origin.base
-        request = prepared(Endpoint(one.found.method.upper(), one.found.path, one.packed), args, where, schemas)
+        where = base if operation.origin is None else _ORIGIN + operation.origin.base
+        request = prepared(
+            Endpoint(operation.found.method.upper(), operation.found.path, operation.packed), args, where, schemas
+        )
     except ConnectorError:
         return
-    found = _example(one, references)
-    answer = found if found is not None and maybe_problem(found[1], one.answer, schemas) is None else None
+    found = _example(operation, references)
+    answer = found if found is not None and maybe_problem(found[1], operation.answer, schemas) is None else None
     yield "[[case]]"
-    yield f"name = {toml_of(f'{one.name} sends what the document says')}"
-    yield f"op = {toml_of(one.name)}"
+    yield f"name = {toml_of(f'{operation.name} sends what the document says')}"
+    yield f"op = {toml_of(operation.name)}"
     if args:
         yield f"args = {toml_of(args)}"
     output: Any = {"status": 204}
     if answer is not None:
         output = {"items": answer[1]} if isinstance(answer[1], list) else answer[1]
-    if one.found.method == "head":
+    if operation.found.method == "head":
         answer, output = None, {"status": 204, "headers": {}}
     yield f"output_json = {toml_of(json.dumps(output, ensure_ascii=False))}"
     yield ""
     yield "[[case.exchange]]"
     yield f"method = {toml_of(request.method)}"
     yield f"path = {toml_of(request.url.removeprefix(_ORIGIN))}"
-    if one.origin is not None:
-        yield f"host = {toml_of(str(one.origin.host))}"
+    if operation.origin is not None:
+        yield f"host = {toml_of(str(operation.origin.host))}"
     if (sent := _sent(request)) is not None:
         yield f"sends = {toml_of(sent)}"
-    if one.packed.security:
-        yield f"credential = {toml_of(next(iter(one.packed.security[0])))}"
+    if operation.packed.security:
+        yield f"credential = {toml_of(next(iter(operation.packed.security[0])))}"
     yield f"status = {204 if answer is None else answer[0]}"
     if answer is not None:
         yield 'headers = { "Content-Type" = "application/json" }'
@@ -217,15 +219,15 @@ def _number(rule: Rule) -> int | float:
 _NOTHING: Final = Input(name="", rule={}, description="", required=False).example
 
 
-def _example(one: Imported, references: References) -> tuple[int, Any] | None:
+def _example(operation: Imported, references: References) -> tuple[int, Any] | None:
     """Return status and body of the document's example of a JSON response."""
-    responses = one.found.raw.get("responses")
+    responses = operation.found.raw.get("responses")
     for status, raw in responses.items() if isinstance(responses, dict) else ():
         if not re.fullmatch("2[0-9]{2}", status) or status in ("204", "205"):
             continue
-        media = references.maybe(raw, one.found.file).get("content")
+        media = references.maybe(raw, operation.found.file).get("content")
         said = media.get("application/json") if isinstance(media, dict) else None
-        for value in itertools.islice(_examples(said, references, one.found.file), _MAX_EXAMPLES):
+        for value in itertools.islice(_examples(said, references, operation.found.file), _MAX_EXAMPLES):
             if not isinstance(value, dict | list) or not _is_small(value):
                 continue
             text = json.dumps(value, ensure_ascii=False)
@@ -238,15 +240,15 @@ def _is_small(value: Any) -> bool:
     """Return whether an example is small enough to be written out; some examples are as large as the document."""
     waiting, room = [value], _MAX_EXAMPLE
     while waiting and room > 0:
-        one = waiting.pop()
+        part = waiting.pop()
         room -= 1
-        if isinstance(one, dict):
-            room -= sum(map(len, one))
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one[: _MAX_EXAMPLE + 1]
-        elif isinstance(one, str):
-            room -= len(one)
+        if isinstance(part, dict):
+            room -= sum(map(len, part))
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part[: _MAX_EXAMPLE + 1]
+        elif isinstance(part, str):
+            room -= len(part)
     return room > 0
 
 

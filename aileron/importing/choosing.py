@@ -34,10 +34,10 @@ def tags_of(described: Described) -> list[tuple[str, int, int]]:
     """Return each tag with the number of its operations and the number of those that read, in the order of the document."""
     every: Counter[str] = Counter()
     reads: Counter[str] = Counter()
-    for one in described.operations:
-        for tag in one.tags or (UNTAGGED,):
+    for operation in described.operations:
+        for tag in operation.tags or (UNTAGGED,):
             every[tag] += 1
-            reads[tag] += one.reads
+            reads[tag] += operation.reads
     return [(tag, every[tag], reads[tag]) for tag in every]
 
 
@@ -48,19 +48,19 @@ def wanted(
     if everything:
         return list(described.operations)
     if not (ops or tags or grep):
-        return [one for one in described.operations if one.reads and not one.is_old]
+        return [operation for operation in described.operations if operation.reads and not operation.is_old]
     names = set(ops)
-    _check_known(names, {one.name for one in described.operations} | _ids(described), "operation")
+    _check_known(names, {operation.name for operation in described.operations} | _ids(described), "operation")
     wanted_tags = {tag.casefold() for tag in tags}
     _check_known(wanted_tags, {tag.casefold() for tag, _, _ in tags_of(described)}, "tag")
     text = grep.casefold()
     return [
-        one
-        for one in described.operations
-        if one.name in names
-        or _id(one) in names
-        or wanted_tags & {tag.casefold() for tag in one.tags or (UNTAGGED,)}
-        or (text and text in _text(one))
+        operation
+        for operation in described.operations
+        if operation.name in names
+        or _id(operation) in names
+        or wanted_tags & {tag.casefold() for tag in operation.tags or (UNTAGGED,)}
+        or (text and text in _text(operation))
     ]
 
 
@@ -80,8 +80,8 @@ def by_words(described: Described, words: Sequence[str]) -> list[FoundOperation]
             found = wanted(described, tags=[word])
         else:
             found = wanted(described, ops=[word])
-        chosen |= {one.name: one for one in found}
-    return [one for one in described.operations if one.name in chosen]
+        chosen |= {operation.name: operation for operation in found}
+    return [operation for operation in described.operations if operation.name in chosen]
 
 
 def by_found_names(described: Described, choices: Choices) -> Choices:
@@ -90,7 +90,9 @@ def by_found_names(described: Described, choices: Choices) -> Choices:
 
     Raises DocumentError if a new name is not valid, or no operation has the old name.
     """
-    known = {_id(one): one.name for one in described.operations} | {one.name: one.name for one in described.operations}
+    known = {_id(operation): operation.name for operation in described.operations} | {
+        operation.name: operation.name for operation in described.operations
+    }
     _check_known(set(choices.names), set(known), "operation")
     for name in choices.names.values():
         if not _NAME.fullmatch(name):
@@ -104,19 +106,19 @@ def by_found_names(described: Described, choices: Choices) -> Choices:
     )
 
 
-def _id(one: FoundOperation) -> str:
-    said = one.raw.get("operationId")
+def _id(operation: FoundOperation) -> str:
+    said = operation.raw.get("operationId")
     return said if isinstance(said, str) else ""
 
 
 def _ids(described: Described) -> set[str]:
-    return {_id(one) for one in described.operations} - {""}
+    return {_id(operation) for operation in described.operations} - {""}
 
 
-def _text(one: FoundOperation) -> str:
-    said = one.raw.get("description")
+def _text(operation: FoundOperation) -> str:
+    said = operation.raw.get("description")
     words = said[:_MAX_READ] if isinstance(said, str) else ""
-    return f"{one.name} {one.method} {one.path} {one.summary} {words}".casefold()
+    return f"{operation.name} {operation.method} {operation.path} {operation.summary} {words}".casefold()
 
 
 def _check_known(names: set[str], known: set[str], what: str) -> None:

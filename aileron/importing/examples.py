@@ -82,7 +82,7 @@ def _without_null(value: Any) -> Example:
         if not isinstance(inner, dict):
             return inner
         nulls.extend(f"{at}.{name}".lstrip(".") for name in inner if inner[name] is None)
-        return {name: kept(one, f"{at}.{name}") for name, one in inner.items() if one is not None}
+        return {name: kept(field, f"{at}.{name}") for name, field in inner.items() if field is not None}
 
     return Example(kept(value, ""), tuple(dict.fromkeys(nulls)))
 
@@ -97,10 +97,10 @@ def _said(media: Mapping[str, Any], references: References, file: str) -> Iterat
         yield _unwrapped(media["example"], names)
     several = media.get("examples")
     for raw in several.values() if isinstance(several, dict) else ():
-        one = references.maybe(raw, file)
-        if "value" in one:
+        example = references.maybe(raw, file)
+        if "value" in example:
             told = True
-            yield _unwrapped(one["value"], names)
+            yield _unwrapped(example["value"], names)
     if told:
         return
     of_schema = [schema["example"]] if "example" in schema else schema.get("examples")

@@ -103,7 +103,7 @@ class Inputs:
 
     def maybe_own(self, *names: str) -> str:
         """Reserve and return the first of these names that is free; return an empty string if none is."""
-        name = next((one for one in names if one not in self._taken), "")
+        name = next((candidate for candidate in names if candidate not in self._taken), "")
         self._taken |= {name} if name else set()
         return name
 
@@ -140,7 +140,7 @@ class Inputs:
         packed = schema if isinstance(schema, dict) else {}
         told = said.get("description") if isinstance(said.get("description"), str) else ""
         example = next(
-            (one[key] for one in (said, packed) for key in ("example", "default") if key in one), msgspec.UNSET
+            (source[key] for source in (said, packed) for key in ("example", "default") if key in source), msgspec.UNSET
         )
         self._inputs.append(
             Input(
@@ -211,15 +211,15 @@ class Inputs:
                     weights[entry.name] = _weight(made)
                     self._inputs = [made if given is entry else given for given in self._inputs]
 
-    def _whole_of(self, one: Input) -> tuple[Taken, Sequence[Any]]:
-        return self._whole.get(one.name, (Taken(one.rule, ()), ()))
+    def _whole_of(self, entry: Input) -> tuple[Taken, Sequence[Any]]:
+        return self._whole.get(entry.name, (Taken(entry.rule, ()), ()))
 
-    def _in(self, one: Input, most_bytes: int, *, keeps_used: bool) -> Input:
+    def _in(self, entry: Input, most_bytes: int, *, keeps_used: bool) -> Input:
         """Return an input shrunk to `most_bytes`, or to as few bytes as possible."""
-        taken, used = self._whole_of(one)
-        made = shrunk(taken, most_bytes - len(one.description) - len(one.name), used, keeps_used=keeps_used)
-        self._whole[one.name] = (made, used)
-        return _with_rule(one, made.rule)
+        taken, used = self._whole_of(entry)
+        made = shrunk(taken, most_bytes - len(entry.description) - len(entry.name), used, keeps_used=keeps_used)
+        self._whole[entry.name] = (made, used)
+        return _with_rule(entry, made.rule)
 
 
 def _share(weights: Sequence[int], room: int) -> int:
@@ -232,12 +232,12 @@ def _share(weights: Sequence[int], room: int) -> int:
     return _MAX_RULES
 
 
-def _with_rule(one: Input, rule: Rule) -> Input:
+def _with_rule(entry: Input, rule: Rule) -> Input:
     told = rule.get("description", "")  # in the place of a list of choices
     if not told:
-        return msgspec.structs.replace(one, rule=rule)
+        return msgspec.structs.replace(entry, rule=rule)
     rule = {key: value for key, value in rule.items() if key != "description"}
-    return msgspec.structs.replace(one, rule=rule, description=f"{one.description.rstrip('. ')}. {told}.")
+    return msgspec.structs.replace(entry, rule=rule, description=f"{entry.description.rstrip('. ')}. {told}.")
 
 
 def _lost(name: str, taken: Taken) -> Iterator[str]:
@@ -248,8 +248,8 @@ def _lost(name: str, taken: Taken) -> Iterator[str]:
         yield f"{name}: and {len(taken.lost) - _MAX_LOST} more of its parts"
 
 
-def _weight(one: Input) -> int:
-    return size_of(one.rule) + len(one.description) + len(one.name)
+def _weight(entry: Input) -> int:
+    return size_of(entry.rule) + len(entry.description) + len(entry.name)
 
 
 def snake(name: str) -> str:

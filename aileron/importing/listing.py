@@ -95,7 +95,9 @@ def _of_one(name: str, inner: Any, lookup: Lookup) -> Iterator[str] | list[str]:
     own = properties_of(seen, lookup)
     if not own:
         return [] if "additionalProperties" in seen else [name]
-    best = next((one for one in _NAMES if one in own and not properties_of(_seen(own[one], lookup), lookup)), None)
+    best = next(
+        (field for field in _NAMES if field in own and not properties_of(_seen(own[field], lookup), lookup)), None
+    )
     return [] if best is None else [f"{name}.{best}"]
 
 
@@ -124,7 +126,9 @@ def _seen(schema: Any, lookup: Lookup) -> dict[str, Any]:
                 return {}
         elif len(schema.get("allOf", ())) == 1 and "properties" not in schema:
             schema = schema["allOf"][0]
-        elif branches := [one for key in ("anyOf", "oneOf") for one in schema.get(key, ()) if one != {"type": "null"}]:
+        elif branches := [
+            branch for key in ("anyOf", "oneOf") for branch in schema.get(key, ()) if branch != {"type": "null"}
+        ]:
             if "properties" in schema:
                 return schema
             schema = branches[0]

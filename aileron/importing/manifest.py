@@ -62,7 +62,7 @@ def manifest_text(
         "\n".join(_credential(credential, client_id, title, operations)),
         "\n".join(["[capabilities.runtime]", f"imports = {toml_of(list(imports))}"]),
         "\n".join(["[limits]", f"memory_mb = {_MEMORY_MB}", f"timeout_s = {_TIMEOUT_S}"]),
-        "\n".join(["[provides]", f"intents = {toml_of([one.name for one in operations][:_MAX_INTENTS])}"]),
+        "\n".join(["[provides]", f"intents = {toml_of([operation.name for operation in operations][:_MAX_INTENTS])}"]),
         as_toml(operations_of(operations), header=_OPERATIONS),
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
@@ -73,7 +73,7 @@ def _credential(
 ) -> Iterator[str]:
     if credential.kind is None:
         return
-    changes = any(not one.found.reads for one in operations)
+    changes = any(not operation.found.reads for operation in operations)
     words = f"{'Read and change' if changes else 'Read'} your data at {title}"
     yield "[capabilities.credential]"
     yield f"kind = {toml_of(credential.kind)}"
@@ -111,11 +111,11 @@ def operations_of(operations: Sequence[Imported]) -> list[Operation]:
     """Return the operations as a manifest records them, so that an invalid call is refused before a person is asked."""
     return [
         Operation(
-            name=one.name,
-            parameters=tuple(_parameter(given) for given in one.inputs),
-            credential=bool(one.packed.security),
+            name=operation.name,
+            parameters=tuple(_parameter(given) for given in operation.inputs),
+            credential=bool(operation.packed.security),
         )
-        for one in operations
+        for operation in operations
     ]
 
 

@@ -33,25 +33,25 @@ _MAX_FILE: Final = 200 << 10
 def cases_text(tools: Tools, operations: Sequence[Imported]) -> str | None:
     """Return the text of the file of cases; None if there are no cases."""
     text, schemas = _HEADER, Schemas(tools.components.schemas)
-    for one in operations:
-        tool = msgspec.json.decode(tools.tools[one.name], type=Tool)
-        case = "\n".join(_case(one, tool, tools, schemas))
+    for operation in operations:
+        tool = msgspec.json.decode(tools.tools[operation.name], type=Tool)
+        case = "\n".join(_case(operation, tool, tools, schemas))
         if case and len(text) + len(case) < _MAX_FILE:
             text += f"\n{case}\n"
     return text if text != _HEADER else None
 
 
-def _case(one: Imported, tool: Tool, tools: Tools, schemas: Schemas) -> Iterator[str]:
-    args = example_arguments(one)
+def _case(operation: Imported, tool: Tool, tools: Tools, schemas: Schemas) -> Iterator[str]:
+    args = example_arguments(operation)
     if args is None:
         return
     properties = {argument: name for name, argument in tool.arguments.items()}
-    given = args.get(tool.argument, {}) if tool.argument else {properties[name]: one for name, one in args.items()}
+    given = args.get(tool.argument, {}) if tool.argument else {properties[name]: value for name, value in args.items()}
     if maybe_problem(given, tool.sent, schemas, reading="argument") is not None:
         return
     yield "[[case]]"
-    yield f"name = {toml_of(f'{one.name} calls the tool')}"
-    yield f"op = {toml_of(one.name)}"
+    yield f"name = {toml_of(f'{operation.name} calls the tool')}"
+    yield f"op = {toml_of(operation.name)}"
     if args:
         yield f"args = {toml_of(args)}"
     yield 'output = { text = "done" }'

@@ -124,8 +124,8 @@ def listed(source: str, token: Token | None = None, *, ca_pem: str | None = None
         problem = UnauthorizedError(words, status, _maybe_challenge(challenges)) if status in _REFUSALS else None
         raise problem or DocumentError(words) from None
     server = client.server
-    names = [one for one in (server.get("title"), server.get("name")) if isinstance(one, str)]
-    title = next((name for one in names if (name := line(one, 80))), origin.host.host)
+    names = [text for text in (server.get("title"), server.get("name")) if isinstance(text, str)]
+    title = next((name for text in names if (name := line(text, 80))), origin.host.host)
     return Listing(
         origin=origin,
         path=path,
@@ -155,8 +155,8 @@ def _check_depth(tools: list[dict[str, Any]]) -> None:
     """Raise ExternalApiError if the tools are nested too deep, so that later functions can be recursive."""
     level: list[Any] = list(tools)
     for _ in range(_MAX_DEPTH):
-        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
-        level = [one for one in level if isinstance(one, dict | list)]
+        level = [inner for value in level for inner in (value.values() if isinstance(value, dict) else value)]
+        level = [value for value in level if isinstance(value, dict | list)]
         if not level:
             return
     raise ExternalApiError(f"its tools have schemas that are nested deeper than {_MAX_DEPTH} levels")
@@ -175,8 +175,8 @@ def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
-        for one in [*value, *value.values()] if isinstance(value, dict) else value:
-            yield from _strings(one)
+        for part in [*value, *value.values()] if isinstance(value, dict) else value:
+            yield from _strings(part)
 
 
 def _fix(error: ConnectorError, token: Token | None) -> str:

@@ -94,7 +94,9 @@ def listing_token(
     `invite` tells the person the address to open. `note` is called if the token could not be revoked.
     """
     url = parse_url(address_of(source))
-    urls = [one for one in (found.token_url, found.registration_url, found.revocation_url) if one is not None]
+    urls = [
+        endpoint for endpoint in (found.token_url, found.registration_url, found.revocation_url) if endpoint is not None
+    ]
     settings = settings_for(settings, url, urls)
     provider = _provider(found, client_id)
 

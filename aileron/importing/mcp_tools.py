@@ -115,7 +115,7 @@ def _operation(tool: dict[str, Any], number: int, name: str) -> FoundOperation:
     reference = {"$ref": f"{number}-output.json"}
     answers = {"responses": {"200": {"content": {_JSON: {"schema": reference}}}}} if isinstance(answer, dict) else {}
     notes = tool.get("annotations")
-    title = next((one for one in (tool.get("title"), _object(notes).get("title")) if isinstance(one, str)), "")
+    title = next((text for text in (tool.get("title"), _object(notes).get("title")) if isinstance(text, str)), "")
     description = tool.get("description") if isinstance(tool.get("description"), str) else ""
     return FoundOperation(
         name=name,
@@ -186,11 +186,11 @@ def make_tools(
     imported, unimported = _imported(importer, listing, operations, names, choices)
     service = service_of(connector)
     actions = ActionFiles(service)
-    for one in imported:
-        name = actions.names.of(one.name)
-        said = line(one.found.raw["operationId"], 100).replace("`", "'")
-        text = action_text(name, connector, one, None, listing.title, tag=service, called=f"the tool `{said}`")
-        actions.add(one, name, text, has_preview=False)
+    for operation in imported:
+        name = actions.names.of(operation.name)
+        said = line(operation.found.raw["operationId"], 100).replace("`", "'")
+        text = action_text(name, connector, operation, None, listing.title, tag=service, called=f"the tool `{said}`")
+        actions.add(operation, name, text, has_preview=False)
     files, kept = actions.files, actions.kept
     unimported += actions.refused
     _check_number(kept, unimported)
@@ -209,7 +209,7 @@ def make_tools(
         actions=tuple(actions.made),
         imported=tuple(kept),
         unimported=tuple(unimported),
-        left_out={one.name: one.left_out for one in kept if one.left_out},
+        left_out={operation.name: operation.left_out for operation in kept if operation.left_out},
         credential=credential,
         has_client=choices.client_id is not None,
         origins=(listing.origin,),
@@ -256,17 +256,17 @@ def _imported(
         problem = _problem(tool, names)
         if tool["name"] in listing.as_tasks:
             problem = "it can be called as a task only, which is not supported"
-        one = Unimported(found, problem) if problem is not None else importer.operation(found, None)
-        if isinstance(one, Unimported):
-            unimported.append(one)
+        outcome = Unimported(found, problem) if problem is not None else importer.operation(found, None)
+        if isinstance(outcome, Unimported):
+            unimported.append(outcome)
             continue
-        imported.append(_gated(one, tool, choices))
+        imported.append(_gated(outcome, tool, choices))
     return imported, unimported
 
 
-def _gated(one: Imported, tool: dict[str, Any], choices: Choices) -> Imported:
+def _gated(operation: Imported, tool: dict[str, Any], choices: Choices) -> Imported:
     """Return the operation with its effect and, if it runs without a person, with the method of an operation that reads."""
-    effect = _effect(tool, one.name)
+    effect = _effect(tool, operation.name)
     method = "get" if runs_alone(tool, effect, trust_read_only=choices.trust_read_only) else "post"
     hidden = [
         f"{key}: characters that cannot be seen were left out"
@@ -274,10 +274,10 @@ def _gated(one: Imported, tool: dict[str, Any], choices: Choices) -> Imported:
         if isinstance(tool.get(key), str) and not all(map(is_visible, tool[key].splitlines()))
     ]
     return msgspec.structs.replace(
-        one,
+        operation,
         effect=effect,
-        found=msgspec.structs.replace(one.found, method=method),
-        left_out=(*hidden, *one.left_out),
+        found=msgspec.structs.replace(operation.found, method=method),
+        left_out=(*hidden, *operation.left_out),
     )
 
 
@@ -317,7 +317,7 @@ def _manifest(listing: Listing, kept: Sequence[Imported], connector: Fqn, creden
 
 
 def _tools(listing: Listing, importer: Importer, kept: Sequence[Imported], credential: Credential) -> Tools:
-    packed = {one.name: _packed(_tool_of(listing, one.found), one) for one in kept}
+    packed = {operation.name: _packed(_tool_of(listing, operation.found), operation) for operation in kept}
     schemas = importer.packer.reachable(_schemas(packed.values()))
     return Tools(
         format=FORMAT,
@@ -327,12 +327,12 @@ def _tools(listing: Listing, importer: Importer, kept: Sequence[Imported], crede
         protocol=listing.protocol,
         credential=credential.kind or "",
         tools={name: msgspec.Raw(msgspec.json.encode(tool)) for name, tool in packed.items()},
-        components=Components({name: msgspec.Raw(msgspec.json.encode(one)) for name, one in schemas.items()}),
+        components=Components({name: msgspec.Raw(msgspec.json.encode(schema)) for name, schema in schemas.items()}),
     )
 
 
-def _packed(tool: dict[str, Any], one: Imported) -> Tool:
-    body, answer = one.packed.request_body, one.packed.responses.get("200")
+def _packed(tool: dict[str, Any], operation: Imported) -> Tool:
+    body, answer = operation.packed.request_body, operation.packed.responses.get("200")
     return Tool(
         digest=digest_of(tool),
         listed=tool,
@@ -344,6 +344,6 @@ def _packed(tool: dict[str, Any], one: Imported) -> Tool:
 
 
 def _schemas(tools: Any) -> Iterator[Any]:
-    for one in tools:
-        yield one.sent
-        yield one.answered
+    for tool in tools:
+        yield tool.sent
+        yield tool.answered

@@ -58,7 +58,7 @@ def chosen_media(content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
             ranked.append((_rank(kind), number, kind, media))
     if not ranked:
         raise UnusableError("no media type of its body can be sent")
-    _, _, kind, media = min(ranked, key=lambda one: one[:2])
+    _, _, kind, media = min(ranked, key=lambda candidate: candidate[:2])
     return kind, media
 
 

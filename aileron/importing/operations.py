@@ -174,7 +174,7 @@ class _Reading:
         responses, answer = self._responses()
         listing = self._listing(answer)
         self._inputs.fit()
-        kept = {one.name for one in self._inputs.every}
+        kept = {entry.name for entry in self._inputs.every}
         sent = _with_arguments(body, kept)
         self._try_examples(sent)
         return Imported(
@@ -183,9 +183,9 @@ class _Reading:
                 operation_id=found.name,
                 summary=line(found.summary, 120),
                 security=security,
-                parameters=[one for one in parameters if one.argument in kept],
+                parameters=[parameter for parameter in parameters if parameter.argument in kept],
                 request_body=sent,
-                responses={status: _with_links(one, parameters, kept) for status, one in responses.items()},
+                responses={status: _with_links(response, parameters, kept) for status, response in responses.items()},
                 servers=[] if origin is None else [Server(origin.url)],
                 listing=listing,
             ),
@@ -212,7 +212,7 @@ class _Reading:
         """Return why the document's own schema refuses its example; empty if the schema accepts it."""
         schema = plain(self._body_schema)
         named = self._packer.reachable(iter([schema]))
-        raw = {name: msgspec.Raw(msgspec.json.encode(one)) for name, one in named.items()}
+        raw = {name: msgspec.Raw(msgspec.json.encode(definition)) for name, definition in named.items()}
         problem = maybe_problem(value, schema, Schemas(raw, search=is_found), reading="argument")
         return "" if problem is None else line(f"{problem.place or 'it'} {problem.words}", 160)
 
@@ -270,10 +270,10 @@ class _Reading:
         order = _TEMPLATE.findall(self._found.path)
         return sorted(
             declared.values(),
-            key=lambda one: (
-                one.value.get("in") != "path",
-                order.index(one.value["name"]) if one.value["name"] in order else 0,
-                one.value.get("required") is not True,
+            key=lambda parameter: (
+                parameter.value.get("in") != "path",
+                order.index(parameter.value["name"]) if parameter.value["name"] in order else 0,
+                parameter.value.get("required") is not True,
             ),
         )
 
@@ -326,15 +326,19 @@ class _Reading:
     def _is_secret(self, raw: dict[str, Any]) -> bool:
         """Return whether a parameter carries a credential, judging by its name or because a security scheme uses it."""
         name = snake(raw["name"])
-        schemes = [one for one in self._described.schemes.values() if isinstance(one, dict)]
+        schemes = [scheme for scheme in self._described.schemes.values() if isinstance(scheme, dict)]
         return (
             name in _SECRETS
             or (name in _PERHAPS_SECRETS and bool(_ABOUT_SECRETS.search(str(raw.get("description", "")))))
-            or any(one.get("in") == raw["in"] and snake(str(one.get("name", ""))) == name for one in schemes if name)
+            or any(
+                scheme.get("in") == raw["in"] and snake(str(scheme.get("name", ""))) == name
+                for scheme in schemes
+                if name
+            )
         )
 
     def _check_path(self, parameters: list[Parameter]) -> None:
-        known = {one.name for one in parameters if one.place == "path"}
+        known = {parameter.name for parameter in parameters if parameter.place == "path"}
         for name in _TEMPLATE.findall(self._found.path):
             if name not in known:
                 raise UnusableError(f"its path has {{{line(name, 60)}}}, which is not described")
@@ -420,7 +424,7 @@ class _Reading:
         missing = [name for name in needed if name not in arguments]
         if missing:
             raise UnusableError(f"{line(missing[0], 60)}: required, and not described")
-        encoding = {name: one for name, one in encodings(media) if name in arguments}
+        encoding = {name: field for name, field in encodings(media) if name in arguments}
         content = {kind: Media(_as_schema(plain(schema)), encoding)}
         return RequestBody(content=content, required=required, arguments=arguments)
 
@@ -431,13 +435,13 @@ class _Reading:
         found: dict[str, Response] = {}
         answer: Packed = True
         told = raw.items() if isinstance(raw, dict) else ()
-        for status, one in sorted(told, key=lambda item: item[0] == "default"):
+        for status, response in sorted(told, key=lambda item: item[0] == "default"):
             if not re.fullmatch(r"2(?:[0-9]{2}|XX)|default", str(status)):
                 continue
             if status == "default" and found:
                 continue  # the other answers are errors
             try:
-                place = self._described.references.resolved(one, self._found.file)
+                place = self._described.references.resolved(response, self._found.file)
             except DocumentError:
                 continue
             content = place.value.get("content") if isinstance(place.value, dict) else None
@@ -531,7 +535,7 @@ def _with_arguments(body: RequestBody | None, kept: set[str]) -> RequestBody | N
 
 def _with_links(answer: Response, parameters: Sequence[Parameter], kept: set[str]) -> Response:
     """Return the response without links to parameters that have no input."""
-    given = {one.name for one in parameters if one.argument in kept}
+    given = {parameter.name for parameter in parameters if parameter.argument in kept}
     links = {name: link for name, link in answer.links.items() if link.parameters.keys() <= given}
     return msgspec.structs.replace(answer, links=links)
 

@@ -230,8 +230,8 @@ class _Yaml:
                 if not isinstance(other, dict):
                     raise self._problem(event, "only objects can be merged with `<<`")
                 self._count(event, len(other))
-                for key, one in list(other.items()):  # an object may be merged into itself
-                    done.made.setdefault(key, one)
+                for key, member in list(other.items()):  # an object may be merged into itself
+                    done.made.setdefault(key, member)
 
     def _place(self, event: Any, value: Any, text: str | None) -> None:
         """Insert a value at its place. `text` is the text of a scalar, which can be a key."""

@@ -107,17 +107,19 @@ class ActionFiles:
         """Operations that the generated actions call."""
         self.refused: Final[list[Unimported]] = []
 
-    def add(self, one: Imported, name: str, text: str, *, has_preview: bool) -> bool:
+    def add(self, operation: Imported, name: str, text: str, *, has_preview: bool) -> bool:
         """Add an operation's action file. If the file would be invalid, return False and record the operation as not imported."""
         path = f"actions/{name}/action.md"
         try:
             action = parse_action(text, file=path, allow_placeholder=True)
         except AileronError as error:
-            self.refused.append(Unimported(one.found, f"its action would not be valid: {error.failure.message}"))
+            self.refused.append(Unimported(operation.found, f"its action would not be valid: {error.failure.message}"))
             return False
         self.files[path] = text.encode()
-        self.kept.append(one)
-        self.made.append(MadeAction(name, one.name, one.effect.value, action.approval.required, has_preview))
+        self.kept.append(operation)
+        self.made.append(
+            MadeAction(name, operation.name, operation.effect.value, action.approval.required, has_preview)
+        )
         return True
 
 
@@ -131,11 +133,11 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
     service = service_of(connector)
     actions = ActionFiles(service)
     used: set[str] = set()
-    for one in imported:
-        preview = preview_of(one, readers.get(one.found.path), importer.packer.lookup)
-        name = actions.names.of(one.name)
-        text = action_text(name, connector, one, preview, line(described.title, 60), tag=service)
-        if actions.add(one, name, text, has_preview=preview is not None) and preview is not None:
+    for operation in imported:
+        preview = preview_of(operation, readers.get(operation.found.path), importer.packer.lookup)
+        name = actions.names.of(operation.name)
+        text = action_text(name, connector, operation, preview, line(described.title, 60), tag=service)
+        if actions.add(operation, name, text, has_preview=preview is not None) and preview is not None:
             used.add(preview.op)
     files, kept = actions.files, actions.kept
     unimported += actions.refused
@@ -152,7 +154,7 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
         line(described.title, 80),
         line(described.version, 40),
         described.digest,
-        [UNBOUND_HOSTS] if choices.is_host_open else [str(one.host) for one in origins],
+        [UNBOUND_HOSTS] if choices.is_host_open else [str(server.host) for server in origins],
         credential,
         choices.client_id,
         kept,
@@ -177,7 +179,7 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
         actions=tuple(actions.made),
         imported=tuple(kept),
         unimported=tuple(unimported),
-        left_out={one.name: one.left_out for one in kept if one.left_out},
+        left_out={operation.name: operation.left_out for operation in kept if operation.left_out},
         credential=credential,
         has_client=choices.client_id is not None,
         origins=() if choices.is_host_open else origins,
@@ -197,7 +199,7 @@ def record_of(
     mine = [path for path in files if not path.startswith(f"{_PACKAGE}/")]
     return ImportRecord(
         document_hash=described.digest,
-        operations=tuple(one.name for one in operations),
+        operations=tuple(operation.name for operation in operations),
         choices=choices,
         texts={path: files[path].decode() for path in sorted(mine)},
     )
@@ -220,7 +222,7 @@ def _too_many(operations: Sequence[FoundOperation]) -> DocumentError:
 
 
 def _check_names(operations: Sequence[Imported]) -> None:
-    names = Counter(one.name for one in operations)
+    names = Counter(operation.name for operation in operations)
     twice = next((name for name, number in names.items() if number > 1), None)
     if twice is not None:
         raise DocumentError(f"two operations would be called {twice!r}; give one of them another name with --rename")
@@ -249,12 +251,12 @@ def _imported(
     unimported: list[Unimported] = []
     listed: set[str] = set()
     for found in operations:
-        one = _one(importer, found, described, choices, origin)
-        if isinstance(one, Imported):
-            imported.append(_named(_with_fields(one, choices), choices))
-            listed |= {found.name} if one.packed.listing is not None else set()
+        outcome = _one(importer, found, described, choices, origin)
+        if isinstance(outcome, Imported):
+            imported.append(_named(_with_fields(outcome, choices), choices))
+            listed |= {found.name} if outcome.packed.listing is not None else set()
         else:
-            unimported.append(one)
+            unimported.append(outcome)
         if len(imported) > MAX_OPERATIONS:
             raise _too_many(operations)
     unknown = choices.fields.keys() - listed
@@ -291,26 +293,26 @@ def _own_origin(found: FoundOperation, described: Described, choices: Choices, o
     return own
 
 
-def _with_fields(one: Imported, choices: Choices) -> Imported:
-    fields = choices.fields.get(one.name)
-    if fields is None or one.packed.listing is None:
-        return one
-    listing: ListShape = msgspec.structs.replace(one.packed.listing, fields=list(fields))
-    return msgspec.structs.replace(one, packed=msgspec.structs.replace(one.packed, listing=listing))
+def _with_fields(operation: Imported, choices: Choices) -> Imported:
+    fields = choices.fields.get(operation.name)
+    if fields is None or operation.packed.listing is None:
+        return operation
+    listing: ListShape = msgspec.structs.replace(operation.packed.listing, fields=list(fields))
+    return msgspec.structs.replace(operation, packed=msgspec.structs.replace(operation.packed, listing=listing))
 
 
-def _named(one: Imported, choices: Choices) -> Imported:
+def _named(operation: Imported, choices: Choices) -> Imported:
     """Return the operation with the author's name.
 
     Its effect is still that of the document's name, so that no new name opens the gate.
     """
-    name = choices.names.get(one.name)
+    name = choices.names.get(operation.name)
     if name is None:
-        return one
+        return operation
     return msgspec.structs.replace(
-        one,
-        found=msgspec.structs.replace(one.found, name=name),
-        packed=msgspec.structs.replace(one.packed, operation_id=name),
+        operation,
+        found=msgspec.structs.replace(operation.found, name=name),
+        packed=msgspec.structs.replace(operation.packed, operation_id=name),
     )
 
 
@@ -326,23 +328,23 @@ def _readers(
 
     The operations in the list were not chosen and have no action.
     """
-    readers = {one.found.path: one for one in imported if one.found.method == "get"}
-    wanted = {one.found.path for one in imported} - readers.keys()
+    readers = {operation.found.path: operation for operation in imported if operation.found.method == "get"}
+    wanted = {operation.found.path for operation in imported} - readers.keys()
     hidden = []
     for found in described.operations:
         if found.method == "get" and found.path in wanted:
-            one = _one(importer, found, described, choices, origin)
-            if isinstance(one, Imported):
-                readers[found.path] = _named(one, choices)
+            outcome = _one(importer, found, described, choices, origin)
+            if isinstance(outcome, Imported):
+                readers[found.path] = _named(outcome, choices)
                 hidden.append(readers[found.path])
     return readers, hidden
 
 
 def _origins(origin: Origin, operations: Iterable[Imported]) -> tuple[Origin, ...]:
     """Return each origin at most once, the document's first."""
-    every = [origin, *(one.origin for one in operations if one.origin is not None)]
-    found = {one.host: one for one in reversed(every)}
-    ordered = tuple(found[host] for host in dict.fromkeys(one.host for one in every))
+    every = [origin, *(operation.origin for operation in operations if operation.origin is not None)]
+    found = {server.host: server for server in reversed(every)}
+    ordered = tuple(found[host] for host in dict.fromkeys(server.host for server in every))
     if len(ordered) > _MAX_HOSTS:
         raise DocumentError(f"{len(ordered)} hosts; a connector has at most {_MAX_HOSTS}: choose fewer operations")
     return ordered
@@ -359,12 +361,12 @@ def _document(
     """Return the packed document."""
     paths: dict[str, dict[str, msgspec.Raw]] = {}
     room = _MAX_DOCUMENT
-    for one in operations:
-        packed = msgspec.json.encode(one.packed)
+    for operation in operations:
+        packed = msgspec.json.encode(operation.packed)
         room -= len(packed)
         if room < 0:
             raise DocumentError(f"more than {_MAX_DOCUMENT >> 20} MiB of operations: choose fewer")
-        paths.setdefault(one.found.path, {})[one.found.method] = msgspec.Raw(packed)
+        paths.setdefault(operation.found.path, {})[operation.found.method] = msgspec.Raw(packed)
     schemas = importer.packer.reachable(_sent(operations))
     schemas |= importer.packer.reachable(_answered(operations), depth=answer_depth)
     return Document(
@@ -407,8 +409,8 @@ def _scheme(credential: Credential) -> dict[str, Any]:
 
 
 def _sent(operations: Iterable[Imported]) -> Iterator[Any]:
-    for one in operations:
-        packed = one.packed
+    for operation in operations:
+        packed = operation.packed
         yield from (parameter.schema for parameter in packed.parameters)
         yield from (media.get("schema") for parameter in packed.parameters for media in parameter.content.values())
         if packed.request_body is not None:
@@ -416,5 +418,5 @@ def _sent(operations: Iterable[Imported]) -> Iterator[Any]:
 
 
 def _answered(operations: Iterable[Imported]) -> Iterator[Any]:
-    for one in operations:
-        yield from (media.schema for answer in one.packed.responses.values() for media in answer.content.values())
+    for operation in operations:
+        yield from (media.schema for answer in operation.packed.responses.values() for media in answer.content.values())

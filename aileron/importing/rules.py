@@ -404,13 +404,15 @@ class Rules:
             if reference in within:
                 raise UnusableError("a schema within itself")
             target = self._alternatives(self._lookup(reference), (*within, reference))
-            found = self._product([{**one, "$refs": (*one.get("$refs", ()), reference)} for one in target], found)
+            found = self._product(
+                [{**alternative, "$refs": (*alternative.get("$refs", ()), reference)} for alternative in target], found
+            )
         for part in schema.get("allOf", ()):
             found = self._product(found, self._alternatives(part, within))
         for key in ("anyOf", "oneOf"):
             if key in schema:
                 found = self._product(found, self._branches(schema[key], within))
-        found = [one for one in found if not _is_null(one)]
+        found = [alternative for alternative in found if not _is_null(alternative)]
         self._step(len(found))
         if not found:
             raise UnusableError("it can only be null")
@@ -437,12 +439,12 @@ class Rules:
         """
         made: list[dict[str, Any]] = []
         problem: UnusableError | None = None
-        for one, other in itertools.product(ones, others):
+        for schema, other in itertools.product(ones, others):
             if len(made) == _MAX_ALTERNATIVES:  # fewer is narrower
                 break
-            self._step(_weight(one) + _weight(other))
+            self._step(_weight(schema) + _weight(other))
             try:
-                made.append(_both(one, other))
+                made.append(_both(schema, other))
             except UnusableError as error:
                 problem = error
         if not made and problem is not None:
@@ -468,12 +470,12 @@ def _rank(found: Mapping[str, Any]) -> tuple[bool, int]:
 
 def _all_enums(possible: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Merge several enums of one type into one; None if the schemas are not all enums of one type."""
-    if len(possible) < 2 or not all("enum" in one or "const" in one for one in possible):
+    if len(possible) < 2 or not all("enum" in schema or "const" in schema for schema in possible):
         return None
-    kinds = {_type_of(one) for one in possible}
+    kinds = {_type_of(schema) for schema in possible}
     if len(kinds) != 1:
         return None
-    values = [value for one in possible for value in one.get("enum", [one.get("const")])]
+    values = [value for schema in possible for value in schema.get("enum", [schema.get("const")])]
     first = {key: value for key, value in possible[0].items() if key != "const"}
     return {**first, "type": kinds.pop(), "enum": _once(values)}
 
@@ -554,12 +556,12 @@ def _once(values: Iterable[Any]) -> list[Any]:
     return list({json.dumps(value): value for value in values}.values())
 
 
-def _both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+def _both(schema: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """Combine two schemas: take each keyword of either, and the narrower if both have it.
 
     Raises UnusableError if the combination cannot be expressed.
     """
-    made = dict(one)
+    made = dict(schema)
     for key, value in other.items():
         if key not in made or key in (
             "title",
@@ -579,40 +581,40 @@ def _both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
             made[key] = min(made[key], value)
         elif not _is_same(made[key], value):
             made[key] = _narrower(key, made[key], value)
-    _close(one, other, made)
+    _close(schema, other, made)
     return made
 
 
-def _narrower(key: str, one: Any, other: Any) -> Any:
+def _narrower(key: str, rule: Any, other: Any) -> Any:
     match key:
         case "type":
-            return _types(one, other)
+            return _types(rule, other)
         case "enum":
             theirs = {json.dumps(value, sort_keys=True) for value in other}
-            shared = [value for value in one if json.dumps(value, sort_keys=True) in theirs]
+            shared = [value for value in rule if json.dumps(value, sort_keys=True) in theirs]
             if not shared:
                 raise UnusableError("choices that have no value in common")
             return shared
         case "required":
-            return list(dict.fromkeys([*one, *other]))
+            return list(dict.fromkeys([*rule, *other]))
         case "properties":
-            return {name: _property_of_both(one, other, name) for name in dict.fromkeys([*one, *other])}
+            return {name: _property_of_both(rule, other, name) for name in dict.fromkeys([*rule, *other])}
         case "items":
-            return _all_of(one, other)
+            return _all_of(rule, other)
         case "additionalProperties":
-            return _all_of(one, other)
+            return _all_of(rule, other)
         case "uniqueItems":
             return True
         case _:
             raise UnusableError(f"two rules for {key!r} at once")
 
 
-def _property_of_both(one: Mapping[str, Any], other: Mapping[str, Any], name: str) -> Any:
+def _property_of_both(properties: Mapping[str, Any], other: Mapping[str, Any], name: str) -> Any:
     """Combine a property from two parts of an `allOf`. It is read-only if every part that describes it marks it so."""
-    if name not in one or name not in other:
-        return one.get(name, other.get(name))
-    both = _all_of(*(_unmarked(part[name]) for part in (one, other)))
-    if both is False or not (_is_marked(one[name]) and _is_marked(other[name])):
+    if name not in properties or name not in other:
+        return properties.get(name, other.get(name))
+    both = _all_of(*(_unmarked(part[name]) for part in (properties, other)))
+    if both is False or not (_is_marked(properties[name]) and _is_marked(other[name])):
         return both
     return {**both, MARK: True} if isinstance(both, dict) else {MARK: True}
 
@@ -690,17 +692,17 @@ def _others(found: Sequence[dict[str, Any]], chosen: dict[str, Any]) -> str:
     return f"one of {len(forms) + 1} forms is offered; the service also takes others{told}"
 
 
-def _close(one: Mapping[str, Any], other: Mapping[str, Any], made: dict[str, Any]) -> None:
+def _close(schema: Mapping[str, Any], other: Mapping[str, Any], made: dict[str, Any]) -> None:
     """Apply the rule of each `allOf` part about additional properties to the properties of the other part."""
-    for closed, open_one in ((one, other), (other, one)):
+    for closed, open_one in ((schema, other), (other, schema)):
         more = closed.get("additionalProperties", True)
         for name in open_one.get("properties", {}) if more is not True else ():
             if name not in closed.get("properties", {}):
                 made["properties"] = {**made["properties"], name: _all_of(made["properties"][name], more)}
 
 
-def _types(one: Any, other: Any) -> Any:
-    mine, theirs = [set([kinds] if isinstance(kinds, str) else kinds) for kinds in (one, other)]
+def _types(types: Any, other: Any) -> Any:
+    mine, theirs = [set([kinds] if isinstance(kinds, str) else kinds) for kinds in (types, other)]
     for wide, narrow in ((mine, theirs), (theirs, mine)):
         if "number" in wide and "integer" in narrow:
             wide.add("integer")
@@ -710,18 +712,18 @@ def _types(one: Any, other: Any) -> Any:
     return shared[0] if len(shared) == 1 else shared
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(value: Any, other: Any) -> bool:
     """Return whether two values are equal as JSON, so that false is not 0. 1 and 1.0 count as different, which is stricter."""
-    if one is other or one != other:
-        return one is other
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    if value is other or value != other:
+        return value is other
+    return json.dumps(value, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def _all_of(one: Any, other: Any) -> Any:
-    if one is True or _is_same(one, other):
+def _all_of(schema: Any, other: Any) -> Any:
+    if schema is True or _is_same(schema, other):
         return other
     if other is True:
-        return one
-    if one is False or other is False:
+        return schema
+    if schema is False or other is False:
         return False
-    return {"allOf": [one, other]}
+    return {"allOf": [schema, other]}

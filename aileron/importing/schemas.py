@@ -453,9 +453,9 @@ def plain(schema: Packed) -> Packed:
         if key in _WORDS:
             continue
         if key in _LISTS:
-            made[key] = [plain(one) for one in value]
+            made[key] = [plain(part) for part in value]
         elif key == "properties":
-            made[key] = {name: plain(one) for name, one in value.items()}
+            made[key] = {name: plain(field) for name, field in value.items()}
         elif key in ("items", "additionalProperties", "not"):
             made[key] = plain(value)
         else:
@@ -470,9 +470,9 @@ def _referred(schema: Any) -> list[str]:
     found = [schema["$ref"].removeprefix(REF)] if isinstance(schema.get("$ref"), str) else []
     for key, value in schema.items():
         if key in _LISTS:
-            found += [name for one in value for name in _referred(one)]
+            found += [name for part in value for name in _referred(part)]
         elif key == "properties":
-            found += [name for one in value.values() for name in _referred(one)]
+            found += [name for field in value.values() for name in _referred(field)]
         elif key in ("items", "additionalProperties", "not"):
             found += _referred(value)
     return found
@@ -487,12 +487,12 @@ def _opened(schema: Any) -> Any:
     made: dict[str, Any] = {}
     for key, value in schema.items():
         if key in _LISTS:
-            parts = [_opened(one) for one in value]
+            parts = [_opened(part) for part in value]
             if key in ("anyOf", "oneOf") and True in parts:  # nothing is left to choose
                 continue
             made[key] = parts
         elif key == "properties":
-            made[key] = {name: _opened(one) for name, one in value.items()}
+            made[key] = {name: _opened(field) for name, field in value.items()}
         elif key in ("items", "additionalProperties"):
             made[key] = _opened(value)
         elif key != "not" or not _referred(value):

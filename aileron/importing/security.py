@@ -137,7 +137,11 @@ def needs_of(operation: FoundOperation, described: Described) -> Need:
     said = raw if isinstance(raw, list) else described.security
     if not said:
         return Need((), is_optional=True)
-    ways = [_way(one) for one in said[:_MAX_WAYS] if isinstance(one, dict) and len(one) <= _MAX_WAYS]
+    ways = [
+        _way(requirement)
+        for requirement in said[:_MAX_WAYS]
+        if isinstance(requirement, dict) and len(requirement) <= _MAX_WAYS
+    ]
     bearers = frozenset(name for name, raw in described.schemes.items() if _is_bearer(raw))
     return Need(tuple(way for way in ways if way), is_optional=any(not way for way in ways), bearers=bearers)
 
@@ -150,7 +154,9 @@ def _is_bearer(raw: Any) -> bool:
 
 def _way(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return {
-        name: tuple(one for one in scopes[:_MAX_SCOPES] if isinstance(one, str)) if isinstance(scopes, list) else ()
+        name: tuple(scope for scope in scopes[:_MAX_SCOPES] if isinstance(scope, str))
+        if isinstance(scopes, list)
+        else ()
         for name, scopes in raw.items()
     }
 
@@ -285,13 +291,13 @@ def _form_of_parameters(described: Described) -> str | None:
     for operation in described.operations[:_MAX_TRIED]:
         said = operation.raw.get("parameters")
         for raw in (*operation.shared, *(said if isinstance(said, list) else ())):
-            one = described.references.maybe(raw, operation.file)
-            if one.get("in") != "header" or str(one.get("name")).lower() != "authorization":
+            parameter = described.references.maybe(raw, operation.file)
+            if parameter.get("in") != "header" or str(parameter.get("name")).lower() != "authorization":
                 continue
-            parts = (one, described.references.maybe(one.get("schema"), operation.file))
+            parts = (parameter, described.references.maybe(parameter.get("schema"), operation.file))
             values = [part.get(key) for part in parts for key in ("example", "x-example", "default")]
             forms = (form_of_value(value) for value in values if isinstance(value, str))
-            words = one.get("description")
+            words = parameter.get("description")
             found = next((form for form in forms if form), None) or form_of([words] if isinstance(words, str) else [])
             if found is not None:
                 return found

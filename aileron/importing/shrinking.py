@@ -112,7 +112,13 @@ def _cut_properties(rule: Rule, most_bytes: int, used: Sequence[Any], *, keeps_u
         if name not in node.rule.get("required", ())
     ]
     optional.reverse()
-    optional.sort(key=lambda one: (not one[0], -one[1].depth, not _NESTING & one[1].rule["properties"][one[2]].keys()))
+    optional.sort(
+        key=lambda candidate: (
+            not candidate[0],
+            -candidate[1].depth,
+            not _NESTING & candidate[1].rule["properties"][candidate[2]].keys(),
+        )
+    )
     size = size_of(rule)
     gone: list[str] = []
     for is_unused, node, name in optional:

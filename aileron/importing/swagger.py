@@ -48,9 +48,9 @@ def as_openapi_3(document: dict[str, Any], references: References) -> dict[str, 
     for path, item in paths.items() if isinstance(paths, dict) else ():
         if isinstance(item, dict):
             made[path] = {key: _item_part(key, value, document, references) for key, value in item.items()}
-            shared = [one for one in _list(item.get("parameters")) if not _is_body(one, references)]
-            bodies = [one for one in _list(item.get("parameters")) if _is_body(one, references)]
-            made[path]["parameters"] = [_parameter(one, references) for one in shared]
+            shared = [parameter for parameter in _list(item.get("parameters")) if not _is_body(parameter, references)]
+            bodies = [parameter for parameter in _list(item.get("parameters")) if _is_body(parameter, references)]
+            made[path]["parameters"] = [_parameter(parameter, references) for parameter in shared]
             if bodies:
                 _give_bodies(made[path], item, bodies, document, references)
     schemes = document.get("securityDefinitions")
@@ -88,8 +88,10 @@ def _operation(
     consumes = _list(raw.get("consumes")) or _list(document.get("consumes")) or [_JSON]
     produces = _list(raw.get("produces")) or _list(document.get("produces")) or [_JSON]
     operation = {key: value for key, value in raw.items() if key not in ("consumes", "produces", "schemes")}
-    operation["parameters"] = [_parameter(one, references) for one in parameters if not _is_body(one, references)]
-    bodies = [_value(one, references) for one in parameters if _is_body(one, references)]
+    operation["parameters"] = [
+        _parameter(parameter, references) for parameter in parameters if not _is_body(parameter, references)
+    ]
+    bodies = [_value(parameter, references) for parameter in parameters if _is_body(parameter, references)]
     if bodies:
         operation["requestBody"] = _request_body(bodies, [kind for kind in consumes if isinstance(kind, str)])
     responses = raw.get("responses")

@@ -19,7 +19,7 @@ __all__ = ["toml_of"]
 def toml_of(value: Any) -> str:
     """Return visible text, numbers, booleans, lists or tables as TOML. Keys are quoted, because a document can have any name."""
     if isinstance(value, dict):
-        inner = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {toml_of(one)}" for key, one in value.items())
+        inner = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {toml_of(member)}" for key, member in value.items())
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_of, value))}]"

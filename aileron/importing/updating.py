@@ -53,7 +53,7 @@ class OperationUpdate(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def widens(self) -> bool:
         """True if the operation is new, or if one of its changes widens what it can do."""
-        return self.kind == "added" or any(one.widens for one in self.changes)
+        return self.kind == "added" or any(change.widens for change in self.changes)
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
 def chosen_again(described: Described, record: ImportRecord) -> list[FoundOperation]:
     """Return the previously chosen operations that the document still has."""
     names = set(record.operations)
-    return [one for one in described.operations if one.name in names]
+    return [operation for operation in described.operations if operation.name in names]
 
 
 def update(
@@ -136,7 +136,9 @@ def compared(
         connector=_connector_changes(record, made),
         operations=tuple(_operation_updates(record, made, fresh, now)),
         not_chosen=len(
-            {one.name for one in described.operations} - {one.name for one in operations} - set(record.operations)
+            {operation.name for operation in described.operations}
+            - {operation.name for operation in operations}
+            - set(record.operations)
         ),
     )
 
@@ -165,7 +167,7 @@ def _operation_updates(
     answers_before, answers_after = _answers(now), _answers(made.files)
     listed_before, listed_after = _listed(now), _listed(made.files)
     renamed = parse_record(made.files[RECORD]).choices.names
-    reasons = {renamed.get(one.found.name, one.found.name): one.reason for one in made.unimported}
+    reasons = {renamed.get(failure.found.name, failure.found.name): failure.reason for failure in made.unimported}
     for op, action in after.items():
         if op not in before:
             yield OperationUpdate(op=op, kind="added")
@@ -204,8 +206,8 @@ def _listed(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
 
 def _of_tool(before: dict[str, Any], after: dict[str, Any]) -> Iterator[Change]:
     """Compare a server's descriptions of a tool. A model reads these words, so a change weighs as much as a new input."""
-    for one in differences(before, after):
-        yield Change.of(f"tool {one.place}", one.before or None, one.after or None)
+    for difference in differences(before, after):
+        yield Change.of(f"tool {difference.place}", difference.before or None, difference.after or None)
 
 
 def _answers(files: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -220,7 +222,10 @@ def _answers(files: Mapping[str, bytes]) -> dict[str, bytes]:
         ]
     except (ValueError, RecursionError):
         return {}
-    return {one.operation_id: _with_schemas(msgspec.json.encode(one.responses), found) for one in operations}
+    return {
+        operation.operation_id: _with_schemas(msgspec.json.encode(operation.responses), found)
+        for operation in operations
+    }
 
 
 def _with_schemas(responses: bytes, document: Document) -> bytes:

@@ -40,7 +40,7 @@ def line(text: str, most: int = 300) -> str:
     """Return a text as one line of plain text, of at most `most` characters."""
     plain = _LINK.sub(r"\1", _unescaped(_TAG.sub("", text[:_MAX_READ])))
     words = " ".join(_MARKS.sub("", plain).split())
-    seen = words if is_visible(words) else "".join(one for one in words if is_visible(one))
+    seen = words if is_visible(words) else "".join(char for char in words if is_visible(char))
     return seen if len(seen) <= most else f"{seen[: most - 1].rsplit(' ', 1)[0]}…"
 
 

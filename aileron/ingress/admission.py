@@ -141,7 +141,7 @@ class Admission:
 
     def _budget(self, scope: Scope) -> tuple[TokenBucket, float]:
         path: str = scope["path"]
-        if any(_is_below(path, one) for one in self._models):
+        if any(_is_below(path, prefix) for prefix in self._models):
             return self._for_models, 1.0
         if _is_below(path, "/v1") or _is_below(path, "/mcp"):
             return self._for_agents, 1.0
@@ -160,8 +160,8 @@ def candidates(fields: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
             case b"x-api-key":
                 found.append(value.strip())
             case b"cookie":
-                found += [one.partition(b"=")[2].strip() for one in value[:_MAX_SHOWN_BYTES].split(b";", _MAX_SHOWN)]
-    return [one for one in found[:_MAX_SHOWN] if 0 < len(one) <= _MAX_SHOWN_BYTES]
+                found += [pair.partition(b"=")[2].strip() for pair in value[:_MAX_SHOWN_BYTES].split(b";", _MAX_SHOWN)]
+    return [candidate for candidate in found[:_MAX_SHOWN] if 0 < len(candidate) <= _MAX_SHOWN_BYTES]
 
 
 def _is_below(path: str, prefix: str) -> bool:

@@ -110,8 +110,8 @@ class Places:
 
     def is_known(self, place: Place) -> None:
         """Record that a connection belongs to a known caller, so that it is not ended for another."""
-        for one in (self._strangers, self._waiting, self._silent):
-            one.pop(place, None)
+        for group in (self._strangers, self._waiting, self._silent):
+            group.pop(place, None)
 
     def _say(self, what: str) -> None:
         if time.monotonic() - self._said_at >= _SAY_AGAIN_S:

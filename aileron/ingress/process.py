@@ -69,11 +69,11 @@ _Door = tuple[str, list[socket.socket], ssl.SSLContext | None]
 
 
 def _doors(start: Start, descriptors: list[int]) -> list[_Door]:
-    left = [socket.socket(fileno=one) for one in descriptors]
+    left = [socket.socket(fileno=descriptor) for descriptor in descriptors]
     doors: list[_Door] = []
-    for one in start.doors:
-        listeners, left = left[: one.listeners], left[one.listeners :]
-        doors.append((one.door, listeners, _tls(start) if one.tls else None))
+    for listening in start.doors:
+        listeners, left = left[: listening.listeners], left[listening.listeners :]
+        doors.append((listening.door, listeners, _tls(start) if listening.tls else None))
     return doors
 
 

@@ -118,15 +118,17 @@ async def serve(
     servers = [
         await asyncio.start_server(
             connected,
-            sock=one,
+            sock=listener,
             limit=READ_AHEAD,
-            backlog=ACCEPTED_AT_ONCE if isinstance(one, Bounded) else BACKLOG,
+            backlog=ACCEPTED_AT_ONCE if isinstance(listener, Bounded) else BACKLOG,
             ssl=tls,
             ssl_handshake_timeout=None if tls is None else HANDSHAKE_S,
             ssl_shutdown_timeout=None if tls is None else SHUTDOWN_S,
         )
         # A socket of the home is only the user's own, and is left as it is.
-        for one in (one if one.family == socket.AF_UNIX else Bounded(one, counted) for one in listeners)
+        for listener in (
+            listener if listener.family == socket.AF_UNIX else Bounded(listener, counted) for listener in listeners
+        )
     ]
     try:
         await stopped()

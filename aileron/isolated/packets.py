@@ -45,8 +45,8 @@ def received_with(sock: socket.socket, size: int, most: int, flags: int = 0) -> 
                 passed.frombytes(data[: len(data) - len(data) % passed.itemsize])
             case socket.SOL_SOCKET, socket.SCM_CREDENTIALS:
                 sender, _, _ = _CREDENTIALS.unpack(data)
-    for one in passed[most:]:  # without SO_PASSCRED, there was room for more
-        os.close(one)
+    for descriptor in passed[most:]:  # without SO_PASSCRED, there was room for more
+        os.close(descriptor)
     return Received(packet, list(passed[:most]), sender)
 
 

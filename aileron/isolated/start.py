@@ -53,11 +53,11 @@ async def control_of(process: int, ours: socket.socket) -> socket.socket:
     if waiting.cancelled_caught:
         raise OSError(errno.ETIMEDOUT, f"it did not hide within {HIDE_S:.0f} s")
     packet, descriptors, sender = received_with(ours, 16, 1, socket.MSG_DONTWAIT)
-    passed = [one for one in map(_maybe_socket, descriptors) if one is not None]
+    passed = [sock for sock in map(_maybe_socket, descriptors) if sock is not None]
     if packet and sender == process and len(passed) == 1:
         return passed[0]
-    for one in passed:
-        one.close()
+    for sock in passed:
+        sock.close()
     if packet and sender != process:
         raise OSError(errno.EPERM, f"process {sender} spoke in its place: it has taken a descriptor of it")
     raise OSError(errno.EPIPE, "it ended before it had hidden")

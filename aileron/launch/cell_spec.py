@@ -198,8 +198,10 @@ class CellSpec(msgspec.Struct, frozen=True, kw_only=True):
         found: dict[str, tuple[str, ...]] = {}
         for bind in self.policy.binds:
             if bind.writable:
-                own = [one.pattern for one in self.executes if is_within(one.pattern, bind.target)]
-                found[bind.source] = tuple(one[len(bind.target) + 1 :] or os.path.basename(one) for one in own)
+                own = [file.pattern for file in self.executes if is_within(file.pattern, bind.target)]
+                found[bind.source] = tuple(
+                    pattern[len(bind.target) + 1 :] or os.path.basename(pattern) for pattern in own
+                )
         return ((self.project, ()), *((path, only) for path, only in found.items() if path != self.project))
 
 
@@ -216,8 +218,11 @@ def make_cell_spec(
     """
     project = os.path.realpath(folder)
     needs = agent.cell(asked.environment)
-    others = [one for one in AGENTS.values() if one is not agent]
-    settings = ((agent, _settings_of(needs)), *((one, _settings_of(one.cell(asked.environment))) for one in others))
+    others = [other for other in AGENTS.values() if other is not agent]
+    settings = (
+        (agent, _settings_of(needs)),
+        *((other, _settings_of(other.cell(asked.environment))) for other in others),
+    )
     _check_project(project, machine, agent, settings)
     for setting in (*needs.directories, *needs.files):
         _check_setting(str(setting), machine)
@@ -379,8 +384,8 @@ class _Shown:
         CellRefused if there are too many.
         """
         found: list[Bind] = []
-        for bind in sorted([*self._places.values(), *self._fixed.values()], key=lambda one: one.target.count("/")):
-            above = next((one for one in reversed(found) if is_within(bind.target, one.target)), None)
+        for bind in sorted([*self._places.values(), *self._fixed.values()], key=lambda mount: mount.target.count("/")):
+            above = next((parent for parent in reversed(found) if is_within(bind.target, parent.target)), None)
             if above is None or not self._is_shown_by(bind, above):
                 found.append(bind)
         if len(found) > _MAX_BINDS:
@@ -441,8 +446,8 @@ def _check_project(project: str, machine: Machine, agent: Agent, settings: _Sett
     for place in machine.secrets_of_home:
         if is_within(project, place):
             raise CellRefused(f"{project} is in {place}, a place of credentials", fix)
-    for one, places in settings:
-        whose = "the agent's own settings" if one is agent else f"the settings of {one.title}"
+    for owner, places in settings:
+        whose = "the agent's own settings" if owner is agent else f"the settings of {owner.title}"
         for place in places:
             # Each link on the way counts: an agent that can replace it chooses where the settings are, for the next launch.
             if any(is_within(step, project) for step in way_of(place)):
@@ -474,7 +479,7 @@ def _check_setting(place: str, machine: Machine) -> None:
             raise CellRefused(
                 f"the agent's settings, {place}, lead to {source}: {secret} is a place of credentials", fix
             )
-    if source == "/" or source in _UNFIT_ROOTS or any(is_within(source, one) for one in _OF_THE_SYSTEM):
+    if source == "/" or source in _UNFIT_ROOTS or any(is_within(source, root) for root in _OF_THE_SYSTEM):
         raise CellRefused(f"the agent's settings, {place}, lead to {source}, a place of the system", fix)
     if leads_away(place, machine.earlier_projects):
         raise CellRefused(
@@ -673,15 +678,15 @@ def _hidden_keys(needs: CellNeeds, asked: LaunchRequest, setup: Setup) -> _Keys:
         if provider in setup.from_vault:
             variables += names
             files += map(str, paths)
-    for one in needs.key_files if setup.from_vault else ():
-        providers = one.providers(asked.files[one.path]) if one.path in asked.files else None
-        if providers is None and os.path.isfile(one.path):
-            notes.append(f"{one.path} is not understood, so it is not shown: see what is wrong with it")
+    for file in needs.key_files if setup.from_vault else ():
+        providers = file.providers(asked.files[file.path]) if file.path in asked.files else None
+        if providers is None and os.path.isfile(file.path):
+            notes.append(f"{file.path} is not understood, so it is not shown: see what is wrong with it")
         if providers is None or (providers and providers <= setup.from_vault):
-            files.append(str(one.path))
+            files.append(str(file.path))
         elif needless := providers & setup.from_vault:
             notes.append(
-                f"{one.path} is shown, because it logs in to {_some(providers - needless)}: remove from it what the vault has, "
+                f"{file.path} is shown, because it logs in to {_some(providers - needless)}: remove from it what the vault has, "
                 f"the key for {_some(needless)}"
             )
     return _Keys(tuple(variables), tuple(files), tuple(notes))

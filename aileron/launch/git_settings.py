@@ -104,7 +104,7 @@ def _asked(words: list[str], environment: Mapping[str, str]) -> PersonSettings:
     except (OSError, subprocess.TimeoutExpired):
         return PersonSettings()
     parts = said.stdout.decode("utf-8", "replace").split("\0")
-    entries = [(origin, *one.partition("\n")) for origin, one in zip(parts[::2], parts[1::2], strict=False)]
+    entries = [(origin, *setting.partition("\n")) for origin, setting in zip(parts[::2], parts[1::2], strict=False)]
     return PersonSettings(
         {name: value for _, name, separator, value in entries if separator},
         {name: origin.removeprefix("file:") for origin, name, _, _ in entries},
@@ -238,7 +238,7 @@ def _leads_back(directory: str, folder: str) -> bool:
     """
     worktree = _WORKTREE.search(_read(f"{directory}/config"))
     named = (_read(f"{directory}/gitdir").strip().removesuffix("/.git"), worktree[1].strip() if worktree else "")
-    return any(one and os.path.realpath(os.path.join(directory, one)) == os.path.realpath(folder) for one in named)
+    return any(path and os.path.realpath(os.path.join(directory, path)) == os.path.realpath(folder) for path in named)
 
 
 def _read(file: str) -> str:

@@ -76,7 +76,7 @@ def run_in_cell(launch: CellLaunch, stub: Stub, note: Callable[[str], None]) -> 
     if make_missing(spec.missing):
         time.sleep(_TICK_S)  # or the files made here would count as the agent's changes (aileron/cell/changes.py)
     with contextlib.ExitStack() as undo:
-        published = [undo.enter_context(one) for one in _published(launch.publish)]
+        published = [undo.enter_context(port) for port in _published(launch.publish)]
         starts = starts_of([Root(path, only) for path, only in spec.roots], launch.home.cells)
         policy = _without_sockets(spec.policy, [path for start in starts for path in start.sockets()])
         session = None
@@ -131,12 +131,12 @@ def make_missing(missing: tuple[Missing, ...]) -> bool:
     Paths were resolved before, so a link in a path was put there afterwards, and is not followed.
     """
     has_made = False
-    for one in missing:
-        with _made_directory(one.path if one.is_directory else os.path.dirname(one.path)) as directory:
-            if not one.is_directory:
+    for place in missing:
+        with _made_directory(place.path if place.is_directory else os.path.dirname(place.path)) as directory:
+            if not place.is_directory:
                 with contextlib.suppress(FileExistsError):
                     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-                    descriptor = os.open(os.path.basename(one.path), flags, 0o600, dir_fd=directory)
+                    descriptor = os.open(os.path.basename(place.path), flags, 0o600, dir_fd=directory)
                     with open(descriptor, "wb") as made:
                         made.write(EMPTY_STATE)
                     has_made = True

@@ -61,7 +61,7 @@ def _leads(path: str, project: str) -> Iterator[Lead]:
         folder = python_of(path)
         if folder is None:
             return
-        said = next((one for name in _PYTHONS if os.path.exists(one := f"{folder}/{name}")), folder)
+        said = next((program for name in _PYTHONS if os.path.exists(program := f"{folder}/{name}")), folder)
     *links, target = way_of(said)
     if not is_within(target, project) and os.path.exists(target):
         yield Lead(path, target, tuple(link for link in links if not is_within(link, project)))

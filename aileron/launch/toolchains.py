@@ -154,9 +154,9 @@ def installation_of(said: str, where: Where) -> tuple[str, ...]:
         return tuple(dict.fromkeys(of_file))
     found = [path]
     if part := toolchain_of(path, where):
-        found = [*part] if any(is_within(path, one) for one in part) else [path, *part]
+        found = [*part] if any(is_within(path, place) for place in part) else [path, *part]
     for link, target in _linked_from(path):
-        if not any(is_within(target, one) for one in found):
+        if not any(is_within(target, place) for place in found):
             found += [*toolchain_of(target, where)] if where.leads_away(link) else [*_around(target, where)]
     return tuple(dict.fromkeys([*found, *_below_environment(path, where)]))
 
@@ -181,7 +181,7 @@ def _around(path: str, where: Where) -> Iterator[str]:
     """Yield the places to show for one program: the parts of its toolchain, or the tree around it."""
     if part := toolchain_of(path, where):
         yield from part
-        if any(is_within(path, one) for one in part):
+        if any(is_within(path, place) for place in part):
             return
     yield tree_of(path, where.home)
     yield from _below_environment(os.path.dirname(path), where)
@@ -215,7 +215,7 @@ def _parts_of(chain: Toolchain, where: Where) -> Iterator[str]:
         if os.path.exists(path) and not where.leads_away(path):
             yield path
     for name in chain.brings:
-        other = next((one for one in TOOLCHAINS if one.name == name), None)
+        other = next((toolchain for toolchain in TOOLCHAINS if toolchain.name == name), None)
         if other is not None:
             yield from _parts_of(other, where)
         elif os.path.exists(path := f"{where.home}/{name}") and not where.leads_away(path):

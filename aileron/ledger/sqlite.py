@@ -866,7 +866,7 @@ def events_query(wanted: EventFilter, rarest: str | None = None) -> tuple[str, l
 
 
 def _index_of_two(equal: Collection[str]) -> str | None:
-    return next((f"events_{one}_{other}" for one, other in _PAIRS if one in equal and other in equal), None)
+    return next((f"events_{column}_{other}" for column, other in _PAIRS if column in equal and other in equal), None)
 
 
 def _equal(wanted: EventFilter) -> dict[str, str | None]:

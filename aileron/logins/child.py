@@ -75,7 +75,7 @@ def be_login(descriptor: int, logins: Logins, confinement: Confinement) -> NoRet
         packet, passed, _ = received_with(control, MAX_PACKET, 2)
         order = decode_order(packet)
         confinement.end_after(order.stream_s)
-        service, stream = (socket.socket(fileno=one) for one in passed)
+        service, stream = (socket.socket(fileno=number) for number in passed)
         service.setblocking(True)
         stream.setblocking(True)
         perform(logins.of, order, service, stream, logins.tls, _teller(control), _noter(control))

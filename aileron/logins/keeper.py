@@ -259,8 +259,8 @@ class _Process:
         try:
             await _send_with(control, array.array("i", authorities))
         finally:
-            for one in authorities:
-                os.close(one)
+            for descriptor in authorities:
+                os.close(descriptor)
         with anyio.move_on_after(START_S):
             if await received(control, len(READY)) == READY:
                 return

@@ -47,7 +47,7 @@ class Mask:
 
     def __init__(self, sent_in_clear: Iterable[bytes]) -> None:
         forms = {form for sent in sent_in_clear for form in _forms(sent) if len(form) >= SHORTEST}
-        self._forms: Final = tuple(sorted(one for one in forms if not any(other in one for other in forms - {one})))
+        self._forms: Final = tuple(sorted(form for form in forms if not any(other in form for other in forms - {form})))
         self._reach: Final = max(map(len, self._forms), default=1) - 1
         self._held = b""
         self._masked = bytearray()  # the held bytes in their masked form

@@ -70,7 +70,7 @@ def perform(
         server.wait_until(began + order.stream_s)
         through = login.greet(client, server)
         sent = login.sent_in_clear
-        relay(client, server, through, began + order.stream_s, lambda one: note(_masked(one, sent)), mask)
+        relay(client, server, through, began + order.stream_s, lambda record: note(_masked(record, sent)), mask)
         end: Over | LoginError = Over(scrubbed=mask.hits)
     except LoginError as error:
         end = error if is_open else _with_cure(error, order.target, server)

@@ -54,12 +54,12 @@ def serve_control(descriptor: int, protocols: Sequence[str]) -> int:
             packet, passed, _ = received_with(control, 16, 1)
             if not packet:
                 return 0
-            for one in passed:
+            for number in passed:
                 if running < _MAX_RUNNING and (pid := _forked()) is not None:
                     if pid == 0:
-                        be_login(one, logins, confinement)
+                        be_login(number, logins, confinement)
                     running += 1
-                os.close(one)  # if no login holds this socket, the daemon sees that it is closed
+                os.close(number)  # if no login holds this socket, the daemon sees that it is closed
 
 
 def _authorities(control: socket.socket) -> str | None:

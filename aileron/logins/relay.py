@@ -59,8 +59,8 @@ def relay(
     Raises LoginError if the filter refuses something, the connection is closed (`closed`), or the deadline passes
     (`too_slow`).
     """
-    one = _Relay(_End(client.sock, "the connector"), _End(server.sock, server.who), through, deadline, note, mask)
-    one.run(client.take_waiting(), server.take_waiting())
+    stream = _Relay(_End(client.sock, "the connector"), _End(server.sock, server.who), through, deadline, note, mask)
+    stream.run(client.take_waiting(), server.take_waiting())
 
 
 class _End:

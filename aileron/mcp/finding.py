@@ -144,7 +144,7 @@ class Finder:
         alternatives = [corpus.alternatives(term) for term in dict.fromkeys(asked)]
         scored = [(corpus.score(document, alternatives), action) for action, document in known]
         found = sorted(
-            ((-score, action.name, action) for score, action in scored if score > 0), key=lambda one: one[:2]
+            ((-score, action.name, action) for score, action in scored if score > 0), key=lambda match: match[:2]
         )
         return [action for _, _, action in found[:limit]]
 
@@ -182,7 +182,7 @@ class _Corpus(NamedTuple):
         for document in documents:
             have.update(document.terms)
         size = len(documents)
-        lengths = {field: sum(one.lengths[field] for one in documents) / size for field in _WEIGHTS}
+        lengths = {field: sum(document.lengths[field] for document in documents) / size for field in _WEIGHTS}
         return cls(size, have, lengths)
 
     def alternatives(self, term: str) -> dict[str, float]:
@@ -192,11 +192,11 @@ class _Corpus(NamedTuple):
         meant = {term: 1.0} | dict.fromkeys(_alike().get(term, ()), _ALIKE_WEIGHT)
         if len(term) >= _MIN_PREFIX:
             longer = (known for known in self.have if known.startswith(term) and known != term)
-            for known in heapq.nlargest(_MAX_PREFIXED, longer, key=lambda one: (self.have[one], one)):
+            for known in heapq.nlargest(_MAX_PREFIXED, longer, key=lambda word: (self.have[word], word)):
                 meant[known] = max(meant.get(known, 0.0), _PREFIX_WEIGHT)
-        there = {one: weight for one, weight in meant.items() if one in self.have}
-        worth = self._rarity(sum(self.have[one] * weight for one, weight in there.items()))
-        return {one: weight * worth for one, weight in there.items()}
+        there = {word: weight for word, weight in meant.items() if word in self.have}
+        worth = self._rarity(sum(self.have[word] * weight for word, weight in there.items()))
+        return {word: weight * worth for word, weight in there.items()}
 
     def score(self, document: _Document, asked: Sequence[dict[str, float]]) -> float:
         """Return a score of how well a document matches. It is the sum, over the words of the request, of the best
@@ -204,10 +204,10 @@ class _Corpus(NamedTuple):
         """
         return sum(
             max(
-                (one[term] * self._weight(document, term) for term in one.keys() & document.terms),
+                (alternatives[term] * self._weight(document, term) for term in alternatives.keys() & document.terms),
                 default=0.0,
             )
-            for one in asked
+            for alternatives in asked
         )
 
     def _weight(self, document: _Document, term: str) -> float:

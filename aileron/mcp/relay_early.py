@@ -112,6 +112,6 @@ def _read(path: str) -> tuple[dict[str, dict[str, Any]], frozenset[str]]:
     if not isinstance(kept, dict) or kept.get("aileron") != __version__ or not isinstance(kept.get("results"), dict):
         return {}, frozenset()
     limited = kept.get("limited")
-    if not isinstance(limited, list) or not all(isinstance(one, str) for one in limited):
+    if not isinstance(limited, list) or not all(isinstance(digest, str) for digest in limited):
         return {}, frozenset()
     return {version: of for version, of in kept["results"].items() if isinstance(of, dict)}, frozenset(limited)

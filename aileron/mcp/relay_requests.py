@@ -104,12 +104,12 @@ class ClientConversation:
     @property
     def is_waiting(self) -> bool:
         """True if a request waits for an answer that a daemon has to give; an open subscription does not count."""
-        return any(not one.is_listening for one in self._open.values())
+        return any(not request.is_listening for request in self._open.values())
 
     @property
     def is_resuming(self) -> bool:
         """True if there will be answers that the client must not see. In that case call `heard` before any line is forwarded."""
-        return bool(self._hidden) or self.is_early or any(one.is_reopened for one in self._open.values())
+        return bool(self._hidden) or self.is_early or any(request.is_reopened for request in self._open.values())
 
     def sent(self, line: bytes) -> None:
         """Record that the client's line, or a part of it, was sent to the daemon."""
@@ -160,10 +160,10 @@ class ClientConversation:
         """
         self._hidden.clear()
         self._was_lost = True
-        for one in self._open.values():
-            one.is_reopened = False
-        over = [one for one in self._open.values() if one.again is None or one.asked >= MAX_ASKED]
-        return b"".join(self._give_up(one, unknown_outcome(one.id, one.tool)) for one in over)
+        for request in self._open.values():
+            request.is_reopened = False
+        over = [request for request in self._open.values() if request.again is None or request.asked >= MAX_ASKED]
+        return b"".join(self._give_up(request, unknown_outcome(request.id, request.tool)) for request in over)
 
     def resumed(self) -> bytes:
         """Return the lines that must be sent to a new daemon before any other line."""
@@ -174,37 +174,37 @@ class ClientConversation:
             lines.append(as_line({**self._handshake, "id": own}))
             if self._is_initialized:
                 lines.append(as_line({"jsonrpc": "2.0", "method": "notifications/initialized"}))
-        for one in self._open.values():
-            if one.again is not None:
-                one.asked += 1
-                one.is_reopened = one.is_heard
-                lines.append(as_line(one.again))
+        for request in self._open.values():
+            if request.again is not None:
+                request.asked += 1
+                request.is_reopened = request.is_heard
+                lines.append(as_line(request.again))
         return b"".join(lines)
 
     def give_up(self, why: str) -> bytes:
         """Return answers to all waiting requests, because there will be no daemon soon. Subscriptions stay, for the next
         daemon.
         """
-        over = [one for one in self._open.values() if not one.is_listening]
-        return b"".join(self._give_up(one, failed(one.id, why)) for one in over)
+        over = [request for request in self._open.values() if not request.is_listening]
+        return b"".join(self._give_up(request, failed(request.id, why)) for request in over)
 
     def _remember(self, key: str, method: str, message: Message) -> None:
-        one = _Open(message["id"], method, _tool(message))
+        request = _Open(message["id"], method, _tool(message))
         if method in SAFE:
             size = _size(message)
             if size is not None and self._kept_bytes + size <= MAX_KEPT_BYTES:
-                one.again, one.size = anew(message), size
+                request.again, request.size = anew(message), size
                 self._kept_bytes += size
-        self._open[key] = one
+        self._open[key] = request
 
     def _forget(self, key: str) -> _Open | None:
-        one = self._open.pop(key, None)
-        if one is not None:
-            self._kept_bytes -= one.size
-        return one
+        request = self._open.pop(key, None)
+        if request is not None:
+            self._kept_bytes -= request.size
+        return request
 
-    def _give_up(self, one: _Open, answer: Message) -> bytes:
-        self._forget(_encoded(one.id))
+    def _give_up(self, request: _Open, answer: Message) -> bytes:
+        self._forget(_encoded(request.id))
         return as_line(answer)
 
     def _cancelled(self, message: Message) -> None:
@@ -216,12 +216,12 @@ class ClientConversation:
     def _notified(self, message: Message, line: bytes) -> bytes:
         if message.get("method") != _ACKNOWLEDGED:
             return line
-        one = self._open.get(_key(_meta(message).get(SUBSCRIPTION)) or "")
-        if one is None or not one.is_listening:
+        subscription = self._open.get(_key(_meta(message).get(SUBSCRIPTION)) or "")
+        if subscription is None or not subscription.is_listening:
             return line
-        one.is_heard, was_reopened = True, one.is_reopened
-        one.asked, one.is_reopened = 1, False
-        news = as_line(list_changed(one.id)) if _follows_tools(message) else b""
+        subscription.is_heard, was_reopened = True, subscription.is_reopened
+        subscription.asked, subscription.is_reopened = 1, False
+        news = as_line(list_changed(subscription.id)) if _follows_tools(message) else b""
         if was_reopened:
             return news
         is_early, self.is_early = self.is_early, False

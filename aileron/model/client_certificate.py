@@ -76,7 +76,7 @@ class ClientCertificate:
             valid_from=utc(self.begins_at),
             valid_until=utc(self.ends_at),
         )
-        self.pem: Final = b"".join((*(_pem_of(one) for one in chain), key.text))
+        self.pem: Final = b"".join((*(_pem_of(certificate) for certificate in chain), key.text))
 
     def check_valid_at(self, now_s: float) -> None:
         """Raise CertificateError unless the certificate is valid at `now_s`."""
@@ -158,8 +158,8 @@ def _belonging_to(key: PrivateKeyTypes, certificates: list[Certificate]) -> Cert
 
 def _in_order(client: Certificate, certificates: list[Certificate]) -> list[Certificate]:
     """Return the client's certificate followed by its issuers in order, without certificates that are not part of the chain."""
-    chain, rest = [client], [one for one in certificates if one != client]
-    while issuer := next((one for one in rest if one.subject == chain[-1].issuer), None):
+    chain, rest = [client], [certificate for certificate in certificates if certificate != client]
+    while issuer := next((certificate for certificate in rest if certificate.subject == chain[-1].issuer), None):
         chain.append(issuer)
         rest.remove(issuer)
     return chain

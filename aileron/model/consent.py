@@ -128,9 +128,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return cls(where=where, before=_cut(before, skipped), after=_cut(after, skipped), widens=widens)
 
 
-def _common_length(one: str, other: str) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((index for index, (ours, theirs) in pairs if ours != theirs), min(len(one), len(other)))
+def _common_length(text: str, other: str) -> int:
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((index for index, (ours, theirs) in pairs if ours != theirs), min(len(text), len(other)))
 
 
 def _cut(text: str | None, skipped: int) -> str | None:
@@ -489,61 +489,63 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def consent_digest(self, kind: ConsentKind, name: str) -> str | None:
         """Return the digest of the latest consent with this kind and name; None if there was none or it was withdrawn."""
-        return next((one.digest for one in self.agreed if one.kind is kind and one.name == name), None)
+        return next((consent.digest for consent in self.agreed if consent.kind is kind and consent.name == name), None)
 
     def has_connector_consent(self, pin_hash: str) -> bool:
         """Return whether the connector with these bytes has consent.
 
         Several builds of one version can have consent at the same time.
         """
-        return any(one.kind is ConsentKind.CONNECTOR and one.digest == pin_hash for one in self.agreed)
+        return any(consent.kind is ConsentKind.CONNECTOR and consent.digest == pin_hash for consent in self.agreed)
 
     def with_consent(self, agreement: Consent) -> Consents:
         """Return the consents with `agreement` in place of the previous one with the same kind and name."""
-        kept = [one for one in self.agreed if (one.kind, one.name) != (agreement.kind, agreement.name)]
-        ordered = sorted([*kept, agreement], key=lambda one: (one.kind.value, one.name))
+        kept = [consent for consent in self.agreed if (consent.kind, consent.name) != (agreement.kind, agreement.name)]
+        ordered = sorted([*kept, agreement], key=lambda consent: (consent.kind.value, consent.name))
         return msgspec.structs.replace(self, agreed=tuple(ordered))
 
     def without_consent(self, kind: ConsentKind, name: str) -> Consents:
         """Return the consents without the consent of this kind and name."""
-        kept = tuple(one for one in self.agreed if (one.kind, one.name) != (kind, name))
+        kept = tuple(consent for consent in self.agreed if (consent.kind, consent.name) != (kind, name))
         return msgspec.structs.replace(self, agreed=kept)
 
     def with_grant(self, grant: StandingGrant) -> Consents:
         """Return the consents with this grant added."""
-        ordered = sorted([*self.grants, grant], key=lambda one: one.id)
+        ordered = sorted([*self.grants, grant], key=lambda entry: entry.id)
         return msgspec.structs.replace(self, grants=tuple(ordered))
 
     def without_grant(self, grant_id: str) -> Consents:
         """Return the consents without this grant."""
-        return msgspec.structs.replace(self, grants=tuple(one for one in self.grants if one.id != grant_id))
+        return msgspec.structs.replace(self, grants=tuple(grant for grant in self.grants if grant.id != grant_id))
 
     def with_use(self, grant_id: str) -> Consents:
         """Return the consents with one more use counted for this grant."""
-        counted = [msgspec.structs.replace(one, used=one.used + (one.id == grant_id)) for one in self.grants]
+        counted = [msgspec.structs.replace(grant, used=grant.used + (grant.id == grant_id)) for grant in self.grants]
         return msgspec.structs.replace(self, grants=tuple(counted))
 
     def passkey(self, key_id: str) -> Passkey | None:
         """Return the passkey with this id; None if no current passkey has it."""
-        return next((one for one in self.passkeys if one.id == key_id), None)
+        return next((passkey for passkey in self.passkeys if passkey.id == key_id), None)
 
     def with_passkey(self, passkey: Passkey) -> Consents:
         """Return the consents with this passkey added."""
-        ordered = sorted([*self.passkeys, passkey], key=lambda one: one.id)
+        ordered = sorted([*self.passkeys, passkey], key=lambda key: key.id)
         return msgspec.structs.replace(self, passkeys=tuple(ordered))
 
     def without_passkey(self, key_id: str) -> Consents:
         """Return the consents without this passkey."""
-        return msgspec.structs.replace(self, passkeys=tuple(one for one in self.passkeys if one.id != key_id))
+        return msgspec.structs.replace(
+            self, passkeys=tuple(passkey for passkey in self.passkeys if passkey.id != key_id)
+        )
 
     def is_used(self, approval: str) -> bool:
         """Return whether this decision was used or withdrawn."""
-        return any(one.approval == approval for one in self.used)
+        return any(decision.approval == approval for decision in self.used)
 
     def with_used(self, approval: str, until: int, now: int) -> Consents:
         """Return the consents with this decision marked as used, and without the decisions that are too old at `now`."""
-        kept = [one for one in self.used if one.until >= now and one.approval != approval]
-        ordered = sorted([*kept, UsedDecision(approval=approval, until=until)], key=lambda one: one.approval)
+        kept = [decision for decision in self.used if decision.until >= now and decision.approval != approval]
+        ordered = sorted([*kept, UsedDecision(approval=approval, until=until)], key=lambda decision: decision.approval)
         return msgspec.structs.replace(self, used=tuple(ordered))
 
 

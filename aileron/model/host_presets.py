@@ -37,4 +37,4 @@ HOST_PRESETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 def resolved_hosts(given: Iterable[str]) -> tuple[str, ...]:
     """Return the hosts with each preset replaced by its hosts, in the given order, each host at most once."""
-    return tuple(dict.fromkeys(host for one in given for host in HOST_PRESETS.get(one, (one,))))
+    return tuple(dict.fromkeys(host for name in given for host in HOST_PRESETS.get(name, (name,))))

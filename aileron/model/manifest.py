@@ -211,7 +211,7 @@ class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):
 
         Without a record of it, return an operation that accepts all arguments and may use network and credential.
         """
-        found = (one for one in self.operations or () if one.name == name)
+        found = (operation for operation in self.operations or () if operation.name == name)
         return next(found, Operation(name=name, rest=True))
 
 

@@ -132,11 +132,11 @@ def _parts(text: str, path: str, part: re.Pattern[str]) -> tuple[str, ...]:
     found = tuple(path.split("/"))
     if len(found) > _MAX_PARTS:
         raise ValueError(f"{text!a} has {len(found)} parts; at most {_MAX_PARTS}")
-    for one in found:
-        if one in (".", ".."):
-            raise ValueError(f"{text!a}: {one!r} cannot be a part of a path")
-        if not part.fullmatch(one):
+    for segment in found:
+        if segment in (".", ".."):
+            raise ValueError(f"{text!a}: {segment!r} cannot be a part of a path")
+        if not part.fullmatch(segment):
             raise ValueError(
-                f"{text!a}: {one!a} cannot be a part of a path (letters, digits and a few signs; not empty)"
+                f"{text!a}: {segment!a} cannot be a part of a path (letters, digits and a few signs; not empty)"
             )
     return found

@@ -76,7 +76,7 @@ class Selection(msgspec.Struct, frozen=True):
 
     def admits_facts(self, name: str, tags: Collection[str], connectors: Collection[str]) -> bool:
         """Return whether the selection includes an action with these properties, which are known even if its file is broken."""
-        return all(any(one.matches(name, tags, connectors) for one in selectors) for selectors in self.lists)
+        return all(any(selector.matches(name, tags, connectors) for selector in selectors) for selectors in self.lists)
 
     def __bool__(self) -> bool:
         return bool(self.lists)
@@ -88,7 +88,7 @@ class Selection(msgspec.Struct, frozen=True):
 def is_selected(selectors: Iterable[Selector], action: ActionFile) -> bool:
     """Return whether at least one of the selectors matches the action."""
     connectors = {str(connector.name) for connector in action.connectors}
-    return any(one.matches(action.name, action.tags, connectors) for one in selectors)
+    return any(selector.matches(action.name, action.tags, connectors) for selector in selectors)
 
 
 def parse_selector(text: str) -> Selector:

@@ -56,7 +56,7 @@ def widened(text: str) -> str:
     """
     if text.isascii():
         return text
-    return "".join(_FILLER + one if _is_wide(one) else one for one in text)
+    return "".join(_FILLER + char if _is_wide(char) else char for char in text)
 
 
 def _is_wide(character: str) -> bool:

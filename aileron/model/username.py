@@ -52,7 +52,7 @@ def check_username(kind: CredentialKind, username: str | None) -> None:
     rule = _HAVE_USERNAMES[kind]
     if rule is None:
         if username is not None:
-            kinds = [one for one, of in _HAVE_USERNAMES.items() if of is not None]
+            kinds = [other_kind for other_kind, of in _HAVE_USERNAMES.items() if of is not None]
             words = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
             raise ValueError(f"a user name is for kinds {words}, not for {kind}; leave it out")
         return

@@ -342,12 +342,12 @@ def is_issuer(found: object, declared: str | None, authorize_url: str) -> bool:
         return False
 
 
-def same_issuer(one: str, other: str) -> bool:
+def same_issuer(issuer: str, other: str) -> bool:
     """Return whether two issuers are equal. The slash of an empty path is ignored, because large providers use both spellings.
 
     RFC 3986, section 6.2.3: `https://accounts.example.com` and `https://accounts.example.com/` are the same address.
     """
-    return _EMPTY_PATH.sub(r"\1", one) == _EMPTY_PATH.sub(r"\1", other)
+    return _EMPTY_PATH.sub(r"\1", issuer) == _EMPTY_PATH.sub(r"\1", other)
 
 
 def _is_audience(claims: dict[str, Any], expected: Expected) -> bool:

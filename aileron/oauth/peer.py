@@ -28,10 +28,10 @@ def maybe_owner(connection: socket.socket) -> int | None:
     here, there = (spellings_of(*name[:2]) for name in (connection.getsockname(), connection.getpeername()))
     is_listed = False
     try:
-        for one in connections():
-            if one.local in there and one.remote in here:
-                return one.uid if one.inode else CLOSED
-            is_listed |= one.local in here and one.remote in there
+        for row in connections():
+            if row.local in there and row.remote in here:
+                return row.uid if row.inode else CLOSED
+            is_listed |= row.local in here and row.remote in there
     except OSError:  # a table that cannot be read says nothing
         pass
     return CLOSED if is_listed else None  # our own end is listed: it would list the other too

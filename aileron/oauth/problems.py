@@ -281,7 +281,7 @@ def without_echo(error: ProviderError, host: str, sent: Iterable[str]) -> Provid
     look like a code.
     """
     named = error.named
-    if named is None or not any(named in one or (len(one) >= _LEAST_SECRET and one in named) for one in sent):
+    if named is None or not any(named in value or (len(value) >= _LEAST_SECRET and value in named) for value in sent):
         return error
     return said(error.code, host)
 

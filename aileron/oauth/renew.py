@@ -248,7 +248,7 @@ class Renewals:
         return state
 
     def _lose(self, held: _Held) -> None:
-        before = (one for one in self._lost if one[0] is not held.tokens)  # a write in progress may also lose it
+        before = (loss for loss in self._lost if loss[0] is not held.tokens)  # a write in progress may also lose it
         self._lost = (*before, (held.tokens, anyio.current_time()))[-MAX_LOST:]
 
     def _maybe_grant(self, name: BindingName) -> OAuthGrant | None:

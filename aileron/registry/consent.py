@@ -99,8 +99,11 @@ def capability_changes(before: ConnectorManifest, after: ConnectorManifest) -> t
 
 
 def _compared_with(installed: Sequence[ConnectorManifest], version: str) -> ConnectorManifest | None:
-    others = sorted((one for one in installed if one.version != version), key=lambda one: precedence(one.version))
-    below = [one for one in others if precedence(one.version) < precedence(version)]
+    others = sorted(
+        (manifest for manifest in installed if manifest.version != version),
+        key=lambda manifest: precedence(manifest.version),
+    )
+    below = [manifest for manifest in others if precedence(manifest.version) < precedence(version)]
     nearest = below or others
     return nearest[-1] if nearest else None
 

@@ -95,7 +95,7 @@ def _refused(wrong: Sequence[Wrong]) -> AileronError:
         FailureClass.INVALID_REQUEST,
         f"{count} found; nothing was written",
         boundary=Boundary.USER,
-        details={"problems": [{"file": one.file, "reason": one.reason} for one in wrong]},
+        details={"problems": [{"file": problem.file, "reason": problem.reason} for problem in wrong]},
     )
 
 

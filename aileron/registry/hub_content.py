@@ -132,7 +132,9 @@ class HubReading:
         for name, versions in by_name.items():
             about = {found.wanted.version: found.about for found in versions}
             try:
-                entries.append(entry_of(name, versions[0].kind, [one.published for one in versions], about.__getitem__))
+                entries.append(
+                    entry_of(name, versions[0].kind, [archive.published for archive in versions], about.__getitem__)
+                )
             except ValueError as error:
                 self._note(versions[0].file, f"{name}: {error}")
         try:
@@ -283,7 +285,7 @@ class HubReading:
             document=members[ACTION],
             published=Published(version=wanted.version, hash=artifact.digest, signed_by=artifact.signed.by),
             about=about_action(action),
-            requires={f"{one.name}@{one.version}": one.hash for one in action.connectors},
+            requires={f"{connector.name}@{connector.version}": connector.hash for connector in action.connectors},
             is_new=is_new,
         )
 
@@ -376,7 +378,7 @@ class HubReading:
         them as the same.
         """
         seen: dict[tuple[str, ...], tuple[str, ...]] = {}
-        places = [((*one.name.path, one.version), found.file) for one, found in self.found.items()]
+        places = [((*wanted.name.path, wanted.version), found.file) for wanted, found in self.found.items()]
         places += [(whose.path, self._site.joinpath(*whose.path, KEY_PATH)) for whose in self.keys]
         for place, file in places:
             for end in range(1, len(place) + 1):

@@ -129,7 +129,7 @@ class Entry(_Closed, frozen=True):
     @property
     def published(self) -> Published:
         """The newest version, as published."""
-        return next(one for one in self.versions if one.version == self.version)
+        return next(release for release in self.versions if release.version == self.version)
 
 
 class Index(_Closed, frozen=True, omit_defaults=False):
@@ -176,8 +176,8 @@ def entry_of(name: Fqn, kind: Kind, published: Sequence[Published], about: Calla
     """
     if len(published) > MAX_VERSIONS:
         raise ValueError(f"{len(published)} versions; at most {MAX_VERSIONS} of one name")
-    versions = tuple(sorted(published, key=lambda one: precedence(one.version)))
-    latest = _newest([one.version for one in versions])
+    versions = tuple(sorted(published, key=lambda release: precedence(release.version)))
+    latest = _newest([release.version for release in versions])
     return Entry(name=str(name), kind=kind, version=latest, versions=versions, about=about(latest))
 
 
@@ -249,12 +249,12 @@ def _check_entry(entry: Entry) -> None:
     check_name(Fqn.parse(_short(entry.name, MAX_NAME)))
     if not 1 <= len(entry.versions) <= MAX_VERSIONS:
         raise ValueError(f"{len(entry.versions)} versions; expected 1 to {MAX_VERSIONS}")
-    for one in entry.versions:
-        check_version(one.version)
-        check_pin(one.hash)
-        if one.signed_by is not None and not FINGERPRINT.fullmatch(one.signed_by):
-            raise ValueError(f"{_short(one.signed_by, 100)!r} is not a key's fingerprint")
-    versions = [one.version for one in entry.versions]
+    for release in entry.versions:
+        check_version(release.version)
+        check_pin(release.hash)
+        if release.signed_by is not None and not FINGERPRINT.fullmatch(release.signed_by):
+            raise ValueError(f"{_short(release.signed_by, 100)!r} is not a key's fingerprint")
+    versions = [release.version for release in entry.versions]
     ranks = [precedence(version) for version in versions]
     if any(later <= earlier for earlier, later in itertools.pairwise(ranks)):
         raise ValueError("its versions are out of order")
@@ -323,7 +323,7 @@ def search(index: Index, text: str, kind: Kind | None = None) -> Iterator[tuple[
         for entry in index.entries
         if kind in (None, entry.kind) and (match := _match(entry, wanted)) is not None
     ]
-    for _, match, entry in sorted(found, key=lambda one: (one[0], one[2].name)):
+    for _, match, entry in sorted(found, key=lambda hit: (hit[0], hit[2].name)):
         yield match, entry
 
 

@@ -99,9 +99,9 @@ class Keyring(msgspec.Struct, frozen=True):
     def speaking_for_authority(self, authority: Authority) -> Iterator[tuple[Authority, PublicKey]]:
         """Yield each key that counts for an authority, with the authority that has the key: the same authority, or its owner."""
         owner = Authority(authority.scheme, authority.path[:1])
-        for one in dict.fromkeys((authority, owner)):
-            for key in self.of(one):
-                yield one, key
+        for holder in dict.fromkeys((authority, owner)):
+            for key in self.of(holder):
+                yield holder, key
 
     def trusting(self, authority: Authority, key: PublicKey) -> Keyring:
         """Return the keyring with `key` added. Raises AileronError(invalid_request) if there are too many keys."""
@@ -127,12 +127,16 @@ class Keyring(msgspec.Struct, frozen=True):
 
     def agreed(self, digest_of: Callable[[str], str | None]) -> Keyring:
         """Return the part that a person consented to: authorities whose set of keys has the digest of that consent."""
-        kept = {one: keys for one, keys in self.keys.items() if digest_of(str(one)) == trust_digest(one, keys)}
+        kept = {
+            authority: keys
+            for authority, keys in self.keys.items()
+            if digest_of(str(authority)) == trust_digest(authority, keys)
+        }
         return Keyring(kept)
 
     def replacing(self, authority: Authority, keys: Sequence[PublicKey]) -> Keyring:
         """Return the keyring with exactly `keys` for `authority`."""
-        kept = {one: theirs for one, theirs in self.keys.items() if one != authority}
+        kept = {other: theirs for other, theirs in self.keys.items() if other != authority}
         if keys:
             kept[authority] = tuple(sorted(keys, key=lambda key: key.raw))
         return Keyring(dict(sorted(kept.items())))
@@ -235,8 +239,10 @@ class KeyringFile:
         """Replace the file, durably. Raises AileronError if it cannot be written."""
         found = _File(
             version=2,
-            publishers={str(one): _told(keys) for one, keys in keyring.keys.items() if not one.is_owner},
-            owners={str(one): _told(keys) for one, keys in keyring.keys.items() if one.is_owner},
+            publishers={
+                str(authority): _told(keys) for authority, keys in keyring.keys.items() if not authority.is_owner
+            },
+            owners={str(authority): _told(keys) for authority, keys in keyring.keys.items() if authority.is_owner},
         )
         with files.open_directory(self._path.parent, files.OTHERS_MAY_WRITE) as directory:
             files.replace(directory, self._path, msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")

@@ -407,8 +407,8 @@ def _operations(table: Table, need: CredentialNeed | None, allow_unbound: bool) 
     protocols = set[str]() if need is None else {login.protocol for login in need.logins}
     if need is not None and allow_unbound and not need.logins:
         protocols = set(HAVE_PREVIEWED)  # the real ones are checked once it is built
-    found = tuple(_operation(one, protocols) for one in table.tables("operations"))
-    if not 1 <= len(found) <= MAX_OPERATIONS or len({one.name for one in found}) != len(found):
+    found = tuple(_operation(entry, protocols) for entry in table.tables("operations"))
+    if not 1 <= len(found) <= MAX_OPERATIONS or len({operation.name for operation in found}) != len(found):
         raise table.refuse("operations", f"{len(found)} operations; 1 to {MAX_OPERATIONS}, each once")
     return found
 
@@ -426,7 +426,7 @@ def _operation(table: Table, protocols: Set[str]) -> Operation:
     if not OP_NAME.fullmatch(name):
         raise table.refuse("name", f"name {name!r} is not a lower-case letter, then letters, digits, '_', at most 64")
     parameters = tuple(map(_parameter, table.tables("parameters")))
-    if len(parameters) > MAX_PARAMETERS or len({one.name for one in parameters}) != len(parameters):
+    if len(parameters) > MAX_PARAMETERS or len({parameter.name for parameter in parameters}) != len(parameters):
         raise table.refuse("parameters", f"{len(parameters)} parameters; at most {MAX_PARAMETERS}, each once")
     if "login" in table and not _only(protocols, HAVE_ROLES):
         problem = (

@@ -181,7 +181,7 @@ def _logins(table: Table, kind: str, hosts: Sequence[HostPort], allow_unbound: b
             raise table.refuse("logins", f"logins has the placeholder {unbound[0]!r}, and hosts has none: {fix}")
         return ()
     logins = tuple(table.attempt("logins", LoginTarget.parse, text) for text in texts)
-    if len({one.destination for one in logins}) != len(logins):
+    if len({target.destination for target in logins}) != len(logins):
         raise table.refuse("logins", "two logins at one HOST:PORT; each destination has one protocol")
     for login in logins:
         if login.destination not in hosts and not (allow_unbound and not hosts):

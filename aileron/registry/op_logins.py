@@ -59,7 +59,7 @@ def said_logins(sources: Mapping[str, bytes]) -> dict[str, OperationLogin]:
 
 def check_logins(said: Mapping[str, OperationLogin], operations: Iterable[Operation] | None) -> None:
     """Raise ValueError if `operations` lack a login that the sources state; None means that the manifest lists no operations."""
-    recorded = {one.name: one.login for one in operations or ()}
+    recorded = {operation.name: operation.login for operation in operations or ()}
     for name, login in sorted(said.items()):
         if recorded.get(name, UNSET) == login:
             continue
@@ -104,7 +104,7 @@ def _may_say_a_login(node: ast.AST, names: Names) -> bool:
     """
     if not isinstance(node, ast.Call):
         return False
-    dotted = [names.dotted(one) or "" for one in (node.func, *node.args)]
+    dotted = [names.dotted(expression) or "" for expression in (node.func, *node.args)]
     has_op = any(name.rpartition(".")[::2] in {(home, "op") for home in OP_HOMES} for name in dotted)
     return any(
         (has_op and keyword.arg in (None, "login"))

@@ -227,7 +227,9 @@ class _Module:
             self._names = Names(self._nodes)
             self._read(tree)
             functions = [node for node in self._nodes if isinstance(node, _Function)]
-            operations: set[ast.AST] = {one for one in functions if one.decorator_list and all(self._marks(one))}
+            operations: set[ast.AST] = {
+                function for function in functions if function.decorator_list and all(self._marks(function))
+            }
             self._reach = Reachability(tree, self._nodes, self._names, operations) if is_alone else None
             self.is_unknown = self._passes_op_on()
             self.operations = tuple(itertools.islice(self._declared(), MAX_OPERATIONS + 1))  # one more is too many
@@ -265,14 +267,17 @@ class _Module:
     def _operation(self, function: _Function) -> Operation:
         given = function.args
         positional = [*given.posonlyargs, *given.args]
-        optional = {one.arg for one in positional[len(positional) - len(given.defaults) :]}
+        optional = {argument.arg for argument in positional[len(positional) - len(given.defaults) :]}
         optional |= {
-            one.arg for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default is not None
+            argument.arg
+            for argument, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+            if default is not None
         }
         parameters = [
-            self._parameter(one, required=one.arg not in optional) for one in (*positional, *given.kwonlyargs)
+            self._parameter(argument, required=argument.arg not in optional)
+            for argument in (*positional, *given.kwonlyargs)
         ]
-        are_sayable = all(PARAMETER_NAME.fullmatch(one.name) for one in parameters)
+        are_sayable = all(PARAMETER_NAME.fullmatch(parameter.name) for parameter in parameters)
         if not are_sayable or len(parameters) > MAX_PARAMETERS:
             return Operation(name=function.name, rest=True)
         network, credential = (True, True) if self._reach is None else self._reach.of(function)
@@ -387,7 +392,7 @@ class _Module:
             case "Optional":
                 return _union([self._shape(inside[0], depth + 1), _one("null")])
             case "Union":
-                return _union([self._shape(one, depth + 1) for one in inside])
+                return _union([self._shape(member, depth + 1) for member in inside])
             case "Literal":
                 return _literal(inside)
             case "Annotated":

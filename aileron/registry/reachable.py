@@ -266,7 +266,9 @@ def _given(node: ast.AST) -> Iterator[str]:
 
 def _is_plain(node: ast.ClassDef) -> bool:
     """Return whether no code gets hold of the class while it is created, because it has no base, decorator or descriptor."""
-    has_methods_alone = all(isinstance(one, _Function | ast.Pass) or _is_docstring(one) for one in node.body)
+    has_methods_alone = all(
+        isinstance(statement, _Function | ast.Pass) or _is_docstring(statement) for statement in node.body
+    )
     return has_methods_alone and not (node.bases or node.keywords or node.decorator_list)
 
 

@@ -96,7 +96,7 @@ def collected(directory: Path) -> Sources:
                 raise _refused(directory, f"more than {MAX_ENTRIES} files")
     if CONNECTOR in found:
         left_out += [LeftOut(path, _ONE_FILE) for path in sorted(found) if path not in (CONNECTOR, MANIFEST)]
-    left_out.sort(key=lambda one: one.path)
+    left_out.sort(key=lambda entry: entry.path)
     return Sources(found=found, left_out=tuple(left_out[:_MAX_NAMED]), unnamed=max(len(left_out) - _MAX_NAMED, 0))
 
 

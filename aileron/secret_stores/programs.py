@@ -143,7 +143,9 @@ class Programs:
             found, directory = os.stat(path), os.stat(os.path.dirname(path))
         except OSError:
             return False
-        is_theirs = all(one.st_uid == self._owner and not one.st_mode & _WRITABLE for one in (found, directory))
+        is_theirs = all(
+            status.st_uid == self._owner and not status.st_mode & _WRITABLE for status in (found, directory)
+        )
         return is_theirs and stat.S_ISREG(found.st_mode) and os.access(path, os.X_OK)
 
 

@@ -62,7 +62,7 @@ class Activity(Container):
         """Return the run that a row of a list on this screen is about, or None."""
         if list_id == "stories":
             return self._runs.get(str(option_id))
-        run = next((one.get("run") for one in self._events if f"e{one.get('seq')}" == option_id), None)
+        run = next((event.get("run") for event in self._events if f"e{event.get('seq')}" == option_id), None)
         return None if run is None else str(run)
 
     # stories
@@ -72,11 +72,11 @@ class Activity(Container):
         from aileron.tui import story_rows  # when the screen is first shown, and not before the first frame
 
         self.query_one("#hour", Static).update(rendering.joined(story_rows.hour_rows(hour, width)))
-        self._runs = {one.id: one.run for each in told for one in each.stories if one.run is not None}
+        self._runs = {story.id: story.run for group in told for story in group.stories if story.run is not None}
         rows: list[tuple[str | None, Text]] = []
-        for each in told:
-            rows.append((None, story_rows.told_row(each, width)))
-            rows += [(one.id, story_rows.story_text(one, width - 1)) for one in each.stories]
+        for group in told:
+            rows.append((None, story_rows.told_row(group, width)))
+            rows += [(story.id, story_rows.story_text(story, width - 1)) for story in group.stories]
         drawn = [(key, row.plain) for key, row in rows]
         if drawn != self._drawn or not drawn:
             self._drawn = drawn

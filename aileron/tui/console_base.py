@@ -331,12 +331,12 @@ class ConsoleBase(App[None]):
             case "activity":
                 await self._tell_stories()
             case "grants":
-                self._grants = {one.id: one for one in await in_thread(self._daemon.grants)}
-                rows = [(name, rendering.grant_row(one, width)) for name, one in self._grants.items()]
+                self._grants = {grant.id: grant for grant in await in_thread(self._daemon.grants)}
+                rows = [(name, rendering.grant_row(grant, width)) for name, grant in self._grants.items()]
                 self._fill("grants", rows, "no grants: every gated action needs approval")
             case "sessions":
-                self._sessions = {one.id: one for one in await in_thread(self._daemon.sessions)}
-                rows = [(name, rendering.session_row(one, width)) for name, one in self._sessions.items()]
+                self._sessions = {session.id: session for session in await in_thread(self._daemon.sessions)}
+                rows = [(name, rendering.session_row(session, width)) for name, session in self._sessions.items()]
                 self._fill("sessions", rows, "no sessions yet: aileron launch AGENT starts one")
             case "system" if self._status is not None and self._approver is not None:
                 key = self.key_session.not_kept or self._key_word()

@@ -270,7 +270,7 @@ class DaemonClient:
         from aileron.api.audit import EventList
 
         listed = self.ask(EventList, "GET", f"/v1/audit?{query}", wait_s=wait_s).events
-        return [one for one in listed if isinstance(one.get("seq"), int)]
+        return [event for event in listed if isinstance(event.get("seq"), int)]
 
     def unlock_vault(self, passphrase: str) -> None:
         """Unlock the vault."""
@@ -305,8 +305,10 @@ def _check_nesting(body: Any) -> None:
     """Check that recursive code can process the response. Raises RequestRefused if it is nested too deeply."""
     level = [body]
     for _ in range(MAX_NESTING):
-        inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list)))
-        level = [one for values in inner for one in values if isinstance(one, (dict, list))]
+        inner = (
+            value.values() if isinstance(value, dict) else value for value in level if isinstance(value, (dict, list))
+        )
+        level = [value for values in inner for value in values if isinstance(value, (dict, list))]
         if not level:
             return
     raise _NoAnswerError(f"nested deeper than {MAX_NESTING} levels")

@@ -687,15 +687,15 @@ class Plain:
         self._history.take(newest_hour(self._daemon))
         for run in self._history.without_result(_FEW):
             self._history.came_back(run, result_of(self._daemon, run))
-        sessions = {one.id: one for one in self._daemon.sessions()}
+        sessions = {session.id: session for session in self._daemon.sessions()}
         stories = self._history.stories({entry.id: entry.row for entry in self._waiting.entries})[: _count_in(count)]
         told, self._listed = told_by_session(stories, sessions), []
-        for each in told:
-            self._say(told_row(each, self._width()).plain)
-            for one in each.stories:
-                self._listed.append(one.run)
+        for group in told:
+            self._say(told_row(group, self._width()).plain)
+            for story in group.stories:
+                self._listed.append(story.run)
                 number = f"{len(self._listed)} "
-                for row in story_text(one, self._width() - len(number)).plain.split("\n"):
+                for row in story_text(story, self._width() - len(number)).plain.split("\n"):
                     self._say(f"{number}{row}".rstrip())
                     number = " " * len(number)
         for line in hour_lines(self._history.hour(sessions, datetime.datetime.now(datetime.UTC))):
@@ -718,12 +718,12 @@ class Plain:
         self._rows(rendering.record_rows(record_of(self._daemon.record(run)), self._width()))
 
     def _grants(self, _: str) -> None:
-        for one in self._daemon.grants():
-            self._rows(rendering.grant_rows(one, self._width()))
+        for grant in self._daemon.grants():
+            self._rows(rendering.grant_rows(grant, self._width()))
 
     def _sessions(self, _: str) -> None:
-        for one in self._daemon.sessions():
-            self._rows(rendering.session_rows(one, self._width()))
+        for session in self._daemon.sessions():
+            self._rows(rendering.session_rows(session, self._width()))
 
     def _status(self, _: str) -> None:
         self._say(

@@ -70,9 +70,9 @@ def _in_rgb(style: Style, ground: RichColor) -> Style:
     below = style.bgcolor or ground
     if style.color is None or style.color.triplet is None or below.triplet is None:
         return style
-    one, other = style.color.triplet, below.triplet
-    letters = strengthened((one.red, one.green, one.blue), (other.red, other.green, other.blue))
-    return style if letters == one else style + Style(color=RichColor.from_rgb(*letters))
+    colour, other = style.color.triplet, below.triplet
+    letters = strengthened((colour.red, colour.green, colour.blue), (other.red, other.green, other.blue))
+    return style if letters == colour else style + Style(color=RichColor.from_rgb(*letters))
 
 
 @functools.lru_cache(_KNOWN)
@@ -97,16 +97,16 @@ def strengthened(letters: _Rgb, ground: _Rgb) -> _Rgb:
     """Return the colour `letters` if it is readable on the background `ground`, otherwise the nearest readable colour."""
     target = (0, 0, 0) if _luminance(ground) > 0.18 else (255, 255, 255)  # 0.179 has the same contrast with both
     for step in range(_STEPS + 1):
-        shade = tuple(round(one + (end - one) * step / _STEPS) for one, end in zip(letters, target, strict=True))
+        shade = tuple(round(start + (end - start) * step / _STEPS) for start, end in zip(letters, target, strict=True))
         found = (shade[0], shade[1], shade[2])
         if ratio(found, ground) >= LEAST:
             return found
     return target
 
 
-def ratio(one: _Rgb, other: _Rgb) -> float:
+def ratio(color: _Rgb, other: _Rgb) -> float:
     """Return the contrast ratio of two colours, 1 to 21."""
-    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    lighter, darker = sorted((_luminance(color), _luminance(other)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
 

@@ -286,15 +286,17 @@ def difference_rows(lines: Iterable[str], width: int) -> Iterator[Text]:
 
 def request_rows(requests: Iterable[Left], width: int) -> Iterator[Text]:
     """Yield rows for each request: method, host, path, outcome, bytes up and down, milliseconds."""
-    for one in requests:
+    for request in requests:
         sizes = (
-            "" if one.bytes_up is None else f"{one.bytes_up:,} B up  {one.bytes_down or 0:,} B down  {one.ms or 0:,} ms"
+            ""
+            if request.bytes_up is None
+            else f"{request.bytes_up:,} B up  {request.bytes_down or 0:,} B down  {request.ms or 0:,} ms"
         )
-        style = "bold red" if one.is_bad else ""
-        for row in _hanging("  ", f"{one.method} {one.where}{one.path}  {one.ended}", width):
+        style = "bold red" if request.is_bad else ""
+        for row in _hanging("  ", f"{request.method} {request.where}{request.path}  {request.ended}", width):
             row.stylize(style)
             yield row
-        for more in (sizes, f"as {one.credential}" if one.credential else "", one.note or ""):
+        for more in (sizes, f"as {request.credential}" if request.credential else "", request.note or ""):
             for line in folded(more, width - 4) if more else []:
                 yield Text(f"    {line}", style="dim")
 
@@ -365,51 +367,51 @@ def event_row(event: Mapping[str, Any], width: int) -> Text:
     return Text(begin).append(cut(facts, width - cells(begin)), style="dim")
 
 
-def grant_row(one: GrantEntry, width: int) -> Text:
+def grant_row(grant: GrantEntry, width: int) -> Text:
     """Return a grant as one row: which action runs without a question, and how many uses are left.
 
     `grant_facts` returns all facts.
     """
-    return Text(shown(_grant_line(one), width))
+    return Text(shown(_grant_line(grant), width))
 
 
-def grant_rows(one: GrantEntry, width: int) -> list[Text]:
+def grant_rows(grant: GrantEntry, width: int) -> list[Text]:
     """Return all facts of a grant, its id first, in as many rows as needed. All rows but the first are indented."""
-    return _hanging(f"{as_text(one.id)}  ", visible(_grant_line(one)), width)
+    return _hanging(f"{as_text(grant.id)}  ", visible(_grant_line(grant)), width)
 
 
-def grant_facts(one: GrantEntry, width: int) -> Text:
+def grant_facts(grant: GrantEntry, width: int) -> Text:
     """Return all facts of a grant, for the question whether to end it."""
     from aileron.cards.subject import conditions
 
     facts = [
-        ("grant", one.id),
-        ("action", one.action),
-        ("used", _used(one)),
-        *(("where", words) for words in conditions(one.constraints) or ["any arguments"]),
+        ("grant", grant.id),
+        ("action", grant.action),
+        ("used", _used(grant)),
+        *(("where", words) for words in conditions(grant.constraints) or ["any arguments"]),
     ]
     return _all_labelled(facts, width)
 
 
-def session_row(one: Session, width: int) -> Text:
+def session_row(session: Session, width: int) -> Text:
     """Return a session as one row: the agent and its folder. `session_facts` returns all facts."""
-    return Text(shown(_session_line(one), width), style="" if one.status == "open" else "dim")
+    return Text(shown(_session_line(session), width), style="" if session.status == "open" else "dim")
 
 
-def session_rows(one: Session, width: int) -> list[Text]:
+def session_rows(session: Session, width: int) -> list[Text]:
     """Return all facts of a session, its id first, in as many rows as needed. All rows but the first are indented."""
-    return _hanging(f"{as_text(one.id)}  ", visible(_session_line(one)), width)
+    return _hanging(f"{as_text(session.id)}  ", visible(_session_line(session)), width)
 
 
-def session_facts(one: Session, width: int) -> Text:
+def session_facts(session: Session, width: int) -> Text:
     """Return all facts of a session, for the question whether to end it."""
     facts: list[tuple[str, str | int]] = [
-        ("session", one.id),
-        ("agent", one.agent),
-        ("status", one.status),
-        ("since", local_time(one.started_at)),
-        ("runs", one.runs),
-        ("folder", one.folder),
+        ("session", session.id),
+        ("agent", session.agent),
+        ("status", session.status),
+        ("since", local_time(session.started_at)),
+        ("runs", session.runs),
+        ("folder", session.folder),
     ]
     return _all_labelled(facts, width)
 
@@ -438,25 +440,25 @@ def _all_labelled(facts: Iterable[tuple[str, str | int]], width: int) -> Text:
     return joined(row for name, value in facts for row in _labelled(name, as_text(value), width))
 
 
-def _grant_line(one: GrantEntry) -> str:
+def _grant_line(grant: GrantEntry) -> str:
     from aileron.cards.subject import conditions
 
-    words = " and ".join(conditions(one.constraints))
-    return f"{as_text(one.action)}  {_used(one)}  {words or 'any arguments'}"
+    words = " and ".join(conditions(grant.constraints))
+    return f"{as_text(grant.action)}  {_used(grant)}  {words or 'any arguments'}"
 
 
-def _used(one: GrantEntry) -> str:
-    left = seconds_left(one.until)
-    return f"{one.used} of {one.uses}, {'?' if left is None else duration(left)} left"
+def _used(grant: GrantEntry) -> str:
+    left = seconds_left(grant.until)
+    return f"{grant.used} of {grant.uses}, {'?' if left is None else duration(left)} left"
 
 
-def _session_line(one: Session) -> str:
+def _session_line(session: Session) -> str:
     """Return the line of a session.
 
     The folder is last, and quoted if it contains spaces, because text of the agent could imitate a line.
     """
-    begin = f"{as_text(one.agent):<12} {as_text(one.status):<8} {local_time(one.started_at)}"
-    return f"{begin}  {one.runs} runs  {as_fact(one.folder)}"
+    begin = f"{as_text(session.agent):<12} {as_text(session.status):<8} {local_time(session.started_at)}"
+    return f"{begin}  {session.runs} runs  {as_fact(session.folder)}"
 
 
 def _most(width: int) -> int:

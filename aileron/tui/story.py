@@ -199,7 +199,7 @@ class History:
             for event in self._of("session.started")
             if "agent" in event
         }
-        return {**begun, **{name: visible(one.agent) for name, one in sessions.items()}, LOCAL: "local command"}
+        return {**begun, **{name: visible(session.agent) for name, session in sessions.items()}, LOCAL: "local command"}
 
     def _in_order(self) -> list[dict[str, Any]]:
         return [self._by_seq[seq] for seq in sorted(self._by_seq)]
@@ -283,7 +283,7 @@ def _title(event: Mapping[str, Any]) -> str:
     steps, args = event.get("steps"), event.get("args")
     if not isinstance(steps, list) or not isinstance(args, dict) or not steps:
         return as_text(event.get("action"))
-    ops = [{"op": one["op"]} for one in steps if isinstance(one, dict) and isinstance(one.get("op"), str)]
+    ops = [{"op": step["op"]} for step in steps if isinstance(step, dict) and isinstance(step.get("op"), str)]
     plan = json.dumps({"args": args, "steps": ops}).encode()  # a half of a surrogate pair is an escape, and no plan
     return rows_of([("it", str(event.get("action")), plan)]).get("it") or as_text(event.get("action"))
 

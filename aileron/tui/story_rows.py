@@ -46,11 +46,11 @@ _SIGNS: Final = {
 def hour_rows(hour: Hour, width: int) -> list[Text]:
     """Return the picture of the hour: a title, and a row for each of the busiest agents, at most MOST_AGENTS."""
     rows = [Text(rendering.cut(_title(hour), width), style="bold")]
-    shown = sorted(hour.agents, key=lambda one: -sum((*one.runs, *one.waits, *one.denials)))[:MOST_AGENTS]
-    most = [max([1, *(max(getattr(one, name)) for one in shown)]) for name in ("runs", "waits", "denials")]
-    for one in hour.agents:
-        if one in shown:
-            rows.append(Text(rendering.cut(_agent_row(one, most, width), width)))
+    shown = sorted(hour.agents, key=lambda agent: -sum((*agent.runs, *agent.waits, *agent.denials)))[:MOST_AGENTS]
+    most = [max([1, *(max(getattr(agent, name)) for agent in shown)]) for name in ("runs", "waits", "denials")]
+    for agent in hour.agents:
+        if agent in shown:
+            rows.append(Text(rendering.cut(_agent_row(agent, most, width), width)))
     if len(hour.agents) > len(shown):
         rows.append(Text(f"  … {len(hour.agents) - len(shown)} more agents"))
     return rows
@@ -60,7 +60,7 @@ def hour_lines(hour: Hour) -> list[str]:
     """Return the hour in words without bars, for a screen reader."""
     if not hour.agents:
         return [f"{_span(hour)}: no runs"]
-    return [f"{_span(hour)}:", *(f"  {_agent_words(one)}" for one in hour.agents)]
+    return [f"{_span(hour)}:", *(f"  {_agent_words(agent)}" for agent in hour.agents)]
 
 
 def spark(values: Sequence[int], most: int) -> str:
@@ -108,15 +108,17 @@ def _span(hour: Hour) -> str:
     return "last hour" if hour.is_whole else f"since {local_time(hour.since)}"
 
 
-def _agent_words(one: AgentHour) -> str:
-    runs, waits = counted(sum(one.runs), "run"), counted(sum(one.waits), "wait")
-    return f"{one.agent}: {runs}, {waits}, {sum(one.denials)} denied"
+def _agent_words(agent_hour: AgentHour) -> str:
+    runs, waits = counted(sum(agent_hour.runs), "run"), counted(sum(agent_hour.waits), "wait")
+    return f"{agent_hour.agent}: {runs}, {waits}, {sum(agent_hour.denials)} denied"
 
 
-def _agent_row(one: AgentHour, most: Sequence[int], width: int) -> str:
-    agent = rendering.cut(one.agent, _AGENT)
+def _agent_row(agent_hour: AgentHour, most: Sequence[int], width: int) -> str:
+    agent = rendering.cut(agent_hour.agent, _AGENT)
     parts = [agent + " " * (_AGENT - rendering.cells(agent))]
-    for name, values, top in zip(("runs", "waits", "denied"), (one.runs, one.waits, one.denials), most, strict=True):
+    for name, values, top in zip(
+        ("runs", "waits", "denied"), (agent_hour.runs, agent_hour.waits, agent_hour.denials), most, strict=True
+    ):
         bars = f" {spark(values, top)}" if width >= _WIDE - 2 else ""
         parts.append(f"{name}{sum(values):>{_COUNT}}{bars}")
     return " ".join(parts)

@@ -34,7 +34,7 @@ def newest_hour(daemon: DaemonClient) -> list[dict[str, Any]]:
         first = parse_timestamp(events[0].get("at"))
         if first is None or first < since:
             break
-        page = [one for one in daemon.before(events[0]["seq"], _PAGE) if one["seq"] < events[0]["seq"]]
+        page = [event for event in daemon.before(events[0]["seq"], _PAGE) if event["seq"] < events[0]["seq"]]
         if not page:
             break
         events = [*page, *events]

@@ -65,7 +65,7 @@ class TellingConsole(ReadingConsole):
             except BaseException:
                 self._has_history = False
                 raise
-        self._sessions = {one.id: one for one in await in_thread(self._daemon.sessions)}
+        self._sessions = {session.id: session for session in await in_thread(self._daemon.sessions)}
         self._show_stories()
         if not self._is_reading_results and self.history.without_result(1):
             self._begin("results", self._read_results)

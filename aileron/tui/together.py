@@ -61,7 +61,7 @@ class TogetherConsole(DecidingConsole):
         if (why := why_apart_unread(asked, local_time)) is not None:
             self._warn(why)
             return
-        reviews = [review for one in asked if (review := await self._with_state(one)) is not None]
+        reviews = [review for original in asked if (review := await self._with_state(original)) is not None]
         if len(reviews) < len(names):
             return
         card = card_of_several(reviews, local_time)

@@ -135,7 +135,7 @@ class PendingList:
         entry = self._entries.get(entry_id)
         if entry is not None:
             self._entries[entry_id] = dataclasses.replace(entry, status=visible(status))
-        settled = [one.id for one in self._entries.values() if one.is_over]
+        settled = [candidate.id for candidate in self._entries.values() if candidate.is_over]
         for name in settled[: max(0, len(settled) - _MAX_SETTLED)]:
             if name != kept:
                 del self._entries[name]
@@ -171,14 +171,14 @@ def seconds_left(moment: str | None, now: datetime.datetime | None = None) -> fl
         return None
 
 
-def _entry(one: ApprovalEntry, listed: Row) -> PendingEntry:
+def _entry(approval: ApprovalEntry, listed: Row) -> PendingEntry:
     return PendingEntry(
-        id=visible(one.approval_id),
-        title=visible(title_of(one)),
-        asker=visible(agent_of(one)),
-        kind=visible(one.kind),
-        action=visible(name_of(one)),
-        status=visible(one.status),
-        expires_at=one.expires_at,
+        id=visible(approval.approval_id),
+        title=visible(title_of(approval)),
+        asker=visible(agent_of(approval)),
+        kind=visible(approval.kind),
+        action=visible(name_of(approval)),
+        status=visible(approval.status),
+        expires_at=approval.expires_at,
         listed=listed,
     )

@@ -73,20 +73,23 @@ def check_consents(consents: Consents) -> None:
     for agreement in consents.agreed:
         _check_consent(agreement)
     _check_ascending(
-        [(one.kind.value, one.name) for one in consents.agreed], "consents are not in order of kind and name"
+        [(agreement.kind.value, agreement.name) for agreement in consents.agreed],
+        "consents are not in order of kind and name",
     )
     for grant in consents.grants:
         _check_grant(grant)
     _check_ascending([grant.id for grant in consents.grants], "grants are not in order of their ids")
     _expect(len(consents.used) <= MAX_USED, f"{len(consents.used)} used decisions, more than {MAX_USED}")
-    for one in consents.used:
-        _check_text(one.approval, "what a used decision was about")
-        _expect(0 <= one.until <= LATEST_S, "the end of a used decision is no date")
-    _check_ascending([one.approval for one in consents.used], "used decisions are not in order of their approvals")
+    for decision in consents.used:
+        _check_text(decision.approval, "what a used decision was about")
+        _expect(0 <= decision.until <= LATEST_S, "the end of a used decision is no date")
+    _check_ascending(
+        [decision.approval for decision in consents.used], "used decisions are not in order of their approvals"
+    )
     _expect(len(consents.passkeys) <= MAX_PASSKEYS, f"{len(consents.passkeys)} passkeys, more than {MAX_PASSKEYS}")
     for passkey in consents.passkeys:
         _check_passkey(passkey)
-    _check_ascending([one.id for one in consents.passkeys], "passkeys are not in order of their ids")
+    _check_ascending([passkey.id for passkey in consents.passkeys], "passkeys are not in order of their ids")
 
 
 def check_kept(consents: Consents) -> None:

@@ -211,7 +211,11 @@ class Opened:
         """Return the secrets that could have been sent to `host` (HOST:PORT), whose value is stored outside the vault and was
         not fetched yet.
         """
-        names = {one.secret: None for one in self.bindings if one.secret in self._elsewhere and could_reach(one, host)}
+        names = {
+            binding.secret: None
+            for binding in self.bindings
+            if binding.secret in self._elsewhere and could_reach(binding, host)
+        }
         return tuple(name for name in names if self._fetched.of(self._elsewhere[name]) is None)
 
     def keep_fetched(self, entry: SecretEntry, value: Secret, at_s: float, now_ms: int) -> None:
@@ -270,10 +274,12 @@ class Opened:
                 self.reveal_secret(name)
             if len(self._sendables) >= _MOST_HOSTS:
                 self._sendables.clear()
-            found = [each for one in self.bound_with(own) for each in self._sent(one.binding, one.entry, host)]
-            for one in before:
+            found = [
+                sendable for bound in self.bound_with(own) for sendable in self._sent(bound.binding, bound.entry, host)
+            ]
+            for replaced in before:
                 with contextlib.suppress(ContentsError):
-                    found += self._sent(one.binding, one.entry, host)
+                    found += self._sent(replaced.binding, replaced.entry, host)
             known = self._sendables[host] = Sendables(tuple(found))
         return known
 
@@ -314,7 +320,7 @@ class Opened:
         A secret that cannot be decrypted here stays unchanged. So it remains known that something was bound, and the vault
         whose key decrypts the secret may be restored later.
         """
-        return [msgspec.structs.replace(one, entry=self._resealed(one.entry, other)) for one in known]
+        return [msgspec.structs.replace(secret, entry=self._resealed(secret.entry, other)) for secret in known]
 
     def _resealed(self, entry: SecretEntry, other: Opened) -> SecretEntry:
         try:
@@ -369,9 +375,9 @@ class Opened:
         Raises AileronError as for `with_reference`, as far as no value is needed for that.
         """
         self._check_reference(name, elsewhere)
-        known = (one.elsewhere for one in self._elsewhere.values() if one.elsewhere is not None)
+        known = (entry.elsewhere for entry in self._elsewhere.values() if entry.elsewhere is not None)
         return elsewhere.token is not None and not any(
-            (one.token, one.place) == (elsewhere.token, elsewhere.place) for one in known
+            (source.token, source.place) == (elsewhere.token, elsewhere.place) for source in known
         )
 
     def _check_reference(self, name: str, elsewhere: Elsewhere) -> None:
@@ -394,7 +400,7 @@ class Opened:
     def _with_value(
         self, name: str, value: Secret, now_ms: int, elsewhere: Elsewhere | None = None
     ) -> Iterable[SecretEntry]:
-        users = [one.name for one in self._elsewhere.values() if one.elsewhere and one.elsewhere.token == name]
+        users = [user.name for user in self._elsewhere.values() if user.elsewhere and user.elsewhere.token == name]
         if elsewhere is not None and users:
             raise _refused(f"secret {name!r} is the token of {', '.join(users)}, and has to be a value")
         old = self._secrets.get(name)
@@ -430,7 +436,7 @@ class Opened:
         users = [entry.name for entry in self.contents.bindings if entry.secret == name]
         if users:
             raise _refused(f"secret {name!r} is used by {', '.join(users)}; first `aileron binding revoke {users[0]}`")
-        users = [one.name for one in self._elsewhere.values() if one.elsewhere and one.elsewhere.token == name]
+        users = [user.name for user in self._elsewhere.values() if user.elsewhere and user.elsewhere.token == name]
         if users:
             raise _refused(
                 f"secret {name!r} is the token with which {', '.join(users)} is fetched; first `aileron secret remove {users[0]}`"
@@ -707,7 +713,7 @@ def _not_fetched(name: str, elsewhere: Elsewhere) -> AileronError:
 
 def _changed_elsewhere(entry: SecretEntry, bindings: Iterable[Binding]) -> AileronError:
     assert entry.elsewhere is not None
-    bound = next((str(one.name) for one in bindings if one.secret == entry.name), None)
+    bound = next((str(binding.name) for binding in bindings if binding.secret == entry.name), None)
     fix = f"aileron binding rebind {bound}"
     if bound is None:
         token = () if entry.elsewhere.token is None else ("--from-token", entry.elsewhere.token)

@@ -157,11 +157,11 @@ def _reaches_all_of(still: Binding, before: Binding) -> bool:
 
 def newest(known: Iterable[Replaced], now_s: float) -> tuple[Replaced, ...]:
     """Return the records in `known` that are still remembered at `now_s`, oldest first."""
-    in_order, kept = sorted(known, key=lambda one: one.at_s), list[Replaced]()
+    in_order, kept = sorted(known, key=lambda record: record.at_s), list[Replaced]()
     counted: dict[tuple[str, bool], int] = {}
-    for one in reversed(in_order):
-        name = str(one.binding.name), one.is_token
+    for record in reversed(in_order):
+        name = str(record.binding.name), record.is_token
         counted[name] = counted.get(name, 0) + 1
-        if now_s - one.at_s < KEPT_S and counted[name] <= MOST_OF_ONE and len(kept) < MOST:
-            kept.append(one)
+        if now_s - record.at_s < KEPT_S and counted[name] <= MOST_OF_ONE and len(kept) < MOST:
+            kept.append(record)
     return tuple(reversed(kept))

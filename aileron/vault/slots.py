@@ -156,8 +156,8 @@ def seal_slots(key: DataKey, ways: Unlockers, vault: str) -> tuple[Slot, ...]:
         _with_key(first, wrap_key(key, ways.passphrase, first.salt, COST, context=first.context(vault)))
     ]
     for code in ways.recovery:
-        one = RecoverySlot(os.urandom(SALT_BYTES), UNSEALED)
-        slots.append(_with_key(one, wrap_with_key(key, code, one.salt, _RECOVERY, context=one.context(vault))))
+        slot = RecoverySlot(os.urandom(SALT_BYTES), UNSEALED)
+        slots.append(_with_key(slot, wrap_with_key(key, code, slot.salt, _RECOVERY, context=slot.context(vault))))
     if ways.keyring is not None:
         _expect(len(ways.keyring.key) == KEY_BYTES, f"a keyring's key has {KEY_BYTES} bytes")
         other = KeyringSlot(ways.keyring.id, os.urandom(SALT_BYTES), UNSEALED)

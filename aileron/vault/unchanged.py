@@ -107,7 +107,9 @@ def _is_told_by_its_login(binding: Binding, use: CredentialUse) -> bool:
     """Return whether the account can be determined without the secret. With ssh it cannot, because anybody can be `git`, and
     the key determines the account.
     """
-    return use.bound is not UNSET and binding.kind == "login" and all(one.protocol != "ssh" for one in binding.logins)
+    return (
+        use.bound is not UNSET and binding.kind == "login" and all(login.protocol != "ssh" for login in binding.logins)
+    )
 
 
 def _changed(use: CredentialUse, message: str) -> AileronError:

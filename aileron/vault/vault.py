@@ -558,10 +558,10 @@ class Vault:
         if is_reached is None:
             if len(reached.hosts) >= _MOST_HOSTS:
                 reached.hosts.clear()
-            known = itertools.chain(now, (one.binding for one in last))
+            known = itertools.chain(now, (bound.binding for bound in last))
             is_reached = reached.hosts[host] = any(could_reach(binding, host) for binding in known)
         since = since_boot() - KEPT_S
-        return is_reached or any(one.at_s > since and could_reach(one.binding, host) for one in self._before)
+        return is_reached or any(record.at_s > since and could_reach(record.binding, host) for record in self._before)
 
     def send_also(self, own: Iterable[Own]) -> None:
         """Set the secrets that the supervisor itself sends from now on, with their hosts. These secrets are treated like bound
@@ -570,7 +570,7 @@ class Vault:
         The supervisor's former secrets count as replaced. Quick, like every read of an open vault.
         """
         with self._using:
-            known, was, self._own = self._opened, self._own, tuple(one.binding() for one in own)
+            known, was, self._own = self._opened, self._own, tuple(secret.binding() for secret in own)
             if known is not None:  # otherwise the secrets are replaced when the vault is opened
                 now = known.bound_with(self._own)
                 self._remember([*self._before, *replaced(known.bound_with(was), now, since_boot())])
@@ -632,7 +632,9 @@ class Vault:
 
         Raises the same errors as unchanged.check_still_bound. This also works while the vault is locked.
         """
-        check_still_bound(next((one for one in self.bindings() if one.name == use.binding), None), use, since)
+        check_still_bound(
+            next((binding for binding in self.bindings() if binding.name == use.binding), None), use, since
+        )
 
     def bind(self, binding: Binding, *, replace: bool = False) -> None:
         """Let a stored secret serve a connector.
@@ -1055,7 +1057,7 @@ def _bound_by(unverified: Contents | None, own: Iterable[Binding]) -> list[Bound
 
 
 def _bindings_by(unverified: Contents | None, own: Iterable[Binding]) -> tuple[Binding, ...]:
-    return tuple(one.binding for one in _bound_by(unverified, own))
+    return tuple(bound.binding for bound in _bound_by(unverified, own))
 
 
 def _nobody() -> None:

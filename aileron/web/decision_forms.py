@@ -63,13 +63,13 @@ class DecisionForms:
 
     def routes(self) -> list[Route]:
         """Return the routes for the application that serves the page."""
-        one, let_in = "/approvals/{id}", self._admission.let_in
+        path, let_in = "/approvals/{id}", self._admission.let_in
         return [
-            Route(f"{one}/approve", let_in(self._confirm), methods=["GET"]),
-            Route(f"{one}/decide", let_in(self._decide), methods=["POST"]),
-            Route(f"{one}/challenge", let_in(self._challenge), methods=["POST"]),
-            Route(f"{one}/ask", let_in(self._ask), methods=["POST"]),
-            Route(f"{one}/cancel", let_in(self._cancel), methods=["POST"]),
+            Route(f"{path}/approve", let_in(self._confirm), methods=["GET"]),
+            Route(f"{path}/decide", let_in(self._decide), methods=["POST"]),
+            Route(f"{path}/challenge", let_in(self._challenge), methods=["POST"]),
+            Route(f"{path}/ask", let_in(self._ask), methods=["POST"]),
+            Route(f"{path}/cancel", let_in(self._cancel), methods=["POST"]),
         ]
 
     async def _confirm(self, request: Request, session: Session) -> Response:

@@ -89,7 +89,7 @@ class PasskeyPages:
     def offered(self) -> list[PasskeyEntry]:
         """Return the passkeys that can be used on this page; empty while the vault is locked."""
         try:
-            return [one for one in self._passkeys.listed() if one.usable]
+            return [passkey for passkey in self._passkeys.listed() if passkey.usable]
         except AileronError:
             return []
 
@@ -127,7 +127,7 @@ class PasskeyPages:
             "passkeys.html",
             **await self._ways.frame(session),
             note=note,
-            passkeys=[_row(one, session) for one in self._passkeys.listed()],
+            passkeys=[_row(passkey, session) for passkey in self._passkeys.listed()],
             base=self._ways.base,
             add_token=session.token("passkey"),
             news_of="passkeys",
@@ -176,15 +176,15 @@ def as_json(found: Any) -> Response:
     return with_fields(Response(msgspec.json.encode(found), media_type="application/json"))
 
 
-def _row(one: PasskeyEntry, session: Session) -> dict[str, Any]:
-    key_id = one.id
+def _row(passkey: PasskeyEntry, session: Session) -> dict[str, Any]:
+    key_id = passkey.id
     return {
         "key_id": key_id,
-        "name": one.name,
-        "usable": one.usable,
-        "origin": one.origin,
-        "since": local_time(one.enrolled_at),
-        "copied": SYNCED.get(one.synced, one.synced),
+        "name": passkey.name,
+        "usable": passkey.usable,
+        "origin": passkey.origin,
+        "since": local_time(passkey.enrolled_at),
+        "copied": SYNCED.get(passkey.synced, passkey.synced),
         "is_this": key_id == session.key_id,
         "token": session.token("revoke", key_id),
     }

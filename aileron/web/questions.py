@@ -80,7 +80,7 @@ class QuestionView(NamedTuple):
             "is_lasting": not self.review.is_run,
             "digest": self.review.digest,
             "edit": edit or "",
-            "edits": [one.digest for one in question.edits or ()],
+            "edits": [version.digest for version in question.edits or ()],
             "asked_at": local_time(question.created_at),
             "expires_at": local_time(question.expires_at),
             "expires_ms": milliseconds(question.expires_at),
@@ -207,7 +207,7 @@ class QuestionPages:
             outcome=lines,
             outcome_missing=missing,
             has_outcome=has_outcome,
-            requests=[] if record is None else [sent_of(one) for one in record.requests],
+            requests=[] if record is None else [sent_of(request) for request in record.requests],
             events=[] if record is None else [(local_time(at), kind, facts) for at, kind, facts in record.events],
             is_cut=record is not None and record.is_cut,
             audit_id=audit_id,
@@ -290,7 +290,7 @@ class QuestionPages:
     def passkeys_for(self, shown: QuestionView) -> dict[str, Any]:
         """Return the passkeys that can decide about a question, for a template."""
         return {
-            "passkeys": [{"key_id": one.id, "name": one.name} for one in self._passkeys.offered()],
+            "passkeys": [{"key_id": passkey.id, "name": passkey.name} for passkey in self._passkeys.offered()],
             "passkey_approves": self._passkeys.says_yes_to(shown.review.question.kind),
         }
 

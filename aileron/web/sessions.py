@@ -184,7 +184,7 @@ class Sessions:
 
     def of_cookies(self, cookies: Iterable[str]) -> Session | None:
         """Return the session that one of these cookies opens, not yet compared with its process."""
-        return next((one for cookie in cookies for one in self._open if one.is_opened_by(cookie)), None)
+        return next((session for cookie in cookies for session in self._open if session.is_opened_by(cookie)), None)
 
     def past_of(self, cookies: Iterable[str]) -> Past | None:
         """Return the record of the ended session that one of these cookies opened; None if none of them opened a recent
@@ -251,7 +251,7 @@ class Sessions:
             while True:
                 self._changed = anyio.Event()
                 await self.end_due()
-                first = min((one.ends_at for one in self._open), default=None)
+                first = min((session.ends_at for session in self._open), default=None)
                 wait_s = _FOREVER_S if first is None else min(_LOOK_S, max(0.0, first - self.now()))
                 with anyio.move_on_after(wait_s):
                     await self._changed.wait()

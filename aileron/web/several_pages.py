@@ -276,7 +276,7 @@ def _digest(views: list[QuestionView]) -> str:
 def _times(views: list[QuestionView]) -> dict[str, Any]:
     """Return the time at which the first request expires, and the values with which the script asks for news."""
     questions = [view.review.question for view in views]
-    first = min((one.expires_at for one in questions), key=milliseconds)
+    first = min((question.expires_at for question in questions), key=milliseconds)
     return {
         "expires_at": local_time(first),
         "expires_ms": milliseconds(first),

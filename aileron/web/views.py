@@ -237,21 +237,21 @@ def is_long(card: Card) -> bool:
     return rows > _LONG_ROWS
 
 
-def sent_of(one: Left) -> Sent:
+def sent_of(left: Left) -> Sent:
     """Return the row of a request that left, or that egress refused."""
-    account = f"as {one.credential}" if one.credential else "without a credential"
+    account = f"as {left.credential}" if left.credential else "without a credential"
     return Sent(
-        at=local_time(one.at),
-        step=one.step,
-        method=one.method,
-        where=f"{one.where}{one.path}",
-        credential="" if one.is_denied else account,
-        status=one.ended,
-        up=_size(one.bytes_up),
-        down=_size(one.bytes_down),
-        ms="" if one.ms is None else f"{one.ms} ms",
-        note=one.note or "",
-        is_bad=one.is_bad,
+        at=local_time(left.at),
+        step=left.step,
+        method=left.method,
+        where=f"{left.where}{left.path}",
+        credential="" if left.is_denied else account,
+        status=left.ended,
+        up=_size(left.bytes_up),
+        down=_size(left.bytes_down),
+        ms="" if left.ms is None else f"{left.ms} ms",
+        note=left.note or "",
+        is_bad=left.is_bad,
     )
 
 

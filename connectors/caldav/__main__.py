@@ -156,8 +156,12 @@ def _chosen(calendars: list[Calendar], name: str | None) -> list[Calendar]:
     if name is None:
         return calendars
     wanted = name.strip()
-    found = [one for one in calendars if wanted in {one.href, one.name}]
-    found = found or [one for one in calendars if wanted.lower() in {one.name.lower(), one.href.split("/")[-2].lower()}]
+    found = [calendar for calendar in calendars if wanted in {calendar.href, calendar.name}]
+    found = found or [
+        calendar
+        for calendar in calendars
+        if wanted.lower() in {calendar.name.lower(), calendar.href.split("/")[-2].lower()}
+    ]
     if not found:
         raise BadInput(f"there is no calendar {wanted[:64]!r}; there are {_named(calendars)}", argument="calendar")
     return found
@@ -171,7 +175,7 @@ def _one(calendars: list[Calendar], name: str | None) -> Calendar:
 
 
 def _named(calendars: Iterable[Calendar]) -> str:
-    return ", ".join(f"{one.name!r} ({one.href})" for one in calendars) or "none"
+    return ", ".join(f"{calendar.name!r} ({calendar.href})" for calendar in calendars) or "none"
 
 
 def _is_in(href: str, calendar: Calendar) -> bool:

@@ -127,7 +127,7 @@ def log_commits(repository: str, ref: str = "HEAD", limit: int = 20, skip: int =
     source = Repository(repository)
     tip = source.fetch_commit(ref, depth=skip + limit + 1, leave_out="tree:0")
     commits = list(islice(walked(source.objects, [tip]), skip, skip + limit + 1))
-    return {"commits": [described(one) for one in commits[:limit]], "more": len(commits) > limit}
+    return {"commits": [described(commit) for commit in commits[:limit]], "more": len(commits) > limit}
 
 
 @op
@@ -155,7 +155,7 @@ def diff(repository: str, old: str, new: str, max_characters: int = 50_000) -> d
 @op
 def fetch_bundle(repository: str, ref: str = "HEAD", known: list[str] | None = None) -> dict[str, Any]:
     """Fetch a ref with its history as a git bundle in base64. The history of the `known` commits is left out."""
-    ids = tuple(_id(one, "known") for one in known or ())
+    ids = tuple(_id(commit_id, "known") for commit_id in known or ())
     if len(ids) > MAX_KNOWN:
         raise BadInput(f"more than {MAX_KNOWN} known commits", argument="known")
     remote = Remote(repository)
@@ -232,7 +232,7 @@ def preview_bundle(
     """Show what push_bundle would push with the same arguments, and which commits it would remove. Only reads from the server."""
     plan = _planned(repository, branch, bundle, expected)
     found = _compared(plan.source, plan.base, plan.tip, MAX_DIFF_CHARACTERS)
-    commits = [line_of(one) for one in plan.commits[:MAX_PREVIEWED]]
+    commits = [line_of(commit) for commit in plan.commits[:MAX_PREVIEWED]]
     more = len(plan.commits) - len(commits)
     return {
         "repository": repository,
@@ -290,12 +290,12 @@ def preview_branch(repository: str, branch: str) -> dict[str, Any]:
     source = Repository(repository)
     name = branch_ref(branch)
     tip = source.fetch_commit(name.decode(), depth=6, leave_out="tree:0")
-    beside = [name_of(one) for one, at in source.refs.items() if at == tip and one not in (name, b"HEAD")]
+    beside = [name_of(ref) for ref, at in source.refs.items() if at == tip and ref not in (name, b"HEAD")]
     return {
         "repository": repository,
         "branch": branch,
         "at": tip.decode(),
-        "commits": "\n".join(line_of(one) for one in islice(walked(source.objects, [tip]), 5)),
+        "commits": "\n".join(line_of(commit) for commit in islice(walked(source.objects, [tip]), 5)),
         "also_at": ", ".join(sorted(beside)) or "nothing else",
     }
 
@@ -427,10 +427,10 @@ def _planned(repository: str, branch: str, bundle: str, expected: str | None) ->
     ids = source.add_thin_pack(read.pack)
     _check_trees(source.objects, ids)
     new = set(ids)
-    commits = [one for one in walked(source.objects, [tip]) if one.id in new]
+    commits = [commit for commit in walked(source.objects, [tip]) if commit.id in new]
     if tip not in new:
         raise BadInput("bundle does not have the commit that its branch is at", argument="bundle")
-    reached = {bytes(parent) for one in commits for parent in one.parents}
+    reached = {bytes(parent) for commit in commits for parent in commit.parents}
     base = at or next(iter(read.prerequisites), None)
     return Planned(source, base, tip, ids, commits, at is None or at in reached)
 
@@ -449,9 +449,9 @@ def _lost(plan: Planned, expected: str | None) -> str:
     assert expected is not None
     source = plan.source
     source.fetch_commit(expected, depth=MAX_PREVIEWED, leave_out="tree:0")
-    kept = {bytes(one.id) for one in walked(source.objects, [plan.tip])}
-    lost = [one for one in walked(source.objects, [expected.encode()]) if one.id not in kept]
-    return "\n".join([f"{len(lost)} commits", *(line_of(one) for one in lost[:MAX_PREVIEWED])])
+    kept = {bytes(commit.id) for commit in walked(source.objects, [plan.tip])}
+    lost = [commit for commit in walked(source.objects, [expected.encode()]) if commit.id not in kept]
+    return "\n".join([f"{len(lost)} commits", *(line_of(commit) for commit in lost[:MAX_PREVIEWED])])
 
 
 # Arguments and answers
@@ -513,7 +513,7 @@ def _check_shared(remote: Remote, ids: list[bytes]) -> None:
 
 
 def _compared(source: Repository, old: bytes | None, new: bytes, max_characters: int) -> dict[str, Any]:
-    trees = [None if one is None else bytes(source.objects.commit(one).tree) for one in (old, new)]
+    trees = [None if sha is None else bytes(source.objects.commit(sha).tree) for sha in (old, new)]
     changes = differences(source.objects, trees[0], trees[1])
     source.need(contents(changes))
     return compared(source.objects, changes, max_characters)

@@ -56,16 +56,16 @@ def compared(objects: Objects, changes: list[TreeChange], max_characters: int) -
     """
     files, texts, left = [], [], max_characters
     for change in changes[:MAX_LISTED]:
-        file, text = _file(objects, change, wants_text=left > 0)
+        file, text = _file(objects, change, wants_text=left >= 0)
         files.append(file)
-        if text and left > 0:
+        if text and left >= 0:
             texts.append(text if len(text) <= left else text[:left] + "\n[cut here]\n")
             left -= len(text)
     return {
         "files": files,
         "files_in_all": len(changes),
-        "added": sum(one["added"] or 0 for one in files),
-        "deleted": sum(one["deleted"] or 0 for one in files),
+        "added": sum(entry["added"] or 0 for entry in files),
+        "deleted": sum(entry["deleted"] or 0 for entry in files),
         "diff": "".join(texts),
         "diff_is_cut": left < 0 or len(changes) > MAX_LISTED,
     }
@@ -73,7 +73,7 @@ def compared(objects: Objects, changes: list[TreeChange], max_characters: int) -
 
 def stat_lines(found: dict[str, Any]) -> str:
     """Return one line for each file, such as `M path: +3 -1`, and a line with the sum."""
-    lines = [f"{_SIGNS[one['change']]} {one['path']}: {_counted(one)}" for one in found["files"]]
+    lines = [f"{_SIGNS[file['change']]} {file['path']}: {_counted(file)}" for file in found["files"]]
     count = found["files_in_all"]
     if more := count - len(found["files"]):
         lines.append(f"… and {more} more")
@@ -85,9 +85,9 @@ def stat_lines(found: dict[str, Any]) -> str:
 _SIGNS: Final = {"add": "A", "modify": "M", "delete": "D"}
 
 
-def _counted(one: dict[str, Any]) -> str:
-    counted = one["note"] or f"+{one['added']} -{one['deleted']}"
-    return f"{counted}, {one['type']}" if "type" in one else counted
+def _counted(file: dict[str, Any]) -> str:
+    counted = file["note"] or f"+{file['added']} -{file['deleted']}"
+    return f"{counted}, {file['type']}" if "type" in file else counted
 
 
 def _type(change: TreeChange) -> str:
@@ -141,7 +141,9 @@ def _text(change: TreeChange, before: list[bytes], after: list[bytes]) -> str:
     start, end = _alike(before, after)
     skip = max(0, start - 3)
     stop_before, stop_after = (len(lines) - max(0, end - 3) for lines in (before, after))
-    sides = [(None, None, None) if one is None else (one.path, one.mode, one.sha) for one in (change.old, change.new)]
+    sides = [
+        (None, None, None) if side is None else (side.path, side.mode, side.sha) for side in (change.old, change.new)
+    ]
     (old_path, old_mode, old_id), (new_path, new_mode, new_id) = sides
     head = gen_diff_header((old_path, new_path), (old_mode, new_mode), (old_id, new_id))
     alike = [b"\0%d\n" % at for at in range(skip)]  # stand for equal lines, so that the line numbers stay right

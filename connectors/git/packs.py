@@ -58,9 +58,9 @@ class Objects:
         except Exception as error:  # dulwich has no common base class of errors for malformed data
             raise ExternalApiError(f"this is not a pack of git's ({type(error).__name__})") from error
 
-    def add(self, one: ShaFile) -> None:
+    def add(self, found: ShaFile) -> None:
         """Add an object that this connector made."""
-        self._kept[bytes(one.id)] = (one.type_num, one.as_raw_string())
+        self._kept[bytes(found.id)] = (found.type_num, found.as_raw_string())
 
     def commit(self, sha: bytes) -> Commit:
         """Return a commit. Raises ExternalApiError if the object is missing or is not a commit."""
@@ -112,20 +112,20 @@ class Objects:
             raise ExternalApiError(f"the server did not send {sha.decode()}")
         number, raw = self._kept[sha]
         try:
-            one = ShaFile.from_raw_string(number, raw, sha=sha)
-            _read(one)
+            git_object = ShaFile.from_raw_string(number, raw, sha=sha)
+            _read(git_object)
         except Exception as error:
             raise ExternalApiError(f"{sha.decode()} is malformed ({type(error).__name__})") from error
-        return one
+        return git_object
 
     def _unpack(self, pack: bytes) -> list[bytes]:
         added: list[bytes] = []
         data = PackData.from_file(BytesIO(pack), object_format=DEFAULT_OBJECT_FORMAT)
         try:
             data.check()
-            for one in UnpackedObjectIterator.for_pack_data(data, self._base):
-                sha = one.sha().hex().encode()
-                self._kept[sha] = (one.obj_type_num, b"".join(one.obj_chunks))
+            for entry in UnpackedObjectIterator.for_pack_data(data, self._base):
+                sha = entry.sha().hex().encode()
+                self._kept[sha] = (entry.obj_type_num, b"".join(entry.obj_chunks))
                 added.append(sha)
         finally:
             data.close()
@@ -221,11 +221,11 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
     """Return a size in a delta (seven bits in each byte) and the position after the size."""
     value = shift = 0
     while True:
-        one = _byte(data, at)
+        byte = _byte(data, at)
         at += 1
-        value |= (one & 0x7F) << shift
+        value |= (byte & 0x7F) << shift
         shift += 7
-        if not one & 0x80:
+        if not byte & 0x80:
             return value, at
 
 
@@ -235,15 +235,23 @@ def _byte(data: bytes | memoryview, at: int) -> int:
     return data[at]
 
 
-def _read(one: ShaFile) -> None:
+def _read(git_object: ShaFile) -> None:
     """Make dulwich parse the object now; otherwise dulwich parses an object only when one of its fields is used."""
-    if isinstance(one, Commit):
-        _ = one.tree, one.parents, one.author, one.author_time, one.author_timezone, one.message, one.committer
-    elif isinstance(one, Tag):
-        _ = one.object
-    elif isinstance(one, Tree):
-        _ = one.items()
+    if isinstance(git_object, Commit):
+        _ = (
+            git_object.tree,
+            git_object.parents,
+            git_object.author,
+            git_object.author_time,
+            git_object.author_timezone,
+            git_object.message,
+            git_object.committer,
+        )
+    elif isinstance(git_object, Tag):
+        _ = git_object.object
+    elif isinstance(git_object, Tree):
+        _ = git_object.items()
 
 
-def _kind(one: ShaFile) -> str:
-    return str(one.type_name.decode())
+def _kind(git_object: ShaFile) -> str:
+    return str(git_object.type_name.decode())

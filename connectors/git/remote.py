@@ -153,7 +153,7 @@ class Remote:
             return wanted
 
         def pack(*_ids: Any, **_options: Any) -> Any:
-            return pack_objects_to_data([(one, None) for one in objects], deltify=False)
+            return pack_objects_to_data([(git_object, None) for git_object in objects], deltify=False)
 
         client, wire = self._client(MAX_REFS_BYTES)
         try:
@@ -330,4 +330,4 @@ def _unique(ids: list[bytes]) -> list[bytes]:
 def _shown(words: object) -> str:
     """Return a server's words as one short line."""
     text = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
-    return "".join(one if one.isprintable() else " " for one in text).strip()[:300] or "nothing"
+    return "".join(char if char.isprintable() else " " for char in text).strip()[:300] or "nothing"

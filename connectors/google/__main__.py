@@ -94,11 +94,11 @@ def list_recent_emails(
 def _summaries(found: list[_Listed]) -> list[dict[str, Any]]:
     """Return the summaries of messages. Messages that were deleted since they were listed are left out."""
     summaries = []
-    for one in found:
-        if _ID.fullmatch(one.id) is None:
+    for message in found:
+        if _ID.fullmatch(message.id) is None:
             raise ExternalApiError("cannot list the messages: Google's answer is not what its reference says: an id")
         try:
-            summaries.append(mail.as_json(_headers_of(one.id), is_listed=True))
+            summaries.append(mail.as_json(_headers_of(message.id), is_listed=True))
         except ExternalApiError as error:
             if error.status != 404:
                 raise
@@ -145,7 +145,9 @@ def get_draft(draft_id: str) -> dict[str, Any]:
         "id": draft.id,
         "message_id": message.id,
         "form": _form(content),
-        "attached": ", ".join(one["filename"] or one["mime_type"] for one in content["attachments"]),
+        "attached": ", ".join(
+            attachment["filename"] or attachment["mime_type"] for attachment in content["attachments"]
+        ),
     }
 
 
@@ -312,7 +314,8 @@ def create_calendar_event(
     body |= {name: text for name, text in (("description", description), ("location", location)) if text}
     if invited:
         body["attendees"] = [
-            {"email": one.address, **({"displayName": one.name} if one.name else {})} for one in invited
+            {"email": attendee.address, **({"displayName": attendee.name} if attendee.name else {})}
+            for attendee in invited
         ]
     updates = "all" if invited and send_invitations else "none"
     url = f"{api.CALENDAR}/{_calendar(calendar)}/events"

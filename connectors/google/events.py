@@ -117,7 +117,7 @@ def as_json(event: Event) -> dict[str, Any]:
         "description": _shortened(event.description) or None,
         "status": event.status or None,
         "organizer": _person(event.organizer) if event.organizer is not None else None,
-        "attendees": [_person(one) for one in event.attendees[:MAX_ATTENDEES_SHOWN]],
+        "attendees": [_person(attendee) for attendee in event.attendees[:MAX_ATTENDEES_SHOWN]],
         "attendees_in_all": len(event.attendees),
         "is_recurring": event.recurring_event_id is not None,
         "link": event.html_link or None,

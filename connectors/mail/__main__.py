@@ -49,10 +49,10 @@ def list_folders(counts: bool = False) -> dict[str, Any]:
     """
     with imap.opened() as box:
         found = []
-        for number, one in enumerate(box.folders()):
-            shown: dict[str, Any] = {"name": one.name, "use": one.use, "can_open": one.can_open}
-            if counts and one.can_open and number < MAX_COUNTED:
-                shown["messages"], shown["unread"] = box.counts(one.name)
+        for number, folder in enumerate(box.folders()):
+            shown: dict[str, Any] = {"name": folder.name, "use": folder.use, "can_open": folder.can_open}
+            if counts and folder.can_open and number < MAX_COUNTED:
+                shown["messages"], shown["unread"] = box.counts(folder.name)
             found.append(shown)
         return {"folders": found}
 
@@ -223,7 +223,7 @@ def check_recipients(
         **_shown(outgoing),
         "accepted": ", ".join(checked.accepted),
         "refused": checked.refusal
-        or "; ".join(f"{one} ({words})" for one, words in checked.refused.items())
+        or "; ".join(f"{address} ({words})" for address, words in checked.refused.items())
         or "nobody",
         "is_accepted": checked.refusal is None and not checked.refused,
         "answers": None if answers is None else _answered(answers),
@@ -374,24 +374,28 @@ def _wanted(attachments: list[Attachment] | None) -> list[Attachment]:
 
 
 def _needs_mailbox(wanted: Sequence[Attachment]) -> bool:
-    return any(one.message_id is not None for one in wanted)
+    return any(attachment.message_id is not None for attachment in wanted)
 
 
 def _attached(wanted: Sequence[Attachment], box: Opened | None) -> list[Attached]:
     """Return all attachments with their contents. Raises BadInput if they have more than ATTACHMENTS_BYTES."""
     found, room = [], writing.ATTACHMENTS_BYTES
-    for one in wanted:
-        found.append(writing.text_attachment(one) if one.message_id is None else _of_a_message(one, box, room))
+    for attachment in wanted:
+        found.append(
+            writing.text_attachment(attachment)
+            if attachment.message_id is None
+            else _of_a_message(attachment, box, room)
+        )
         room -= len(found[-1].data)
         if room < 0:
             raise BadInput(f"the attachments have more than {writing.ATTACHMENTS_BYTES} bytes", argument="attachments")
     return found
 
 
-def _of_a_message(one: Attachment, box: Opened | None, room: int) -> Attached:
+def _of_a_message(attachment: Attachment, box: Opened | None, room: int) -> Attached:
     assert box is not None
-    wanted = imap.read_id(one.message_id or "", "attachments")
-    return writing.mailbox_attachment(one, box.message(wanted), wanted.uid, room)
+    wanted = imap.read_id(attachment.message_id or "", "attachments")
+    return writing.mailbox_attachment(attachment, box.message(wanted), wanted.uid, room)
 
 
 # Order in the mailbox
@@ -417,7 +421,7 @@ def move_message(message_id: str, to_folder: str) -> dict[str, Any]:
     """Move a message to another existing folder, such as the archive or the trash."""
     wanted = imap.read_id(message_id)
     with imap.opened() as box:
-        if to_folder not in {one.name for one in box.folders() if one.can_open}:
+        if to_folder not in {listed.name for listed in box.folders() if listed.can_open}:
             raise BadInput(f"there is no folder {to_folder[:80]!r}", argument="to_folder")
         folder = box.message(wanted, to_change=True)
         folder.fetch_one(wanted.uid, "UID")

@@ -112,7 +112,7 @@ class Fetched(NamedTuple):
     def words(self, name: str) -> list[str]:
         """Return the atoms of a list, such as the flags."""
         value = self.items.get(name)
-        return [one.decode("ascii", "replace") for one in value if isinstance(one, bytes)] if value else []
+        return [atom.decode("ascii", "replace") for atom in value if isinstance(atom, bytes)] if value else []
 
     def section(self, section: str) -> bytes:
         """Return the content of `BODY[section]`, empty if the section is missing."""
@@ -127,7 +127,7 @@ def fetched(pieces: Iterable[Any]) -> list[Fetched]:
         if not isinstance(number, bytes) or not number.isdigit() or not isinstance(items, list):
             raise AnswerError("an answer to FETCH is not a number and a list")
         found.append(Fetched(dict(_named(items))))
-    return [one for one in found if "UID" in one.items]
+    return [message for message in found if "UID" in message.items]
 
 
 def _named(items: Values) -> Iterator[tuple[str, Any]]:
@@ -206,7 +206,7 @@ def _part(node: Any, section: str, room: list[int]) -> Part | Group:
         kind = _word(node[len(inner)]) if len(node) > len(inner) else "mixed"
         prefix = f"{section}." if section else ""
         parameters = _parameters(node[len(inner) + 1]) if len(node) > len(inner) + 1 else {}
-        parts = [_part(one, f"{prefix}{number}", room) for number, one in enumerate(inner, 1)]
+        parts = [_part(child, f"{prefix}{number}", room) for number, child in enumerate(inner, 1)]
         return Group(kind, parts, section, parameters.get("boundary", ""))
     if len(node) < 7:
         raise AnswerError("the structure of the message cannot be read")
@@ -230,10 +230,10 @@ def _part(node: Any, section: str, room: list[int]) -> Part | Group:
 
 
 def _leading_lists(node: Values) -> Iterator[Any]:
-    for one in node:
-        if not isinstance(one, list):
+    for child in node:
+        if not isinstance(child, list):
             return
-        yield one
+        yield child
 
 
 def _word(value: Any) -> str:
@@ -244,11 +244,11 @@ def _word(value: Any) -> str:
 
 def _disposition(node: Values) -> tuple[str, dict[str, str]]:
     """Return the disposition, `(attachment (filename …))`. It is the only list in a part that begins with such a word."""
-    for one in node[7:]:
-        if isinstance(one, list) and len(one) == 2 and isinstance(one[0], bytes):
-            word = one[0].decode("ascii", "replace").lower()
-            if word in {"attachment", "inline"} or isinstance(one[1], list):
-                return ("inline" if word == "inline" else "attachment"), _parameters(one[1])
+    for field in node[7:]:
+        if isinstance(field, list) and len(field) == 2 and isinstance(field[0], bytes):
+            word = field[0].decode("ascii", "replace").lower()
+            if word in {"attachment", "inline"} or isinstance(field[1], list):
+                return ("inline" if word == "inline" else "attachment"), _parameters(field[1])
     return "", {}
 
 

@@ -185,7 +185,7 @@ class Opened:
         if self._listed is None:
             pattern = '"*" RETURN (SPECIAL-USE)' if self._says_uses else '"*"'
             answer = self.ask("list the folders", "list", '""', pattern)
-            self._listed = sorted(_folder(one) for one in _lists_of_three(answer))
+            self._listed = sorted(_folder(fields) for fields in _lists_of_three(answer))
             if len(self._listed) > MAX_FOLDERS:
                 raise ExternalApiError(f"cannot list the folders: there are more than {MAX_FOLDERS}")
         return self._listed
@@ -196,9 +196,9 @@ class Opened:
 
     def maybe_folder_for(self, use: str) -> str | None:
         """Return the folder for `drafts` or `sent`, or None. It is the one that the server states, else one with a usual name."""
-        listed = [one for one in self.folders() if one.can_open]
-        named = [one.name for one in listed if one.use == use]
-        usual = [one.name for name in _USUAL_NAMES[use] for one in listed if one.name.lower() == name]
+        listed = [folder for folder in self.folders() if folder.can_open]
+        named = [folder.name for folder in listed if folder.use == use]
+        usual = [folder.name for name in _USUAL_NAMES[use] for folder in listed if folder.name.lower() == name]
         return next(iter(named + usual), None)
 
     def counts(self, folder: str) -> tuple[int, int]:
@@ -287,7 +287,7 @@ class Folder:
             answer = self._box.ask("search", "uid", "SEARCH", *words)
         else:
             answer = self._box.ask_with(value, "search", "uid", "SEARCH", "CHARSET", "UTF-8", *words, key)
-        return {_number(one) for line in answer if isinstance(line, bytes) for one in line.split()} - {0}
+        return {_number(word) for line in answer if isinstance(line, bytes) for word in line.split()} - {0}
 
     def fetch(self, uids: list[int], items: str) -> dict[int, Fetched]:
         """Fetch items of messages by UID. Messages that were deleted meanwhile are left out."""
@@ -295,9 +295,9 @@ class Folder:
             return {}
         answer = self._box.ask("read messages", "uid", "FETCH", ",".join(map(str, uids)), f"({items})")
         merged: dict[int, Fetched] = {}
-        for one in fetched(answer):
-            uid = one.number("UID")
-            merged[uid] = Fetched({**(merged[uid].items if uid in merged else {}), **one.items})
+        for message in fetched(answer):
+            uid = message.number("UID")
+            merged[uid] = Fetched({**(merged[uid].items if uid in merged else {}), **message.items})
         return {uid: merged[uid] for uid in uids if uid in merged}
 
     def fetch_one(self, uid: int, items: str) -> Fetched:

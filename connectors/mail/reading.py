@@ -323,9 +323,9 @@ def attached_bytes(
 def _raw(folder: Folder, uid: int, section: str, limit_bytes: int, argument: str) -> tuple[Part, bytes]:
     """Fetch a part and its encoded bytes. Raises BadInput if there is no such part, or it is too large."""
     found = folder.fetch_one(uid, "UID BODYSTRUCTURE")
-    part = next((one for one in _all(parts(found)) if one.section == section), None)
+    part = next((candidate for candidate in _all(parts(found)) if candidate.section == section), None)
     if part is None:
-        known = ", ".join(one.section for one in attachments_of(parts(found))[:20]) or "none"
+        known = ", ".join(candidate.section for candidate in attachments_of(parts(found))[:20]) or "none"
         raise BadInput(f"the message has no part {section[:20]!r}; its attachments are {known}", argument=argument)
     data = b""
     if part.decoded_size <= limit_bytes:

@@ -155,7 +155,7 @@ class Server:
 def _refused(checked: Checked) -> ExternalApiError:
     if checked.refusal is not None:
         return ExternalApiError(f"nothing was sent: {checked.refusal}")
-    named = "; ".join(f"{one}: {words}" for one, words in list(checked.refused.items())[:5])
+    named = "; ".join(f"{address}: {words}" for address, words in list(checked.refused.items())[:5])
     return ExternalApiError(
         f"nothing was sent, to nobody: the server refuses {len(checked.refused)} of the recipients: {named}",
         details={"refused": dict(list(checked.refused.items())[:20])},

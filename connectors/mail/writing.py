@@ -105,7 +105,7 @@ class Outgoing(NamedTuple):
     @property
     def recipients(self) -> list[str]:
         """Addresses of all recipients for the envelope, without duplicates."""
-        return list(dict.fromkeys(one.address for one in (*self.to, *self.cc, *self.bcc)))
+        return list(dict.fromkeys(recipient.address for recipient in (*self.to, *self.cc, *self.bcc)))
 
     @property
     def needs_utf8(self) -> bool:
@@ -136,14 +136,14 @@ class Parent(NamedTuple):
         """Return To and Cc of a reply by `sender`. Raises ExternalApiError if the message has no address to reply to."""
         own = sender.address.lower()
         wrote, asked_for = self._mailboxes("from"), self._mailboxes("reply-to")
-        is_own = any(one.address.lower() == own for one in wrote)
+        is_own = any(mailbox.address.lower() == own for mailbox in wrote)
         # An answer to the sender's own message goes to the recipients of that message.
         to = self._mailboxes("to") if is_own and not asked_for else asked_for or wrote
         if not to:
             raise ExternalApiError("the message names no address that could be answered")
         others = [*self._mailboxes("to"), *self._mailboxes("cc")] if reply_all else []
-        known = {own, *(one.address.lower() for one in to)}
-        copies = {one.address.lower(): one for one in others if one.address.lower() not in known}
+        known = {own, *(mailbox.address.lower() for mailbox in to)}
+        copies = {mailbox.address.lower(): mailbox for mailbox in others if mailbox.address.lower() not in known}
         return to, list(copies.values())
 
     def _mailboxes(self, name: str) -> list[Address]:
@@ -192,14 +192,19 @@ def check_attachments(wanted: Sequence[Attachment]) -> None:
     """Raise BadInput if an attachment is neither a part of a message nor a text, or if there are too many attachments."""
     if len(wanted) > MAX_ATTACHMENTS:
         raise BadInput(f"more than {MAX_ATTACHMENTS} attachments", argument="attachments")
-    for one in wanted:
-        is_part = one.message_id is not None and one.part is not None and one.text is None
-        is_text = one.text is not None and one.filename is not None and one.message_id is None and one.part is None
+    for attachment in wanted:
+        is_part = attachment.message_id is not None and attachment.part is not None and attachment.text is None
+        is_text = (
+            attachment.text is not None
+            and attachment.filename is not None
+            and attachment.message_id is None
+            and attachment.part is None
+        )
         if not (is_part or is_text):
             words = "each attachment has message_id and part, or filename and text"
             raise BadInput(words, argument="attachments")
-        if one.filename is not None:
-            _check_filename(one.filename)
+        if attachment.filename is not None:
+            _check_filename(attachment.filename)
 
 
 def _check_filename(name: str) -> None:
@@ -209,16 +214,20 @@ def _check_filename(name: str) -> None:
         raise BadInput(words, argument="attachments")
 
 
-def text_attachment(one: Attachment) -> Attached:
+def text_attachment(attachment: Attachment) -> Attached:
     """Return a given text as an attachment with content."""
-    text = body_text(one.text or "", "attachments").replace("\n", _CRLF)
-    return Attached(one.filename or "text.txt", "text/plain", text.encode())
+    text = body_text(attachment.text or "", "attachments").replace("\n", _CRLF)
+    return Attached(attachment.filename or "text.txt", "text/plain", text.encode())
 
 
-def mailbox_attachment(one: Attachment, folder: Folder, uid: int, room: int) -> Attached:
+def mailbox_attachment(attachment: Attachment, folder: Folder, uid: int, room: int) -> Attached:
     """Fetch a part of a message as an attachment of at most `room` bytes."""
-    part, data = attached_bytes(folder, uid, one.part or "", room, "attachments")
-    name = one.filename or _NOT_IN_A_FILENAME.sub("_", part.filename)[:MAX_NAME_CHARACTERS] or f"part-{part.section}"
+    part, data = attached_bytes(folder, uid, attachment.part or "", room, "attachments")
+    name = (
+        attachment.filename
+        or _NOT_IN_A_FILENAME.sub("_", part.filename)[:MAX_NAME_CHARACTERS]
+        or f"part-{part.section}"
+    )
     # An attached message would have to be readable by the `email` package; as a plain file it stays unchanged.
     kind = (
         part.kind
@@ -274,9 +283,9 @@ def _message_id(from_: Address) -> str:
 def _content(text: str, attached: Sequence[Attached]) -> bytes:
     content = EmailMessage(policy=_POLICY)
     content.set_content(text if text.endswith("\n") or not text else text + "\n")
-    for one in attached:
-        maintype, _slash, subtype = one.kind.partition("/")
-        content.add_attachment(one.data, maintype=maintype, subtype=subtype, filename=one.filename)
+    for attachment in attached:
+        maintype, _slash, subtype = attachment.kind.partition("/")
+        content.add_attachment(attachment.data, maintype=maintype, subtype=subtype, filename=attachment.filename)
     return content.as_bytes()
 
 

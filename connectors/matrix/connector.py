@@ -48,7 +48,7 @@ def search_messages(
     page = {} if next_batch is None else {"next_batch": next_batch}
     answer = service.call("search", {"search_categories": {"room_events": wanted}, **page})
     found = answer["search_categories"].get("room_events", {})
-    told = {"messages": [one["result"] for one in found.get("results", []) if "result" in one]}
+    told = {"messages": [hit["result"] for hit in found.get("results", []) if "result" in hit]}
     return {**told, "total": found.get("count"), **({"next": answer["next"]} if "next" in answer else {})}
 
 

@@ -78,8 +78,8 @@ def list_objects(
         found = _listing(answer, what)
     is_cut = found.value("IsTruncated") == "true"
     return {
-        "objects": [_listed(one, what) for one in found.all("Contents")[:max_results]],
-        "folders": [_decoded(one.value("Prefix") or "") for one in found.all("CommonPrefixes")[:max_results]],
+        "objects": [_listed(element, what) for element in found.all("Contents")[:max_results]],
+        "folders": [_decoded(element.value("Prefix") or "") for element in found.all("CommonPrefixes")[:max_results]],
         "next_cursor": found.value("NextContinuationToken") if is_cut else None,
     }
 
@@ -104,16 +104,16 @@ def _listing(answer: http.Response, what: str) -> answers.Element:
     return found
 
 
-def _listed(one: answers.Element, what: str) -> dict[str, Any]:
-    key, size = one.value("Key"), one.value("Size") or ""
+def _listed(element: answers.Element, what: str) -> dict[str, Any]:
+    key, size = element.value("Key"), element.value("Size") or ""
     if key is None or not _is_number(size):
         raise ExternalApiError(f"cannot {what}: an object in the service's answer has no key, or no size")
     return {
         "key": _decoded(key),
         "size": int(size),
-        "modified": one.value("LastModified"),
-        "etag": one.value("ETag"),
-        "storage_class": one.value("StorageClass"),
+        "modified": element.value("LastModified"),
+        "etag": element.value("ETag"),
+        "storage_class": element.value("StorageClass"),
     }
 
 

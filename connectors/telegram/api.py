@@ -162,7 +162,7 @@ def _refusal(answer: http.Response, what: str, verdict: _Verdict) -> ConnectorEr
 
 def _mistake(description: str) -> _Mistake | None:
     said = description.lower()
-    return next((one for one in _MISTAKES if one.phrase in said), None)
+    return next((mistake for mistake in _MISTAKES if mistake.phrase in said), None)
 
 
 def _in_words(code: int, description: str) -> tuple[int, str]:

@@ -571,7 +571,7 @@ def _refuse_where(rule: _Rule, name: str, refusal: Refusal) -> None:
     ]
     above = [[(argument, pyseccomp.GT, value)] for argument, value in refusal.above]
     for compared in itertools.product(*masked, *above):
-        rule(pyseccomp.ERRNO(refusal.errno), name, *(pyseccomp.Arg(*one) for one in compared))
+        rule(pyseccomp.ERRNO(refusal.errno), name, *(pyseccomp.Arg(*comparison) for comparison in compared))
 
 
 def _without_newer(program: bytes) -> bytes:

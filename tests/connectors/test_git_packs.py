@@ -256,6 +256,26 @@ def test_a_diff_of_a_long_file_compares_only_what_differs() -> None:
     assert large["files"][0]["note"].startswith("too large to compare")
 
 
+def test_a_diff_that_ends_at_the_limit_is_cut_only_if_another_file_follows() -> None:
+    """A person who reads a complete diff must not miss a file that did not fit."""
+    objects = Objects()
+    blob, empty, two = Blob.from_string(b"text\n"), Tree(), Tree()
+    for name in (b"a", b"b"):
+        two.add(name, 0o100644, blob.id)
+    for found in (blob, empty, two):
+        objects.add(found)
+    compared = GIT["changes"].compared
+    changes = GIT["changes"].differences(objects, empty.id, two.id)
+    first, both = (len(compared(objects, changes[:count], 10_000)["diff"]) for count in (1, 2))
+
+    cut = compared(objects, changes, first)
+    assert cut["diff_is_cut"]
+    assert cut["diff"].endswith("[cut here]\n")
+    whole = compared(objects, changes, both)
+    assert not whole["diff_is_cut"]
+    assert "cut here" not in whole["diff"]
+
+
 def test_the_modules_are_the_connectors_own() -> None:
     """A package with a module of the same name is not loaded in its place."""
     assert {Path(str(one.__file__)).parent for one in GIT.values()} == {ROOT / "connectors" / "git"}

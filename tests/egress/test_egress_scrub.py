@@ -337,6 +337,17 @@ def test_a_signature_of_one_request_is_found_beside_the_other_secrets(bound: int
     assert set(needles.all) <= set(with_it.all)
 
 
+@pytest.mark.parametrize("sent", [b"another-secret-of-this-host", b"short"], ids=["a secret already", "too short"])
+def test_a_value_of_one_request_that_adds_no_form_changes_nothing(sent: bytes) -> None:
+    """What is searched for already stays so, and a value of a few letters would be masked where it occurs by chance."""
+    needles = Needles([b"another-secret-of-this-host"])
+
+    assert Scrubber(needles.and_once([sent])).scrub_whole(b"x=another-secret-of-this-host&y=short") == (
+        b"x=" + b"*" * 27 + b"&y=short",
+        1,
+    )
+
+
 @pytest.mark.parametrize("encoding", ["percent, where needed", "json, where needed", "html", "base64url"])
 def test_a_signature_in_base64_is_found_where_its_other_characters_are_escaped(encoding: str) -> None:
     """Each form of a secret counts: a URL or a page that shows the signature again escapes `+`, `/` and `=`."""

@@ -48,7 +48,10 @@ def list_(as_json: AsJson = False) -> None:
         return
     output.print_table(
         ("NAME", "VERSION", "STATE", "INTENT", "SOURCE"),
-        [(one.name, one.version or None, _state(one), _about(one), _source(one)) for one in found.actions],
+        [
+            (action.name, action.version or None, _state(action), _about(action), _source(action))
+            for action in found.actions
+        ],
         empty="no actions installed\n  fix: aileron action add FILE",
         below=2,
     )

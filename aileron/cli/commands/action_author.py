@@ -239,7 +239,7 @@ def _installed(name: Fqn | None, version: str | None, op: str) -> ConnectorEntry
 def _operations(pin: ConnectorEntry | None) -> dict[str, Operation]:
     """Return a connector's operations by name; empty if they are not recorded."""
     operations = UNSET if pin is None else pin.operations
-    return {} if operations is UNSET or operations is None else {one.name: one for one in operations}
+    return {} if operations is UNSET or operations is None else {operation.name: operation for operation in operations}
 
 
 def _operation(pin: ConnectorEntry | None, op: str) -> Operation | None:
@@ -276,11 +276,13 @@ def new_text(
     from aileron.model.names import INPUT_NAME, UNBOUND_HASH
 
     some = Operation(name=op, parameters=(Parameter(name="text", types=("string",)),))
-    parameters = sorted((operation or some).parameters, key=lambda one: not one.required)
-    inputs = [one for one in parameters if INPUT_NAME.fullmatch(one.name) and one.types != ("null",)]
+    parameters = sorted((operation or some).parameters, key=lambda parameter: not parameter.required)
+    inputs = [
+        parameter for parameter in parameters if INPUT_NAME.fullmatch(parameter.name) and parameter.types != ("null",)
+    ]
     given = [
-        *(f'{one.name} = "${{args.{one.name}}}"' for one in inputs),
-        *(_fixed(one, op) for one in parameters if one.required and one not in inputs),
+        *(f'{parameter.name} = "${{args.{parameter.name}}}"' for parameter in inputs),
+        *(_fixed(parameter, op) for parameter in parameters if parameter.required and parameter not in inputs),
     ]
     words = words_of(name)
     is_read = effect is Effect.READ
@@ -293,7 +295,7 @@ def new_text(
         hash_note="" if pin else "# `aileron action add` puts the hash of the installed connector here.\n",
         op=op,
         step=f"{op.partition('_')[0]}_" if op.partition("_")[0] == "args" else op.partition("_")[0],
-        inputs="".join([_INPUTS if inputs else "", *(_input(one, op) for one in inputs)]),
+        inputs="".join([_INPUTS if inputs else "", *(_input(parameter, op) for parameter in inputs)]),
         effect=_effect(effect or guessed_effect(op)) + _IDEMPOTENT.format(idempotent=str(is_read).lower()),
         given="\n".join(["", "[execute.inputs]", *given, ""]) if given else "",
         approval=_DOES_NOT_ASK if is_read else _ASKS,
@@ -305,7 +307,9 @@ def new_text(
 
 def _summary(words: str, inputs: list[Parameter]) -> str:
     """Return the words of the action's name, followed by the first required arguments that fit on a line."""
-    shown = [one.name for one in inputs if one.required and not {"array", "object"} & set(one.types)]
+    shown = [
+        parameter.name for parameter in inputs if parameter.required and not {"array", "object"} & set(parameter.types)
+    ]
     for most in range(_MAX_IN_SUMMARY, 0, -1):
         places = ", ".join(f"{{{name}}}" for name in shown[:most])
         if places and len(words) + 1 + len(places) <= _MAX_SUMMARY:
@@ -319,7 +323,7 @@ def _effect(effect: Effect | None) -> str:
 
 def _input(parameter: Parameter, op: str) -> str:
     """Return an `[[inputs]]` entry for a parameter, with all rules that an input supports and a generic description."""
-    kind = next((one for one in _TYPES if one in parameter.types), "string")
+    kind = next((type_name for type_name in _TYPES if type_name in parameter.types), "string")
     lines = [
         "[[inputs]]",
         f'name = "{parameter.name}"',
@@ -351,7 +355,7 @@ def _rules(parameter: Parameter, kind: str) -> Iterator[tuple[str, Any]]:
     least, most = bounds.values()
     if least is None or most is None or least <= most:
         yield from ((key, value) for key, value in bounds.items() if value is not None)
-    choices = [one for one in dict.fromkeys(parameter.enum) if isinstance(one, str) is (kind == "string")]
+    choices = [choice for choice in dict.fromkeys(parameter.enum) if isinstance(choice, str) is (kind == "string")]
     if choices:
         yield "enum", choices
 
@@ -365,8 +369,8 @@ def _fixed(parameter: Parameter, op: str) -> str:
 
     least = parameter.min_length or 0
     some = "…" * max(1, least) if least <= _MAX_FIXED else ""
-    numbers = [one for one in (parameter.minimum, parameter.maximum) if one is not None]
-    whole = [math.ceil(one) for one in numbers]
+    numbers = [number for number in (parameter.minimum, parameter.maximum) if number is not None]
+    whole = [math.ceil(number) for number in numbers]
     candidates: tuple[Any, ...] = (*parameter.enum, some, "", 0, *whole, *numbers, False, [], {})
     for value in candidates:
         if value_problem(parameter, value) is None and "${" not in str(value):

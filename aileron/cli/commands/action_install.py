@@ -59,14 +59,14 @@ def add(
     If decisions are signed, the approver must sign at a terminal.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    every = [one for target in targets for one in ([target] if is_published(target) else _files_of(Path(target)))]
+    every = [source for target in targets for source in ([target] if is_published(target) else _files_of(Path(target)))]
     if len(every) == 1:
         raise Exit(_add_one(supervisor, every[0], force=force, yes=yes, as_json=as_json))
     told = _Together()
     codes = []
-    for one in every:
+    for source in every:
         try:
-            codes.append(_add_one(supervisor, one, force=force, yes=yes, as_json=as_json, tell=told.tell))
+            codes.append(_add_one(supervisor, source, force=force, yes=yes, as_json=as_json, tell=told.tell))
         except Problem as problem:  # the others are still installed
             codes.append(problem.exit_code if told.is_known(problem) else report(problem, as_json=as_json))
     if not as_json:
@@ -284,7 +284,7 @@ def note_unbound(supervisor: Supervisor, job: Fetch) -> None:
     """Print a note that lists the fetched connectors whose credential is not bound yet."""
     needing = {
         subject.name: subject.credential
-        for subject in (one.subject for one in job.consents)
+        for subject in (consent.subject for consent in job.consents)
         if isinstance(subject, ConnectorConsent) and subject.credential
     }
     if not needing:

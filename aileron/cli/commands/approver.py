@@ -112,13 +112,13 @@ def passkeys(as_json: AsJson = False) -> None:
         ("NAME", "ID", "SINCE", "COPIED", "PAGE"),
         [
             (
-                one.name,
-                one.id,
-                output.local_time(one.enrolled_at),
-                SYNCED.get(one.synced, one.synced),
-                one.origin if one.usable else f"{one.origin}: no longer this home's address",
+                passkey.name,
+                passkey.id,
+                output.local_time(passkey.enrolled_at),
+                SYNCED.get(passkey.synced, passkey.synced),
+                passkey.origin if passkey.usable else f"{passkey.origin}: no longer this home's address",
             )
-            for one in found.passkeys
+            for passkey in found.passkeys
         ],
         empty="no passkeys",
     )
@@ -132,7 +132,7 @@ def revoke_passkey(
     """Revoke a passkey. This needs no signature."""
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     found = supervisor.fetch(PasskeyList, "GET", _PASSKEYS)
-    meant = [one for one in found.passkeys if passkey in (one.id, one.name)]
+    meant = [entry for entry in found.passkeys if passkey in (entry.id, entry.name)]
     if len(meant) != 1:
         raise Problem.missing(f"no passkey {passkey!r}", fix="aileron approver passkeys")
     removed = supervisor.fetch(Removed, "DELETE", path_of("v1", "passkeys", meant[0].id))

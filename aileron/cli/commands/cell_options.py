@@ -111,12 +111,12 @@ class CellWishes:
         from aileron.model.host_presets import HOST_PRESETS, resolved_hosts
 
         given = [*(() if settings is None else settings.allow_hosts), *self.allow_host]
-        for one in given:
-            if "." not in one and ":" not in one and one not in HOST_PRESETS:
+        for host in given:
+            if "." not in host and ":" not in host and host not in HOST_PRESETS:
                 known = ", ".join(HOST_PRESETS)
                 raise Problem.usage(
-                    f"--allow-host: {one!r} is neither a host nor a preset; presets: {known}",
-                    fix=f"for a host without a dot, add its port: --allow-host {one[:60]}:443",
+                    f"--allow-host: {host!r} is neither a host nor a preset; presets: {known}",
+                    fix=f"for a host without a dot, add its port: --allow-host {host[:60]}:443",
                 )
         try:
             return [str(pattern) for pattern in parse_host_patterns(resolved_hosts(given))]

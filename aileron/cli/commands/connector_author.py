@@ -167,7 +167,9 @@ def release(
         output.print_json(_as_json(done, directory_out))
     else:
         output.print_table(
-            ("FILE", "HASH"), [(str(directory_out / one.path), one.hash) for one in done.artifacts], empty=""
+            ("FILE", "HASH"),
+            [(str(directory_out / artifact.path), artifact.hash) for artifact in done.artifacts],
+            empty="",
         )
         tell_packed(done.built)
     _tell_signed(done, is_published=is_published)
@@ -264,17 +266,19 @@ def _try_cases(directory: Path, file: Path | None, *, as_json: bool) -> None:
     if as_json:
         told = [
             {
-                "case": one.case,
-                "passed": one.problem is None,
-                "problem": one.problem,
-                "ms": round(one.ms, 1),
-                "log": one.log,
+                "case": trial.case,
+                "passed": trial.problem is None,
+                "problem": trial.problem,
+                "ms": round(trial.ms, 1),
+                "log": trial.log,
             }
-            for one in reports
+            for trial in reports
         ]
         output.print_json({"passed": len(reports) - len(failed), "failed": len(failed), "cases": told})
     else:
-        rows = [(one.case, "passed" if one.problem is None else "FAILED", f"{one.ms:.0f} ms") for one in reports]
+        rows = [
+            (trial.case, "passed" if trial.problem is None else "FAILED", f"{trial.ms:.0f} ms") for trial in reports
+        ]
         output.print_table(("CASE", "RESULT", "TIME"), rows, empty="", folds=("CASE",))
         _tell_failed(failed)
     if failed:
@@ -318,15 +322,15 @@ def _text_of(path: Path) -> str:
 def _as_json(done: Release, directory: Path) -> dict[str, Any]:
     artifacts = [
         {
-            "kind": one.kind,
-            "name": one.name,
-            "version": one.version,
-            "tag": one.tag,
-            "file": str(directory / one.path),
-            "hash": one.hash,
-            "bytes": len(one.archive),
+            "kind": artifact.kind,
+            "name": artifact.name,
+            "version": artifact.version,
+            "tag": artifact.tag,
+            "file": str(directory / artifact.path),
+            "hash": artifact.hash,
+            "bytes": len(artifact.archive),
         }
-        for one in done.artifacts
+        for artifact in done.artifacts
     ]
     return {"signed_by": done.signed_by, "artifacts": artifacts}
 

@@ -64,7 +64,7 @@ def build(
     pin = content_hash(built.connector, built.manifest)
     _write_whole(file, built.archive)
     if as_json:
-        left_out = [{"path": one.path, "reason": one.reason} for one in built.left_out]
+        left_out = [{"path": omission.path, "reason": omission.reason} for omission in built.left_out]
         output.print_json(
             {
                 "file": str(file),
@@ -166,11 +166,11 @@ def check(
     else:
         output.print_table(
             ("NAME", "HERE", "NEWEST", "NOTE"),
-            [(one.name, one.version, one.newest or "-", _note(one)) for one in updates],
+            [(update.name, update.version, update.newest or "-", _note(update)) for update in updates],
             folds=("NAME",),
             empty="no installed action uses published connectors",
         )
-    unchecked = sum(one.problem is not None for one in updates)
+    unchecked = sum(update.problem is not None for update in updates)
     if unchecked and unchecked == len(updates):
         what = f"none of the {unchecked} checks succeeded" if unchecked > 1 else "the check failed"
         raise Exit(
@@ -207,11 +207,14 @@ def verify(as_json: AsJson = False) -> None:
     else:
         output.print_table(
             ("CONNECTOR", "HASH", "STATE"),
-            [(called(one), output.short_hash(one.hash), one.problem or "matches its hash") for one in found.connectors],
+            [
+                (called(connector), output.short_hash(connector.hash), connector.problem or "matches its hash")
+                for connector in found.connectors
+            ],
             folds=("CONNECTOR",),
             empty="no connectors installed",
         )
-    if any(one.problem for one in found.connectors):
+    if any(connector.problem for connector in found.connectors):
         raise Exit(_MISMATCH)
 
 

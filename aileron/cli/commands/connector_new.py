@@ -294,11 +294,11 @@ def _repository_name(text: str) -> Fqn:
 def _check_operations(operations: Sequence[str], lang: Lang) -> None:
     from aileron.cli.template import check_operation
 
-    for number, one in enumerate(operations):
-        if one in operations[:number]:
-            raise Problem.usage(f"--op {one} is given twice")
+    for number, operation in enumerate(operations):
+        if operation in operations[:number]:
+            raise Problem.usage(f"--op {operation} is given twice")
         try:
-            check_operation(one, lang.value)
+            check_operation(operation, lang.value)
         except ValueError as error:
             raise Problem.usage(f"--op {error}") from None
 

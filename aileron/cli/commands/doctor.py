@@ -249,21 +249,23 @@ def _owned(home: Path, found: os.stat_result) -> Iterator[Check]:
         words = f"{home} is a symbolic link, which is not accepted"
         yield Check("home", "bad", words, "set AILERON_HOME to the directory itself")
         return
-    checks = [_too_open(one) for one in wide(home)]
+    checks = [_too_open(repair) for repair in wide(home)]
     if not any(check.name == "home" for check in checks):
         yield Check("home", "ok", str(home))
     yield from checks
 
 
-def _too_open(one: Narrow | tuple[Path, str]) -> Check:
-    if not isinstance(one, Narrow):
-        path, why = one
+def _too_open(repair: Narrow | tuple[Path, str]) -> Check:
+    if not isinstance(repair, Narrow):
+        path, why = repair
         return Check(
             "files", "bad", f"{path} is not accepted: {why}", f"check what {path} is, and restore what belongs there"
         )
-    may = "use" if one.kept.forbidden == OTHERS_MAY_USE else "write"
-    name = "home" if one.kept.path == one.home else "files"
-    return Check(name, "bad", f"{one.kept.path} has mode {one.mode:04o}: other users can {may} it", one.command, one)
+    may = "use" if repair.kept.forbidden == OTHERS_MAY_USE else "write"
+    name = "home" if repair.kept.path == repair.home else "files"
+    return Check(
+        name, "bad", f"{repair.kept.path} has mode {repair.mode:04o}: other users can {may} it", repair.command, repair
+    )
 
 
 def _space(home: Path) -> Check:

@@ -152,8 +152,8 @@ def _tell_installed(done: InstalledTogether) -> None:
     if done.action is None and len(done.connectors) == 1:
         _tell_connector(done.connectors[0])
         return
-    for one in done.connectors:
-        output.note(f"installed {visible(str(one.name))}@{visible(str(one.version))}")
+    for connector in done.connectors:
+        output.note(f"installed {visible(str(connector.name))}@{visible(str(connector.version))}")
     if done.action is not None:
         _tell_action(done.action)
 
@@ -174,9 +174,11 @@ def tell_packed(built: Built) -> None:
     """
     if built.data:
         output.note(f"data files included: {_named(built.data)}")
-    reasons = sorted({one.reason for one in built.left_out})
+    reasons = sorted({omission.reason for omission in built.left_out})
     for reason in reasons:
-        output.note(f"left out ({reason}): {_named([one.path for one in built.left_out if one.reason == reason])}")
+        output.note(
+            f"left out ({reason}): {_named([omission.path for omission in built.left_out if omission.reason == reason])}"
+        )
     if built.unnamed:
         output.note(f"left out: {built.unnamed} more files")
 

@@ -138,7 +138,7 @@ def _constraint(action: str, inputs: Sequence[ActionInput], operator: Operator, 
     if operator == "at_most" and kind not in ("integer", "number", None):
         raise Problem.usage(f"{flag} needs a number argument, but {name} is of type {kind}", fix=_HELP)
     many = operator == "one_of"
-    values = [typed({name: one}, types, action=action)[name] for one in (_each(flag, value) if many else [value])]
+    values = [typed({name: part}, types, action=action)[name] for part in (_each(flag, value) if many else [value])]
     return Constraint(argument=name, operator=operator, value=values if many else values[0])
 
 
@@ -149,7 +149,7 @@ def _each(flag: str, text: str) -> list[str]:
         found = json.loads(text)
     except ValueError as error:
         raise Problem.usage(f"{flag} {text!r} is not a JSON list: {error}", fix=_HELP) from None
-    return [one if isinstance(one, str) else json.dumps(one) for one in found]
+    return [value if isinstance(value, str) else json.dumps(value) for value in found]
 
 
 def _meant(supervisor: Supervisor, wanted: str) -> str:

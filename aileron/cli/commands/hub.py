@@ -51,7 +51,7 @@ def search(
         return
     output.print_table(
         ("NAME", "VERSION", "KIND", "SIGNED", "WHAT IT DOES"),
-        [(one.name, one.version, one.kind, _signed(one.signature), _does(one)) for one in found.entries],
+        [(entry.name, entry.version, entry.kind, _signed(entry.signature), _does(entry)) for entry in found.entries],
         empty="no matches on the Hub",
     )
     if more := found.total - len(found.entries):
@@ -134,8 +134,8 @@ def build(
 
 
 def _tell_wrong(problems: Sequence[dict[str, str]]) -> None:
-    for one in problems:
-        output.note(f"{visible(one['file'])}: {visible(one['reason'])}")
+    for problem in problems:
+        output.note(f"{visible(problem['file'])}: {visible(problem['reason'])}")
 
 
 def _signed(signature: HubSignature) -> str:
@@ -151,7 +151,10 @@ def _does(entry: HubEntry) -> str:
 
 def _versions(versions: Sequence[HubVersion]) -> list[str]:
     """Return the newest versions first, and a count of the rest."""
-    shown = [f"{one.version}{'' if one.signed_by else '  UNSIGNED'}" for one in reversed(versions[-_SHOWN_VERSIONS:])]
+    shown = [
+        f"{version.version}{'' if version.signed_by else '  UNSIGNED'}"
+        for version in reversed(versions[-_SHOWN_VERSIONS:])
+    ]
     return shown + ([f"and {len(versions) - _SHOWN_VERSIONS} older"] if len(versions) > _SHOWN_VERSIONS else [])
 
 

@@ -218,7 +218,7 @@ def selectors(given: list[str] | None, *, help_of: str) -> list[str]:
     from aileron.model.selecting import parse_selectors
 
     try:
-        return [str(one) for one in parse_selectors(given)] if given else []
+        return [str(selector) for selector in parse_selectors(given)] if given else []
     except ValueError as error:
         raise Problem.usage(f"--only: {error}", fix=f"aileron {help_of} --help") from None
 

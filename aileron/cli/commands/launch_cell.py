@@ -236,7 +236,7 @@ def _notes(start: CellStart, spec: CellSpec) -> Iterator[str]:
         wanted = [
             host
             for host in start.agent.cell(os.environ).hosts
-            if not any(one.matches(HostPort(host, 443)) for one in allowed)
+            if not any(pattern.matches(HostPort(host, 443)) for pattern in allowed)
         ]
         if wanted:
             options = " ".join(f"--allow-host {host}" for host in wanted)
@@ -285,7 +285,7 @@ def _as_json(start: CellStart, spec: CellSpec, layers: tuple[str, ...], notes: l
         "environment": dict(spec.environment),
         "hosts": start.hosts,
         "asks": start.is_asking,
-        "publish": [msgspec.structs.asdict(one) for one in start.wishes.published()],
+        "publish": [msgspec.structs.asdict(port) for port in start.wishes.published()],
         "layers": list(layers),
         "notes": notes,
     }
@@ -294,7 +294,7 @@ def _as_json(start: CellStart, spec: CellSpec, layers: tuple[str, ...], notes: l
 def _facts(
     start: CellStart, spec: CellSpec, layers: tuple[str, ...], notes: list[str]
 ) -> list[tuple[str, str | list[str] | None]]:
-    published = [f"{one.host_port} on this machine: {one.port} in the cell" for one in start.wishes.published()]
+    published = [f"{port.host_port} on this machine: {port.port} in the cell" for port in start.wishes.published()]
     writable = [path for path in spec.writable if path != spec.project]
     readable = [path for path in spec.readable if path != spec.project]
     return [

@@ -151,7 +151,7 @@ def _is_agreed(kept: Kept, paths: list[str], verb: str, *, yes: bool, is_large_a
     from aileron.cell.sizes import size_of
 
     with local_work():
-        waiting = [one for one in pending(kept) if not paths or any(_is_at(one.path, path) for path in paths)]
+        waiting = [change for change in pending(kept) if not paths or any(_is_at(change.path, path) for path in paths)]
     if not waiting:
         if paths:
             raise Problem.missing("no such change is kept aside", fix=f"aileron sessions changes {kept.session}")
@@ -295,14 +295,14 @@ def _folded(found: Changes) -> list[tuple[str, str, str, str]]:
     return [*executing, *trees, *(_row(found, change) for change in alone if not change.executes)]
 
 
-def _row(found: Changes, one: Change) -> tuple[str, str, str, str]:
+def _row(found: Changes, change: Change) -> tuple[str, str, str, str]:
     from aileron.cell.changes import named
     from aileron.cell.executes import spoken
 
-    what = one.kind if one.was is None else f"{one.kind} (was: {one.was})"
+    what = change.kind if change.was is None else f"{change.kind} (was: {change.was})"
     return (
-        one.what,
+        change.what,
         what,
-        ", ".join(part for part in (spoken(one.executes), *one.notes) if part) or "-",
-        named(found, one),
+        ", ".join(part for part in (spoken(change.executes), *change.notes) if part) or "-",
+        named(found, change),
     )

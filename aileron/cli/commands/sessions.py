@@ -39,14 +39,14 @@ def list_(as_json: AsJson = False) -> None:
         ("ID", "AGENT", "STATUS", "STARTED", "RUNS", "FOLDER"),
         [
             (
-                output.short_id(one.id),
-                one.agent,
-                _status(one),
-                output.day_or_time(one.started_at),
-                one.runs,
-                *_place(one),
+                output.short_id(session.id),
+                session.agent,
+                _status(session),
+                output.day_or_time(session.started_at),
+                session.runs,
+                *_place(session),
             )
-            for one in found.sessions
+            for session in found.sessions
         ],
         empty="no sessions yet; to start one: aileron launch AGENT",
     )
@@ -165,7 +165,7 @@ def _limit(entry: Session) -> str:
     Empty if there is no limit.
     """
     of_folder = entry.folder_only if entry.status == "open" else []
-    return " and ".join(", ".join(one) for one in (entry.only, of_folder) if one)
+    return " and ".join(", ".join(selectors) for selectors in (entry.only, of_folder) if selectors)
 
 
 def _cell(entry: Session) -> list[tuple[str, str | list[str]]]:
@@ -179,8 +179,8 @@ def _connections(found: CellConnections | None) -> list[tuple[str, list[str]]]:
     """Return the hosts to which a cell's agent connected, one host per line; empty for other sessions."""
     if found is None:
         return []
-    reached = [_reached(one) for one in found.reached] + _more(found.reached_more)
-    refused = [f"{one.host}: {one.count} ({one.reason})" for one in found.refused]
+    reached = [_reached(destination) for destination in found.reached] + _more(found.reached_more)
+    refused = [f"{destination.host}: {destination.count} ({destination.reason})" for destination in found.refused]
     partly = [] if found.is_whole else ["older connections are not counted; see `aileron audit list`"]
     return [
         ("reached", [*reached, *partly] or ["none"]),
@@ -188,11 +188,11 @@ def _connections(found: CellConnections | None) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _reached(one: HostReached) -> str:
+def _reached(destination: HostReached) -> str:
     """Return a host with its connections, such as `pypi.org:443: 3 connections, 12.0 KiB up, 3.4 MiB down`."""
-    open_ = f", {one.not_ended} without an end" if one.not_ended else ""
-    many = "1 connection" if one.connections == 1 else f"{one.connections} connections"
-    return f"{one.host}: {many}{open_}, {_size(one.bytes_up)} up, {_size(one.bytes_down)} down"
+    open_ = f", {destination.not_ended} without an end" if destination.not_ended else ""
+    many = "1 connection" if destination.connections == 1 else f"{destination.connections} connections"
+    return f"{destination.host}: {many}{open_}, {_size(destination.bytes_up)} up, {_size(destination.bytes_down)} down"
 
 
 def _more(count: int) -> list[str]:

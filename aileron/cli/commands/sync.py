@@ -65,9 +65,11 @@ def sync(
 def _unbound(supervisor: Supervisor) -> list[str]:
     """Return all connectors that an action uses, that need a credential, and that have none bound."""
     actions = supervisor.fetch(ActionList, "GET", "/v1/actions").actions
-    used = {one.rpartition("@")[0] for action in actions for one in action.connectors or []}
+    used = {reference.rpartition("@")[0] for action in actions for reference in action.connectors or []}
     connectors = supervisor.fetch(ConnectorList, "GET", "/v1/connectors").connectors
-    needy = {one.name for one in connectors if one.name and one.credential and one.name in used}
+    needy = {
+        connector.name for connector in connectors if connector.name and connector.credential and connector.name in used
+    }
     return sorted(needy - bound_connectors(supervisor))
 
 

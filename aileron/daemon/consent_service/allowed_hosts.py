@@ -80,10 +80,10 @@ class AllowedHosts:
         for session, hosts in (await self._audit.hosts()).items():
             if self.cell(session) is None:
                 continue
-            for host, one in hosts.items():
-                state, _ = await self._audit.state_of(one.approval)
-                if one.is_allowed or state is not ApprovalState.REDEEMED:
-                    self._known.setdefault(session, {})[host] = KnownHost(one.approval, one.is_allowed)
+            for host, asked_host in hosts.items():
+                state, _ = await self._audit.state_of(asked_host.approval)
+                if asked_host.is_allowed or state is not ApprovalState.REDEEMED:
+                    self._known.setdefault(session, {})[host] = KnownHost(asked_host.approval, asked_host.is_allowed)
 
     def of(self, session: str) -> dict[HostPort, KnownHost]:
         """Return the hosts that a person was asked about for this session."""

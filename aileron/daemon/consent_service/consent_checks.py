@@ -123,7 +123,7 @@ class ConsentChecks:
         subject = consent_of(before, action, manifests=manifests, install=install, replace=replace)
         if consents is None or here is None or before is None:
             return subject
-        lost = tuple(one for one in changes(here, action) if one.widens and one not in subject.changes)
+        lost = tuple(change for change in changes(here, action) if change.widens and change not in subject.changes)
         return msgspec.structs.replace(subject, changes=(*subject.changes, *lost))
 
     def _check_connectors(

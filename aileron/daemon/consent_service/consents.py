@@ -293,14 +293,14 @@ class ConsentService:
             return None
         consents = self._approver.consents()
         agreed = () if consents is None else consents.agreed
-        for one in agreed:
-            is_this = (one.kind, one.name, one.digest) == (
+        for consent in agreed:
+            is_this = (consent.kind, consent.name, consent.digest) == (
                 ConsentKind.TOOL_CHANGE,
                 subject.consent_name,
                 subject.digest,
             )
-            if is_this and not self._tools.is_used(one.approval):
-                await self._tools.accept(subject, one.approval)
+            if is_this and not self._tools.is_used(consent.approval):
+                await self._tools.accept(subject, consent.approval)
                 return None
         return await self.ask(subject, SETTINGS_WAIT_S)
 
@@ -339,11 +339,13 @@ class ConsentService:
             return None
         (asked, head), connectors = whole
         all_of_it: list[tuple[ApprovalRow, Subject]] = [(asked, head), *connectors]
-        for row, one in all_of_it:  # before one is used up, check that all of them count
-            self._check_decided(row, one)
-        for row, one in all_of_it:
-            await self._use(row, one)
-        found, action = await anyio.to_thread.run_sync(self._as_agreed, [one for _, one in connectors], head)
+        for row, subject in all_of_it:  # before one is used up, check that all of them count
+            self._check_decided(row, subject)
+        for row, subject in all_of_it:
+            await self._use(row, subject)
+        found, action = await anyio.to_thread.run_sync(
+            self._as_agreed, [connector for _, connector in connectors], head
+        )
         for row, connector in connectors:
             await self._record_connector_consent(connector, row.id)
         await self._record_text_consent(head, asked.id)
@@ -386,7 +388,7 @@ class ConsentService:
 
     async def _drop(self, subjects: Iterable[Subject]) -> None:
         """Delete the files that were fetched for these subjects, except files that another question needs."""
-        gone = {digest for one in subjects if (digest := fetched_for(one)) is not None}
+        gone = {digest for subject in subjects if (digest := fetched_for(subject)) is not None}
         for digest in gone - await self.fetched():
             await anyio.to_thread.run_sync(self.finding.drop, digest)
 
@@ -403,8 +405,8 @@ class ConsentService:
         """Return the fetched files, after reading them again and comparing them with the approved ones. Raises AileronError
         (hash_mismatch).
         """
-        found = [self.finding.agreed(one) for one in connectors]
-        coming = {one.artifact.pin: one.artifact.manifest for one in found}
+        found = [self.finding.agreed(consent) for consent in connectors]
+        coming = {connector.artifact.pin: connector.artifact.manifest for connector in found}
         if not self._is_file_so(head, coming):
             raise _not_so(head.name)
         return found, self._action_text(head)
@@ -444,7 +446,7 @@ class ConsentService:
             case BindingConsent():
                 return self._is_binding_now(subject)
             case SecretConsent():
-                users = {str(one.name) for one in self._vault.bindings() if one.secret == subject.name}
+                users = {str(binding.name) for binding in self._vault.bindings() if binding.secret == subject.name}
                 return users <= set(subject.bindings)
             case GrantConsent():
                 action = self._actions.load(subject.action)
@@ -515,8 +517,10 @@ class ConsentService:
             await self.end(ConsentKind.TOOL_CHANGE, tool_consent_name(pin.hash, op))
         consents = None if self._vault.is_locked else self._approver.consents()
         agreed = () if consents is None else consents.agreed
-        for one in [one for one in agreed if one.kind is ConsentKind.CONNECTOR and one.digest == pin.hash]:
-            await self.end(ConsentKind.CONNECTOR, one.name)
+        for consent in [
+            consent for consent in agreed if consent.kind is ConsentKind.CONNECTOR and consent.digest == pin.hash
+        ]:
+            await self.end(ConsentKind.CONNECTOR, consent.name)
 
     async def end(self, kind: ConsentKind, name: str) -> None:
         """End the consent under this name, because its subject was removed. If the subject is added again, the person is asked
@@ -666,7 +670,7 @@ class ConsentService:
         kind, name = ConsentKind.CONNECTOR, subject_name(subject)
         consents = self._approver.consents()
         agreed = () if consents is None else consents.agreed
-        before = next((one for one in agreed if (one.kind, one.name) == (kind, name)), None)
+        before = next((consent for consent in agreed if (consent.kind, consent.name) == (kind, name)), None)
         if before is not None and before.digest != subject.hash and subject.on_conflict == "keep_both":
             await self._agree(kind, f"{name} {before.digest}", before.digest, before.approval)
         await self._agree(kind, name, subject.hash, approval_id)
@@ -748,8 +752,8 @@ class ConsentService:
         return TrustedKeyConsent(
             authority=str(whose),
             new=key.fingerprint,
-            keys=tuple(sorted(one.to_base64() for one in after.of(whose))),
-            before=tuple(one.fingerprint for one in before.of(whose)),
+            keys=tuple(sorted(trusted_key.to_base64() for trusted_key in after.of(whose))),
+            before=tuple(trusted_key.fingerprint for trusted_key in before.of(whose)),
             source=source,
         )
 
@@ -773,7 +777,12 @@ class ConsentService:
         if consents is not None:  # the rest stays as it was approved
             name = str(whose)
             kept = next(
-                (one for one in consents.agreed if (one.kind, one.name) == (ConsentKind.TRUSTED_KEY, name)), None
+                (
+                    consent
+                    for consent in consents.agreed
+                    if (consent.kind, consent.name) == (ConsentKind.TRUSTED_KEY, name)
+                ),
+                None,
             )
             if kept is not None and left:
                 narrower = msgspec.structs.replace(kept, digest=trust_digest(whose, left))
@@ -781,9 +790,9 @@ class ConsentService:
             elif kept is not None:
                 await self._change(lambda now: now.without_consent(ConsentKind.TRUSTED_KEY, name))
         await anyio.to_thread.run_sync(lambda: self._keyring.write(found.replacing(whose, left)))
-        for key in sorted(one.fingerprint for one in gone):
+        for key in sorted(public_key.fingerprint for public_key in gone):
             await self._audit.note(events.KeyRevoked(authority=str(whose), key=key))
-        return RevokedKeys(authority=str(whose), revoked=sorted(one.fingerprint for one in gone))
+        return RevokedKeys(authority=str(whose), revoked=sorted(public_key.fingerprint for public_key in gone))
 
     async def _trusted_key(self, subject: TrustedKeyConsent, approval_id: str) -> TrustedKeys:
         keys = [PublicKey.parse(text) for text in subject.keys]
@@ -865,10 +874,10 @@ def _complete(
 
     Several callers may have asked about the same change in different ways: the latest approved question counts.
     """
-    agreed = [(row, one) for row, one in members if row.state is ApprovalState.APPROVED]
+    agreed = [(row, subject) for row, subject in members if row.state is ApprovalState.APPROVED]
     agreed.sort(key=lambda member: member[0].decided_us or 0)
-    connectors = {one.hash: (row, one) for row, one in agreed if isinstance(one, ConnectorConsent)}
-    heads = [(row, one) for row, one in agreed if isinstance(one, ActionFileConsent)]
+    connectors = {subject.hash: (row, subject) for row, subject in agreed if isinstance(subject, ConnectorConsent)}
+    heads = [(row, subject) for row, subject in agreed if isinstance(subject, ActionFileConsent)]
     if not heads or set(heads[-1][1].installs) != set(connectors):
         return None
     return heads[-1], list(connectors.values())

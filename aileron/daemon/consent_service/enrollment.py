@@ -205,9 +205,10 @@ class ApproverEnrollment:
         )
         consented = [(ConsentKind.ACTION_FILE, action.name, self._texts.put(action.text)) for action in seen.actions]
         consented += [(ConsentKind.CONNECTOR, name, pin_hash) for name, pin_hash in _connectors(seen)]
-        consented += [(ConsentKind.BINDING, one.name, subject_digest(one)) for one in seen.bindings]
+        consented += [(ConsentKind.BINDING, binding.name, subject_digest(binding)) for binding in seen.bindings]
         consented += [
-            (ConsentKind.TRUSTED_KEY, str(one), trust_digest(one, keys)) for one, keys in seen.keyring.keys.items()
+            (ConsentKind.TRUSTED_KEY, str(authority), trust_digest(authority, keys))
+            for authority, keys in seen.keyring.keys.items()
         ]
         consented.append((ConsentKind.SETTINGS, SETTINGS, settings_digest(self._consent_checks.in_force)))
         for kind, name, digest in consented:
@@ -218,18 +219,18 @@ class ApproverEnrollment:
         return Inventory(
             actions=[self._action_row(action) for action in seen.actions],
             bindings=[
-                {name: value for name, value in msgspec.to_builtins(one).items() if name != "kind"}
-                for one in seen.bindings
+                {name: value for name, value in msgspec.to_builtins(binding).items() if name != "kind"}
+                for binding in seen.bindings
             ],
             connectors=[
                 InventoryConnector(name=pin.name, version=pin.version, hash=pin.hash, reaches=sorted(map(str, hosts)))
                 for pin, hosts in seen.connectors
             ],
             keys=[
-                InventoryKeys(name=str(one), keys=[key.fingerprint for key in keys])
-                for one, keys in seen.keyring.keys.items()
+                InventoryKeys(name=str(authority), keys=[key.fingerprint for key in keys])
+                for authority, keys in seen.keyring.keys.items()
             ],
-            references=[InventoryReference(name=name, kept_at=one.words) for name, one in seen.kept_at.items()],
+            references=[InventoryReference(name=name, kept_at=place.words) for name, place in seen.kept_at.items()],
             settings=self._consent_checks.in_force,
         )
 
@@ -238,7 +239,8 @@ class ApproverEnrollment:
         return _Seen(
             actions=[entry.action for entry in self._actions.list_actions() if entry.action is not None],
             bindings=[
-                binding_consent(one, one.reach or Reach(), kept_at.get(one.secret)) for one in self._vault.bindings()
+                binding_consent(binding, binding.reach or Reach(), kept_at.get(binding.secret))
+                for binding in self._vault.bindings()
             ],
             connectors=[
                 (entry.pin, entry.manifest.hosts)

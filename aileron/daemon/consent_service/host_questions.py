@@ -147,7 +147,7 @@ class HostQuestions:
                 f"this session has asked about {MAX_NAMES} hosts already; start it with --allow-host for what it needs"
             )
         waiting = await self._audit.waiting(ConsentKind.HOST)
-        if sum(one.approval in waiting for one in known.values()) >= MAX_WAITING:
+        if sum(host.approval in waiting for host in known.values()) >= MAX_WAITING:
             return f"{MAX_WAITING} questions of this session wait: aileron approval list"
         if len(waiting) >= MAX_ALL:
             return f"{MAX_ALL} questions about hosts wait: aileron approval list"

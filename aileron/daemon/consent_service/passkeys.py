@@ -77,7 +77,7 @@ class _Waiting:
 
     def add(self, challenge: str, about: str) -> None:
         now = time.monotonic()
-        self._asked = {name: one for name, one in self._asked.items() if now - one[1] <= CEREMONY_S}
+        self._asked = {name: entry for name, entry in self._asked.items() if now - entry[1] <= CEREMONY_S}
         while len(self._asked) >= MAX_CHALLENGES:
             self._asked.pop(next(iter(self._asked)))
         self._asked[challenge] = (about, now)
@@ -115,7 +115,7 @@ class Passkeys:
     def listed(self) -> list[PasskeyEntry]:
         """Return the passkeys that can sign decisions. Raises AileronError (vault_locked)."""
         consents = self._approver.consents()
-        return [self._facts(one) for one in (() if consents is None else consents.passkeys)]
+        return [self._facts(passkey) for passkey in (() if consents is None else consents.passkeys)]
 
     # Enrolling
 
@@ -136,7 +136,7 @@ class Passkeys:
                 "challenge": challenge,
                 "pubKeyCredParams": [{"type": "public-key", "alg": number} for number in ALGORITHMS],
                 "timeout": int(CEREMONY_S * 1000),
-                "excludeCredentials": [_descriptor(one.subject) for one in consents.passkeys],
+                "excludeCredentials": [_descriptor(passkey.subject) for passkey in consents.passkeys],
                 "authenticatorSelection": {
                     "residentKey": "preferred",
                     "requireResidentKey": False,
@@ -218,7 +218,7 @@ class Passkeys:
             decision=decision,
             reason=reason,
             at=at,
-            statements=[self._asked(one, statement(one.id)) for one in self._usable(consents)],
+            statements=[self._asked(passkey, statement(passkey.id)) for passkey in self._usable(consents)],
         )
 
     def unlocking(self) -> UnlockChallenge:
@@ -231,7 +231,8 @@ class Passkeys:
         nonce, at = secrets.token_hex(_NONCE_BYTES), moment(time.time())
         self._pages.add(nonce, "")
         statements = [
-            self._asked(one, PageStatement(nonce=nonce, at=at, key_id=one.id)) for one in self._usable(consents)
+            self._asked(passkey, PageStatement(nonce=nonce, at=at, key_id=passkey.id))
+            for passkey in self._usable(consents)
         ]
         return UnlockChallenge(nonce=nonce, at=at, statements=statements)
 
@@ -272,16 +273,18 @@ class Passkeys:
         if consents is None:
             return
         known = await self._audit.passkeys()
-        there = {one.id: one.approval for one in consents.passkeys}
+        there = {passkey.id: passkey.approval for passkey in consents.passkeys}
         for key_id, approval in known.in_force.items():
             if there.get(key_id) != approval:
                 await self._audit.passkey_removed(key_id, "vault")
-        missing = [one for one in consents.passkeys if known.in_force.get(one.id) != one.approval]
-        if ended := [one.id for one in missing if one.approval in known.enrolments]:  # still in an older vault
+        missing = [passkey for passkey in consents.passkeys if known.in_force.get(passkey.id) != passkey.approval]
+        if ended := [
+            passkey.id for passkey in missing if passkey.approval in known.enrolments
+        ]:  # still in an older vault
             await self._drop(ended)
-        for one in missing:
-            if one.id not in ended:
-                await self._audit.passkey_added(one)
+        for passkey in missing:
+            if passkey.id not in ended:
+                await self._audit.passkey_added(passkey)
 
     async def _drop(self, ids: list[str]) -> None:
         def without(now: Consents) -> Consents:
@@ -302,7 +305,7 @@ class Passkeys:
         return consents
 
     def _usable(self, consents: Consents) -> list[Passkey]:
-        return [one for one in consents.passkeys if one.subject.origin == self._origin]
+        return [passkey for passkey in consents.passkeys if passkey.subject.origin == self._origin]
 
     def _asked(self, passkey: Passkey, statement: Statement) -> PasskeyStatement:
         return PasskeyStatement(
@@ -343,5 +346,9 @@ def _known(transports: tuple[str, ...]) -> tuple[str, ...]:
     """Return at most MAX_TRANSPORTS of the transports that the browser reported, those that can be displayed. They are
     hints for browsers, and nothing depends on them.
     """
-    fit = [one for one in transports if 1 <= len(one) <= MAX_TRANSPORT_CHARACTERS and hidden_at(one) is None]
+    fit = [
+        transport
+        for transport in transports
+        if 1 <= len(transport) <= MAX_TRANSPORT_CHARACTERS and hidden_at(transport) is None
+    ]
     return tuple(sorted(set(fit)))[:MAX_TRANSPORTS]

@@ -142,7 +142,7 @@ class DecisionService:
         """Return the candidate plan that the decision is about. Raises NotCounted if there is none, or if an approval is not
         about the newest preview.
         """
-        candidate = next((one for one in question.candidates if one.digest == decision.digest), None)
+        candidate = next((candidate for candidate in question.candidates if candidate.digest == decision.digest), None)
         if candidate is None:
             raise NotCounted(
                 "digest",

@@ -118,7 +118,10 @@ class GrantService:
         """Check that no step of the action requires that a person has seen its preview. Raises AileronError (invalid_request)
         if one does.
         """
-        pins = {one.name: ConnectorPin(str(one.name), one.version, one.hash) for one in action.connectors}
+        pins = {
+            connector.name: ConnectorPin(str(connector.name), connector.version, connector.hash)
+            for connector in action.connectors
+        }
         found = seen_steps(action, {name: self._connectors.maybe_manifest(pin) for name, pin in pins.items()})
         if found:
             raise AileronError(

@@ -55,7 +55,7 @@ class ToolChanges:
         operation and ask the person, unless too many such questions wait. Return any other failure unchanged.
         """
         report = reported(failure)
-        step = next((one for one in plan.steps if one.id == failure.details.get("step")), None)
+        step = next((step for step in plan.steps if step.id == failure.details.get("step")), None)
         if report is None or step is None:
             return failure
         try:
@@ -95,7 +95,7 @@ class ToolChanges:
             for state in states:
                 self._check_askable(state, name)
             asked = [await self._consents.ask_about_tool(state) for state in states]
-            waiting = tuple(one for one in asked if one is not None)
+            waiting = tuple(answer for answer in asked if answer is not None)
             if waiting:
                 return ConsentsAnswer(approvals=waiting)
             return ActionResumed(name=name, operations=[state.op for state in states])

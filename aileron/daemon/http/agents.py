@@ -169,7 +169,7 @@ class AgentService:
         is_injected = self._sessions.is_injected(session)
         if len(actions) <= self._mcp.find_above:
             return Offer(actions=actions, is_injected=is_injected)
-        kept = (one.action for one in actions if is_selected(self._mcp.keep_listed, one.action))
+        kept = (offered.action for offered in actions if is_selected(self._mcp.keep_listed, offered.action))
         listed = frozenset(action.name for action in kept)
         return Offer(actions=actions, listed=listed, is_injected=is_injected)
 
@@ -245,7 +245,9 @@ def _caller(session: str) -> Caller:
 
 
 def _told(choice: Choice) -> str:
-    return ", ".join(f"{one.account} ({one.name})" if one.account else str(one.name) for one in choice.uses)
+    return ", ".join(
+        f"{binding.account} ({binding.name})" if binding.account else str(binding.name) for binding in choice.uses
+    )
 
 
 def _plain(value: msgspec.Struct) -> dict[str, Any]:

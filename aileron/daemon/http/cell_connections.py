@@ -47,8 +47,10 @@ def cell_connections(look: Snapshot, session: str) -> CellConnections:
                     refused[why] = refused.get(why, 0) + _number(row.facts, "count")
         rows += len(page)
         before = page[-1].seq
-    by_bytes = sorted(reached.values(), key=lambda one: (-one.bytes_up - one.bytes_down, -one.connections, one.host))
-    by_count = sorted(refused.items(), key=lambda one: (-one[1], one[0]))
+    by_bytes = sorted(
+        reached.values(), key=lambda totals: (-totals.bytes_up - totals.bytes_down, -totals.connections, totals.host)
+    )
+    by_count = sorted(refused.items(), key=lambda refusal: (-refusal[1], refusal[0]))
     return CellConnections(
         reached=by_bytes[:MAX_HOSTS],
         reached_more=max(0, len(by_bytes) - MAX_HOSTS),
@@ -63,13 +65,17 @@ def _add(reached: dict[str, HostReached], ended: set[str], facts: dict[str, Any]
     comes first.
     """
     tunnel, host = str(facts.get("tunnel")), str(HostPort(str(facts.get("host")), _number(facts, "port")))
-    one = reached.setdefault(host, HostReached(host=host, connections=0, not_ended=0, bytes_up=0, bytes_down=0))
+    totals = reached.setdefault(host, HostReached(host=host, connections=0, not_ended=0, bytes_up=0, bytes_down=0))
     if facts["type"] == _CLOSED:
         ended.add(tunnel)
         up, down = _number(facts, "bytes_up"), _number(facts, "bytes_down")
-        one.connections, one.bytes_up, one.bytes_down = one.connections + 1, one.bytes_up + up, one.bytes_down + down
+        totals.connections, totals.bytes_up, totals.bytes_down = (
+            totals.connections + 1,
+            totals.bytes_up + up,
+            totals.bytes_down + down,
+        )
     elif tunnel not in ended:
-        one.connections, one.not_ended = one.connections + 1, one.not_ended + 1
+        totals.connections, totals.not_ended = totals.connections + 1, totals.not_ended + 1
 
 
 def _number(facts: dict[str, Any], name: str) -> int:

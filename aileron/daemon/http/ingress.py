@@ -136,7 +136,7 @@ class Ingress:
     async def _keep_running(self, is_over: anyio.Event) -> None:
         pause_s = PAUSE_S
         while True:
-            await _first_of(is_over.wait, *(partial(anyio.wait_readable, one) for one in self._listeners()))
+            await _first_of(is_over.wait, *(partial(anyio.wait_readable, listener) for listener in self._listeners()))
             if is_over.is_set():
                 return
             began = anyio.current_time()
@@ -229,8 +229,8 @@ class Ingress:
                     return
                 if not descriptors:
                     _log.warning("ingress passed nothing, or no descriptor was free for what it passed")
-                for one in descriptors:
-                    if (exchange := _maybe_exchange(one)) is not None:
+                for descriptor in descriptors:
+                    if (exchange := _maybe_exchange(descriptor)) is not None:
                         self._begin(exchange, tasks)
 
     def _begin(self, exchange: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
@@ -311,13 +311,13 @@ def _maybe_exchange(descriptor: int) -> socket.socket | None:
 async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:
     """Run these functions concurrently, and return as soon as one of them has returned."""
 
-    async def wait(one: Callable[[], Awaitable[object]], scope: anyio.CancelScope) -> None:
-        await one()
+    async def wait(function: Callable[[], Awaitable[object]], scope: anyio.CancelScope) -> None:
+        await function()
         scope.cancel()
 
     async with anyio.create_task_group() as tasks:
-        for one in waits:
-            tasks.start_soon(wait, one, tasks.cancel_scope)
+        for function in waits:
+            tasks.start_soon(wait, function, tasks.cancel_scope)
 
 
 def execute_process(control: int) -> subprocess.Popen[bytes]:

@@ -142,13 +142,13 @@ class InjectedTools:
 def _fitting(offer: Offer, room: int) -> list[Tool]:
     from aileron.mcp import tools
 
-    listed = [one for one in offer.actions if offer.listed is None or one.action.name in offer.listed]
+    listed = [offered for offered in offer.actions if offer.listed is None or offered.action.name in offer.listed]
     own = tools.OWN if offer.listed is None else tools.OWN_OF_MANY
     if len(listed) + len(own) > room:
         listed, own = [], tools.OWN_OF_MANY
     if len(own) > room:
         return []
-    described = [*own, *(tools.tool_of(one) for one in listed)]
+    described = [*own, *(tools.tool_of(offered) for offered in listed)]
     return [
         Tool(tool.name, _prefixed(tool.description) if tool in own else tool.description, tool.input_schema)
         for tool in described

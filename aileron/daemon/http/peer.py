@@ -79,7 +79,7 @@ def variable_of(pid: int, name: str) -> str | None:
     except _NOT_SEEN:
         return None
     wanted = name.encode() + b"="
-    found = next((one for one in data.split(b"\0") if one.startswith(wanted)), None)
+    found = next((variable for variable in data.split(b"\0") if variable.startswith(wanted)), None)
     return None if found is None else found[len(wanted) :].decode("utf-8", "replace")
 
 
@@ -116,9 +116,9 @@ def _end(local: tuple[str, ...], remote: tuple[str, ...]) -> Connection | None:
     """Return the entry of the connection from `local` to `remote`, as seen from `local`; None if no process holds that end any
     longer.
     """
-    for one in connections():
-        if one.local in local and one.remote in remote and not one.is_waiting:
-            return one if one.inode else None
+    for connection in connections():
+        if connection.local in local and connection.remote in remote and not connection.is_waiting:
+            return connection if connection.inode else None
     return None
 
 

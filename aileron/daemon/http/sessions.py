@@ -216,10 +216,10 @@ class Sessions:
         """Load from the record the sessions that were open when the last daemon ended."""
         since_us = self._ledger.now_us() - MAX_S * 1_000_000
         still_open, ended = await self._ledger.read(lambda snapshot: _sessions(snapshot, since_us))
-        for one in ended:
-            self._add_family(one)
-        for one in still_open[-MAX_OPEN:]:
-            self._add(one)
+        for session in ended:
+            self._add_family(session)
+        for session in still_open[-MAX_OPEN:]:
+            self._add(session)
 
     async def open(
         self,
@@ -249,8 +249,8 @@ class Sessions:
         ticks = None if pid is None or cell is None else started_of(pid)
         party = await in_thread(self._party_of_new, opener, pid)
         above = await in_thread(self._above_new, opener)
-        above_only = tuple(dict.fromkeys(texts for one in above for texts in one.every_only))
-        above_folders = tuple(dict.fromkeys(found for one in above for found in one.every_folder if found))
+        above_only = tuple(dict.fromkeys(texts for outer in above for texts in outer.every_only))
+        above_folders = tuple(dict.fromkeys(found for outer in above for found in outer.every_folder if found))
         async with self._opening:
             if len(self._open) + len(self._ends) >= MAX_OPEN:
                 raise AileronError(
@@ -262,7 +262,7 @@ class Sessions:
             token = TOKEN_PREFIX + secrets.token_urlsafe(32)
             # Clients write addresses into logs and errors, so this name is not the token: it is valid at the gateway alone.
             name = TOKEN_PREFIX + secrets.token_urlsafe(32) if inject else None
-            one = _Open(
+            session = _Open(
                 id=new_id("ses", now_us),
                 token_digest=_digest(token),
                 expires_at_us=now_us + for_s * 1_000_000,
@@ -279,36 +279,36 @@ class Sessions:
                 above_folders=above_folders,
                 inject_digest=None if name is None else _digest(name),
             )
-            self._add_family(one)  # before the record: if its process cannot be read, no session begins
+            self._add_family(session)  # before the record: if its process cannot be read, no session begins
             try:
-                await self._audit.note(_event_of(one))
+                await self._audit.note(_event_of(session))
             except AileronError:
-                self._started.pop(one.id, None)
+                self._started.pop(session.id, None)
                 raise
-            self._know(one)
+            self._know(session)
         path = None if name is None else f"/inject/{name}"
-        return NewSession(**msgspec.structs.asdict(await self.show(one.id)), token=token, inject_path=path)
+        return NewSession(**msgspec.structs.asdict(await self.show(session.id)), token=token, inject_path=path)
 
     async def end(self, session: str, exit_code: int | None) -> Session:
         """End a session. A session that has already ended stays unchanged. Raises AileronError (not_found)."""
-        for one in [one for one in self._open.values() if one.id == session]:
-            self._end(one, "ended", exit_code)
+        for open_session in [open_session for open_session in self._open.values() if open_session.id == session]:
+            self._end(open_session, "ended", exit_code)
         await self._record_end(session)
         return await self.show(session)
 
     def session_of(self, token: str) -> str:
         """Return the id of the session that this token belongs to. Raises AileronError (unauthorized)."""
-        one = self._open.get(_digest(token)) if _TOKEN.fullmatch(token) else None
-        if one is None or one.expires_at_us <= self._ledger.now_us():
+        session = self._open.get(_digest(token)) if _TOKEN.fullmatch(token) else None
+        if session is None or session.expires_at_us <= self._ledger.now_us():
             raise _over()
-        return one.id
+        return session.id
 
     def session_of_address(self, name: str) -> str:
         """Return the id of the session that has this name in its gateway addresses. Raises AileronError (unauthorized)."""
         digest, now_us = _digest(name), self._ledger.now_us()
-        for one in self._open.values():
-            if one.inject_digest == digest and one.expires_at_us > now_us:
-                return one.id
+        for session in self._open.values():
+            if session.inject_digest == digest and session.expires_at_us > now_us:
+                return session.id
         raise AileronError(
             FailureClass.UNAUTHORIZED,
             "this address is unknown or its session has ended: start one with `aileron launch AGENT --inject` or "
@@ -318,13 +318,16 @@ class Sessions:
 
     def is_injected(self, session: str) -> bool:
         """Return whether the session is open and tools are inserted into its requests to models."""
-        return any(one.id == session and one.inject_digest is not None for one in self._open.values())
+        return any(
+            open_session.id == session and open_session.inject_digest is not None
+            for open_session in self._open.values()
+        )
 
     def check_open(self, session: str) -> None:
         """Check that a connection of this session may still send requests. Raises AileronError (unauthorized)."""
         now_us = self._ledger.now_us()
         if session == LOCAL_SESSION or any(
-            one.id == session and one.expires_at_us > now_us for one in self._open.values()
+            open_session.id == session and open_session.expires_at_us > now_us for open_session in self._open.values()
         ):
             return
         raise _over()
@@ -334,8 +337,12 @@ class Sessions:
         existed.
         """
         now_us = self._ledger.now_us()
-        found = (one for one in self._open.values() if one.id == session and one.expires_at_us > now_us)
-        return next((one.cell for one in found), None)
+        found = (
+            open_session
+            for open_session in self._open.values()
+            if open_session.id == session and open_session.expires_at_us > now_us
+        )
+        return next((open_session.cell for open_session in found), None)
 
     def tell_ended(self, told: Callable[[str], Awaitable[None]]) -> None:
         """Register a callback, which gets the id of each session that ends from now on, once the end is recorded."""
@@ -346,18 +353,18 @@ class Sessions:
 
         Descendants of the process have no such session, not even the agent in the cell.
         """
-        one = self._cell_of(*process)
-        if one is None or one.expires_at_us <= self._ledger.now_us():
+        session = self._cell_of(*process)
+        if session is None or session.expires_at_us <= self._ledger.now_us():
             return None
-        is_there = started_of(process.pid) == process.started and _is_alive(one)
-        return one.cell if is_there else None
+        is_there = started_of(process.pid) == process.started and _is_alive(session)
+        return session.cell if is_there else None
 
     def _cell_of(self, pid: int | None, ticks: int | None) -> _Open | None:
         return next(
             (
-                one
-                for one in self._open.values()
-                if one.cell_hosts is not None and (one.pid, one.pid_ticks) == (pid, ticks)
+                session
+                for session in self._open.values()
+                if session.cell_hosts is not None and (session.pid, session.pid_ticks) == (pid, ticks)
             ),
             None,
         )
@@ -404,7 +411,7 @@ class Sessions:
         sending another token gives no other share.
         """
         by_descent = None if caller.process is None else self._families.name_of(caller.process)
-        by_token = next((one.shares_as for one in self._open.values() if one.id == caller.session), None)
+        by_token = next((session.shares_as for session in self._open.values() if session.id == caller.session), None)
         found = by_descent or by_token or (BY_HAND if by_descent == UNSEEN else None)
         return None if found == caller.session else found
 
@@ -415,9 +422,9 @@ class Sessions:
         """
         if not self._is_any_limited():
             return Selection()
-        meant = [one for one in self._open.values() if one.id == caller.session]
+        meant = [session for session in self._open.values() if session.id == caller.session]
         meant += [] if caller.process is None else self._above(caller.process)
-        lists = [selectors for one in meant for selectors in one.selection(self._mcp).lists]
+        lists = [selectors for session in meant for selectors in session.selection(self._mcp).lists]
         return Selection(tuple(dict.fromkeys(lists)))
 
     def _above(self, process: int) -> list[_Open]:
@@ -427,7 +434,7 @@ class Sessions:
             return list(self._started.values())
         processes = {self._started[name].process for name in names if name in self._started}
         return [
-            one for one in self._started.values() if one.process in processes
+            session for session in self._started.values() if session.process in processes
         ]  # two sessions may have begun with one process
 
     def _above_new(self, opener: int | None) -> list[_Open]:
@@ -445,14 +452,15 @@ class Sessions:
         """
         is_any = self._is_any_limited()
         return frozenset(
-            one.token_digest.removeprefix(_SHA256)
-            for one in self._open.values()
-            if one.inject_digest is not None or (is_any and self.selection_of(Caller(Scope.AGENT, one.id, one.pid)))
+            session.token_digest.removeprefix(_SHA256)
+            for session in self._open.values()
+            if session.inject_digest is not None
+            or (is_any and self.selection_of(Caller(Scope.AGENT, session.id, session.pid)))
         )
 
     def _is_any_limited(self) -> bool:
         every = (*self._open.values(), *self._started.values())
-        return bool(self._mcp.folders) or any(one.every_only for one in every)
+        return bool(self._mcp.folders) or any(session.every_only for session in every)
 
     @contextlib.contextmanager
     def answering(self, caller: Caller) -> Iterator[None]:
@@ -476,7 +484,9 @@ class Sessions:
         if not self._open:
             return None
         family = _with_ancestors(pid)
-        by_descent = next((one.id for one in self._open.values() if one.pid in family and _is_alive(one)), None)
+        by_descent = next(
+            (session.id for session in self._open.values() if session.pid in family and _is_alive(session)), None
+        )
         if by_descent is not None:
             return by_descent
         by_token = self._by_token(family)
@@ -489,7 +499,7 @@ class Sessions:
 
     def _by_token(self, family: Iterable[int]) -> _Open | None:
         tokens = {token for pid in family if (token := variable_of(pid, TOKEN_VARIABLE)) is not None}
-        return next((one for token in tokens if (one := self._open.get(_digest(token))) is not None), None)
+        return next((session for token in tokens if (session := self._open.get(_digest(token))) is not None), None)
 
     def _party_of_new(self, opener: int | None, pid: int | None) -> str | None:
         """Return the party for a new session that the process `opener` opens for the process `pid`. Reads /proc."""
@@ -544,42 +554,44 @@ class Sessions:
                     _log.warning("sessions that are over may stay open: %s", problem)
             await anyio.sleep(LOOK_S)
 
-    def _add(self, one: _Open) -> None:
-        self._add_family(one)
-        self._know(one)
+    def _add(self, session: _Open) -> None:
+        self._add_family(session)
+        self._know(session)
 
-    def _know(self, one: _Open) -> None:
-        self._open[one.token_digest] = one
-        self._known.add(one.token_digest.removeprefix(_SHA256))
+    def _know(self, session: _Open) -> None:
+        self._open[session.token_digest] = session
+        self._known.add(session.token_digest.removeprefix(_SHA256))
 
-    def _add_family(self, one: _Open) -> None:
-        if one.pid is None or not _is_alive(one):
+    def _add_family(self, session: _Open) -> None:
+        if session.pid is None or not _is_alive(session):
             return
-        self._within.add(one.pid, one.id)
-        self._started[one.id] = one
-        if one.shares_as == one.id:
-            self._families.add(one.pid, one.id)
+        self._within.add(session.pid, session.id)
+        self._started[session.id] = session
+        if session.shares_as == session.id:
+            self._families.add(session.pid, session.id)
 
     async def _end_due(self) -> None:
         self._families.forget_gone()
         self._within.forget_gone()
         there = {self._started[name].process for name in self._within.names if name in self._started}
-        self._started = {name: one for name, one in self._started.items() if one.process in there}
+        self._started = {name: started for name, started in self._started.items() if started.process in there}
         now_us = self._ledger.now_us()
-        for one in [one for one in self._open.values() if one.expires_at_us <= now_us]:
-            self._end(one, "expired", None)
-        for one in [one for one in self._open.values() if one.pid is not None]:
-            if not await in_thread(_is_alive, one):
-                self._end(one, "process gone", None)
+        for open_session in [
+            open_session for open_session in self._open.values() if open_session.expires_at_us <= now_us
+        ]:
+            self._end(open_session, "expired", None)
+        for open_session in [open_session for open_session in self._open.values() if open_session.pid is not None]:
+            if not await in_thread(_is_alive, open_session):
+                self._end(open_session, "process gone", None)
         for session in [*self._ends]:
             await self._record_end(session)
 
-    def _end(self, one: _Open, reason: str, exit_code: int | None) -> None:
+    def _end(self, session: _Open, reason: str, exit_code: int | None) -> None:
         """Close a session to all callers. The caller of this method calls `_record_end` afterwards."""
-        if self._open.pop(one.token_digest, None) is None:
+        if self._open.pop(session.token_digest, None) is None:
             return  # another caller was faster
-        self._known.discard(one.token_digest.removeprefix(_SHA256))
-        self._ends[one.id] = events.SessionEnded(session=one.id, reason=reason, exit_code=exit_code)
+        self._known.discard(session.token_digest.removeprefix(_SHA256))
+        self._ends[session.id] = events.SessionEnded(session=session.id, reason=reason, exit_code=exit_code)
 
     async def _record_end(self, session: str) -> None:
         """Record that a session has ended, if that is not recorded yet, and call the callbacks. Raises AileronError if
@@ -660,23 +672,23 @@ def _checked_hosts(cell: CellFacts, pid: int | None, opener: int | None) -> tupl
         raise AileronError(FailureClass.INVALID_REQUEST, f"cell.hosts: {error}") from None
 
 
-def _event_of(one: _Open) -> events.SessionStarted:
+def _event_of(session: _Open) -> events.SessionStarted:
     return events.SessionStarted(
-        session=one.id,
-        agent=one.agent,
-        folder=one.folder,
-        token_digest=one.token_digest,
-        expires_at_us=one.expires_at_us,
-        pid=one.pid,
-        pid_started=one.pid_started,
-        party=one.party,
-        only=one.only,
-        above_only=one.above_only,
-        above_folders=one.above_folders,
-        cell_hosts=one.cell_hosts,
-        cell_asks=one.cell_asks,
-        pid_ticks=one.pid_ticks,
-        inject_digest=one.inject_digest,
+        session=session.id,
+        agent=session.agent,
+        folder=session.folder,
+        token_digest=session.token_digest,
+        expires_at_us=session.expires_at_us,
+        pid=session.pid,
+        pid_started=session.pid_started,
+        party=session.party,
+        only=session.only,
+        above_only=session.above_only,
+        above_folders=session.above_folders,
+        cell_hosts=session.cell_hosts,
+        cell_asks=session.cell_asks,
+        pid_ticks=session.pid_ticks,
+        inject_digest=session.inject_digest,
     )
 
 
@@ -705,11 +717,11 @@ def _with_ancestors(pid: int) -> set[int]:
         return {pid}
 
 
-def _is_alive(one: _Open) -> bool:
-    if one.pid is None or one.pid_started is None:
+def _is_alive(session: _Open) -> bool:
+    if session.pid is None or session.pid_started is None:
         return True
-    started = _start_of(one.pid)
-    return started is not None and abs(started - one.pid_started) <= _CLOCK_S
+    started = _start_of(session.pid)
+    return started is not None and abs(started - session.pid_started) <= _CLOCK_S
 
 
 def _sessions(snapshot: Snapshot, since_us: int) -> tuple[list[_Open], list[_Open]]:
@@ -726,8 +738,8 @@ def _sessions(snapshot: Snapshot, since_us: int) -> tuple[list[_Open], list[_Ope
             return still_open, ended
         for row in rows:
             with contextlib.suppress(msgspec.ValidationError, ValueError):  # not written by a daemon: no session
-                one = msgspec.convert(row.facts, type=_Open)
-                (still_open if _end_of(snapshot, one.id) is None else ended).append(one)
+                session = msgspec.convert(row.facts, type=_Open)
+                (still_open if _end_of(snapshot, session.id) is None else ended).append(session)
         after = rows[-1].seq
 
 
@@ -753,7 +765,7 @@ def _facts(snapshot: Snapshot, row: EventRow, mcp: McpSettings) -> Session:
         runs=snapshot.count_asked(started["session"]),
         pid=started.get("pid"),
         only=list(started.get("only", ())),
-        folder_only=[str(one) for one in of_folder or ()],
+        folder_only=[str(selector) for selector in of_folder or ()],
         cell=_cell_facts(started),
         inject=started.get("inject_digest") is not None,
     )

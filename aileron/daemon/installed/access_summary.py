@@ -70,10 +70,10 @@ def binding_reach(versions: Sequence[ConnectorManifest], connector: str, kind: s
     """
     newest = Reach.of(newest_of_kind(versions, connector, kind))
     wanted = [Reach.of(found) for found in versions if found.credential and found.credential.kind == kind]
-    alike = [one for one in wanted if (one.wire, one.client) == (newest.wire, newest.client)]
+    alike = [reach for reach in wanted if (reach.wire, reach.client) == (newest.wire, newest.client)]
     return Reach(
-        hosts=tuple(sorted({host for one in alike for host in one.hosts})),
-        scopes=tuple(sorted({scope for one in alike for scope in one.scopes})),
+        hosts=tuple(sorted({host for reach in alike for host in reach.hosts})),
+        scopes=tuple(sorted({scope for reach in alike for scope in reach.scopes})),
         wire=newest.wire,
         client=newest.client,
     )

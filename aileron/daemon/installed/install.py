@@ -246,7 +246,12 @@ class Installer:
         await anyio.to_thread.run_sync(self._end)
 
     def _unneeded(self, pins: Sequence[ConnectorPin]) -> list[ConnectorPin]:
-        needed = {one.hash for entry in self._actions.list_actions() if entry.action for one in entry.action.connectors}
+        needed = {
+            connector.hash
+            for entry in self._actions.list_actions()
+            if entry.action
+            for connector in entry.action.connectors
+        }
         there = {entry.hash for entry in self._connectors.list_connectors()}
         return [pin for pin in pins if pin.hash in there and pin.hash not in needed]
 

@@ -89,9 +89,12 @@ class ArtifactVerifier:
     def installed(self, name: Fqn) -> list[ConnectorManifest]:
         """Return the manifests of the installed and approved versions; only these versions are used for comparison."""
         return [
-            one.manifest
-            for one in self._connectors.list_connectors()
-            if one.manifest is not None and one.manifest.name == name and one.pin and self._is_installed(one.pin)
+            entry.manifest
+            for entry in self._connectors.list_connectors()
+            if entry.manifest is not None
+            and entry.manifest.name == name
+            and entry.pin
+            and self._is_installed(entry.pin)
         ]
 
     def drop(self, digest: str) -> None:
@@ -104,17 +107,19 @@ class ArtifactVerifier:
         together = None if group is None or action is None else Together(group=group, for_action=action)
         before: list[ConnectorManifest | None] = [None]
         if isinstance(subject, ConnectorUpdateConsent):
-            before = [one for one in self.installed(Fqn.parse(subject.name)) if one.version == subject.before]
+            before = [
+                manifest for manifest in self.installed(Fqn.parse(subject.name)) if manifest.version == subject.before
+            ]
         return any(
             connector_consent(
                 found.artifact,
                 found.source,
                 found.on_conflict,
-                installed=[] if one is None else [one],
+                installed=[] if manifest is None else [manifest],
                 together=together,
             )
             == subject
-            for one in before
+            for manifest in before
         )
 
 

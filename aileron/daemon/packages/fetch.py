@@ -308,7 +308,7 @@ class FetchJobs:
 
     async def _end(self, job: _Job, status: FetchStatus) -> None:
         with anyio.CancelScope(shield=True):
-            hashes = [one.pin.hash for one in job.connectors] if status == "ready" else []
+            hashes = [connector.pin.hash for connector in job.connectors] if status == "ready" else []
             failed = None if job.error is None else job.error.failure.failure_class
             try:
                 await self._audit.note(
@@ -411,12 +411,14 @@ class FetchJobs:
     async def _fetch_missing(self, job: _Job) -> None:
         """Fetch every missing connector that an action is pinned to. Report each that fails, and continue."""
         listed = await in_thread(self._actions.list_actions)
-        problems = [FetchProblem(name=one.name, problem=one.problem or "") for one in listed if one.action is None]
+        problems = [
+            FetchProblem(name=entry.name, problem=entry.problem or "") for entry in listed if entry.action is None
+        ]
         pins = dict.fromkeys(
             ConnectorPin(str(needed.name), needed.version, needed.hash)
-            for one in listed
-            if one.action is not None
-            for needed in one.action.connectors
+            for entry in listed
+            if entry.action is not None
+            for needed in entry.action.connectors
         )
         there = await in_thread(self._there)
         for pin in pins:
@@ -498,9 +500,9 @@ class FetchJobs:
     def _describe(self, job: _Job) -> None:
         """Set the job's questions according to the current state of the home."""
         found = self._found(job)
-        coming = {one.artifact.pin: one.artifact.manifest for one in found}
+        coming = {connector.artifact.pin: connector.artifact.manifest for connector in found}
         together = None if job.action is None or not found else _together(job.action, found)
-        connectors = [self._about_connector(one, together) for one in found]
+        connectors = [self._about_connector(connector, together) for connector in found]
         job.consents = [*connectors]
         if job.action is not None and not job.found.conflicts:
             job.consents.append(self._about_action(job.action, coming, together))
@@ -536,7 +538,7 @@ class FetchJobs:
         found = await in_thread(self._found, job)
         if job.action is None:
             return InstalledTogether(
-                connectors=[await self._installing.put_connector(one) for one in found], action=None
+                connectors=[await self._installing.put_connector(connector) for connector in found], action=None
             )
         published = await in_thread(self._consents.finding.action, job.action.wanted, job.action.published)
         text = ActionText(job.action.text, job.action.replace, str(job.action.wanted), published.action.text)
@@ -545,8 +547,11 @@ class FetchJobs:
     def _found(self, job: _Job) -> list[FoundConnector]:
         """Return the job's connectors that are still not installed; another job may have installed some of them."""
         there = self._there()
-        job.connectors = [one for one in job.connectors if one.pin.hash not in there]
-        return [self._consents.finding.connector(one.wanted, one.pin.hash, one.on_conflict) for one in job.connectors]
+        job.connectors = [connector for connector in job.connectors if connector.pin.hash not in there]
+        return [
+            self._consents.finding.connector(connector.wanted, connector.pin.hash, connector.on_conflict)
+            for connector in job.connectors
+        ]
 
     def _there(self) -> set[str]:
         """Return the pins of the installed connectors that are undamaged and, if there is an approver, approved."""
@@ -566,9 +571,9 @@ class FetchJobs:
                 f"the text has to be of {job.found.action} with source = {str(job.action.wanted)!r}",
                 boundary=Boundary.ACTION,
             )
-        coming = {one.pin.hash for one in job.connectors}
+        coming = {connector.pin.hash for connector in job.connectors}
         there = self._there()
-        missing = [str(one.name) for one in action.connectors if one.hash not in coming | there]
+        missing = [str(need.name) for need in action.connectors if need.hash not in coming | there]
         if missing:
             raise AileronError(
                 FailureClass.INVALID_REQUEST,
@@ -576,12 +581,14 @@ class FetchJobs:
                 boundary=Boundary.ACTION,
             )
         job.action = job.action._replace(text=text)
-        job.connectors = [one for one in job.connectors if one.pin.hash in {need.hash for need in action.connectors}]
+        job.connectors = [
+            connector for connector in job.connectors if connector.pin.hash in {need.hash for need in action.connectors}
+        ]
         job.found = msgspec.structs.replace(job.found, conflicts=0, text=text)
 
     async def _drop(self, job: _Job) -> None:
         """Delete the job's fetched files, except files that another job has fetched too or that a question is about."""
-        others = [one for one in self._jobs.values() if one is not job and one.status in ("running", "ready")]
+        others = [other for other in self._jobs.values() if other is not job and other.status in ("running", "ready")]
         wanted = {kept for other in others for kept in other.staged} | await self._consents.fetched()
         for digest in job.staged - wanted:
             await in_thread(self._staging.drop, digest)
@@ -635,7 +642,7 @@ def _together(action: _Action, connectors: Sequence[FoundConnector]) -> Together
     """Return the group for all questions about this action and its connectors. The group is the same each time they are asked."""
     what = {
         "action": sha256_digest(action.text.encode()),
-        "connectors": sorted(one.artifact.pin.hash for one in connectors),
+        "connectors": sorted(connector.artifact.pin.hash for connector in connectors),
     }
     name = parse_action(action.text, file="the new action").name
     return Together(group=sha256_digest(canonical_json(what)), for_action=name)

@@ -87,7 +87,8 @@ class HubSearch:
             version=published.version,
             newest=entry.version,
             versions=[
-                HubVersion(version=one.version, hash=one.hash, signed_by=one.signed_by) for one in entry.versions
+                HubVersion(version=release.version, hash=release.hash, signed_by=release.signed_by)
+                for release in entry.versions
             ],
             hash=published.hash,
             signature=await self._signature(name, published),
@@ -154,7 +155,7 @@ def _published(index: Index, name: Fqn, version: str | None, hub: str) -> tuple[
             for published in entry.versions:
                 if published.version == wanted:
                     return entry, published
-            listed = ", ".join(one.version for one in reversed(entry.versions[-8:]))
+            listed = ", ".join(release.version for release in reversed(entry.versions[-8:]))
             raise _absent(f"{name} has no version {wanted} on {hub}; the newest are {listed}")
     raise _absent(f"{hub} has no {name}: `aileron hub search {name.path[-1]}` finds what it has")
 

@@ -114,8 +114,14 @@ class PublisherKeys:
             authority=str(whose),
             key=key.fingerprint,
             public_key=key.to_base64(),
-            trusted=any(one == key for _, one in keyring.speaking_for_authority(whose)),
-            others=sorted({one.fingerprint for _, one in keyring.speaking_for_authority(whose) if one != key}),
+            trusted=any(trusted_key == key for _, trusted_key in keyring.speaking_for_authority(whose)),
+            others=sorted(
+                {
+                    trusted_key.fingerprint
+                    for _, trusted_key in keyring.speaking_for_authority(whose)
+                    if trusted_key != key
+                }
+            ),
             source=_published_by(whose),
         )
 

@@ -97,12 +97,12 @@ class Credentials:
         kept_at = self._vault.kept_elsewhere()
         return [
             binding_facts(
-                one,
-                kept_at=kept_at.get(one.secret),
-                is_suspended=any(_widened(one, found) for found in installed.get(one.connector, [])),
-                certificate=self._vault.certificate(one.name),
+                binding,
+                kept_at=kept_at.get(binding.secret),
+                is_suspended=any(_widened(binding, found) for found in installed.get(binding.connector, [])),
+                certificate=self._vault.certificate(binding.name),
             )
-            for one in bindings
+            for binding in bindings
         ]
 
     async def show(self, name: str) -> BindingDetail:

@@ -116,7 +116,7 @@ class Lending:
         unwritten = (() if renewals is None else renewals.unwritten(destination)) + self._minted(destination)
         before, needles = self._needles.get(known, ((), None))
         if needles is None or before != unwritten:
-            lent = [one for each in known.known for one in _lent_of(each)]
+            lent = [credential for sendable in known.known for credential in _lent_of(sendable)]
             lent += [LentCredential("oauth2", token) for token in unwritten]
             needles = needles_for(lent, destination)
             self._needles[known] = unwritten, needles
@@ -164,7 +164,7 @@ class Lending:
         tokens = () if minting is None else minting.tokens()
         if not tokens:
             return ()
-        reached = {one.name for one in self._vault.bindings() if could_reach(one, str(destination))}
+        reached = {binding.name for binding in self._vault.bindings() if could_reach(binding, str(destination))}
         return tuple(token for name, token in tokens if name in reached)
 
     def _forget(self) -> None:
@@ -200,11 +200,11 @@ def _maybe_client(binding: Binding, secret: Secret, stored: Stored) -> ClientCre
     return ClientCredential(binding.name, grant, binding.username, secret, stored)
 
 
-def _lent_of(each: Sendable) -> tuple[LentCredential, ...]:
+def _lent_of(sendable: Sendable) -> tuple[LentCredential, ...]:
     """Return a secret in all forms in which it is sent."""
-    if each.kind != "oauth2_client":
-        return (LentCredential(each.kind, each.secret, each.username),)
-    return tuple(LentCredential(each.kind, part) for part in sent_parts(each.secret, each.username))
+    if sendable.kind != "oauth2_client":
+        return (LentCredential(sendable.kind, sendable.secret, sendable.username),)
+    return tuple(LentCredential(sendable.kind, part) for part in sent_parts(sendable.secret, sendable.username))
 
 
 def _own(settings: Settings) -> list[Own]:

@@ -36,6 +36,6 @@ async def start_early(connectors: ContentStore, logins: Keeper) -> None:
 
 def _protocols(connectors: ContentStore) -> frozenset[LoginProtocol]:
     """Return the login protocols of all installed connectors."""
-    manifests = [one.manifest for one in connectors.list_connectors() if one.manifest is not None]
-    needs = [one.credential for one in manifests if one.credential is not None]
+    manifests = [entry.manifest for entry in connectors.list_connectors() if entry.manifest is not None]
+    needs = [manifest.credential for manifest in manifests if manifest.credential is not None]
     return frozenset(target.protocol for need in needs for target in need.logins)

@@ -129,9 +129,11 @@ class SecretStore:
 
     async def _used_by(self, name: str) -> tuple[str, ...]:
         """Return the names of the bindings, including bindings in waiting questions, and of the settings that name the secret."""
-        bindings = {str(one.name) for one in self._vault.bindings() if one.secret == name}
+        bindings = {str(binding.name) for binding in self._vault.bindings() if binding.secret == name}
         waiting = (subject for _, subject in await self._audit.open_consents())
-        bindings |= {one.name for one in waiting if isinstance(one, BindingConsent) and one.secret == name}
+        bindings |= {
+            subject.name for subject in waiting if isinstance(subject, BindingConsent) and subject.secret == name
+        }
         return (*sorted(bindings), *self._consent_checks.settings_naming(name))
 
     async def remove(self, name: str) -> None:

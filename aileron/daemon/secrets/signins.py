@@ -172,97 +172,98 @@ class SignIns:
         self._check_room(binding_name)
         username = self._username(binding_name, reach, username)
         sign_in_id = new_id("sgn", time.time_ns() // 1000)
-        one = _One(sign_in_id, str(fqn), binding_name, flow, reach, replaces=replace, username=username)
-        self._remember(one)
+        attempt = _One(sign_in_id, str(fqn), binding_name, flow, reach, replaces=replace, username=username)
+        self._remember(attempt)
         assert self._tasks is not None  # served before any route is
-        self._tasks.start_soon(self._carry_on, one, provider)
+        self._tasks.start_soon(self._carry_on, attempt, provider)
         with anyio.move_on_after(_INVITED_S):
-            await one.invited.wait()
-        if one.error is not None:
-            raise one.error
-        if one.invitation is None:  # cancelled meanwhile, or too slow for the person who waits
-            one.scope.cancel()
+            await attempt.invited.wait()
+        if attempt.error is not None:
+            raise attempt.error
+        if attempt.invitation is None:  # cancelled meanwhile, or too slow for the person who waits
+            attempt.scope.cancel()
             message = (
                 f"{urlsplit(provider.token_url).netloc} did not say in {_INVITED_S:g} s where to sign in: try again"
             )
             raise AileronError(FailureClass.NETWORK_ERROR, message, boundary=Boundary.EXTERNAL, retriable=True)
-        return one.invited_to(one.invitation)
+        return attempt.invited_to(attempt.invitation)
 
     async def show(self, sign_in: str, wait_s: float = 0.0) -> SignInState:
         """Wait at most `wait_s` seconds for the end of a sign-in, and return its state. Raises AileronError (not_found)."""
-        one = self._one(sign_in)
+        attempt = self._one(sign_in)
         with anyio.move_on_after(wait_s):
-            await one.over.wait()
-        return one.told()
+            await attempt.over.wait()
+        return attempt.told()
 
     async def cancel(self, sign_in: str) -> SignInState:
         """Cancel a sign-in. A sign-in that has already ended stays unchanged. Raises AileronError (not_found)."""
-        one = self._one(sign_in)
-        one.scope.cancel()
+        attempt = self._one(sign_in)
+        attempt.scope.cancel()
         with anyio.move_on_after(_INVITED_S):
-            await one.over.wait()
-        return one.told()
+            await attempt.over.wait()
+        return attempt.told()
 
-    async def _carry_on(self, one: _One, provider: OAuth2Provider) -> None:
+    async def _carry_on(self, attempt: _One, provider: OAuth2Provider) -> None:
         """Run a sign-in from the invitation to the binding. Whatever happens, the sign-in has ended and its end is recorded
         after this.
         """
         granted: GrantedTokens | None = None
         try:
-            with one.scope:
-                await self._audit.note(_started(one, provider))
-                async with SignIn(provider, self._endpoints, flow=one.flow, again=one.again) as sign_in:
-                    one.invitation = sign_in.invitation
-                    one.invited.set()
+            with attempt.scope:
+                await self._audit.note(_started(attempt, provider))
+                async with SignIn(provider, self._endpoints, flow=attempt.flow, again=attempt.again) as sign_in:
+                    attempt.invitation = sign_in.invitation
+                    attempt.invited.set()
                     granted = await sign_in.finished()
                     with anyio.CancelScope(shield=True):  # the tokens are there: it is too late to cancel
-                        one.result = await self._keep(one, granted)
-                        one.status = "done"
+                        attempt.result = await self._keep(attempt, granted)
+                        attempt.status = "done"
         except AileronError as error:
-            one.status, one.error = "failed", error
+            attempt.status, attempt.error = "failed", error
         except Exception:  # noqa: BLE001 - the end of a task: nothing foreign leaves
             _log.exception("a sign-in failed unexpectedly")
-            one.status, one.error = "failed", AileronError(FailureClass.INTERNAL_ERROR, "see `aileron daemon logs`")
+            attempt.status, attempt.error = (
+                "failed",
+                AileronError(FailureClass.INTERNAL_ERROR, "see `aileron daemon logs`"),
+            )
         finally:
-            await self._end(one, granted)
+            await self._end(attempt, granted)
 
-    async def _end(self, one: _One, granted: GrantedTokens | None) -> None:
-        if one.status == "waiting":
-            one.status = "cancelled"
+    async def _end(self, attempt: _One, granted: GrantedTokens | None) -> None:
+        if attempt.status == "waiting":
+            attempt.status = "cancelled"
         try:
             with anyio.CancelScope(shield=True):
-                await self._audit.note(_ended(one, granted))
+                await self._audit.note(_ended(attempt, granted))
         except AileronError as error:  # a full disk, say: the waiting client is told the result all the same
-            _log.error("the end of %s is not on record: %s", one.id, error)
-        one.invited.set()
-        one.over.set()
+            _log.error("the end of %s is not on record: %s", attempt.id, error)
+        attempt.invited.set()
+        attempt.over.set()
 
-    async def _keep(self, one: _One, granted: GrantedTokens) -> BindingEntry | ConsentAnswer:
+    async def _keep(self, attempt: _One, granted: GrantedTokens) -> BindingEntry | ConsentAnswer:
         """Bind the provider's tokens. If a person must approve that first, store them in memory and ask."""
         async with self._changing:
             # Check again: the person was at the provider for minutes.
-            self._check_free(one.name, one.connector, replace=one.replaces)
-            before = self._vault.binding(one.name)
+            self._check_free(attempt.name, attempt.connector, replace=attempt.replaces)
+            before = self._vault.binding(attempt.name)
             binding = Binding(
-                name=one.name,
-                connector=one.connector,
-                kind=one.name.kind,
-                username=one.username,
-                secret=self._secret_for(one.name, before),
+                name=attempt.name,
+                connector=attempt.connector,
+                kind=attempt.name.kind,
+                username=attempt.username,
+                secret=self._secret_for(attempt.name, before),
                 created_at=time.time(),
-                reach=one.reach,
+                reach=attempt.reach,
                 grant=granted.grant,
             )
-            if one.reach.logins and not binding.login_name:
-                message = (
-                    f"the provider did not say whose account it is, which the login needs: {one.again} --username USER"
-                )
+            if attempt.reach.logins and not binding.login_name:
+                message = f"the provider did not say whose account it is, which the login needs: {attempt.again} --username USER"
                 raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
             tokens, replaces = granted.tokens.sealed(), before is not None
             if not self._is_signed():
                 return await self._consents.put_binding(binding, replace=replaces, tokens=tokens)
             commitment = self._consents.hold(tokens, granted.grant)
-            subject = binding_consent(binding, one.reach, replaces=replaces, commitment=commitment)
+            subject = binding_consent(binding, attempt.reach, replaces=replaces, commitment=commitment)
             return await self._consents.ask(subject)
 
     def _username(self, name: BindingName, reach: Reach, username: str | None) -> str | None:
@@ -296,31 +297,35 @@ class SignIns:
             )
 
     def _check_room(self, name: BindingName) -> None:
-        waiting = [one for one in self._known.values() if not one.over.is_set()]
-        if any(one.name == name for one in waiting):
+        waiting = [attempt for attempt in self._known.values() if not attempt.over.is_set()]
+        if any(attempt.name == name for attempt in waiting):
             message = f"a sign-in for {name} is already in progress: end it first, or wait until it has finished"
             raise AileronError(FailureClass.BUSY, message, retriable=True)
         if len(waiting) >= MAX_OPEN:
             raise AileronError(FailureClass.BUSY, f"{MAX_OPEN} sign-ins are already in progress", retriable=True)
 
-    def _remember(self, one: _One) -> None:
-        self._known[one.id] = one
+    def _remember(self, attempt: _One) -> None:
+        self._known[attempt.id] = attempt
         for old in [known for known in self._known.values() if known.over.is_set()][:-_KEPT]:
             del self._known[old.id]
 
     def _one(self, sign_in: str) -> _One:
-        one = self._known.get(sign_in)
-        if one is None:
+        attempt = self._known.get(sign_in)
+        if attempt is None:
             message = f"no sign-in {sign_in[:80]!r} is known; begin one with `aileron binding setup`"
             raise AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.USER)
-        return one
+        return attempt
 
     def _secret_for(self, name: BindingName, before: Binding | None) -> str:
         """Return the secret name under which the tokens are stored: the current name if the binding is a sign-in and no other
         binding uses this secret, otherwise an unused name.
         """
         known = self._vault.bindings()
-        if before is not None and before.grant is not None and sum(one.secret == before.secret for one in known) == 1:
+        if (
+            before is not None
+            and before.grant is not None
+            and sum(binding.secret == before.secret for binding in known) == 1
+        ):
             return before.secret
         taken = {info.name for info in self._vault.secrets()}
         base = f"{name.service}-{name.identity}"[:_MAX_SECRET_NAME]
@@ -337,19 +342,19 @@ def _provider_of(manifest: ConnectorManifest, name: BindingName) -> OAuth2Provid
     )
 
 
-def _started(one: _One, provider: OAuth2Provider) -> events.SignInStarted:
+def _started(attempt: _One, provider: OAuth2Provider) -> events.SignInStarted:
     host = urlsplit(provider.authorize_url).netloc
     return events.SignInStarted(
-        sign_in=one.id, connector=one.connector, binding=str(one.name), flow=one.flow, host=host
+        sign_in=attempt.id, connector=attempt.connector, binding=str(attempt.name), flow=attempt.flow, host=host
     )
 
 
-def _ended(one: _One, granted: GrantedTokens | None) -> events.SignInEnded:
+def _ended(attempt: _One, granted: GrantedTokens | None) -> events.SignInEnded:
     return events.SignInEnded(
-        sign_in=one.id,
-        binding=str(one.name),
-        status=one.status,
+        sign_in=attempt.id,
+        binding=str(attempt.name),
+        status=attempt.status,
         account=None if granted is None else granted.grant.account,
         scopes=[] if granted is None else list(granted.grant.scopes),
-        failure_class=None if one.error is None else one.error.failure.failure_class,
+        failure_class=None if attempt.error is None else attempt.error.failure.failure_class,
     )

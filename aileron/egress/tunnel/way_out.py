@@ -141,7 +141,7 @@ class WayOut:
         now = anyio.current_time()
         rate = self._rates.get(session)
         if rate is None or now >= rate.until:
-            self._rates = {name: one for name, one in self._rates.items() if now < one.until}
+            self._rates = {name: other for name, other in self._rates.items() if now < other.until}
             rate = self._rates[session] = _Rate(now + _MINUTE_S)
         return rate
 

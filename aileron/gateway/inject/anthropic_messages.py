@@ -86,7 +86,7 @@ class MessagesAsk(Ask):
                 at = None if after is None or not _answers_calls(after.value) else self._content_at(after)
                 if at is None:
                     continue
-                results = [Edit(at, at, "".join(f"{one}," for one in entry.results))]
+                results = [Edit(at, at, "".join(f"{result}," for result in entry.results))]
             edits += [Edit(message.start, message.end, _marked(",".join(entry.said), message.value)), *results]
         return edits
 

@@ -98,7 +98,9 @@ class ChatAsk(Ask):
 
     def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
         """Return a message for each result. The API has no mark for an error, so only the text shows it."""
-        return tuple(encoded({"role": "tool", "tool_call_id": one.call.id, "content": one.text}) for one in answered)
+        return tuple(
+            encoded({"role": "tool", "tool_call_id": answer.call.id, "content": answer.text}) for answer in answered
+        )
 
     def answer(self, tools: Mapping[str, Tool]) -> ChatAnswer:
         """Return an empty completion."""

@@ -135,7 +135,7 @@ def spliced(text: str, edits: Sequence[Edit]) -> str:
     """
     parts: list[str] = []
     at = 0
-    for edit in sorted(edits, key=lambda one: one[:2]):
+    for edit in sorted(edits, key=lambda edit: edit[:2]):
         if edit.start < at:
             raise ValueError("two edits of the same place")
         parts += (text[at : edit.start], edit.text)

@@ -110,7 +110,7 @@ class ResponsesAsk(Ask):
             kept = (memory.get(self._kept(call)) for call in calls)
             results = next((entry.results for entry in kept if entry is not None), ())
         if results and items:
-            edits.append(Edit(items[0].start, items[0].start, "".join(f"{one}," for one in results)))
+            edits.append(Edit(items[0].start, items[0].start, "".join(f"{result}," for result in results)))
         return edits
 
     def continued(self, said: Sequence[str]) -> list[Edit]:
@@ -128,7 +128,8 @@ class ResponsesAsk(Ask):
     def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
         """Return an item for the result of each call."""
         return tuple(
-            encoded({"type": "function_call_output", "call_id": one.call.id, "output": one.text}) for one in answered
+            encoded({"type": "function_call_output", "call_id": answer.call.id, "output": answer.text})
+            for answer in answered
         )
 
     def answer(self, tools: Mapping[str, Tool]) -> ResponsesAnswer:

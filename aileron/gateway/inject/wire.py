@@ -115,7 +115,7 @@ class Round(msgspec.Struct, frozen=True):
 def named(tools: Iterable[Tool], theirs: frozenset[str]) -> dict[str, Tool]:
     """Return the tools by the names that the model gets, sorted."""
     found: dict[str, Tool] = {}
-    for tool in sorted(tools, key=lambda one: one.name):
+    for tool in sorted(tools, key=lambda tool: tool.name):
         number = 1
         while (name := _name(tool.name, number)) in theirs or name in found:
             number += 1
@@ -169,15 +169,15 @@ def trail(root: str, turns: Iterable[Sequence[str] | None]) -> list[str]:
     return found
 
 
-def added_usage(one: Any, other: Any) -> Any:
+def added_usage(total: Any, other: Any) -> Any:
     """Return the sum of two token counts: all numbers are added, at any depth; of other values the later one is used."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return {name: added_usage(one.get(name), other.get(name)) for name in {**one, **other}}
-    if isinstance(one, bool) or isinstance(other, bool):
+    if isinstance(total, dict) and isinstance(other, dict):
+        return {name: added_usage(total.get(name), other.get(name)) for name in {**total, **other}}
+    if isinstance(total, bool) or isinstance(other, bool):
         return other
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return one + other
-    return one if other is None else other
+    if isinstance(total, int | float) and isinstance(other, int | float):
+        return total + other
+    return total if other is None else other
 
 
 class Ask(ABC):
@@ -355,7 +355,7 @@ def object_of(body: bytes) -> dict[str, Any]:
 def check_messages(document: Document, name: str) -> None:
     """Raise NotUnderstoodError if the conversation is not a list of messages."""
     messages = document.get(name)
-    if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
+    if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise NotUnderstoodError(f"{name} is no list of objects")
 
 

@@ -127,7 +127,7 @@ class MysqlLogin(Login):
                 "bound with --read-only, and an operation that says so",
             )
         database = self.order.details.database or ""
-        if not all(one.isprintable() for one in database):
+        if not all(char.isprintable() for char in database):
             raise LoginError(Problem.UNUSABLE_CREDENTIAL, "the database's name has a character that no name has")
         greeting = self._greeting = _read_greeting(server)
         number = 1

@@ -70,5 +70,5 @@ PROOFS: Final[dict[str, Callable[[bytes, bytes], bytes]]] = {
 """The proof functions by the plugin's name. No proof reveals the password."""
 
 
-def _over(one: bytes, other: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+def _over(digest: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(digest, other, strict=True))

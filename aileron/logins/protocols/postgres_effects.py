@@ -428,17 +428,17 @@ class Transaction(Filter):
                 "such a change is made elsewhere"
             )
         tables = [_table(row) for row in (yield from self._ask(_TABLES))]
-        if len(tables) > MAX_TABLES or any(one.name.startswith("pg_catalog.") for one in tables):
+        if len(tables) > MAX_TABLES or any(table.name.startswith("pg_catalog.") for table in tables):
             raise not_allowed("the statement changes the database's own catalog, or more tables than can be shown")
         if write is None:
             return made(None, (), None, tables, ())
         columns = columns_of(write.description)
         target = yield from self._target(write, columns)
-        if write.rows and not any(one.root == target.root for one in tables):
+        if write.rows and not any(table.root == target.root for table in tables):
             raise not_allowed(
                 "the rows that came are of a table that was not changed: end the statement with RETURNING *"
             )
-        listed = ", ".join(str(one.oid) for one in tables) or "0"
+        listed = ", ".join(str(table.oid) for table in tables) or "0"
         triggers = yield from self._ask(_TRIGGERS.format(listed))
         return made(write, columns, target, tables, [text_of(row[0]) for row in triggers])
 
@@ -452,7 +452,7 @@ class Transaction(Filter):
                 "only rows of a table without rules can be shown as they are: change the table, not a view of it"
             )
         whole = [(oid, int(text_of(row[0]))) for row in own]
-        if [(one.table, one.number) for one in columns[: len(own)]] != whole:
+        if [(column.table, column.number) for column in columns[: len(own)]] != whole:
             raise not_allowed("the rows that came are not whole rows of one table: end the statement with RETURNING *")
         given = given_columns(write.sql)
         left = (place for place, row in enumerate(own) if given is not None and row[2] == b"t" and row[1] not in given)

@@ -306,7 +306,7 @@ def _unlisted(verb: str, listed: int, target: Target, tables: Sequence[Table]) -
     """
     own = [
         sum(counts)
-        for counts in zip((0, 0, 0), *(one.counts for one in tables if one.root == target.root), strict=True)
+        for counts in zip((0, 0, 0), *(table.counts for table in tables if table.root == target.root), strict=True)
     ]
     inserted, updated, deleted = own
     if verb == "updated" and inserted == deleted:  # moved to another partition: such an update counts as both

@@ -70,7 +70,7 @@ class GitHub(Repositories):
         releases = await self._calls.maybe_pages(f"{self._repository(repository)}/releases", _Release)
         if releases is None:
             raise no_repository(repository)
-        return [one.tag_name for one in releases if not one.draft and _archive_of(one) is not None]
+        return [release.tag_name for release in releases if not release.draft and _archive_of(release) is not None]
 
     async def _maybe_latest(self, repository: Authority) -> str | None:
         """Return the tag of the release that the repository calls its latest."""

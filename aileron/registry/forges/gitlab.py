@@ -65,7 +65,7 @@ class GitLab(Repositories):
         return await self._way.archive(url, within, None, progress)
 
     async def _tags(self, repository: Authority) -> list[str]:
-        return [one.tag_name for one in await self._releases(repository)]
+        return [release.tag_name for release in await self._releases(repository)]
 
     async def _maybe_latest(self, repository: Authority) -> str | None:
         """Return the tag of the release that GitLab lists first by date."""
@@ -76,7 +76,7 @@ class GitLab(Repositories):
         found = await self._way.maybe_pages(f"{self._project(repository)}/releases", _Release, pages)
         if found is None:
             raise no_repository(repository)
-        return [one for one in found if not one.upcoming_release]
+        return [release for release in found if not release.upcoming_release]
 
     async def _maybe_file(self, repository: Authority, path: str, ref: str, limit_bytes: int) -> str | None:
         url = f"{self._project(repository)}/repository/files/{quoted(path)}/raw?ref={quoted(ref)}"

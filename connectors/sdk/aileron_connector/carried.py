@@ -255,7 +255,7 @@ class _Carrying:
         import json
 
         try:
-            text = json.dumps(value, default=lambda one: _refuse(one, path))
+            text = json.dumps(value, default=lambda member: _refuse(member, path))
         except (RecursionError, ValueError):  # it contains itself, or as good as that
             raise TypeError(f"{_shown(path)} is nested too deeply") from None
         self._changes.note(path, "is nested too deeply, and is given as the text of its JSON from some level on")

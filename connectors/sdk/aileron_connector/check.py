@@ -212,7 +212,7 @@ _ARTICLES: Final = {
 def _enum(check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
     allowed = schema["enum"]
     check.spend(len(allowed) // 16)  # most comparisons are cheap
-    if any(_is_same(check, value, one) for one in allowed):
+    if any(_is_same(check, value, choice) for choice in allowed):
         return None
     return Problem((), f"is not one of {_listed(allowed)}", is_of_kind=True)
 
@@ -327,7 +327,11 @@ def _max_items(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) 
 
 
 def _unique_items(check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
-    if schema["uniqueItems"] and type(value) is list and len({_frozen(check, one, 0) for one in value}) < len(value):
+    if (
+        schema["uniqueItems"]
+        and type(value) is list
+        and len({_frozen(check, member, 0) for member in value}) < len(value)
+    ):
         return Problem((), "has the same member twice")
     return None
 
@@ -418,7 +422,9 @@ def _furthest(problems: list[Problem]) -> Problem:
     """
     if not problems:
         return Problem((), "has no alternative to fit")
-    furthest = max(problems, key=lambda one: (not (one.is_of_kind and len(one.path) < 2), len(one.path)))
+    furthest = max(
+        problems, key=lambda problem: (not (problem.is_of_kind and len(problem.path) < 2), len(problem.path))
+    )
     if len(problems) == 1:
         return furthest
     # Another alternative may not need the property that this one misses.
@@ -487,14 +493,16 @@ because it would reverse that.
 # Equality as JSON Schema defines it: 1 equals 1.0, and neither equals true
 
 
-def _is_same(check: _Check, one: Any, other: Any) -> bool:
-    if isinstance(one, list | dict) or isinstance(other, list | dict):
+def _is_same(check: _Check, value: Any, other: Any) -> bool:
+    if isinstance(value, list | dict) or isinstance(other, list | dict):
         return (
-            type(one) is type(other) and len(one) == len(other) and _frozen(check, one, 0) == _frozen(check, other, 0)
+            type(value) is type(other)
+            and len(value) == len(other)
+            and _frozen(check, value, 0) == _frozen(check, other, 0)
         )
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    return bool(one == other)
+    if isinstance(value, bool) or isinstance(other, bool):
+        return value is other
+    return bool(value == other)
 
 
 def _frozen(check: _Check, value: Any, depth: int) -> Any:

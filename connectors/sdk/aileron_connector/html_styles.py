@@ -59,7 +59,10 @@ class Look(NamedTuple):
     def _is_blank(self) -> bool:
         if self.color is None or self.background is None:
             return False
-        return max(abs(one - other) for one, other in zip(self.color, self.background, strict=True)) < _LEAST_CONTRAST
+        return (
+            max(abs(channel - other) for channel, other in zip(self.color, self.background, strict=True))
+            < _LEAST_CONTRAST
+        )
 
 
 PAGE: Final = Look()
@@ -79,7 +82,7 @@ class Styles:
             needed = _compound(selector)
             if needed:
                 # A rule is found by one of its names, so that an element is compared with few rules.
-                self._rules.setdefault(max(needed, key=lambda one: (one[:1] in ".#", one)), []).append(
+                self._rules.setdefault(max(needed, key=lambda name: (name[:1] in ".#", name)), []).append(
                     (needed, declarations)
                 )
 

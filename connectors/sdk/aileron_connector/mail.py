@@ -143,7 +143,7 @@ def body_text(text: str, argument: str) -> str:
 
 def address_field(name: str, found: Sequence[Address]) -> str:
     """Return a header field of addresses without its line end. Each mailbox has its own line, so that folding is predictable."""
-    return f"{name}: " + f",{_CRLF} ".join(_mailbox(one, len(name) + 2) for one in found)
+    return f"{name}: " + f",{_CRLF} ".join(_mailbox(address, len(name) + 2) for address in found)
 
 
 def text_field(name: str, text: str) -> str:
@@ -151,16 +151,16 @@ def text_field(name: str, text: str) -> str:
     return f"{name}: {_words(' '.join(text.split()), len(name) + 2)}"
 
 
-def _mailbox(one: Address, indent: int) -> str:
-    name = one.name
+def _mailbox(address: Address, indent: int) -> str:
+    name = address.name
     if not name:
-        return one.address
+        return address.address
     if not name.isascii() or "=?" in name:
         name = _words(name, indent)
     elif re.fullmatch(rf"(?:{_ATOM} ?)*", name) is None:
         name = quoted(name)
-    separator = f"{_CRLF} " if len(name.rpartition(_CRLF)[2]) + len(one.address) > _LINE - 4 else " "
-    return f"{name}{separator}<{one.address}>"
+    separator = f"{_CRLF} " if len(name.rpartition(_CRLF)[2]) + len(address.address) > _LINE - 4 else " "
+    return f"{name}{separator}<{address.address}>"
 
 
 def _words(text: str, indent: int) -> str:

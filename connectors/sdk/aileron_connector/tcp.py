@@ -40,7 +40,14 @@ def connect(
     """
     conversation = loop.current()
     stream = Stream(conversation, conversation.open_tcp(host, port, tls=tls, command=command), f"{host}:{port}")
-    stream.login = next((one.login for one in conversation.hosts if (one.host, one.port) == (host.lower(), port)), None)
+    stream.login = next(
+        (
+            destination.login
+            for destination in conversation.hosts
+            if (destination.host, destination.port) == (host.lower(), port)
+        ),
+        None,
+    )
     stream.settimeout(timeout_s)
     stream._wait_opened()
     return stream

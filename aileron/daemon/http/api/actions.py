@@ -53,7 +53,7 @@ class ActionRoutes:
         """List every action file that the caller can use. A broken file is listed with its problem."""
         listed = await self._actions.listed()
         selection = self._selection_of(request)
-        return as_json(ActionList(actions=[one for one in listed if _is_admitted(selection, one)]))
+        return as_json(ActionList(actions=[entry for entry in listed if _is_admitted(selection, entry)]))
 
     async def show_action(self, request: Request) -> Response:
         """Return one action with all its details."""
@@ -108,6 +108,6 @@ class ActionRoutes:
         return as_json(await self._following.run(run_id, session, wait_s(request, 0.0), seen_progress(request)))
 
 
-def _is_admitted(selection: Selection, one: ActionEntry) -> bool:
-    connectors = [name.rpartition("@")[0] for name in one.connectors or []]
-    return selection.admits_facts(one.name, one.tags or [], connectors)
+def _is_admitted(selection: Selection, entry: ActionEntry) -> bool:
+    connectors = [name.rpartition("@")[0] for name in entry.connectors or []]
+    return selection.admits_facts(entry.name, entry.tags or [], connectors)

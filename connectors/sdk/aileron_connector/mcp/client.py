@@ -276,7 +276,7 @@ class Client:
         for _ in range(_MAX_PAGES):
             found = self._page(cursor)
             tools = found.get("tools")
-            if not isinstance(tools, list) or not all(_is_tool(one) for one in tools):
+            if not isinstance(tools, list) or not all(_is_tool(entry) for entry in tools):
                 raise ExternalApiError("the server's list of tools is none")
             number += len(tools)
             if number > MAX_TOOLS:
@@ -494,7 +494,7 @@ def _session_of(answer: Answer) -> str:
     requires, because it could not be sent back.
     """
     session = answer.headers.get("mcp-session-id", "") or ""
-    if len(session) > _MAX_SESSION or not all("\x21" <= one <= "\x7e" for one in session):
+    if len(session) > _MAX_SESSION or not all("\x21" <= char <= "\x7e" for char in session):
         raise ExternalApiError("the server's session has a name that no header can have")
     return session
 

@@ -47,16 +47,16 @@ def differences(frozen: dict[str, Any], now: dict[str, Any]) -> list[Difference]
 _ABSENT: Final = object()
 
 
-def _found(one: Any, other: Any, place: str, depth: int) -> Iterator[Difference]:
-    if isinstance(one, dict) and isinstance(other, dict) and depth < _MAX_DEPTH:
-        for name in [*one, *(name for name in other if name not in one)]:
+def _found(frozen: Any, other: Any, place: str, depth: int) -> Iterator[Difference]:
+    if isinstance(frozen, dict) and isinstance(other, dict) and depth < _MAX_DEPTH:
+        for name in [*frozen, *(name for name in other if name not in frozen)]:
             here = f"{place}.{_visible(name)}" if place else _visible(name)
-            yield from _found(one.get(name, _ABSENT), other.get(name, _ABSENT), here, depth + 1)
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other) and depth < _MAX_DEPTH:
-        for number, (left, right) in enumerate(zip(one, other, strict=True)):
+            yield from _found(frozen.get(name, _ABSENT), other.get(name, _ABSENT), here, depth + 1)
+    elif isinstance(frozen, list) and isinstance(other, list) and len(frozen) == len(other) and depth < _MAX_DEPTH:
+        for number, (left, right) in enumerate(zip(frozen, other, strict=True)):
             yield from _found(left, right, f"{place}[{number}]", depth + 1)
     else:
-        before, after = _text(one), _text(other)
+        before, after = _text(frozen), _text(other)
         if before != after:
             at = next((number for number, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), 0)
             yield Difference(place[:_MAX_PLACE], _around(before, at), _around(after, at))
@@ -74,4 +74,4 @@ def _around(text: str, at: int) -> str:
 
 
 def _visible(text: str) -> str:
-    return "".join([one if one.isprintable() else f"\\u{ord(one):04x}" for one in text])
+    return "".join([char if char.isprintable() else f"\\u{ord(char):04x}" for char in text])

@@ -83,5 +83,5 @@ def _count(value: Any, depth: int) -> int:
         return 0
     if isinstance(value, dict):
         here = int(MARK in value and not isinstance(value[MARK], dict))
-        return here + sum(_count(one, depth + 1) for one in value.values())
-    return sum(_count(one, depth + 1) for one in value) if isinstance(value, list) else 0
+        return here + sum(_count(member, depth + 1) for member in value.values())
+    return sum(_count(member, depth + 1) for member in value) if isinstance(value, list) else 0

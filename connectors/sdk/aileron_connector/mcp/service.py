@@ -135,7 +135,7 @@ def _give_up_at() -> float:
 def _listed(client: Client, name: str) -> dict[str, Any] | None:
     """Return the server's present description of a tool, or None if the server no longer has the tool."""
     for page in client.pages():
-        found = [one for one in page if one["name"] == name]
+        found = [tool for tool in page if tool["name"] == name]
         if len(found) > 1:
             raise ExternalApiError(f"the server lists the tool {name!r} twice; nothing was called")
         if found:
@@ -159,7 +159,7 @@ def _changed(tool: Tool, found: list[Difference], now: dict[str, Any]) -> Extern
     """Return the failure for a changed tool. The new texts are only in its details, so that a person reads them before a
     model does.
     """
-    places = ", ".join(one.place for one in found[:_MAX_PLACES])
+    places = ", ".join(difference.place for difference in found[:_MAX_PLACES])
     more = f" and {len(found) - _MAX_PLACES} more" if len(found) > _MAX_PLACES else ""
     return ExternalApiError(
         f"the server has changed the tool {tool.listed['name']!r} since this connector was made ({places}{more}); nothing was "
@@ -168,7 +168,12 @@ def _changed(tool: Tool, found: list[Difference], now: dict[str, Any]) -> Extern
             "reason": "tool_changed",
             "tool": tool.listed["name"],
             "digest": tool.digest,
-            "changes": _sendable([{"where": one.place, "before": one.before, "after": one.after} for one in found]),
+            "changes": _sendable(
+                [
+                    {"where": difference.place, "before": difference.before, "after": difference.after}
+                    for difference in found
+                ]
+            ),
             **_definition("before", tool.listed),
             **_definition("now", now),
         },

@@ -102,7 +102,7 @@ def page_in(link: Link, body: Any, sent: Mapping[str, Any], endpoint: Endpoint, 
     """Return the next page by a link of the document. `body` is the answer to a call with the arguments `sent`. None if it
     is the last page.
     """
-    declared = {one.name: one for one in endpoint.operation.parameters}
+    declared = {declaration.name: declaration for declaration in endpoint.operation.parameters}
     arguments = {}
     for name, expression in link.parameters.items():
         parameter, value = declared.get(name), _value_at(expression.removeprefix(IN_BODY), body)
@@ -145,7 +145,11 @@ def _arguments(changed: Mapping[str, list[str]], endpoint: Endpoint, schemas: Sc
     """Return changed parameters as arguments of the operation, typed by their schemas. None if there are none, or if
     one of them belongs to no argument or does not fit its schema.
     """
-    declared = {one.name: one for one in endpoint.operation.parameters if one.place == "query" and not one.content}
+    declared = {
+        declaration.name: declaration
+        for declaration in endpoint.operation.parameters
+        if declaration.place == "query" and not declaration.content
+    }
     arguments = {}
     for name, values in changed.items():
         parameter = declared.get(name)
@@ -166,7 +170,9 @@ def _typed(values: list[str], parameter: Parameter, schemas: Schemas) -> Any:
     members = schemas.resolved(rule.get("items", {}))
     candidates: list[Any] = [*_readings(values[0], rule)] if len(values) == 1 else []
     candidates += [[_readings(text, members)[0] for text in texts], texts]
-    fitting = (one for one in candidates if maybe_problem(one, schema, schemas, reading="argument") is None)
+    fitting = (
+        candidate for candidate in candidates if maybe_problem(candidate, schema, schemas, reading="argument") is None
+    )
     return next(fitting, msgspec.UNSET)
 
 

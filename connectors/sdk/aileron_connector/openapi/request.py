@@ -79,7 +79,9 @@ def prepared(endpoint: Endpoint, arguments: Mapping[str, Any], base_url: str, sc
         _check_parameter(parameter, arguments, schemas)
     content_type, body = _body(operation.request_body, arguments, schemas)
     path = _path(endpoint, arguments)
-    pairs = [pair for one in _given(operation, "query", arguments) for pair in _query(one, arguments[one.argument])]
+    pairs = [
+        pair for given in _given(operation, "query", arguments) for pair in _query(given, arguments[given.argument])
+    ]
     headers = _headers(operation, arguments, content_type)
     return Request(endpoint.method, _joined(base_url + path, pairs), headers, body)
 
@@ -93,7 +95,7 @@ def schema_of(parameter: Parameter) -> Any:
 
 
 def _check_known(operation: Operation, arguments: Mapping[str, Any]) -> None:
-    known = {one.argument: None for one in operation.parameters}
+    known = {parameter.argument: None for parameter in operation.parameters}
     if operation.request_body is not None:
         body = operation.request_body
         known |= dict.fromkeys(body.arguments.values() if body.arguments else [body.argument])
@@ -108,7 +110,7 @@ def _check_known(operation: Operation, arguments: Mapping[str, Any]) -> None:
 
 def _check_fields(argument: str, arguments: Mapping[str, Any]) -> None:
     fields = arguments.get(argument, ["*"])
-    if not isinstance(fields, list) or not fields or not all(isinstance(one, str) and one for one in fields):
+    if not isinstance(fields, list) or not fields or not all(isinstance(field, str) and field for field in fields):
         raise BadInput(
             f'argument {argument!r} is not a list of names of fields, such as ["id", "user.login"], or ["*"] for all',
             argument=argument,
@@ -138,14 +140,16 @@ def _missing(argument: str) -> BadInput:
 
 
 def _given(operation: Operation, place: str, arguments: Mapping[str, Any]) -> Iterator[Parameter]:
-    return (one for one in operation.parameters if one.place == place and one.argument in arguments)
+    return (
+        parameter for parameter in operation.parameters if parameter.place == place and parameter.argument in arguments
+    )
 
 
 # Path, query, header fields
 
 
 def _path(endpoint: Endpoint, arguments: Mapping[str, Any]) -> str:
-    of_name = {one.name: one for one in endpoint.operation.parameters if one.place == "path"}
+    of_name = {parameter.name: parameter for parameter in endpoint.operation.parameters if parameter.place == "path"}
     # A `#` part only distinguishes two operations of one path; it is not part of a request (RFC 3986 section 3.5).
     path, question, query = endpoint.path.partition("#")[0].partition("?")
     return "/".join([_segment(piece, of_name, arguments) for piece in path.split("/")]) + question + query
@@ -178,7 +182,7 @@ def _expanded(parameter: Parameter, value: Any) -> str:
         raise BadInput(
             f"argument {parameter.argument!r} is empty, and is a part of the path", argument=parameter.argument
         )
-    if any(_has_dots(one) for one in _texts(value)):
+    if any(_has_dots(part) for part in _texts(value)):
         raise BadInput(
             f"argument {parameter.argument!r} has a dot segment ('.' or '..'), which would change the path",
             argument=parameter.argument,
@@ -189,9 +193,9 @@ def _expanded(parameter: Parameter, value: Any) -> str:
 def _texts(value: Any) -> list[str]:
     """Return every text in an argument, including the texts of its members."""
     if isinstance(value, dict):
-        return [text for key, one in value.items() for text in (key, *_texts(one))]
+        return [text for key, member in value.items() for text in (key, *_texts(member))]
     if isinstance(value, list):
-        return [text for one in value for text in _texts(one)]
+        return [text for member in value for text in _texts(member)]
     return [styles.scalar(value)]
 
 
@@ -220,9 +224,9 @@ def _form(pairs: list[Pair]) -> str:
 
 def _headers(operation: Operation, arguments: Mapping[str, Any], content_type: str) -> list[tuple[str, str]]:
     headers = [
-        (one.name, _field_value(one, arguments[one.argument]))
-        for one in _given(operation, "header", arguments)
-        if one.name.lower() not in _NOT_PARAMETERS and arguments[one.argument] is not None
+        (parameter.name, _field_value(parameter, arguments[parameter.argument]))
+        for parameter in _given(operation, "header", arguments)
+        if parameter.name.lower() not in _NOT_PARAMETERS and arguments[parameter.argument] is not None
     ]
     given = {name.lower() for name, _ in headers}
     ours = [("Accept", _accepted(operation)), ("User-Agent", _AGENT), ("Content-Type", content_type)]
@@ -255,7 +259,7 @@ def _accepted(operation: Operation) -> str:
         if status[:1] == "2" or status == "default"
         for media_type in response.content
     }
-    return ", ".join([one for one in wanted if kind_of(one) == "json"] or wanted) or "*/*"
+    return ", ".join([content_type for content_type in wanted if kind_of(content_type) == "json"] or wanted) or "*/*"
 
 
 # Bodies
@@ -354,7 +358,7 @@ def _form_pairs(name: str, value: Any, media: Media) -> list[Pair]:
     if encoding.style is not None or encoding.explode is not None or encoding.allow_reserved:
         return styles.query(name, value, Way.of(encoding.style, encoding.explode, "form", encoding.allow_reserved))
     members = value if isinstance(value, list) and kind_of(encoding.content_type) != "json" else [value]
-    return [(styles.encoded(name), styles.encoded(styles.scalar(one))) for one in members if one is not None]
+    return [(styles.encoded(name), styles.encoded(styles.scalar(member))) for member in members if member is not None]
 
 
 class _Part(NamedTuple):
@@ -368,12 +372,12 @@ class _Part(NamedTuple):
 
 def _parts(media: Media, value: dict[str, Any], names: _Names, schemas: Schemas) -> Iterator[_Part]:
     properties = schemas.resolved(media.schema).get("properties", {})
-    for name, one in value.items():
+    for name, field in value.items():
         schema = schemas.resolved(properties.get(name, {}))
         content_type = media.encoding.get(name, Encoding()).content_type.partition(",")[0].strip()
-        is_list = isinstance(one, list) and kind_of(content_type) != "json"
+        is_list = isinstance(field, list) and kind_of(content_type) != "json"
         rule = schemas.resolved(schema.get("items", {})) if is_list else schema
-        for member in one if is_list else [one]:
+        for member in field if is_list else [field]:
             if member is not None:
                 yield _part(name, member, rule, content_type, names.argument_of(name))
 

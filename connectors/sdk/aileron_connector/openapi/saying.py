@@ -99,8 +99,8 @@ def _words(value: Any, levels: int) -> Iterator[str]:
         if value.strip():
             yield value.strip()
     elif isinstance(value, list) and levels:
-        for one in value[:_MAX_PARTS]:
-            yield from _words(one, levels - 1)
+        for part in value[:_MAX_PARTS]:
+            yield from _words(part, levels - 1)
     elif isinstance(value, dict) and levels:
         yield from _words_of_object(value, levels - 1)
 
@@ -126,8 +126,8 @@ def _words_of_list(value: Any, levels: int) -> Iterator[str]:
     if isinstance(value, list):
         yield from _words(value, levels)
     elif isinstance(value, dict):
-        for name, one in list(value.items())[:_MAX_PARTS]:
-            yield from (f"{name}: {words}" for words in _words(one, levels))
+        for name, part in list(value.items())[:_MAX_PARTS]:
+            yield from (f"{name}: {words}" for words in _words(part, levels))
 
 
 def _where(value: dict[str, Any]) -> str:

@@ -150,9 +150,9 @@ def _granted(url: str, hosts: Sequence[GrantedHost]) -> tuple[GrantedHost, str]:
     authority, slash, path = rest.partition("/")
     name, _, port_text = authority.partition(":")
     port = int(port_text) if port_text.isdecimal() else 80 if scheme.lower() == "http" else 443
-    for one in hosts:
-        if one.host == name.lower() and one.port == port:
-            return one, slash + path
+    for host in hosts:
+        if host.host == name.lower() and host.port == port:
+            return host, slash + path
     raise ConnectorError(
         "connector_runtime_error",
         f"this operation is at {name[:253]}:{port}, which is not among the hosts of the connector's manifest",

@@ -107,12 +107,12 @@ def _matrix(name: str, value: Any, explode: bool, write: Callable[[str], str]) -
 def _pieces(value: Any, explode: bool, write: Callable[[str], str]) -> list[str] | None:
     """Return the pieces that a delimiter joins, or None for an undefined value."""
     if isinstance(value, dict):
-        pairs = [(write(name), write(scalar(one))) for name, one in value.items() if one is not None]
+        pairs = [(write(name), write(scalar(member))) for name, member in value.items() if member is not None]
         if explode:
-            return [f"{name}={one}" for name, one in pairs] or None
+            return [f"{name}={member}" for name, member in pairs] or None
         return [piece for pair in pairs for piece in pair] or None
     if isinstance(value, list):
-        return [write(scalar(one)) for one in value if one is not None] or None
+        return [write(scalar(member)) for member in value if member is not None] or None
     return None if value is None else [write(scalar(value))]
 
 
@@ -127,7 +127,7 @@ def query(name: str, value: Any, way: Way) -> list[Pair]:
         return _by(table, text)
 
     if is_apart and isinstance(value, dict):
-        return [(encoded(key), write(scalar(one))) for key, one in value.items() if one is not None]
+        return [(encoded(key), write(scalar(member))) for key, member in value.items() if member is not None]
     pieces = _pieces(value, False, write)
     if pieces is None:
         return []
@@ -142,12 +142,12 @@ _DELIMITERS: Final[dict[str, str]] = {"spaceDelimited": "%20", "pipeDelimited": 
 def _deep(name: str, value: Any, table: list[str]) -> list[Pair]:
     """Return pairs `name[key]=…`, nested as deeply as the value. It came in a frame and so has at most 64 levels."""
     if isinstance(value, dict):
-        return [pair for key, one in value.items() for pair in _deep(f"{name}[{key}]", one, table)]
+        return [pair for key, member in value.items() for pair in _deep(f"{name}[{key}]", member, table)]
     if isinstance(value, list):
-        has_members = any(isinstance(one, dict | list) for one in value)
+        has_members = any(isinstance(member, dict | list) for member in value)
         return [
             pair
-            for index, one in enumerate(value)
-            for pair in _deep(f"{name}[{index if has_members else ''}]", one, table)
+            for index, member in enumerate(value)
+            for pair in _deep(f"{name}[{index if has_members else ''}]", member, table)
         ]
     return [] if value is None else [(encoded(name), _by(table, scalar(value)))]

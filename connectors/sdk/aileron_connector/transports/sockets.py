@@ -95,9 +95,9 @@ def _granted(host: Any, port: Any) -> Any:
     if conversation is None:
         return None
     name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
-    for one in conversation.hosts:
-        if isinstance(name, str) and one.host == name.lower() and str(one.port) == str(port):
-            return one
+    for destination in conversation.hosts:
+        if isinstance(name, str) and destination.host == name.lower() and str(destination.port) == str(port):
+            return destination
     return None
 
 

@@ -46,7 +46,7 @@ def change_asyncio_client(module: ModuleType) -> None:
     always.
     """
     kind = module.connect
-    name = next((one for one in _OPENS if one in vars(kind)), None)
+    name = next((method for method in _OPENS if method in vars(kind)), None)
     if name is None:
         return  # an unknown version, which fails like any library that opens sockets
     original = getattr(kind, name)
