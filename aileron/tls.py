@@ -1,4 +1,5 @@
-"""TLS as a client: the verification of every outside service. Used by egress and the gateway, in the daemon.
+"""TLS as a client: the verification of every outside service. Used by egress and the gateway in the daemon, by the processes that
+log in (logins/), and by the command that imports an API (importing/).
 
 Rules
 - TLS is 1.2 or newer, and the name of the URL is verified against subjectAltName only.

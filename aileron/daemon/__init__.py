@@ -1,4 +1,5 @@
-"""The supervisor of one user. It builds all services once, and serves the HTTP API on two sockets and the loopback port.
+"""The supervisor of one user. It builds all services once, and serves the HTTP API on three sockets, the loopback port and
+`daemon.listen`, MCP on a fourth socket, and cells' CONNECT on a fifth.
 
 http/       the callers and their responses: listeners, sessions, the routes, the page, agents over MCP
 consent_service/  questions that wait for a person, and what the person approved: consents, previews, passkeys

@@ -62,7 +62,7 @@ def supervise(
     jails: Jails,
     tell: Callable[[str], None],
 ) -> None:
-    """Serve until stopped; call `tell` with `ready`. Raises Raises AileronError, JailUnavailable or OSError if that is not
+    """Serve until stopped; call `tell` with `ready`. Raises AileronError, JailUnavailable or OSError if that is not
     possible.
 
     `wanted` are the settings of config.toml, which has the stamp `read`; `settings` are the settings in force.

@@ -1,6 +1,7 @@
-"""The only outbound socket: connect to a vetted address, verify TLS.
+"""The outbound socket of egress: connect to a vetted address, verify TLS.
 
-Nothing else in the daemon opens a connection to the outside. `dial` takes addresses, not a name: it connects to exactly
+Nothing else in the daemon opens a connection to the outside, except the gateway to models (gateway/dial.py). `dial`
+takes addresses, not a name: it connects to exactly
 the addresses that were vetted, so a second look-up cannot give another address (DNS rebinding). Runs in the daemon;
 trusts neither the peer nor the party that named the peer.
 

@@ -1,7 +1,8 @@
 """`aileron-mcp`, the process that an agent starts as its MCP server. It forwards lines from standard input to the daemon,
 and lines back.
 
-The server itself is in the daemon, behind `$AILERON_HOME/run/mcp.sock`. This process knows no tool and decides nothing. It trusts
+The server itself is in a process that the daemon starts, behind `$AILERON_HOME/run/mcp.sock`. The relay knows no tool and decides
+nothing. It trusts
 neither side's bytes, holds no secret but the session's token, and outlives the daemon: when the daemon is restarted, the
 relay connects again and the client's connection continues (relay_requests.py handles open requests). If no daemon runs, the
 relay starts one, at the beginning and whenever a request waits. It never starts one only because a daemon has ended, since a
@@ -70,8 +71,8 @@ _AGAIN_S: Final = 1.0
 and doubles.
 """
 _READY_S: Final = 20.0
-"""Seconds from the daemon's report that it is ready until its socket for the relay exists. It imports the protocol's server
-in between, which takes a second.
+"""Seconds from the daemon's report that it is ready until its socket accepts the relay. The socket exists by then, but its
+backlog may be full.
 """
 _LIST_S: Final = 1.0
 """Seconds from the start of a daemon until the list of tools is answered from the last daemon's answers. A daemon that

@@ -5,7 +5,7 @@ canonical form. The vault stores that digest, by kind and name, in its authentic
 approver's public key. So nobody can replace a file that has consent without breaking the vault's seal.
 
 Source: docs/reference/consents.md. Not here: which changes widen a consent (actions/widening.py), signing (approver_key/), the
-queue (audit/log.py).
+queue (audit/questions.py).
 """
 
 from __future__ import annotations

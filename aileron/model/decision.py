@@ -1,6 +1,6 @@
 """The statements that an approver signs: the exact bytes of each, and the check of their signatures.
 
-Pure. Used on both sides: by the process that holds the unlocked key (approver/), by the daemon, and by a program that only
+Pure. Used on both sides: by the process that holds the unlocked key (approver_key/), by the daemon, and by a program that only
 verifies a ledger. A statement is a line that names its kind and version, then the canonical JSON (RFC 8785) of its fields, so
 that no signature made for one kind can stand for another, and no two statements have the same bytes.
 

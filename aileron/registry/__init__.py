@@ -5,5 +5,5 @@ archives, each under its tag · tarball.py pack and unpack one · content.py the
 into the store
 
 Runs in the daemon, and connector_build.py and release.py in commands. Trusts no artifact and no stored file: what is opened to
-run is hashed on the very bytes that will run, each time. No code of an artifact runs here.
+run was hashed on the very bytes that will run, and is hashed again once its files were touched. No code of an artifact runs here.
 """

@@ -5,7 +5,7 @@ envelope.py the ciphers · contents.py the file's contents · bindings.py which 
 approver and their consents · opened.py verified contents and their key · file.py the file itself · vault.py the complete vault
 as one object · lend.py one secret for one request · references.py secrets whose value is stored outside the vault
 
-Importing this package loads `cryptography` (20 ms). The daemon imports the package, commands never do.
+The library `cryptography` (20 ms) is imported when it is first used. The daemon imports the package, commands never do.
 """
 
 from aileron.vault.bindings import Binding
