@@ -19,15 +19,7 @@ from aileron.model.manifest import Effect
 
 __all__ = ["guessed_effect", "words_of"]
 
-_VERBS: Final[dict[Effect, str]] = {
-    Effect.READ: "check count fetch find get list look query read search show",
-    Effect.CREATE: "add book create draft insert make open register schedule upload",
-    Effect.CHANGE: "assign change edit mark move patch put rename replace set update",
-    Effect.SEND: "announce forward invite mail notify post publish reply send share",
-    Effect.DELETE: "cancel clear delete drop erase purge remove",
-    Effect.PAY: "buy charge order pay purchase refund transfer",
-}
-_EFFECTS: Final = {verb: effect for effect, verbs in _VERBS.items() for verb in verbs.split()}
+_EFFECTS: Final = {verb: effect for effect in Effect for verb in effect.name_verbs}
 _JOINTS: Final = re.compile(r"[-_.]+")
 
 

@@ -36,7 +36,7 @@ from aileron.model.consent import (
     ToolChangeConsent,
     TrustedKeyConsent,
 )
-from aileron.model.manifest import Effect
+from aileron.model.effect import Effect, Stakes
 
 if TYPE_CHECKING:
     from aileron.model.manifest import ActionFile
@@ -69,15 +69,6 @@ _ALLOWS_MORE: Final = Verdict("! LASTING PERMISSION", "! LASTING", Weight.HEAVY,
 _ALLOWS_LITTLE: Final = Verdict("~ lasting permission", "~ lasting", Weight.MARKED, "allow")
 _OPENS: Final = Verdict("! ANYTHING CAN BE SENT THERE until the session ends", "! OPENS HOST", Weight.HEAVY, "allow")
 UNREADABLE: Final = Verdict("! FROM ANOTHER VERSION: shown as received", "! UNREADABLE", Weight.HEAVY, "allow")
-_DOES: Final = {
-    Effect.READ: "reads",
-    Effect.CREATE: "creates",
-    Effect.CHANGE: "changes",
-    Effect.SEND: "sends",
-    Effect.DELETE: "deletes",
-    Effect.PAY: "pays",
-}
-_SIGNS: Final = {Effect.READ: "·", Effect.CREATE: "+", Effect.CHANGE: "~", Effect.SEND: "»", Effect.DELETE: "~"}
 _HEAVIEST_FIRST: Final = tuple(reversed(Effect))
 
 
@@ -90,14 +81,14 @@ def verdict_of(plan: Plan) -> Verdict:
         if is_final:
             return Verdict("! CANNOT BE UNDONE · effect not declared", "! UNDECLARED", Weight.HEAVY, "yes")
         return Verdict(f"~ effect not declared · {undo}", "~ undeclared", Weight.MARKED)
-    heaviest, words = effects[0], " and ".join(_DOES[effect] for effect in effects)
-    if heaviest is Effect.PAY or (heaviest is Effect.DELETE and is_final):
-        return Verdict(f"! {words.upper()} · {undo}", f"! {_DOES[heaviest].upper()}", Weight.HEAVY, heaviest.value)
-    weight = Weight.LIGHT if heaviest in (Effect.READ, Effect.CREATE) else Weight.MARKED
+    heaviest, words = effects[0], " and ".join(effect.verb for effect in effects)
+    if heaviest.stakes is Stakes.HIGH or (heaviest.stakes is Stakes.HIGH_IF_FINAL and is_final):
+        return Verdict(f"! {words.upper()} · {undo}", f"! {heaviest.verb.upper()}", Weight.HEAVY, heaviest.value)
+    weight = Weight.LIGHT if heaviest.only_adds else Weight.MARKED
     # Adding an event, for example, can never be undone, and a warning that is always there warns of nothing.
     is_told = weight is Weight.MARKED or not is_final
-    sign = _SIGNS[heaviest]
-    return Verdict(f"{sign} {words}" + (f" · {undo}" if is_told else ""), f"{sign} {_DOES[heaviest]}", weight)
+    sign = heaviest.sign
+    return Verdict(f"{sign} {words}" + (f" · {undo}" if is_told else ""), f"{sign} {heaviest.verb}", weight)
 
 
 def consent_verdict_of(subject: Subject, granted: ActionFile | None) -> Verdict:

@@ -49,7 +49,7 @@ _NOT_TAG: Final = re.compile(r"[^a-z0-9_-]+")
 _MAX_TAG: Final = 32
 _MAX_TAGS: Final = 8
 _QUOTES: Final = str.maketrans("", "", '"“”„«»{}[]')
-_CHANGES: Final = frozenset({Effect.CHANGE, Effect.DELETE, Effect.PAY, Effect.SEND})
+_CHANGES: Final = frozenset(effect for effect in Effect if not effect.only_adds)
 
 
 class Names:

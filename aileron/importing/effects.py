@@ -71,7 +71,7 @@ _DOES: Final = frozenset(
 )
 """Words that prevent a POST from counting as reading, whatever other words it has: `find_or_create`, `search_and_replace`."""
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
-_WRITES: Final = (Effect.PAY, Effect.DELETE, Effect.SEND, Effect.CHANGE, Effect.CREATE)
+_WRITES: Final = frozenset(Effect) - {Effect.READ}
 
 
 def effect_of(method: str, name: str, path: str) -> Effect:

@@ -61,7 +61,6 @@ _PACKAGED: Final = '"""The tools as the server listed them. docs/reference/packe
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[0-9]+")
 _MAX_NAME: Final = 60
 _MAX_TOOL_NAME: Final = 128
-_WRITES: Final = (Effect.PAY, Effect.DELETE, Effect.SEND, Effect.CHANGE, Effect.CREATE)
 _COMBINING: Final = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "if", "minProperties"})
 _JSON: Final = "application/json"
 

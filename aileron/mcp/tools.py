@@ -167,7 +167,7 @@ def _annotated(offered: Offered) -> Hints:
     action = offered.action
     asks = asks_first(offered)
     reads = not asks and all(step.does is Effect.READ for step in action.steps)
-    adds = all(step.does in (Effect.READ, Effect.CREATE) for step in action.steps)
+    adds = all(step.does is not None and step.does.only_adds for step in action.steps)
     return Hints(
         title=action.intent,
         read_only_hint=reads,

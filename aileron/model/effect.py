@@ -1,13 +1,36 @@
-"""The effects of operations, as declared by their author.
+"""The effects of operations, as declared by their author, and everything that depends on an effect alone.
 
 Separate from manifest.py, because help texts need nothing else from it.
+
+>>> Effect.SEND.verb, Effect.SEND.sign, Effect.SEND.only_adds
+('sends', '»', False)
+
+Not here: effects that are guessed from words (actions/operation_names.py, importing/effects.py).
 """
 
 from __future__ import annotations
 
 import enum
+from typing import NamedTuple, assert_never
 
-__all__ = ["Effect"]
+__all__ = ["Effect", "Stakes"]
+
+
+class Stakes(enum.Enum):
+    """The cost that a wrong decision about a step can have, from low to high."""
+
+    LOW = "low"
+    MARKED = "marked"
+    HIGH_IF_FINAL = "high if final"
+    """High if the author declares that the step cannot be undone."""
+    HIGH = "high"
+
+
+class _Facts(NamedTuple):
+    verb: str
+    sign: str
+    stakes: Stakes
+    name_verbs: str
 
 
 class Effect(enum.StrEnum):
@@ -22,3 +45,49 @@ class Effect(enum.StrEnum):
     SEND = "send"
     DELETE = "delete"
     PAY = "pay"
+
+    @property
+    def verb(self) -> str:
+        """The verb of a sentence whose subject is a step, such as `reads`."""
+        return self._facts().verb
+
+    @property
+    def sign(self) -> str:
+        """The character that marks a step of this effect in a list."""
+        return self._facts().sign
+
+    @property
+    def stakes(self) -> Stakes:
+        """The cost that a wrong decision can have."""
+        return self._facts().stakes
+
+    @property
+    def name_verbs(self) -> tuple[str, ...]:
+        """Verbs with which the names of such operations begin."""
+        return tuple(self._facts().name_verbs.split())
+
+    @property
+    def only_adds(self) -> bool:
+        """True if nothing that exists is changed, and nobody is told anything."""
+        return self.stakes is Stakes.LOW
+
+    def _facts(self) -> _Facts:
+        match self:
+            case Effect.READ:
+                return _Facts("reads", "·", Stakes.LOW, "check count fetch find get list look query read search show")
+            case Effect.CREATE:
+                return _Facts(
+                    "creates", "+", Stakes.LOW, "add book create draft insert make open register schedule upload"
+                )
+            case Effect.CHANGE:
+                verbs = "assign change edit mark move patch put rename replace set update"
+                return _Facts("changes", "~", Stakes.MARKED, verbs)
+            case Effect.SEND:
+                verbs = "announce forward invite mail notify post publish reply send share"
+                return _Facts("sends", "»", Stakes.MARKED, verbs)
+            case Effect.DELETE:
+                return _Facts("deletes", "~", Stakes.HIGH_IF_FINAL, "cancel clear delete drop erase purge remove")
+            case Effect.PAY:
+                return _Facts("pays", "!", Stakes.HIGH, "buy charge order pay purchase refund transfer")
+            case _:
+                assert_never(self)
