@@ -5,7 +5,7 @@ The layout, in the order one invocation passes through it (docs/explanation/arch
 model/      frozen values everyone shares           approvals/  who must be asked; the only maker of an ApprovedPlan
 client.py   the only way a front door reaches us    executor/   one approved plan, one jail, one outcome
 daemon/     builds everything once; the HTTP API    egress/     the only way out: rules, injection, scrubbing
-runs/       spine.py, the spine                   vault/      secrets at rest, and who may borrow one
+runs/       spine.py, the spine                     vault/      secrets at rest, and who may borrow one
 actions/    the Markdown files, and Plan            registry/   connectors: names, manifests, bytes by their hash
 audit/ ledger/   what happened, durable first       cli/        commands; they translate and show, never decide
 

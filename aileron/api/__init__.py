@@ -1,8 +1,9 @@
 """The daemon's HTTP API as types, by resource. The daemon makes the values, and its clients read them.
 `/openapi.json` is generated from the types.
 
-failures.py why a request failed · runs.py start a run and follow it · approvals.py questions and decisions ·
-actions.py connectors.py bindings.py secrets.py publishers.py fetches.py what is installed, stored and published ·
+failures.py why a request failed · runs.py start a run and follow it · approvals.py questions and decisions · grants.py runs
+without approval · actions.py connectors.py bindings.py secrets.py publishers.py fetches.py what is installed, stored and
+published · body.py the base of request bodies ·
 sessions.py agents at work · approver.py who decides · audit.py the audit trail · daemon.py the daemon itself ·
 routes.py every route · openapi.py the OpenAPI document
 

@@ -1,7 +1,12 @@
 """The person's side of a cell: the terminal, the doors and the list of changes for an agent that runs in a cell (`--jail`).
 
-Runs in the command that starts the agent, which stays outside and does nothing else meanwhile. All data from a cell
-is hostile: output to the terminal, requests at the doors, and the names of the files that it leaves.
+attend.py accompanies the cell · terminal.py, terminal_filter.py the person's terminal · relays.py, publish.py the doors ·
+start.py, compare.py, changes.py what the agent changed · executes.py which of that can run code later · overlay.py, apply.py
+changes that were stored apart · kept.py the records in Aileron's home
+
+Runs in the command that starts the agent, which stays outside and does nothing else meanwhile, and in the commands that
+show, apply or discard changes afterwards. All data from a cell is hostile: output to the terminal, requests at the
+doors, and the names of the files that it leaves.
 
 Source: docs/adr/0062-the-agent-in-a-cell.md. Not here: the cell itself (aileron_sandbox.cell), what an agent needs to
 see (aileron/launch), the servers behind the doors (the daemon).

@@ -3,12 +3,12 @@ parallel.
 
 Runs in the daemon, in its main thread. As soon as this process holds the home's lock, it starts a separate interpreter. That
 interpreter imports the template's modules on another processor while this process reads the settings. The interpreter is then
-told its role, and prepares the jails' root while this process imports the rooms. supervise.py waits for the interpreter before
-it records the jail's layers.
+told its role, and prepares the jails' root while this process imports supervise.py, which waits for the interpreter before it
+records the jail's layers.
 
 Order: lock → not dumpable → log → the template's process → settings → the template's role → everything else.
 
-Not here: what the template does (aileron_sandbox/template), the rooms (supervise.py).
+Not here: what the template does (aileron_sandbox/template), the rooms, which are imported after `ready` (rooms.py).
 """
 
 from __future__ import annotations

@@ -14,10 +14,12 @@ in order · around.py is the base for handling a refused request: renewing.py re
 challenged.py repeats it with the answer to a challenge · signing/ makes signatures and proofs with a secret that is not
 sent · tcp.py carries streams of bytes, login.py those that the supervisor logs in · tunnel/ is the way out of a cell ·
 websocket.py and websocket_messages.py carry WebSockets · exchange.py has what requests and handshakes share · steps.py has the
-steps that requests, streams and WebSockets share · own.py sends the supervisor's own requests.
+steps that requests, streams and WebSockets share · outgoing.py is a request as it goes on the wire · http2.py speaks HTTP/2 ·
+foreseen.py knows before a run whether a step has anywhere to go · attempts.py counts refused logins · own.py sends the
+supervisor's own requests.
 
-Importing this package loads the HTTP client, which takes 170 ms. The daemon imports it; of the commands, only those
-that import an MCP server do.
+Importing this package loads the HTTP client, which takes 170 ms. The daemon imports it; of the commands, only
+`connector test` and those that import an MCP server do.
 """
 
 from aileron.egress.engine import Egress

@@ -1,10 +1,11 @@
-"""The process that serves TCP clients for the daemon: it parses the bytes that strangers send, and holds no key.
+"""The process that serves TCP clients for the daemon: it parses the bytes that strangers send, and has no key of the vault.
 
     stranger ── TCP, TLS, HTTP/1.1 ──► ingress ── messages, one socket pair for each request ──► daemon
 
 Every program on this machine, and on `daemon.listen` every client that reaches it, can send bytes to the daemon's
 ports. This process parses those bytes at a lower priority, without file system and network of its own. The daemon,
 which has the vault's key, gets complete and typed requests, and from unknown callers only as many as it has time for.
+The only key here is that of the TLS certificate of `daemon.listen`.
 
     server.py      Hypercorn, bounded: connections, read-ahead, certificates; also under the sockets of the home
     connection_places.py      the number of connections, and the choice of the one that is closed for a new one
@@ -13,7 +14,10 @@ which has the vault's key, gets complete and typed requests, and from unknown ca
     admission.py   which callers are known, and how much work strangers may cause
     forward.py     passes one request to the daemon, and returns the response
     daemon_messages.py    the messages between the two processes
+    exchange.py    one request between two processes; the process of the agents' protocol gets its requests so, too
     known.py       the daemon's list of known callers
+    peers.py       the process at the other end of a socket of the home, in the daemon
+    certificate.py the certificate of `daemon.listen`
     __main__.py    hides the process, which serves in a fork (process.py) after it has given up unneeded rights (confine.py)
 
 The process starts at the first connection (daemon/http/ingress.py). Source: docs/adr/0031-ingress.md. Not here:

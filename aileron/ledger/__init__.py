@@ -1,4 +1,4 @@
-"""The ledger: events and current states, on disk before anyone acts on them. The only package that speaks SQL.
+"""The ledger: events and current states, on disk before anyone acts on them. The only package that uses SQLite.
 
 sqlite.py the database: Ledger, Transaction, Snapshot · schema.py its tables · states.py current states · writer.py the single
 writing thread and its groups · chain.py a row's form, and how rows are chained (pure) · rows.py runs, approvals, filters as

@@ -6,6 +6,7 @@ questions.py      the pages that show questions                    views.py     
 decision_forms.py decisions, in two steps                          templating.py  templates, style, script, response headers
 passkey_pages.py  passkeys: list, add, revoke                      workers.py     service workers left by other programs
 refusals.py       the pages that refuse                            daemon_port.py requests of the page to the daemon
+several_pages.py  similar requests, decided on one page
 
 A front door in the daemon: it translates and shows. The templates are jinja2's, which is imported with the first page.
 """

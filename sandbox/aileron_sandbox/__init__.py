@@ -7,8 +7,11 @@ ending.py     the values that say how a child ended
 unavailable.py  the error for a machine that cannot run a jail, with the fix
 support.py    the layers that this kernel offers, tested in one trial jail, and the fix for what is missing
 filters.py    the seccomp allow lists, compiled ahead of time
-kernel.py     the only ctypes: numbers and structs with their man pages
+kernel.py     system calls by ctypes: numbers and structs with their man pages
+libseccomp.py  pyseccomp, imported without a search for its libraries: the only other ctypes
 runtime.py    which files a Python program needs to see
+elf.py        which files a compiled program needs to see
+cgroups.py    one control group for each child · watch.py the memory and time of a child's processes without one
 template/     the warm process a child is forked from
 cell/         the jail of a whole development session: a project, an agent, its tools
 frames/       the protocol between a jailed program and its host, encoded as bytes

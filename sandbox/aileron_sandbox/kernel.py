@@ -1,4 +1,4 @@
-"""The only use of ctypes: system calls that Python does not offer, their numbers and structs, each with its man page.
+"""System calls that Python does not offer, by ctypes: their numbers and structs, each with its man page.
 
 Every function raises OSError with the errno and the call's name, so no return value must be checked. Runs on the
 host and in the template before a child is confined. x86-64 and arm64.

@@ -1,4 +1,6 @@
-"""A module for each noun of the command line.
+"""The modules of the command line: one for each noun, or several.
 
-Each sends requests to the daemon and shows the responses. app.py lists the modules.
+Most send requests to the daemon and show the responses. Some need no daemon, such as those for authors, `audit verify` and
+`demo-server`.
+table.py lists the commands with their modules.
 """

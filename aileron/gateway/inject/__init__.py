@@ -5,7 +5,8 @@ events.py     server-sent events, cut out of a stream with their original bytes
 wire.py       what the three APIs have in common: values, names, and the interface of each module below
 anthropic_messages.py chat.py responses.py   one API each, pure: the request, its next rounds, and the response that an agent sees
 memory.py     rounds that are hidden from an agent, to be inserted into its next requests
-exchange.py   one request of an agent with all of its rounds: the only module that waits for anything
+exchange.py   one request of an agent with all of its rounds
+rounds.py     adapts the gateway's two sides for it: only these two modules wait for anything
 
 Runs in the daemon, and only on the bodies of sessions that were started with `--inject`. Trusts neither the agent nor
 the model: a model's calls go through the door of the requesting session (the Protocol `Tools`, passed in by the
