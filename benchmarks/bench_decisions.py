@@ -86,22 +86,31 @@ DECISIONS: Final = (
 
 def main() -> None:
     """Measure and report."""
-    pressed: dict[str, list[float]] = {one.what: [] for one in DECISIONS}
+    pressed: dict[str, list[float]] = {decision.what: [] for decision in DECISIONS}
     with asking_home() as home:
         _add_action(home)
         assert at_terminal(Command(home.path), "approver", "init", answers=INIT).code == 0
         variants: dict[str, Variant] = {
-            f"{one.what}, {where}": _decided(home, one, where, pressed[one.what])
-            for one in DECISIONS
+            f"{decision.what}, {where}": _decided(home, decision, where, pressed[decision.what])
+            for decision in DECISIONS
             for where in _places()
         }
         taken = interleave(variants, ROUNDS, warm_ups=1)
-    seconds = [Question(f"a decision: {one.what}", f"{one.what}, {OWN}", f"{one.what}, {TMUX}") for one in DECISIONS]
+    seconds = [
+        Question(f"a decision: {decision.what}", f"{decision.what}, {OWN}", f"{decision.what}, {TMUX}")
+        for decision in DECISIONS
+    ]
     answer(
-        "decisions.json", taken, seconds, missing={f"{one.what}, {TMUX}": "apt-get install tmux" for one in DECISIONS}
+        "decisions.json",
+        taken,
+        seconds,
+        missing={f"{decision.what}, {TMUX}": "apt-get install tmux" for decision in DECISIONS},
     )
-    targets = {f"the target: {one.what}": [float(one.target)] for one in DECISIONS}
-    keys = [Question(f"keys: {one.what}", one.what, f"the target: {one.what}", at_most(1)) for one in DECISIONS]
+    targets = {f"the target: {decision.what}": [float(decision.target)] for decision in DECISIONS}
+    keys = [
+        Question(f"keys: {decision.what}", decision.what, f"the target: {decision.what}", at_most(1))
+        for decision in DECISIONS
+    ]
     answer("decisions-keys.json", pressed | targets, keys, unit="count")
 
 
@@ -133,7 +142,7 @@ def _decided(home: DaemonHome, decision: Decision, where: str, pressed: list[flo
                 terminal.take(step)
             terminal.until("nothing waiting")
             pressed.append(float(terminal.keys))
-        return Measured([max(_decided_at(home, str(one["approval_id"])) for one in asked) - began])
+        return Measured([max(_decided_at(home, str(request["approval_id"])) for request in asked) - began])
 
     return once
 
@@ -218,7 +227,7 @@ class _Terminal:
     def _read_until(self, *wanted: str, or_at: str | None = None) -> bool:
         """Read until all of `wanted` were drawn. Return whether `or_at` was drawn instead. TimeoutError."""
         until = time.monotonic() + _DEADLINE_S
-        while not all(one in (text := _DRAWN.sub("", self._raw)) for one in wanted):
+        while not all(part in (text := _DRAWN.sub("", self._raw)) for part in wanted):
             if or_at is not None and or_at in text:
                 return True
             if not select.select([self._master], [], [], max(0.0, until - time.monotonic()))[0]:

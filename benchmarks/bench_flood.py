@@ -76,7 +76,7 @@ def _measures(home: DaemonHome) -> dict[str, Callable[[], Measured]]:
 
     def approve() -> Measured:
         waiting = [home.asked("ask-first", {"text": "x"})["approval_id"] for _ in range(COMMANDS)]
-        return Measured([command("approve", one, "--yes") for one in waiting])
+        return Measured([command("approve", approval_id, "--yes") for approval_id in waiting])
 
     def call() -> Measured:
         taken = []

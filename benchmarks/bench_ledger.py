@@ -185,10 +185,10 @@ def _measure_durable(directory: Path, runner: asyncio.Runner) -> None:
         async def together() -> None:
             await asyncio.gather(*(call(PER_CALLER) for _ in range(CALLERS)))
 
-        one = {"one caller": lambda: runner.run(call(10)), "ten flushes": _ten(_flush(directory))}
+        single = {"one caller": lambda: runner.run(call(10)), "ten flushes": _ten(_flush(directory))}
         answer(
             "ledger-one.json",
-            interleave(one, 200),
+            interleave(single, 200),
             [Question("ledger: ten durable events", "one caller", "ten flushes", at_most(3))],
         )
         many = {

@@ -215,7 +215,7 @@ def judge(question: Question, taken: Samples, unit: Unit) -> Answer:
     ratio = ours[0] / theirs[0]
     if question.bound == "in pairs at most":
         pairs = zip(taken[question.subject], taken[question.peer], strict=True)
-        ratio = statistics.median(one / other for one, other in pairs)
+        ratio = statistics.median(subject / peer for subject, peer in pairs)
     return Answer(question, unit, ours, theirs, ratio)
 
 

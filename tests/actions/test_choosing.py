@@ -62,12 +62,14 @@ class Vault:
 
     def candidates(self, connector: str, kind: str) -> Sequence[Candidate]:
         """Return the bindings of that connector and kind."""
-        return [one for one in self._found.get(connector.rpartition("/")[2], ()) if one.name.kind == kind]
+        return [
+            candidate for candidate in self._found.get(connector.rpartition("/")[2], ()) if candidate.name.kind == kind
+        ]
 
 
 def used(wanted: str | None, *manifests: ConnectorManifest, **found: Sequence[Candidate]) -> list[str]:
     """Return the names of the bindings used, in the order of the manifests."""
-    asked = {str(one.name): one for one in manifests or (manifest(),)}
+    asked = {str(connector.name): connector for connector in manifests or (manifest(),)}
     return [str(use.binding) for use in credentials(wanted, asked, Vault(**found)).values() if use is not None]
 
 
@@ -82,7 +84,7 @@ def refused(wanted: str | None, *manifests: ConnectorManifest, **found: Sequence
 
 def offered(*manifests: ConnectorManifest, **found: Sequence[Candidate]) -> tuple[Choice, ...]:
     """Return the choices that are offered."""
-    return choices({str(one.name): one for one in manifests or (manifest(),)}, Vault(**found))
+    return choices({str(connector.name): connector for connector in manifests or (manifest(),)}, Vault(**found))
 
 
 def test_the_only_credential_is_used_with_its_account():
@@ -139,7 +141,7 @@ def test_an_unknown_credential_name_is_refused_with_the_existing_ones():
     for found in ([HOME], [HOME, WORK]):
         failure = refused("wrok", mail=found)
         assert failure.details["binding"] == "wrok"
-        assert failure.details["choices"] == [str(one.name) for one in found]
+        assert failure.details["choices"] == [str(candidate.name) for candidate in found]
         assert failure.message.startswith("this action has no credential bound as 'wrok'; there ")
     for name in ("", "home,", "home,wrok", "x" * 10_000):
         assert len(refused(name, mail=[HOME]).message) < 1000
@@ -347,14 +349,14 @@ REACHES = st.sampled_from([AGREED, msgspec.structs.replace(AGREED, hosts=()), No
 
 def _candidates(*services: str) -> st.SearchStrategy[list[Candidate]]:
     """Return bindings of one connector; a name belongs to one connector."""
-    one = st.builds(
+    binding = st.builds(
         bound,
         IDENTITIES,
         service=st.sampled_from(services),
         reach=REACHES,
         account=st.sampled_from(["mira@example.com", None]),
     )
-    return st.lists(one, max_size=4, unique_by=lambda found: found.name)
+    return st.lists(binding, max_size=4, unique_by=lambda found: found.name)
 
 
 OF_MAIL, OF_POST = _candidates("mail", "archive"), _candidates("post", "chat")
@@ -364,7 +366,7 @@ WANTED = st.none() | st.lists(IDENTITIES | FULL, min_size=1, max_size=2).map(","
 
 def _meant(candidates: Sequence[Candidate], wanted: str | None) -> list[Candidate]:
     names = set() if wanted is None else set(wanted.split(","))
-    return [one for one in candidates if {str(one.name), one.name.identity} & names]
+    return [candidate for candidate in candidates if {str(candidate.name), candidate.name.identity} & names]
 
 
 @given(mail=OF_MAIL, post=OF_POST, wanted=WANTED)
@@ -375,11 +377,14 @@ def test_a_credential_is_never_guessed(mail: list[Candidate], post: list[Candida
     asked = {"mail": manifest(), "post": manifest(POST)}
     bound_to: Mapping[str, list[Candidate]] = {"mail": mail, "post": post}
     expected = {
-        key: _meant(found, wanted) or [one for one in found if one.reach == AGREED] for key, found in bound_to.items()
+        key: _meant(found, wanted) or [candidate for candidate in found if candidate.reach == AGREED]
+        for key, found in bound_to.items()
     }
     names = set() if wanted is None else set(wanted.split(","))
-    known = {name for one in (*mail, *post) for name in (str(one.name), one.name.identity)}
-    is_clear = names <= known and all(len(one) == 1 and one[0].reach == AGREED for one in expected.values())
+    known = {name for candidate in (*mail, *post) for name in (str(candidate.name), candidate.name.identity)}
+    is_clear = names <= known and all(
+        len(candidates) == 1 and candidates[0].reach == AGREED for candidates in expected.values()
+    )
     if not is_clear:
         with pytest.raises(AileronError) as caught:
             credentials(wanted, asked, Vault(mail=mail, post=post))
@@ -398,7 +403,7 @@ def test_every_offered_choice_is_accepted_and_all_combinations_are_offered(
     """Each value selects exactly the credentials that it stands for; together they are every combination of those that serve."""
     asked, vault = {"mail": manifest(), "post": manifest(POST)}, Vault(mail=mail, post=post)
     found = choices(asked, vault)
-    serving = [[one for one in some if one.reach == AGREED] for some in (mail, post)]
+    serving = [[candidate for candidate in some if candidate.reach == AGREED] for some in (mail, post)]
 
     if found:
         assert len(found) == len(serving[0]) * len(serving[1])
@@ -407,7 +412,7 @@ def test_every_offered_choice_is_accepted_and_all_combinations_are_offered(
     for choice in found:
         uses = credentials(choice.value, asked, vault)
         names = [use.binding for use in uses.values() if use is not None]
-        assert all(one.name in names for one in choice.uses)
+        assert all(candidate.name in names for candidate in choice.uses)
 
 
 # In a plan
@@ -417,7 +422,7 @@ class Store:
     """A store of one connector, whatever its bytes are."""
 
     def __init__(self, *manifests: ConnectorManifest) -> None:
-        self._manifests = {str(one.name): one for one in manifests}
+        self._manifests = {str(connector.name): connector for connector in manifests}
 
     def manifest(self, pin: Any) -> ConnectorManifest:
         """Return the manifest as it was made."""
@@ -483,7 +488,7 @@ def test_an_action_offers_choices_of_its_own_connectors_only(action_text: Text):
         parse_action(action_text(), file="a.md"), connectors=Store(manifest()), bindings=Vault(mail=[HOME, WORK])
     )
 
-    assert [(choice.value, [one.account for one in choice.uses]) for choice in found] == [
+    assert [(choice.value, [candidate.account for candidate in choice.uses]) for choice in found] == [
         ("home", ["mira@example.com"]),
         ("work", [None]),
     ]

@@ -30,9 +30,9 @@ def mail(*operations: Operation) -> ConnectorManifest:
 def without(name: str, **changes: Any) -> Operation:
     """Return SEND with one parameter changed or removed."""
     kept = [
-        msgspec.structs.replace(one, **changes) if one.name == name else one
-        for one in SEND.parameters
-        if one.name != name or changes
+        msgspec.structs.replace(parameter, **changes) if parameter.name == name else parameter
+        for parameter in SEND.parameters
+        if parameter.name != name or changes
     ]
     return msgspec.structs.replace(SEND, parameters=tuple(kept))
 

@@ -369,8 +369,8 @@ def test_every_value_that_a_narrower_rule_accepts_fits_the_wider_one(
 )
 def test_a_loosened_rule_needs_consent(declared: Callable[[str], str], before: str, after: str, widens: bool) -> None:
     """A new or different default needs it too; an agent may write a tighter rule without a person."""
-    one, other = (parse_action(declared(lines), file="a.md") for lines in (before, after))
+    old, new = (parse_action(declared(lines), file="a.md") for lines in (before, after))
 
-    found = changes(one, other)
+    found = changes(old, new)
 
     assert [change.widens for change in found if change.where.startswith("inputs count")] == [widens]

@@ -92,7 +92,7 @@ def test_a_choice_between_readers_leaves_out_the_writer():
 def test_a_binding_of_one_role_is_never_used_for_the_other(roles: list[bool], wanted: str | None):
     """This holds whatever is bound and whatever is named."""
     found = [bound(str(number), read_only=read_only) for number, read_only in enumerate(roles)]
-    by_name = {str(one.name): one for one in found}
+    by_name = {str(binding.name): binding for binding in found}
     try:
         uses = credentials(wanted, bindings=Vault(*found), **BOTH)
     except AileronError as error:

@@ -105,7 +105,9 @@ def test_the_pieces_join_to_the_original_text(text: str) -> None:
     except ValueError:
         assert "${" in text
     else:
-        assert "".join(f"${{args.{one.name}}}" if isinstance(one, Argument) else str(one) for one in found) == text
+        assert (
+            "".join(f"${{args.{piece.name}}}" if isinstance(piece, Argument) else str(piece) for piece in found) == text
+        )
 
 
 # What the file may say

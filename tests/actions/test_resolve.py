@@ -75,10 +75,10 @@ class Vault:
     def candidates(self, connector: str, kind: str) -> Sequence[Candidate]:
         """Return the candidates of that connector and kind."""
         bound = [
-            one if isinstance(one, Candidate) else Candidate(name=one, reach=reach(one.kind))
-            for one in self._bound.get(connector.split("/")[-1], ())
+            binding if isinstance(binding, Candidate) else Candidate(name=binding, reach=reach(binding.kind))
+            for binding in self._bound.get(connector.split("/")[-1], ())
         ]
-        return [one for one in bound if one.name.kind == kind]
+        return [candidate for candidate in bound if candidate.name.kind == kind]
 
 
 def reach(kind: str, **changes: Any) -> Reach:
@@ -449,13 +449,13 @@ def test_the_login_details_of_a_binding_are_part_of_the_digest(action_text: Text
         BoundLogin(username="ada", details=LoginDetails(read_only=True)),
     ]
     plans = []
-    for one in logins:
-        bound = Candidate(name=BindingName("login", "db", "me"), reach=Reach.of(database), login=one)
+    for login in logins:
+        bound = Candidate(name=BindingName("login", "db", "me"), reach=Reach.of(database), login=login)
         plans.append(plan(action_text(), {"to": "ann"}, database, vault=Vault(mail=[bound])))
 
-    assert len({one.digest for one in plans}) == len(plans)
-    assert [Plan.from_json(one.to_json()) for one in plans] == plans
-    uses = [one.to_json()["steps"][0]["grant"]["credential"] for one in plans]
+    assert len({resolved.digest for resolved in plans}) == len(plans)
+    assert [Plan.from_json(resolved.to_json()) for resolved in plans] == plans
+    uses = [resolved.to_json()["steps"][0]["grant"]["credential"] for resolved in plans]
     assert [use.get("bound") for use in uses[:2]] == [None, {"username": "ada"}]
 
 
@@ -467,9 +467,9 @@ def test_a_credential_that_does_not_log_in_has_no_login_in_its_plan(action_text:
             action_text(),
             {"to": "ann"},
             manifest(credential=BASIC),
-            vault=Vault(mail=[Candidate(name=name, reach=reach("basic"), login=one)]),
+            vault=Vault(mail=[Candidate(name=name, reach=reach("basic"), login=login)]),
         )
-        for one in (None, BoundLogin(username="ada"))
+        for login in (None, BoundLogin(username="ada"))
     ]
 
     assert plans[0] == plans[1]

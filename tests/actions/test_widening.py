@@ -290,7 +290,7 @@ _connectors = st.lists(
     ),
     min_size=1,
     max_size=2,
-    unique_by=lambda one: one.name,
+    unique_by=lambda connector: connector.name,
 )
 _specs = st.lists(
     st.builds(

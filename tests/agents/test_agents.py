@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(1800)]
 @pytest.fixture(scope="module", params=list(ALL))
 def seen(request: pytest.FixtureRequest) -> Iterator[Seen]:
     """Return the observed conversation of one agent."""
-    with observed(ALL[request.param]) as one:
-        yield one
+    with observed(ALL[request.param]) as conversation:
+        yield conversation
 
 
 def test_the_conversation_reaches_its_end(seen: Seen) -> None:

@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(1800)]
 @pytest.fixture(scope="module", params=list(ALL))
 def seen(request: pytest.FixtureRequest) -> Iterator[Seen]:
     """Return the observed conversation of one agent in a cell."""
-    with observed(ALL[request.param], "--jail") as one:
-        yield one
+    with observed(ALL[request.param], "--jail") as conversation:
+        yield conversation
 
 
 def test_the_conversation_in_a_cell_reaches_its_end(seen: Seen) -> None:

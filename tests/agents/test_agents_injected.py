@@ -72,8 +72,8 @@ def _conversation(name: str) -> Iterator[Injected]:
 @pytest.fixture(scope="module", params=list(WIRES))
 def seen(request: pytest.FixtureRequest) -> Iterator[Injected]:
     """Return one agent's whole conversation."""
-    with _conversation(request.param) as one:
-        yield one
+    with _conversation(request.param) as conversation:
+        yield conversation
 
 
 def test_the_model_calls_actions_that_the_agent_does_not_know(seen: Injected) -> None:

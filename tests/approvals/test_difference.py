@@ -92,7 +92,7 @@ def test_another_account_under_the_same_binding_is_reported(
         for who in (before, now)
     )
 
-    assert [(one.before, one.after) for one in differences(as_before, as_now)] == (
+    assert [(change.before, change.after) for change in differences(as_before, as_now)] == (
         [] if expected is None else [expected]
     )
 
@@ -104,12 +104,12 @@ def test_another_login_under_the_same_binding_is_reported(plan: Plan) -> None:
     shop, test = (BoundLogin(username="ada", details=LoginDetails(database=name)) for name in ("shop", "test"))
     in_shop, in_test, unsaid = (
         msgspec.structs.replace(
-            plan, steps=(step(credential=msgspec.structs.replace(use("home"), need=need, bound=one)),)
+            plan, steps=(step(credential=msgspec.structs.replace(use("home"), need=need, bound=login)),)
         )
-        for one in (shop, test, UNSET)
+        for login in (shop, test, UNSET)
     )
 
-    assert [(one.before, one.after) for one in differences(in_shop, in_test)] == [
+    assert [(change.before, change.after) for change in differences(in_shop, in_test)] == [
         (
             "ada on shop at db.example.com:5432 (basic/mail/home)",
             "ada on test at db.example.com:5432 (basic/mail/home)",

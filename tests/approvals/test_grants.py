@@ -169,9 +169,11 @@ def test_an_additional_constraint_never_lets_more_pass(
 
 
 @given(CONSTRAINTS)
-def test_a_missing_argument_satisfies_only_absent(plan: Plan, one: Constraint) -> None:
+def test_a_missing_argument_satisfies_only_absent(plan: Plan, condition: Constraint) -> None:
     """The constraint's value does not matter."""
-    assert matches(grant(plan, one), msgspec.structs.replace(plan, args={}), NOW) == (one.operator == "absent")
+    assert matches(grant(plan, condition), msgspec.structs.replace(plan, args={}), NOW) == (
+        condition.operator == "absent"
+    )
 
 
 @given(ARGUMENTS, ARGUMENTS)

@@ -17,7 +17,9 @@ def test_only_the_places_that_differ_are_reported() -> None:
         "inputSchema": {"required": ["a", "c"], "properties": {"a": {"minimum": True}}},
     }
 
-    found = [(one.where, one.before, one.after) for one in tool_changes(json.dumps(before), json.dumps(now))]
+    found = [
+        (change.where, change.before, change.after) for change in tool_changes(json.dumps(before), json.dumps(now))
+    ]
 
     assert found == [
         ("description", "Adds.", "Adds.\u200b"),
@@ -35,7 +37,7 @@ def test_many_changes_are_truncated_and_the_report_says_so() -> None:
 
     assert len(found) == MAX_CHANGES + 1
     assert "whole definition" in str(found[-1].after)
-    assert all(one.widens and len(one.after or "") <= MAX_CHANGE_CHARACTERS for one in found)
+    assert all(change.widens and len(change.after or "") <= MAX_CHANGE_CHARACTERS for change in found)
 
 
 def test_only_an_external_failure_with_that_reason_is_a_report() -> None:
@@ -65,7 +67,11 @@ def test_every_accepted_report_can_be_compared() -> None:
         )
 
     found = {levels: report(levels) for levels in range(150, 1100)}
-    told = [one for one in found.values() if one is not None and one.before is not None and one.now is not None]
+    told = [
+        tool_report
+        for tool_report in found.values()
+        if tool_report is not None and tool_report.before is not None and tool_report.now is not None
+    ]
 
-    assert all(len(tool_changes(str(one.before), str(one.now))) == 1 for one in told)
+    assert all(len(tool_changes(str(tool_report.before), str(tool_report.now))) == 1 for tool_report in told)
     assert (getattr(found[150], "how", None), getattr(found[300], "how", None)) == ("changed", "untold")

@@ -108,9 +108,13 @@ def test_each_command_that_a_message_names_can_be_typed() -> None:
     found = named()
     assert len(found) > 60
 
-    assert {one.command for one in found} >= _IN_PARTS
-    found = [one for one in found if one.command not in _IN_PARTS]
-    wrong = [f"{one.where}: `{one.command}`: {why}" for one in found if (why := problem(one.command)) is not None]
+    assert {mention.command for mention in found} >= _IN_PARTS
+    found = [mention for mention in found if mention.command not in _IN_PARTS]
+    wrong = [
+        f"{mention.where}: `{mention.command}`: {why}"
+        for mention in found
+        if (why := problem(mention.command)) is not None
+    ]
 
     assert wrong == []
 

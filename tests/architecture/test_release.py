@@ -20,7 +20,7 @@ def test_the_changelog_lists_the_versions_in_order() -> None:
 
     assert first == "[Unreleased]"
     assert None not in cut, released
-    versions = [tuple(map(int, one[1].split("."))) for one in cut if one]
+    versions = [tuple(map(int, match[1].split("."))) for match in cut if match]
     assert versions == sorted(set(versions), reverse=True)
     assert ".".join(map(str, versions[0])) == __version__
 

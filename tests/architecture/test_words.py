@@ -90,7 +90,7 @@ def test_a_command_says_what_it_does_in_one_short_imperative_sentence() -> None:
     """`Show a run: its result and all its events.`, and not `What is on record.`"""
     assert wrong_summary("What waits for a person.") is not None
     assert wrong_summary("List bindings") == "no full stop"
-    found = {one.words: why for one in every_command() if (why := wrong_summary(one.summary)) is not None}
+    found = {helped.words: why for helped in every_command() if (why := wrong_summary(helped.summary)) is not None}
 
     assert len(every_command()) > 80
     assert found == {}
@@ -101,9 +101,9 @@ def test_the_help_of_an_option_is_a_short_sentence() -> None:
     assert wrong_option("so many of the newest.") == "no capital letter at the beginning"
     assert wrong_option("Number of events to show") == "no full stop"
     every = [
-        (f"{one.words} {parameter.opts[-1]}", str(getattr(parameter, "help", None) or ""))
-        for one in every_command()
-        for parameter in one.command.params
+        (f"{helped.words} {parameter.opts[-1]}", str(getattr(parameter, "help", None) or ""))
+        for helped in every_command()
+        for parameter in helped.command.params
         if not getattr(parameter, "hidden", False) and "--help" not in parameter.opts
     ]
 
@@ -111,11 +111,11 @@ def test_the_help_of_an_option_is_a_short_sentence() -> None:
     assert {name: why for name, text in every if (why := wrong_option(text)) is not None} == {}
 
 
-@pytest.mark.parametrize("one", every_command(), ids=lambda one: one.words)
-def test_help_cuts_nothing_off_on_80_columns(one: Helped) -> None:
+@pytest.mark.parametrize("helped", every_command(), ids=lambda helped: helped.words)
+def test_help_cuts_nothing_off_on_80_columns(helped: Helped) -> None:
     """A list of commands may not end in `...`: the reader would have to guess."""
-    context = one.command.make_context(one.words, [], resilient_parsing=True, terminal_width=80)
-    shown = one.command.get_help(context)
+    context = helped.command.make_context(helped.words, [], resilient_parsing=True, terminal_width=80)
+    shown = helped.command.get_help(context)
 
     assert [line for line in shown.splitlines() if line.endswith("...") and not line.startswith("Usage:")] == []
 
@@ -165,8 +165,8 @@ def messages() -> Iterator[Text]:
         for path in sorted((ROOT / room).rglob("*.py")):
             if "templates" not in path.parts:
                 yield from literals(path)
-    for one in every_command():
-        yield Text(f"aileron {one.words} --help", one.command.help or "")
+    for helped in every_command():
+        yield Text(f"aileron {helped.words} --help", helped.command.help or "")
 
 
 def pages() -> Iterator[Text]:
@@ -186,9 +186,9 @@ def pages() -> Iterator[Text]:
 def old_words(texts: Iterator[Text]) -> list[str]:
     """Return each place with a retired phrase, and what to write instead."""
     return [
-        f"{one.where}: {found[0]!r}; write {retired()[found[0].lower()]!r}"
-        for one in texts
-        for found in pattern().finditer(" ".join(one.text.split()))
+        f"{sentence.where}: {found[0]!r}; write {retired()[found[0].lower()]!r}"
+        for sentence in texts
+        for found in pattern().finditer(" ".join(sentence.text.split()))
     ]
 
 
@@ -242,12 +242,12 @@ def docstrings(path: Path) -> Iterator[Text]:
 def fragments(*folders: str) -> list[str]:
     """Return the docstrings below `folders` that open as fragments, with their places. Templates become other people's files."""
     return [
-        f"{one.where}: {one.text.splitlines()[0]}"
+        f"{docstring.where}: {docstring.text.splitlines()[0]}"
         for folder in folders
         for path in sorted((ROOT / folder).rglob("*.py"))
         if "templates" not in path.parts
-        for one in docstrings(path)
-        if opens_as_fragment(one.text)
+        for docstring in docstrings(path)
+        if opens_as_fragment(docstring.text)
     ]
 
 
@@ -259,3 +259,34 @@ def test_a_docstring_opens_with_a_sentence() -> None:
     assert len(list(docstrings(Path(__file__)))) > 20
 
     assert fragments("aileron", "sandbox", "connectors", "tests", "benchmarks") == []
+
+
+# Names
+
+
+EMPTY_NAMES = frozenset({"each_one", "one", "that_one", "this_one"})
+"""Names of variables and parameters that do not say what the thing is."""
+
+
+def empty_names(source: str) -> list[int]:
+    """Return the lines in which a variable or parameter is bound to one of EMPTY_NAMES."""
+    nodes = list(ast.walk(ast.parse(source)))
+    variables = [
+        (node.id, node.lineno) for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    parameters = [(node.arg, node.lineno) for node in nodes if isinstance(node, ast.arg)]
+    return [line for name, line in (*variables, *parameters) if name in EMPTY_NAMES]
+
+
+def test_a_name_says_what_the_thing_is() -> None:
+    """`for approval in pending`, and not `for one in pending`."""
+    wrong = ("for one in pending: pass", "[one for one in pending]", "sorted(pending, key=lambda one: one.id)")
+    assert [empty_names(source) for source in (*wrong, "for approval in pending: approval.one")] == [[1], [1], [1], []]
+
+    assert [
+        f"{path.relative_to(ROOT)}:{line}"
+        for folder in ("aileron", "sandbox", "connectors", "tests", "benchmarks")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if "templates" not in path.parts
+        for line in empty_names(path.read_text(encoding="utf-8"))
+    ] == []

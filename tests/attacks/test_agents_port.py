@@ -160,7 +160,7 @@ def test_a_refused_route_is_recorded_with_its_session(home: DaemonHome, attack: 
         attack.denied("the names of secrets", 401, refused)
     home.must("GET", "/v1/audit/verify")
     found = home.must("GET", "/v1/audit?type=caller.refused&limit=200")["events"]
-    (kept,) = [one for one in found if one["route"] == "GET /v1/secrets" and one["session"] == begun["id"]]
+    (kept,) = [event for event in found if event["route"] == "GET /v1/secrets" and event["session"] == begun["id"]]
     attack.control("what the record says", ("agent", True), (kept["scope"], kept["count"] >= 1))
 
 

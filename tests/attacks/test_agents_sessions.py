@@ -107,27 +107,29 @@ def test_a_connection_with_an_unreadable_token_belongs_to_no_session(home: Daemo
 def test_later_messages_on_a_connection_do_not_change_its_session(home: DaemonHome, attack: Attack) -> None:
     """A later token, ids of other connections, and fields that name a session change nothing."""
     mine, other = session(home), session(home)
-    with agent(home, mine["token"]) as one, agent(home, other["token"]) as two:
-        waits = two.call("ask_first", text="x")["approval_id"]
-        one.say("notifications/aileron/session", {"token": other["token"]})
+    with agent(home, mine["token"]) as client, agent(home, other["token"]) as neighbour:
+        waits = neighbour.call("ask_first", text="x")["approval_id"]
+        client.say("notifications/aileron/session", {"token": other["token"]})
         for number in range(20):
-            one.say("notifications/cancelled", {"requestId": number})
+            client.say("notifications/cancelled", {"requestId": number})
         for meta in ({"progressToken": 1}, {"progressToken": 1, "session": other["id"]}):
-            answer = one.ask(
+            answer = client.ask(
                 "tools/call", {"name": "give_back", "arguments": {"text": "x"}, "session": other["id"], "_meta": meta}
             )["structuredContent"]
             whose = home.events(answer["audit_id"])[0]["session"]
             attack.denied("a session that is named", mine["id"], whose)
-        attack.denied("a question of another", [], one.call("list_pending")["pending"])
+        attack.denied("a question of another", [], client.call("list_pending")["pending"])
         for tool in ("check_action_status", "wait_for_action", "cancel_action"):
-            attack.denied(f"{tool} of another's", "not_found", one.call(tool, id=waits)["error"]["class"])
+            attack.denied(f"{tool} of another's", "not_found", client.call(tool, id=waits)["error"]["class"])
         attack.denied(
             "an answer to another's",
             "not_found",
-            one.call("check_action_status", id=waits, answer="yes")["error"]["class"],
+            client.call("check_action_status", id=waits, answer="yes")["error"]["class"],
         )
-        attack.control("its owner", [waits], [each["approval_id"] for each in two.call("list_pending")["pending"]])
-        attack.control("taken back by its owner", "cancelled", two.call("cancel_action", id=waits)["status"])
+        attack.control(
+            "its owner", [waits], [question["approval_id"] for question in neighbour.call("list_pending")["pending"]]
+        )
+        attack.control("taken back by its owner", "cancelled", neighbour.call("cancel_action", id=waits)["status"])
 
 
 def test_only_exact_tool_names_and_known_methods_are_accepted(home: DaemonHome, attack: Attack) -> None:
@@ -247,8 +249,8 @@ def test_requests_that_wait_when_their_session_ends_get_no_result(home: DaemonHo
     path = f"/v1/action-approvals/{asked['approval_id']}"
     waiting = http.ask(f"GET {path}/result?wait=20")
     streams = {}
-    for which, one in (("its", http), ("another", beside)):
-        stream = one.ask("GET /mcp", **_older(opened(one)))
+    for which, client in (("its", http), ("another", beside)):
+        stream = client.ask("GET /mcp", **_older(opened(client)))
         assert b"event-stream" in stream.recv(4096)
         streams[which] = stream
     with agent(home, begun["token"]) as connection:

@@ -113,7 +113,7 @@ def _flood(home: DaemonHome, kind: str, for_s: float = DEADLINE_S, *more: str) -
 def _spent(processes: Iterable[psutil.Process]) -> list[int]:
     """Return the processor time of each process, in units of what an idle one may use."""
     times = [process.cpu_times() for process in processes]
-    return [round((one.user + one.system) / _QUIET) for one in times]
+    return [round((usage.user + usage.system) / _QUIET) for usage in times]
 
 
 def test_requests_sent_before_a_response_are_discarded(home: DaemonHome, attack: Attack) -> None:
@@ -246,7 +246,7 @@ def test_ingress_holds_no_privileges_and_no_files_of_the_home(home: DaemonHome, 
     attack.denied("new privileges", "1", facts["NoNewPrivs"])
     attack.denied("the daemon's priority", PRIORITY, ingress.nice() - daemon.nice())
     if os.geteuid() == 0:  # nobody else may read the names of what it has open
-        opened = {one: _opened_by(one) for one in (daemon, ingress)}
+        opened = {process: _opened_by(process) for process in (daemon, ingress)}
         of_home = [link for link in opened[ingress] if link.startswith(str(home.path)) and "/logs/" not in link]
         attack.denied("files of the home", [], of_home)
         attack.control("the daemon's ledger", True, any("ledger" in link for link in opened[daemon]))

@@ -197,8 +197,8 @@ def test_edited_settings_do_not_take_effect_without_consent(attack: Attack, home
     home.home.stop()
     home.home.ask("GET", "/healthz")
     assert home.person("vault", "unlock").code == 0
-    rows = [one for one in home.home.must("GET", "/v1/action-approvals")["approvals"] if one["kind"] == "settings"]
-    first = min(rows, key=lambda one: str(one["created_at"]))  # the others are of the copies that were tampered with
+    rows = [row for row in home.home.must("GET", "/v1/action-approvals")["approvals"] if row["kind"] == "settings"]
+    first = min(rows, key=lambda row: str(row["created_at"]))  # the others are of the copies that were tampered with
     said = home.person("approve", first["approval_id"])
     home.home.stop()
     waiting = home.home.must("GET", "/v1/status")["settings_waiting"]
@@ -245,11 +245,11 @@ def _was_asked(home: House, path: str) -> bool:
 
 def _installed(home: House) -> dict[str, list[str]]:
     return {
-        "actions": sorted(one["name"] for one in home.home.must("GET", "/v1/actions")["actions"]),
-        "connectors": sorted(one["hash"] for one in home.home.must("GET", "/v1/connectors")["connectors"]),
-        "bindings": sorted(one["name"] for one in home.home.must("GET", "/v1/bindings")["bindings"]),
-        "grants": sorted(one["id"] for one in home.home.must("GET", "/v1/grants")["grants"]),
+        "actions": sorted(action["name"] for action in home.home.must("GET", "/v1/actions")["actions"]),
+        "connectors": sorted(connector["hash"] for connector in home.home.must("GET", "/v1/connectors")["connectors"]),
+        "bindings": sorted(binding["name"] for binding in home.home.must("GET", "/v1/bindings")["bindings"]),
+        "grants": sorted(grant["id"] for grant in home.home.must("GET", "/v1/grants")["grants"]),
         "secrets": sorted(
-            f"{one['name']} {one['updated_at']}" for one in home.home.must("GET", "/v1/secrets")["secrets"]
+            f"{secret['name']} {secret['updated_at']}" for secret in home.home.must("GET", "/v1/secrets")["secrets"]
         ),
     }

@@ -269,7 +269,7 @@ def test_an_open_console_does_not_show_another_plan_under_the_same_digest(attack
         (False, [], "pending_approval"),
         (
             "harmless" in said.out,
-            [one.path for one in between.passed if one.path.endswith("/decide")],
+            [exchange.path for exchange in between.passed if exchange.path.endswith("/decide")],
             home.status(question),
         ),
         next((line for line in said.out.splitlines() if line.startswith("! ")), "without a word"),

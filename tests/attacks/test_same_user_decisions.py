@@ -89,7 +89,7 @@ def test_a_real_signature_is_valid_once_and_only_for_what_was_signed(attack: Att
     first, second, since = home.asked(), home.asked(), home.newest()
     with Between(home.home.path, keeps=lambda method, path: method == "POST" and path.endswith("/decide")) as between:
         home.person("deny", first["approval_id"], "--reason", "not now")
-    kept = next(one.body for one in between.passed if one.path.endswith("/decide"))
+    kept = next(exchange.body for exchange in between.passed if exchange.path.endswith("/decide"))
     attack.control("a signed denial was on its way", ("deny", "not now"), (kept["decision"], kept.get("reason")))
     tries = {
         "a denial sent as an approval": (first, {**kept, "decision": "approve"}),
@@ -118,7 +118,7 @@ def test_a_used_signature_does_not_approve_the_same_request_again(attack: Attack
     first = home.asked(path="/effect/same")
     with Between(home.home.path) as between:
         said = home.person("approve", first["approval_id"])
-    used = next(one.body for one in between.passed if one.path.endswith("/decide"))
+    used = next(exchange.body for exchange in between.passed if exchange.path.endswith("/decide"))
     attack.worked("the person approves it", (0, 1), (said.code, home.effects(first)))
     again = home.asked(path="/effect/same")
     attack.control("it is the same in every byte", first["digest"], again["digest"])

@@ -103,10 +103,10 @@ def test_no_route_or_file_contains_a_token(attack: Attack, world: World) -> None
     routes = ("bindings", f"bindings/{NAME}", "secrets", "audit?limit=1000", "status", "connectors", "vault/status")
     for route in routes:
         said = json.dumps(world.home.must("GET", f"/v1/{route}"))
-        attack.answered(f"a token in GET /v1/{route}", [], [one for one in secrets if one in said])
+        attack.answered(f"a token in GET /v1/{route}", [], [secret for secret in secrets if secret in said])
     for path in sorted(world.home.path.rglob("*")):
         if path.is_file():
-            found = [one for one in secrets if one.encode() in path.read_bytes()]
+            found = [secret for secret in secrets if secret.encode() in path.read_bytes()]
             attack.denied(f"a token in {path.name}", {()}, tuple(found))
     said = world.home.must("GET", f"/v1/bindings/{NAME}")
     attack.control("what may be said is said", True, said["grant"]["refreshable"])
@@ -126,8 +126,12 @@ def test_a_connector_of_another_application_does_not_get_the_grant(
     attack.answered("bound anew without signing in", "binding_failed", refused.body["error"]["class"])
     attack.worked("the version that was agreed to goes on", 200, world.ask().status)
     world.provider.lifetime_s = 3600
-    forms = [one.form.get("client_id") for one in world.provider.to("/token")]
-    attack.answered("what the provider heard of the other application", [], [one for one in forms if one != forms[0]])
+    forms = [request.form.get("client_id") for request in world.provider.to("/token")]
+    attack.answered(
+        "what the provider heard of the other application",
+        [],
+        [client_id for client_id in forms if client_id != forms[0]],
+    )
 
 
 def test_the_port_of_a_sign_in_reveals_no_state(attack: Attack, world: World) -> None:

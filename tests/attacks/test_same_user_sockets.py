@@ -128,7 +128,7 @@ def test_a_preview_cannot_be_read_on_its_way(attack: Attack, home: House) -> Non
     with Between(home.home.path) as between:
         said = home.person("approve", question["approval_id"])
     attack.worked("the person sees it", (0, True), (said.code, "hello" in said.out))
-    used = next(one for one in between.passed if one.path.endswith("/preview"))
+    used = next(exchange for exchange in between.passed if exchange.path.endswith("/preview"))
     attack.answered(
         "a preview, read on its way",
         [],

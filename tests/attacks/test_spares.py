@@ -65,10 +65,10 @@ def test_two_spares_cannot_be_told_apart(attack: Attack, home: DaemonHome) -> No
     """They differ only in their own numbers and addresses, so neither can tell whose turn it is or how often it was used."""
     install_early(home)
     home.run("tell")
-    one, other = (when_it_waited(home)["seen"] for _ in range(2))
+    first, second = (when_it_waited(home)["seen"] for _ in range(2))
     for what in ("environment", "listed", "links", "ids", "host"):
-        attack.denied(f"telling two apart by {what}", True, _bare(one[what]) == _bare(other[what]))
-    attack.control("and both see something", True, bool(one["listed"]))
+        attack.denied(f"telling two apart by {what}", True, _bare(first[what]) == _bare(second[what]))
+    attack.control("and both see something", True, bool(first["listed"]))
 
 
 def _bare(value: Any) -> str:

@@ -278,11 +278,11 @@ async def test_a_restarted_daemon_counts_open_questions_as_before(
     nested = msgspec.structs.replace(asked, session="ses-2", party="ses-1")
     person = msgspec.structs.replace(asked, scope=Scope.OPERATOR)
     with Ledger.open(path, path.parent, "0.1.0", clock=clock) as opened:
-        held = [await fill(Audit(opened), plan, one) for one in (nested, asked, person)]
+        held = [await fill(Audit(opened), plan, invocation) for invocation in (nested, asked, person)]
     with Ledger.open(path, path.parent, "0.1.0", clock=clock) as opened:
         again = Audit(opened)
-        for one in (nested, msgspec.structs.replace(asked, session="ses-1"), asked):
-            assert (await no_place(again.pending(plan, one, START_S + 900))).details == {"reason": "share"}
+        for invocation in (nested, msgspec.structs.replace(asked, session="ses-1"), asked):
+            assert (await no_place(again.pending(plan, invocation, START_S + 900))).details == {"reason": "share"}
         assert held[0] == _SHARE
         approvals = opened.read_now(lambda snapshot: snapshot.open_approvals())
         parties = Counter([await again.party(row.id) for row in approvals])

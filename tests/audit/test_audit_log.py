@@ -446,14 +446,14 @@ async def test_a_run_with_an_unknown_outcome_is_repeated_only_by_its_id(
     """This holds for every caller, gated or not; it works once, with the id of the newest such run. Other arguments are
     not affected.
     """
-    one, other = an_invocation(), an_invocation(session="another")
-    lost = await audit.requested(plan, one, layers=LAYERS)
+    invocation, other = an_invocation(), an_invocation(session="another")
+    lost = await audit.requested(plan, invocation, layers=LAYERS)
     await cut_short(audit, lost, plan)
     clock.advance(1)
 
     for refused in (
         audit.requested(plan, other, layers=LAYERS),
-        audit.pending(plan, one, clock.now_us / 1_000_000 + 900),
+        audit.pending(plan, invocation, clock.now_us / 1_000_000 + 900),
         audit.requested(plan, an_invocation(again="run-20270116T090000-0000"), layers=LAYERS),
     ):
         with pytest.raises(Repeated, match=f"aileron audit show {lost}") as caught:
@@ -461,7 +461,7 @@ async def test_a_run_with_an_unknown_outcome_is_repeated_only_by_its_id(
         assert caught.value.failure.failure_class is FailureClass.OUTCOME_UNKNOWN
         assert caught.value.failure.details == {"run_id": lost}
     elsewhere = msgspec.structs.replace(plan, args={"to": "b@example.com"})
-    await audit.requested(elsewhere, one, layers=LAYERS)
+    await audit.requested(elsewhere, invocation, layers=LAYERS)
     assert ledger.read_now(lambda snapshot: snapshot.unsettled(plan.digest, clock.now_us)) == lost
 
     again = await audit.requested(plan, an_invocation(again=lost), layers=LAYERS)
@@ -470,14 +470,14 @@ async def test_a_run_with_an_unknown_outcome_is_repeated_only_by_its_id(
     with pytest.raises(AileronError, match="Request the action without it") as spent:
         await audit.requested(plan, an_invocation(again=lost), layers=LAYERS)
     assert spent.value.failure.failure_class is FailureClass.INVALID_REQUEST
-    await audit.requested(plan, one, layers=LAYERS)  # as ever: this one is running, and nobody has lost it
+    await audit.requested(plan, invocation, layers=LAYERS)  # as ever: this one is running, and nobody has lost it
 
     await cut_short(audit, again, plan)
     clock.advance(1)
     with pytest.raises(Repeated, match=again):
         await audit.requested(plan, an_invocation(again=lost), layers=LAYERS)
     clock.advance(24 * 3600)
-    await audit.requested(plan, one, layers=LAYERS)
+    await audit.requested(plan, invocation, layers=LAYERS)
 
 
 async def test_an_unknown_run_whose_steps_are_all_idempotent_is_repeated(
@@ -488,8 +488,8 @@ async def test_an_unknown_run_whose_steps_are_all_idempotent_is_repeated(
         plan, steps=tuple(msgspec.structs.replace(step, idempotent=True) for step in plan.steps)
     )
     half = msgspec.structs.replace(plan, steps=(*harmless.steps, *plan.steps))
-    for one in (harmless, half):
-        await cut_short(audit, await audit.requested(one, asked, layers=LAYERS), one)
+    for variant in (harmless, half):
+        await cut_short(audit, await audit.requested(variant, asked, layers=LAYERS), variant)
 
     await audit.requested(harmless, asked, layers=LAYERS)
     with pytest.raises(Repeated):

@@ -170,7 +170,7 @@ def _swapped(events: list[Facts]) -> list[Facts]:
 def _signed_by_passkey(events: list[Facts]) -> list[Facts]:
     """Have the phone sign the consent for the laptop's enrollment."""
     added = of_type(events, "passkey.added")[1]
-    decided = next(one for one in of_type(events, "approval.decided") if one["approval"] == added["approval"])
+    decided = next(facts for facts in of_type(events, "approval.decided") if facts["approval"] == added["approval"])
     signed = signed_with(PHONE, added["approval"], decided["digest"])
     decided.update(key_id=PHONE.key_id, signature=signed.signature)
     added.update(signature=signed.signature)

@@ -80,7 +80,7 @@ async def test_an_approved_edit_is_what_runs(
     assert question.digests == (plan.digest, edited().digest)
     assert question.created_at == pytest.approx(START_S, abs=1)
     shown = as_json(await query.approval(ledger, name))
-    assert [(one["digest"], Plan.from_json(one["plan"])) for one in shown["edits"]] == [(edited().digest, edited())]
+    assert [(edit["digest"], Plan.from_json(edit["plan"])) for edit in shown["edits"]] == [(edited().digest, edited())]
     assert (shown["digest"], "asked_digest" in shown) == (plan.digest, False)
 
     await audit.decide(name, "approve", digest=edited().digest, surface="operator")
@@ -178,8 +178,8 @@ async def test_candidates_are_bounded(audit: Audit, pending: Pending, plan: Plan
     assert await refusal(audit.add_edit(pending.approval_id, edited(99))) is FailureClass.BUSY
 
     seen = [f"sha256:{number:064}" for number in range(MAX_CANDIDATES - MAX_EDITS)]
-    for one in seen[1:]:
-        await audit.add_preview(pending.approval_id, plan.digest, one, run_id="run-1")
+    for digest in seen[1:]:
+        await audit.add_preview(pending.approval_id, plan.digest, digest, run_id="run-1")
     assert len((await audit.check_decidable(pending.approval_id)).digests) == MAX_CANDIDATES
     late = audit.add_preview(pending.approval_id, plan.digest, seen[0], run_id="run-1")
     assert await refusal(late) is FailureClass.BUSY
@@ -435,7 +435,7 @@ async def test_a_consent_is_asked_once_approved_and_used(
     assert (is_new, is_again, is_other, again) == (True, False, True, row)
     assert other.id != row.id
     assert await audit.consent(row.id) == (row, subject)
-    listed = {one["approval_id"]: one for one in as_json(await query.open_approvals(ledger))}
+    listed = {approval["approval_id"]: approval for approval in as_json(await query.open_approvals(ledger))}
     assert (listed[row.id]["kind"], listed[row.id]["name"]) == ("grant", "send-email")
     assert msgspec.convert((await query.approval(ledger, row.id)).subject, GrantConsent) == subject
     assert await refusal(audit.frozen(row.id)) is FailureClass.NOT_FOUND
@@ -561,7 +561,7 @@ async def test_a_grant_lets_through_as_many_concurrent_runs_as_it_has_uses(
             tasks.start_soon(run)
 
     assert spent == ["act-grant"] * 13
-    assert [(one["use"], one["of"]) for one in recorded("grant.used")] == [(number, 7) for number in range(1, 8)]
+    assert [(event["use"], event["of"]) for event in recorded("grant.used")] == [(number, 7) for number in range(1, 8)]
     assert len(recorded("run.requested")) == 7
     assert await audit.grant_used(["act-grant", "act-other"]) == {"act-grant": 7, "act-other": 0}
     assert verify(path).is_whole
@@ -601,8 +601,8 @@ async def test_refused_decisions_are_recorded_and_a_flood_is_counted(
     await audit.tell_refused()
 
     rest = recorded("approval.refused")[REFUSALS_A_MINUTE:]
-    assert sorted((one["reason"], one["count"]) for one in rest) == [("key", 70), ("unsigned", 70)]
-    assert all("since_us" in one and "approval" not in one for one in rest)
+    assert sorted((event["reason"], event["count"]) for event in rest) == [("key", 70), ("unsigned", 70)]
+    assert all("since_us" in event and "approval" not in event for event in rest)
     await audit.refuse(pending.approval_id, "deny", "locked", "operator")
     assert recorded("approval.refused")[-1]["approval"] == pending.approval_id
     assert verify(path).is_whole
@@ -614,16 +614,20 @@ async def test_refused_callers_are_recorded_once_a_minute_with_a_count(
     """The first is recorded at once, the others when the minute is over or the daemon stops; invented routes are bounded."""
     for number in range(5):
         await audit.caller_refused("agent", "POST /decide", f"s{number}")
-    assert [(one["session"], one["count"]) for one in recorded("caller.refused")] == [("s0", 1)]
+    assert [(event["session"], event["count"]) for event in recorded("caller.refused")] == [("s0", 1)]
     clock.advance(61)
     await audit.caller_refused("agent", "POST /decide", "s9")
-    assert [(one["session"], one["count"]) for one in recorded("caller.refused")] == [("s0", 1), ("s4", 4), ("s9", 1)]
+    assert [(event["session"], event["count"]) for event in recorded("caller.refused")] == [
+        ("s0", 1),
+        ("s4", 4),
+        ("s9", 1),
+    ]
     for number in range(500):
         await audit.caller_refused("agent", f"GET /{number}", "s")
     await audit.daemon_stopped("0.1.0")
 
     told = recorded("caller.refused")[3:]
-    assert sum(one["count"] for one in told) == 500
+    assert sum(event["count"] for event in told) == 500
     assert len(told) <= 2 * MAX_GROUPS
 
 
@@ -638,9 +642,9 @@ async def test_hosts_invented_by_one_cell_are_never_counted_for_another(audit: A
     await audit.daemon_stopped("0.1.0")
 
     told = recorded("tunnel.refused")
-    of_one = [(one["destination"], one["count"]) for one in told if one["session"] == "ses-one"]
+    of_one = [(event["destination"], event["count"]) for event in told if event["session"] == "ses-one"]
     assert of_one == [("a.test:443", 1), ("a.test:443", 5)]
-    of_many = [one["count"] for one in told if one["session"] == "ses-many"]
+    of_many = [event["count"] for event in told if event["session"] == "ses-many"]
     assert (sum(of_many), len(of_many) <= 2 * MAX_GROUPS) == (4 * MAX_GROUPS, True)
 
 

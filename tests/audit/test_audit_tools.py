@@ -77,7 +77,9 @@ async def test_a_restarted_daemon_knows_suspended_and_accepted_tools(audit: Audi
         again.check(STEP, "send-email")
     subject = again.question(state)
     assert subject is not None
-    assert [(one.before, one.after) for one in subject.changes] == [("2", "3")], "compared with what was accepted"
+    assert [(change.before, change.after) for change in subject.changes] == [("2", "3")], (
+        "compared with what was accepted"
+    )
 
     await again.lift(state)
     lifted = await loaded(audit, Signing())

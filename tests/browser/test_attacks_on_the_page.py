@@ -52,9 +52,14 @@ def state(home: DaemonHome, asked: dict[str, Any]) -> str:
 def cookie_of(browser: Browser) -> str:
     """Return the session's cookie, as the browser has it; no script sees it."""
     found = browser.cdp("Network.getAllCookies")["cookies"]
-    (one,) = [cookie for cookie in found if cookie["name"].startswith("aileron-page-")]
-    assert (one["httpOnly"], one["sameSite"], one["path"], one["session"]) == (True, "Strict", "/approvals", True)
-    return f"{one['name']}={one['value']}"
+    (session_cookie,) = [cookie for cookie in found if cookie["name"].startswith("aileron-page-")]
+    assert (
+        session_cookie["httpOnly"],
+        session_cookie["sameSite"],
+        session_cookie["path"],
+        session_cookie["session"],
+    ) == (True, "Strict", "/approvals", True)
+    return f"{session_cookie['name']}={session_cookie['value']}"
 
 
 # Pages of elsewhere
@@ -86,22 +91,22 @@ def test_a_script_of_another_page_can_neither_read_nor_send(home: DaemonHome, ch
     """Fetches with and without CORS, of pages, news and decisions, fail; the same fetch from the page itself succeeds."""
     asked = home.asked("mild")
     unlocked(chromium, home, asked["approval_id"])
-    one = f"{base_of(home)}/approvals/{asked['approval_id']}"
+    address = f"{base_of(home)}/approvals/{asked['approval_id']}"
     attempt = """
         const [url, options] = arguments;
         return fetch(url, {credentials: "include", ...options})
           .then((a) => a.text().then((t) => [a.status, a.type, t.length]), (e) => ["refused", e.name]);
     """
     form = {"method": "POST", "body": "decision=deny", "headers": {"Content-Type": "application/x-www-form-urlencoded"}}
-    assert chromium.script(attempt, one, {})[0] == 200
+    assert chromium.script(attempt, address, {})[0] == 200
     with elsewhere(lambda _path: "<p>elsewhere") as (port, _):
         chromium.open(f"http://localhost:{port}/")
-        for url in (one, f"{base_of(home)}/approvals", f"{base_of(home)}/approvals/news"):
+        for url in (address, f"{base_of(home)}/approvals", f"{base_of(home)}/approvals/news"):
             assert chromium.script(attempt, url, {}) == ["refused", "TypeError"]
             blind = chromium.script(attempt, url, {"mode": "no-cors"})
             assert blind in (["refused", "TypeError"], [0, "opaque", 0]), blind
         for options in (form, {**form, "mode": "no-cors"}, {**form, "headers": {"X-Own": "1"}}):
-            said = chromium.script(attempt, f"{one}/decide", options)
+            said = chromium.script(attempt, f"{address}/decide", options)
             assert said in (["refused", "TypeError"], [0, "opaque", 0]), said
     assert state(home, asked) == "pending_approval"
 
@@ -110,9 +115,9 @@ def test_another_page_can_neither_frame_the_page_nor_hold_its_window(home: Daemo
     """A frame in another page stays empty (clickjacking), and an opener keeps no hold of the page's window."""
     asked = home.asked("mild")
     unlocked(chromium, home, asked["approval_id"])
-    one = f"{base_of(home)}/approvals/{asked['approval_id']}"
-    page = f"""<p>click here</p><iframe id="f" src="{one}"></iframe><iframe id="own" src="/own"></iframe>
-        <button onclick="window.held = window.open('{one}')">open</button>"""
+    address = f"{base_of(home)}/approvals/{asked['approval_id']}"
+    page = f"""<p>click here</p><iframe id="f" src="{address}"></iframe><iframe id="own" src="/own"></iframe>
+        <button onclick="window.held = window.open('{address}')">open</button>"""
     with elsewhere(lambda path: "<p id=own>mine" if path == "/own" else page) as (port, _):
         chromium.open(f"http://localhost:{port}/")
         for frame, wanted in (("#f", False), ("#own", True)):
@@ -262,7 +267,7 @@ def test_a_cookie_sent_to_another_server_on_localhost_is_useless(home: DaemonHom
     assert chromium.has("#left")
     since = len(of_kind(home, "approval.refused"))
     assert stolen(port_of(home), real) == ["403 False", "401 False"]
-    assert [(one["decision"], one["reason"]) for one in of_kind(home, "approval.refused")[since:]] == [
+    assert [(event["decision"], event["reason"]) for event in of_kind(home, "approval.refused")[since:]] == [
         ("page", "process")
     ]
     chromium.open(f"{base_of(home)}/approvals")

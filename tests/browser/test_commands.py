@@ -99,7 +99,7 @@ def test_an_account_is_set_up_changed_and_revoked_at_a_terminal(
     assert NOOR in used_anew.out
     assert "also revoked at the provider" in revoked.out
     assert (was_active, provider.introspect(token)["active"]) == (True, False)
-    said = "".join(one.out for one in (made, shown, used, anew, used_anew, revoked))
+    said = "".join(step.out for step in (made, shown, used, anew, used_anew, revoked))
     assert not [value for value in provider.tokens() if value in said]
 
 

@@ -75,8 +75,8 @@ def chromium(browser: Browser) -> Iterator[Browser]:
 @pytest.fixture(autouse=True)
 def no_passkeys_before(home: DaemonHome) -> None:
     """Revoke all passkeys before each test."""
-    for one in home.must("GET", "/v1/passkeys")["passkeys"]:
-        home.must("DELETE", f"/v1/passkeys/{one['id']}")
+    for passkey in home.must("GET", "/v1/passkeys")["passkeys"]:
+        home.must("DELETE", f"/v1/passkeys/{passkey['id']}")
 
 
 def press(browser: Browser, css: str) -> None:
@@ -111,7 +111,9 @@ def enrolled(browser: Browser, home: DaemonHome, name: str = "laptop") -> str:
         browser.fill("#word", browser.text("label code"))
     press(browser, ".yes button.go")
     seen(browser, ".verdict", "✓ done")
-    assert [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"] if one["name"] == name] == [key_id]
+    assert [passkey["id"] for passkey in home.must("GET", "/v1/passkeys")["passkeys"] if passkey["name"] == name] == [
+        key_id
+    ]
     return key_id
 
 
@@ -128,7 +130,7 @@ def agreed(home: DaemonHome, asked: dict[str, Any], name: str) -> str:
     page = person.unlock(to=asked["approval_id"])
     confirm = person.submit(page.form("/approve")).form("/decide")
     person.submit(confirm, **({"word": "allow"} if "word" in confirm.fields else {}))
-    (key_id,) = [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"] if one["name"] == name]
+    (key_id,) = [passkey["id"] for passkey in home.must("GET", "/v1/passkeys")["passkeys"] if passkey["name"] == name]
     return str(key_id)
 
 
@@ -164,14 +166,14 @@ def choose(browser: Browser, name: str) -> None:
 
 def refusals(home: DaemonHome, since: int) -> list[tuple[str, str]]:
     """Return the refusals after the first `since` ones."""
-    return [(one["decision"], one["reason"]) for one in of_kind(home, "approval.refused")[since:]]
+    return [(event["decision"], event["reason"]) for event in of_kind(home, "approval.refused")[since:]]
 
 
 def cookie_of(browser: Browser) -> str:
     """Return the session's cookie, as the browser has it."""
     found = browser.cdp("Network.getAllCookies")["cookies"]
-    (one,) = [cookie for cookie in found if cookie["name"].startswith("aileron-page-")]
-    return f"{one['name']}={one['value']}"
+    (session_cookie,) = [cookie for cookie in found if cookie["name"].startswith("aileron-page-")]
+    return f"{session_cookie['name']}={session_cookie['value']}"
 
 
 def locked(browser: Browser) -> None:
@@ -251,7 +253,7 @@ def test_a_passkey_approves_and_denies_beside_the_approvers_key(home: DaemonHome
     seen(chromium, ".verdict", "Denied")
     assert home.result(yes)["status"] == "completed"
     assert home.result(no)["reason"] == "not\nnow"
-    assert [one["key_id"] for one in of_kind(home, "approval.decided")[-2:]] == [key_id] * 2
+    assert [event["key_id"] for event in of_kind(home, "approval.decided")[-2:]] == [key_id] * 2
 
 
 def test_one_of_several_passkeys_is_chosen_by_its_name(home: DaemonHome, chromium: Browser) -> None:
@@ -309,7 +311,7 @@ def test_an_assertion_made_for_a_page_of_another_port_is_refused(home: DaemonHom
     """Browsers lend a passkey of localhost to every port: another port's page gets an assertion for this very challenge."""
     given(chromium, home)
     asked = home.asked("mild")
-    one = f"{base_of(home)}/approvals/{asked['approval_id']}"
+    address = f"{base_of(home)}/approvals/{asked['approval_id']}"
     unlocked_by_touch(chromium, home, asked["approval_id"])
     told = chromium.script(_TOLD, None, ".no")
     since = len(of_kind(home, "approval.refused"))
@@ -317,11 +319,11 @@ def test_an_assertion_made_for_a_page_of_another_port_is_refused(home: DaemonHom
         chromium.open(f"http://localhost:{port}/")
         lent = chromium.script(_SIGN, told["statements"][0], "required")
     assert lent.count(".") == 2
-    chromium.open(one)
+    chromium.open(address)
     send(chromium, ".no", told, lent)
     assert f"http://localhost:{port}" in seen(chromium, ".note.alarm", "!")
     assert (state(home, asked), refusals(home, since)) == ("pending_approval", [("deny", "signature")])
-    chromium.open(one)
+    chromium.open(address)
     send(chromium, ".no", told, chromium.script(_SIGN, told["statements"][0], "required"))  # the same challenge, here
     seen(chromium, ".verdict", "Denied")
 
@@ -382,15 +384,15 @@ def test_a_passkey_may_deny_what_it_may_not_approve(home: DaemonHome, chromium: 
     """The page shows no approval for another passkey and refuses one that is sent all the same; a denial is accepted."""
     given(chromium, home)
     asked = Device(home).made("of an agent").body
-    one = f"{base_of(home)}/approvals/{asked['approval_id']}"
+    address = f"{base_of(home)}/approvals/{asked['approval_id']}"
     unlocked_by_touch(chromium, home, asked["approval_id"])
     assert not chromium.has(".yes")
     assert "A passkey cannot approve this." in chromium.text("#read")
     digest = chromium.script("return document.querySelector('.no input[name=digest]').value")
-    chromium.open(f"{one}/approve?digest={digest}&read=all&edit=")
+    chromium.open(f"{address}/approve?digest={digest}&read=all&edit=")
     assert not chromium.has(".yes")  # its address alone is no second step
     assert "was changed: nothing was done" in chromium.script(_REFUSED, ".no", {"decision": "approve", "read": "all"})
-    chromium.open(one)
+    chromium.open(address)
     press(chromium, ".no button[data-passkey]")
     seen(chromium, ".verdict", "Denied")
     chromium.open(f"{base_of(home)}/approvals/passkeys")
@@ -401,25 +403,25 @@ def test_another_process_cannot_use_the_cookie_of_a_passkey_session(home: Daemon
     """Another process with the cookie and the form's token sees nothing, gets no challenge, and decides nothing."""
     given(chromium, home)
     asked = home.asked("say", {"text": "what-was-shown"})
-    one = f"/approvals/{asked['approval_id']}"
+    path = f"/approvals/{asked['approval_id']}"
     for steal in ("see", "challenge", "decide"):
         unlocked_by_touch(chromium, home, asked["approval_id"])
         assert "what-was-shown" in chromium.text()
         fields = chromium.script("return Object.fromEntries(new FormData(document.querySelector('.no')).entries())")
         client = PageClient(home, cookie=cookie_of(chromium))  # this process, with all that the browser has
         if steal == "see":
-            answer = client.get(one)
+            answer = client.get(path)
         elif steal == "challenge":
-            answer = client.post(f"{one}/challenge", fields)
+            answer = client.post(f"{path}/challenge", fields)
         else:
             told = chromium.script(_TOLD, None, ".no")
             signed = {"at": told["at"], "key_id": told["statements"][0]["key_id"], "signature": "AAAA.AAAA.AAAA"}
-            answer = client.post(f"{one}/decide", {**fields, **signed})
+            answer = client.post(f"{path}/decide", {**fields, **signed})
         assert answer.status == 403
         assert "what-was-shown" not in answer.text
         assert "This page is locked." in answer.text
         assert state(home, asked) == "pending_approval"
-        chromium.open(f"{base_of(home)}{one}")
+        chromium.open(f"{base_of(home)}{path}")
         seen(chromium, ".note.alarm", "its cookie came from another program")
 
 

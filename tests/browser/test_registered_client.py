@@ -60,7 +60,7 @@ def test_a_client_is_registered_and_its_tokens_are_for_one_service(
     assert provider.asked("registration") == [201, 201]
     assert len(provider.tokens("registration_access_token")) == 2, "so that none may lie in a file of the home"
     assert (over["status"], over["result"]["account"]) == ("done", MIRA)
-    assert [one.body["result"]["account"] for one in used] == [MIRA, MIRA]
+    assert [response.body["result"]["account"] for response in used] == [MIRA, MIRA]
     assert asked["client_id"] not in ("", PUBLIC.id)
     assert asked["resource"] == at_desk.mail.resource
     assert provider.asked("token") == [200, 200], "issued, and renewed after the service refused the first"

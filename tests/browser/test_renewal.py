@@ -86,7 +86,7 @@ def test_many_concurrent_runs_make_one_renewal(ended: Desk) -> None:
             pool.map(lambda _: Client(ended.home.path).request("POST", _RUN, {"args": {}}, wait_s=20), range(8))
         )
 
-    assert [one.body["result"]["account"] for one in answers] == [MIRA] * 8
+    assert [answer.body["result"]["account"] for answer in answers] == [MIRA] * 8
     assert ended.provider.asked("token") == [200, 200]
 
 
@@ -152,7 +152,7 @@ def test_a_revoked_binding_is_also_revoked_at_the_provider(connected: Desk) -> N
 
     answered = connected.home.must("DELETE", f"/v1/bindings/{MINE}")
 
-    assert [one["active"] for one in before] == [True, True]
+    assert [token["active"] for token in before] == [True, True]
     assert answered["at_provider"] == "revoked"
     assert connected.provider.introspect(access) == connected.provider.introspect(refresh) == {"active": False}
     assert connected.whoami().body["error"]["class"] == "binding_required"
@@ -293,7 +293,7 @@ def test_a_clock_that_is_wrong_by_a_day_costs_only_a_renewal(ended: Desk, offset
         ended.home.unlock()
         answers = [ended.whoami() for _ in range(3)]
 
-    assert [one.body.get("result", one.body)["account"] for one in answers] == [MIRA] * 3
+    assert [answer.body.get("result", answer.body)["account"] for answer in answers] == [MIRA] * 3
     assert ended.mail.refused == (offset_s < 0)
     assert ended.provider.asked("token") == [200, 200]
 

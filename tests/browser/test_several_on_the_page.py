@@ -20,7 +20,7 @@ def mild(home: DaemonHome, *names: str) -> list[dict[str, Any]]:
 
 def states(home: DaemonHome, asked: list[dict[str, Any]], *, wait: float = 0) -> list[str]:
     """Return the status of each question."""
-    return [str(home.result(one, wait=wait)["status"]) for one in asked]
+    return [str(home.result(question, wait=wait)["status"]) for question in asked]
 
 
 def withdraw(home: DaemonHome, asked: dict[str, Any]) -> None:
@@ -30,7 +30,7 @@ def withdraw(home: DaemonHome, asked: dict[str, Any]) -> None:
 
 def together(home: DaemonHome, asked: list[dict[str, Any]]) -> str:
     """Return the address of the page for all of them."""
-    return f"{base_of(home)}/approvals/together?of={','.join(one['approval_id'] for one in asked)}"
+    return f"{base_of(home)}/approvals/together?of={','.join(question['approval_id'] for question in asked)}"
 
 
 @pytest.mark.parametrize("has_scripts", [True, False])
@@ -88,8 +88,8 @@ def test_a_page_of_several_requests_is_disabled_once_one_changes(
 
     assert chromium.url == together(home, asked)
     assert states(home, asked) == ["cancelled", "pending_approval"]
-    for one in (asked[1], other):
-        withdraw(home, one)
+    for question in (asked[1], other):
+        withdraw(home, question)
 
 
 def test_several_requests_are_removed_when_the_page_is_locked(home: DaemonHome, chromium: Browser) -> None:
@@ -108,5 +108,5 @@ def test_several_requests_are_removed_when_the_page_is_locked(home: DaemonHome, 
     assert chromium.script("return document.querySelector('main a').getAttribute('href')") == together(
         home, asked
     ).removeprefix(base_of(home))
-    for one in asked:
-        withdraw(home, one)
+    for question in asked:
+        withdraw(home, question)

@@ -92,7 +92,7 @@ def test_no_token_is_in_the_memory_of_a_jail(at_desk: Desk, browser: Browser) ->
         try:
             wait_until(lambda: at_desk.mail.requests, "the service is asked")
             daemon = psutil.Process(at_desk.home.daemon_pid)
-            found = {one.pid: _is_in(one, *tokens) for one in daemon.children(recursive=True)}
+            found = {process.pid: _is_in(process, *tokens) for process in daemon.children(recursive=True)}
             control = _is_in(daemon, *tokens)
         finally:
             at_desk.mail.may_answer.set()
@@ -261,7 +261,7 @@ def test_a_run_must_name_one_of_two_accounts(at_desk: Desk, browser: Browser, pr
     ]
 
     assert unsaid.body["error"]["class"] == "binding_required"
-    assert [one.body["result"]["account"] for one in said] == [MIRA, NOOR]
+    assert [response.body["result"]["account"] for response in said] == [MIRA, NOOR]
 
 
 def test_an_application_with_a_secret_signs_in_the_same_way(

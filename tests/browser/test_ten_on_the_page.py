@@ -19,7 +19,7 @@ from tests.support.ten_requests import TEN, Request
 DESK: Final = {"width": 1440, "height": 900}
 SIZES: Final = {"phone": PHONE, "desk": DESK}
 sized = pytest.mark.parametrize("size", SIZES)
-each = pytest.mark.parametrize("one", TEN, ids=lambda one: one.name)
+each = pytest.mark.parametrize("request_", TEN, ids=lambda request: request.name)
 _BOXES: Final = """
 return Object.fromEntries(arguments[0].map((css) => [css, [...document.querySelectorAll(css)].map((e) => {
   const r = e.getBoundingClientRect();
@@ -37,15 +37,15 @@ Box = tuple[float, float, float, float]
 @pytest.fixture
 def page(chromium: Browser) -> Iterator[ServedPage]:
     """Serve all ten questions, and let the browser in."""
-    with served_page(*(page_question(one) for one in TEN)) as served:
+    with served_page(*(page_question(request) for request in TEN)) as served:
         served.let_in(chromium)
         yield served
 
 
-def shown(chromium: Browser, page: ServedPage, one: Request, size: str = "phone", *, dark: bool = False) -> None:
+def shown(chromium: Browser, page: ServedPage, request: Request, size: str = "phone", *, dark: bool = False) -> None:
     """Open a request's page, with the person's edit if there is one, and wait for its buttons."""
     chromium.look(dark=dark, **SIZES[size])
-    chromium.open(page.url(page_id(one), "" if one.edit is None else f"?edit={one.edit.digest}"))
+    chromium.open(page.url(page_id(request), "" if request.edit is None else f"?edit={request.edit.digest}"))
     rested(chromium)
 
 
@@ -70,9 +70,9 @@ def is_on_screen(box: Box, size: str) -> bool:
     return left >= 0 and top >= 0 and right <= SIZES[size]["width"] and bottom <= SIZES[size]["height"] and bottom > top
 
 
-def meet(one: Box, other: Box) -> bool:
+def meet(box: Box, other: Box) -> bool:
     """Return whether two boxes share a pixel."""
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
 # What is seen at once
@@ -81,10 +81,10 @@ def meet(one: Box, other: Box) -> bool:
 @each
 @sized
 def test_sentence_alarms_and_buttons_are_on_the_first_screen(
-    chromium: Browser, page: ServedPage, one: Request, size: str
+    chromium: Browser, page: ServedPage, request_: Request, size: str
 ) -> None:
     """The buttons are not covered, proof is folded, and the page is no wider than the window."""
-    shown(chromium, page, one, size)
+    shown(chromium, page, request_, size)
     found = boxes(chromium, "h1", ".verdict", ".alarms p", ".no button", ".yes button")
     (dock,) = boxes(chromium, ".dock")[".dock"]
 
@@ -100,10 +100,10 @@ def test_sentence_alarms_and_buttons_are_on_the_first_screen(
 
 @each
 def test_the_buttons_stay_in_place_while_the_page_is_scrolled(
-    chromium: Browser, page: ServedPage, one: Request
+    chromium: Browser, page: ServedPage, request_: Request
 ) -> None:
     """The bar sticks, and covers nothing at the end of the page."""
-    shown(chromium, page, one)
+    shown(chromium, page, request_)
     before = boxes(chromium, ".no button", ".yes button")
     chromium.script("scrollTo(0, document.documentElement.scrollHeight)")
 
@@ -115,10 +115,10 @@ def test_the_buttons_stay_in_place_while_the_page_is_scrolled(
 @each
 @sized
 def test_the_second_steps_button_is_where_no_button_was_before(
-    chromium: Browser, page: ServedPage, one: Request, size: str
+    chromium: Browser, page: ServedPage, request_: Request, size: str
 ) -> None:
     """The Approve button is neither where Approve… was nor where Deny was; the sentence and the alarms are shown again."""
-    shown(chromium, page, one, size)
+    shown(chromium, page, request_, size)
     first = boxes(chromium, ".no button", ".yes button")
     second_step(chromium)
     found = boxes(chromium, "h1", ".alarms p", ".yes button")
@@ -132,22 +132,22 @@ def test_the_second_steps_button_is_where_no_button_was_before(
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_page_of_the_ten_has_enough_contrast(chromium: Browser, page: ServedPage, dark: bool) -> None:
     """The contrast is at least 4.5 on both steps, unfolded, and when they are over."""
-    for one in TEN:
-        shown(chromium, page, one, dark=dark)
+    for request in TEN:
+        shown(chromium, page, request, dark=dark)
         chromium.script("document.querySelector('.proof').open = true")
-        assert chromium.script(CONTRAST)[1] == [], one.name
+        assert chromium.script(CONTRAST)[1] == [], request.name
         second_step(chromium)
         chromium.script("document.getAnimations().forEach((one) => one.finish())")
-        assert chromium.script(CONTRAST)[1] == [], one.name
-    for one, status in zip(TEN, ("completed", "failed", "denied", "expired", "cancelled", "unknown"), strict=False):
-        page.change(lambda desk, one=one, status=status: desk.settle(page_id(one), status))  # type: ignore[misc]
-        chromium.open(page.url(page_id(one)))
+        assert chromium.script(CONTRAST)[1] == [], request.name
+    for request, status in zip(TEN, ("completed", "failed", "denied", "expired", "cancelled", "unknown"), strict=False):
+        page.change(lambda desk, request=request, status=status: desk.settle(page_id(request), status))  # type: ignore[misc]
+        chromium.open(page.url(page_id(request)))
         assert chromium.script(CONTRAST)[1] == [], status
 
 
 def test_a_long_request_shows_where_to_confirm_that_it_was_read(chromium: Browser, page: ServedPage) -> None:
     """The browser scrolls there by itself, and nothing is sent."""
-    long = next(one for one in TEN if one.name == "gate gone")
+    long = next(request for request in TEN if request.name == "gate gone")
     shown(chromium, page, long)
     chromium.click(".yes button")
     chromium.wait(lambda: "there" if boxes(chromium, "#read input")["#read input"][0][1] > 0 else "", "not asked for")
@@ -208,8 +208,8 @@ def test_the_tabs_title_counts_waiting_requests(chromium: Browser) -> None:
         title(chromium, "(2) create-calendar-event · Aileron")
         page.change(lambda desk: desk.ask(page_question(third)))
         title(chromium, "(3) create-calendar-event · Aileron")
-        for one in (first, second, third):
-            page.change(lambda desk, one=one: desk.settle(page_id(one), "denied"))  # type: ignore[misc]
+        for request in (first, second, third):
+            page.change(lambda desk, request=request: desk.settle(page_id(request), "denied"))  # type: ignore[misc]
         title(chromium, "denied: create-calendar-event · Aileron")
 
 
@@ -240,7 +240,7 @@ def test_a_hidden_tab_counts_requests_and_lists_them_when_shown(chromium: Browse
 
 def test_new_content_of_a_question_disables_its_buttons_for_a_moment(chromium: Browser, page: ServedPage) -> None:
     """The agent's answer appears without a reload. Typed and unfolded parts stay; an immediate click does nothing."""
-    draft = next(one for one in TEN if one.name == "draft")
+    draft = next(request for request in TEN if request.name == "draft")
     shown(chromium, page, draft)
     chromium.script("document.querySelector('.proof').open = true; document.querySelector('#reason').value = 'not now'")
     before = boxes(chromium, ".no button", ".yes button")
@@ -250,8 +250,11 @@ def test_new_content_of_a_question_disables_its_buttons_for_a_moment(chromium: B
             document.querySelector("main"), { childList: true });""")
 
     def answered(desk: Any) -> None:
-        (one,) = [one for one in desk.questions if one["approval_id"] == page_id(draft)]
-        one["conversation"] = [*one["conversation"], {"question": "Why today?", "answer": "Because of the holidays."}]
+        (question,) = [question for question in desk.questions if question["approval_id"] == page_id(draft)]
+        question["conversation"] = [
+            *question["conversation"],
+            {"question": "Why today?", "answer": "Because of the holidays."},
+        ]
 
     page.change(answered)
     chromium.wait(lambda: "there" if "Because of the holidays." in chromium.text() else "", "it is not shown")
@@ -273,15 +276,15 @@ def test_new_content_of_a_question_disables_its_buttons_for_a_moment(chromium: B
 
 def test_a_click_just_after_a_change_decides_nothing(chromium: Browser, page: ServedPage) -> None:
     """The click comes in the very turn in which the page changed; the same click later denies."""
-    draft = next(one for one in TEN if one.name == "draft")
+    draft = next(request for request in TEN if request.name == "draft")
     shown(chromium, page, draft)
     chromium.script("""
         new MutationObserver(() => document.querySelector(".no button").click()).observe(
             document.querySelector("#live"), { childList: true });""")
 
     def edited(desk: Any) -> None:
-        (one,) = [one for one in desk.questions if one["approval_id"] == page_id(draft)]
-        one["conversation"] = []
+        (question,) = [question for question in desk.questions if question["approval_id"] == page_id(draft)]
+        question["conversation"] = []
 
     page.change(edited)
     chromium.wait(lambda: chromium.text("#live"), "nothing changed")
@@ -321,7 +324,7 @@ def test_a_second_step_is_disabled_if_its_question_changed(chromium: Browser, pa
 
 def test_a_page_opened_from_elsewhere_does_not_load_the_preview(chromium: Browser, page: ServedPage) -> None:
     """A page of another origin led here: neither that nor later changes load the preview. Its button loads it."""
-    wrong = next(one for one in TEN if one.name == "another event")
+    wrong = next(request for request in TEN if request.name == "another event")
     chromium.look(**PHONE)
     page.let_in(chromium, same_site="Lax")  # else it is asked for the passphrase first, and looks again by itself
     chromium.open("data:text/html,elsewhere")
@@ -333,8 +336,8 @@ def test_a_page_opened_from_elsewhere_does_not_load_the_preview(chromium: Browse
     assert is_on_screen(load, "phone")
 
     def answered(desk: Any) -> None:
-        (one,) = [one for one in desk.questions if one["approval_id"] == page_id(wrong)]
-        one["conversation"] = [{"question": "Which?", "answer": "The one on Tuesday."}]
+        (question,) = [question for question in desk.questions if question["approval_id"] == page_id(wrong)]
+        question["conversation"] = [{"question": "Which?", "answer": "The one on Tuesday."}]
 
     page.change(answered)
     chromium.wait(lambda: "there" if "The one on Tuesday." in chromium.text() else "", "it is not shown")

@@ -124,7 +124,7 @@ def _spaced(text: str) -> str:
     return " ".join(text.replace(FURTHER, "").split())
 
 
-@pytest.mark.parametrize("request_", REQUESTS, ids=lambda one: one.name)
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: request.name)
 def test_both_surfaces_show_the_deciding_facts_on_the_first_screen(
     demo: DemoHome, phone: Browser, request_: Request
 ) -> None:

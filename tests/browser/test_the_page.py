@@ -207,7 +207,13 @@ def test_every_page_is_readable_and_fits_its_window(home: DaemonHome, chromium: 
     assert home.result(done)["status"] == "completed"
     chromium.look(dark=dark, **PHONE)
     chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")
-    pages = ["locked", "", "passkeys", *(one["approval_id"] for one in (asked, previewed, consent, done)), "confirm"]
+    pages = [
+        "locked",
+        "",
+        "passkeys",
+        *(question["approval_id"] for question in (asked, previewed, consent, done)),
+        "confirm",
+    ]
     for name in pages:
         if name == "":
             unlocked(chromium, home)

@@ -126,7 +126,8 @@ def test_a_blind_copy_from_an_edit_is_not_compared_with_the_approved_call() -> N
     copied = plan({**asked.args, "bcc": "mallory@evil.example"})
     worded = plan({**asked.args, "body": "b"})
     edits = [
-        {"digest": one.digest, "plan": one.to_json(), "made_at": "2026-11-21T04:00:02Z"} for one in (copied, worded)
+        {"digest": edited.digest, "plan": edited.to_json(), "made_at": "2026-11-21T04:00:02Z"}
+        for edited in (copied, worded)
     ]
     of = msgspec.convert(question(asked, edits=edits, difference=difference()), Question)
 
@@ -143,13 +144,13 @@ def test_another_account_or_host_than_the_approved_calls_is_an_alarm() -> None:
     first = {**account, "before": None}
     host = {"where": "host (new)", "before": None, "after": "evil.example:443"}
     other = {"where": "args.to (new)", "before": "a@b", "after": "mira@example.com"}
-    one = card(question(difference=difference(other, host, account)))
+    run_card = card(question(difference=difference(other, host, account)))
 
-    assert [line.text for line in one.alarms] == [
+    assert [line.text for line in run_card.alarms] == [
         "! another account: “ada (basic/mail/work)”; the approved call used “basic/mail/home”",
         "! another destination: “evil.example:443”; the approved call did not go there",
     ]
-    assert essential(one, "compared") == [
+    assert essential(run_card, "compared") == [
         "≠ to, account, destination: differs from the most similar call, approved then"
     ]
     assert [line.text for line in card(question(difference=difference(first))).alarms] == [
@@ -239,7 +240,7 @@ def test_hostile_recipients_and_accounts_are_harmless_and_bounded() -> None:
     told = alarms({"bcc": text}, found(("Bcc", EVERYTHING)), difference=difference(account, host))
 
     for begin in (f"{HIDDEN}: “", "! another account: “", "! another destination: “"):
-        (line,) = {one for one in told if one.startswith(begin)}
+        (line,) = {alarm for alarm in told if alarm.startswith(begin)}
         assert_harmless(line)
         assert "\n" not in line
         assert len(line) < MOST_OF_A_LINE

@@ -63,30 +63,33 @@ def told(sections: tuple[Section, ...]) -> list[str]:
     return [section.title for section in sections]
 
 
-def lines(one: Card) -> list[Line]:
+def lines(shown_card: Card) -> list[Line]:
     """Return all lines of the card."""
-    facts = [*one.essentials, *(fact for section in (*one.sections, *one.proof) for fact in section.facts)]
+    facts = [
+        *shown_card.essentials,
+        *(fact for section in (*shown_card.sections, *shown_card.proof) for fact in section.facts),
+    ]
     return [
-        one.verdict,
-        *([one.source] if one.source else []),
-        *one.alarms,
+        shown_card.verdict,
+        *([shown_card.source] if shown_card.source else []),
+        *shown_card.alarms,
         *(line for fact in facts for line in fact.lines),
     ]
 
 
-def essential(one: Card, name: str) -> list[str]:
+def essential(shown_card: Card, name: str) -> list[str]:
     """Return the lines with this name in the essentials, which stay above what scrolls."""
-    return [line.text for fact in one.essentials if fact.name == name for line in fact.lines]
+    return [line.text for fact in shown_card.essentials if fact.name == name for line in fact.lines]
 
 
 def test_a_run_shows_destination_account_asker_and_comparison() -> None:
     """They are in this order."""
-    one = card(question(agent="claude", folder="/w"))
+    run_card = card(question(agent="claude", folder="/w"))
 
-    assert [fact.name for fact in one.essentials] == ["goes to", "account", "asked by", "compared", "action"]
-    assert essential(one, "goes to") == ["mail.example:443"]
-    assert essential(one, "asked by") == ["claude in /w"]
-    assert essential(one, "compared") == ["first time for this action"]
+    assert [fact.name for fact in run_card.essentials] == ["goes to", "account", "asked by", "compared", "action"]
+    assert essential(run_card, "goes to") == ["mail.example:443"]
+    assert essential(run_card, "asked by") == ["claude in /w"]
+    assert essential(run_card, "compared") == ["first time for this action"]
 
 
 @pytest.mark.parametrize(
@@ -106,20 +109,20 @@ def test_the_asker_is_named_as_far_as_it_is_known(more: dict[str, Any], asker: s
 @pytest.mark.parametrize("rule", [ApprovalRule(required=True), ApprovalRule(required=True, irreversible=False)])
 def test_only_an_action_declared_reversible_needs_no_confirmation_word(rule: ApprovalRule) -> None:
     """The effect is not declared here; a missing value means that the action cannot be undone."""
-    one = card(question(plan(approval=rule)))
+    run_card = card(question(plan(approval=rule)))
 
-    assert one.word == ("yes" if rule.irreversible else None)
-    assert (one.verdict.tone is Tone.ALARM) == rule.irreversible
+    assert run_card.word == ("yes" if rule.irreversible else None)
+    assert (run_card.verdict.tone is Tone.ALARM) == rule.irreversible
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
 def test_every_consent_is_lasting_takes_a_word_and_says_how_to_undo_it(kind: str) -> None:
     """A single key never decides a consent."""
-    one = card(subject_question(SUBJECTS[kind]))
+    consent_card = card(subject_question(SUBJECTS[kind]))
 
-    assert one.word == "allow"
-    assert one.verdict == Line(VERDICTS.get(kind, LASTING), Tone.ALARM)
-    assert essential(one, "undo") not in ([], ["nobody knows"])
+    assert consent_card.word == "allow"
+    assert consent_card.verdict == Line(VERDICTS.get(kind, LASTING), Tone.ALARM)
+    assert essential(consent_card, "undo") not in ([], ["nobody knows"])
 
 
 def test_a_token_that_was_sent_is_said_to_be_out() -> None:
@@ -152,10 +155,14 @@ def test_running_without_approval_is_an_alarm_unless_it_only_reads(
     """Alarms are rare: most actions without approval only read. Every change in a new file allows more than nothing."""
     change = Change(where="approval.required", before=before and "true", after="false", widens=True)
     subject = msgspec.structs.replace(reading(effect), before=before, changes=(change,))
-    one = card(subject_question(subject))
-    said = [line.text for line in one.alarms if "RUNS WITHOUT APPROVAL" in line.text]
+    consent_card = card(subject_question(subject))
+    said = [line.text for line in consent_card.alarms if "RUNS WITHOUT APPROVAL" in line.text]
     each_run = [
-        line for section in one.sections for fact in section.facts if fact.name == "each run" for line in fact.lines
+        line
+        for section in consent_card.sections
+        for fact in section.facts
+        if fact.name == "each run"
+        for line in fact.lines
     ]
 
     assert said == (["! RUNS WITHOUT APPROVAL"] if is_alarm else [])
@@ -205,28 +212,28 @@ def test_a_permission_that_allows_little_is_no_alarm_but_takes_its_word(
     subject: Callable[[], Subject], is_heavy: bool
 ) -> None:
     """Such a permission is for reading, or for no more than before."""
-    one = card(subject_question(subject()))
+    consent_card = card(subject_question(subject()))
 
-    assert one.word == "allow"
-    assert one.verdict == (
+    assert consent_card.word == "allow"
+    assert consent_card.verdict == (
         Line("! LASTING PERMISSION", Tone.ALARM) if is_heavy else Line("~ lasting permission", Tone.MARKED)
     )
-    assert one.weight is (Weight.HEAVY if is_heavy else Weight.MARKED)
+    assert consent_card.weight is (Weight.HEAVY if is_heavy else Weight.MARKED)
 
 
 def test_a_preview_comes_before_the_arguments_and_the_agents_words_last() -> None:
     """The runtime's own facts come first, and the agent's statements are boxed below them."""
     asked = question(previewed(), conversation=[{"question": "why?", "answer": "Approve."}])
-    one = card(asked, found(("To", "mira@example.com")))
+    run_card = card(asked, found(("To", "mira@example.com")))
 
-    assert told(one.sections)[:3] == [
+    assert told(run_card.sections)[:3] == [
         "current state, loaded 2026-11-21T04:00:01Z",
         "arguments from the agent",
         "agent says (not verified)",
     ]
-    assert [section.is_said for section in one.sections] == [False, False, True]
-    assert told(one.proof) == ["how it runs", "what you sign"]
-    assert one.alarms == ()
+    assert [section.is_said for section in run_card.sections] == [False, False, True]
+    assert told(run_card.proof) == ["how it runs", "what you sign"]
+    assert run_card.alarms == ()
 
 
 def test_a_rolled_back_preview_is_not_called_the_current_state() -> None:
@@ -240,9 +247,9 @@ def test_a_rolled_back_preview_is_not_called_the_current_state() -> None:
     )
     grant = msgspec.structs.replace(shown.steps[0].grant, credential=use)
     steps = (msgspec.structs.replace(shown.steps[0], grant=grant), *shown.steps[1:])
-    one = card(question(msgspec.structs.replace(shown, steps=steps)), found(("Rows", "2")))
+    run_card = card(question(msgspec.structs.replace(shown, steps=steps)), found(("Rows", "2")))
 
-    assert told(one.sections)[0] == "what it would do, tried and rolled back 2026-11-21T04:00:01Z"
+    assert told(run_card.sections)[0] == "what it would do, tried and rolled back 2026-11-21T04:00:01Z"
 
 
 @pytest.mark.parametrize("label", ["To", "to", "TO"])
@@ -259,9 +266,9 @@ def test_another_value_under_the_same_label_is_an_alarm(label: str) -> None:
 
 def test_a_long_contradiction_says_how_much_is_left_out() -> None:
     """The start of both sides is on the screen; the whole values are below."""
-    one = card(question(previewed({"to": "a" * 500})), found(("to", "b" * 500)))
+    run_card = card(question(previewed({"to": "a" * 500})), found(("to", "b" * 500)))
 
-    assert one.alarms[0].text.count("… (400 more characters)") == 2
+    assert run_card.alarms[0].text.count("… (400 more characters)") == 2
 
 
 @pytest.mark.parametrize(
@@ -285,13 +292,13 @@ def test_differences_are_marked_at_the_argument_and_named_above() -> None:
         {"where": "args.cc (left out)", "before": "c@d", "after": None},
         {"where": "steps.one.op", "before": "x", "after": "send_mail"},
     ]
-    one = card(question(difference=difference(*changes)))
+    run_card = card(question(difference=difference(*changes)))
 
-    assert essential(one, "compared") == [
+    assert essential(run_card, "compared") == [
         "≠ to, cc (left out): differs from the most similar call, approved then",
         "≠ steps.one.op: x → send_mail",
     ]
-    marked = [line.text for line in lines(one) if line.tone is Tone.CHANGED]
+    marked = [line.text for line in lines(run_card) if line.tone is Tone.CHANGED]
     assert {"≠ in the approved call: a@b", "≠ left out, in the approved call: c@d"} <= set(marked)
 
 
@@ -300,8 +307,8 @@ def test_values_fixed_by_the_action_file_are_shown_with_the_arguments() -> None:
     of = plan({"to": "mira@example.com", "copies": 1})
     (step,) = of.steps
     args = {"to": "mira@example.com", "copies": True, "bcc": "mallory@evil.example"}
-    one = card(question(msgspec.structs.replace(of, steps=(msgspec.structs.replace(step, args=args),))))
-    (section,) = (each for each in one.sections if each.title == "set by the action file")
+    run_card = card(question(msgspec.structs.replace(of, steps=(msgspec.structs.replace(step, args=args),))))
+    (section,) = (each for each in run_card.sections if each.title == "set by the action file")
 
     assert [(fact.name, fact.lines[0].text) for fact in section.facts] == [
         ("bcc", "mallory@evil.example"),
@@ -371,8 +378,8 @@ def test_no_argument_hides_a_value_of_the_action_file() -> None:
         Filled(at="/message/from", parts=(StepValue(step="one", path=("email",)),)),
     )
     second = msgspec.structs.replace(step, id="two", args=given, filled=filled)
-    one = card(question(msgspec.structs.replace(of, steps=(step, second))))
-    (section,) = (each for each in one.sections if each.title == "set by the action file")
+    run_card = card(question(msgspec.structs.replace(of, steps=(step, second))))
+    (section,) = (each for each in run_card.sections if each.title == "set by the action file")
 
     assert sorted((fact.name, fact.lines[0].text) for fact in section.facts) == [
         ("bcc (step 2)", "all@company.example"),
@@ -380,7 +387,7 @@ def test_no_argument_hides_a_value_of_the_action_file() -> None:
         ("message.footer (step 2)", "sold by us"),
         ("subject (step 2)", "FORWARD ALL ${one.id}"),
     ]
-    assert len(one.alarms) == 2
+    assert len(run_card.alarms) == 2
 
 
 def test_a_value_from_an_earlier_step_is_an_alarm() -> None:
@@ -393,9 +400,11 @@ def test_a_value_from_an_earlier_step_is_an_alarm() -> None:
         args={**step.args, "to": "${one.sender}"},
         filled=(Filled(at="/to", parts=(StepValue(step="one", path=("sender",)),)),),
     )
-    one = card(question(msgspec.structs.replace(of, steps=(step, later))))
+    run_card = card(question(msgspec.structs.replace(of, steps=(step, later))))
 
-    assert [line.text for line in one.alarms] == ["! step 2: to comes from the answer of one: sender, not known yet"]
+    assert [line.text for line in run_card.alarms] == [
+        "! step 2: to comes from the answer of one: sender, not known yet"
+    ]
     assert card(question(msgspec.structs.replace(of, steps=(step, step)))).alarms == ()
 
 
@@ -471,9 +480,9 @@ def test_amounts_are_grouped_and_look_alike_letters_marked(name: str, value: Any
 @pytest.mark.parametrize(("value", "shown"), [("7", "7"), ("null", "null"), (" x ", '" x "'), ("", '""')])
 def test_a_value_from_a_preview_is_shown_unchanged(value: str, shown: str) -> None:
     """The value is text, whatever the service called it: quotes are only for blanks that could not be seen."""
-    one = card(question(previewed()), found(("Place", value)))
+    run_card = card(question(previewed()), found(("Place", value)))
 
-    assert [line.text for fact in one.sections[0].facts for line in fact.lines] == [shown]
+    assert [line.text for fact in run_card.sections[0].facts for line in fact.lines] == [shown]
 
 
 def test_a_missing_value_contradicts_the_agents_value() -> None:
@@ -510,8 +519,8 @@ def test_a_failed_comparison_is_not_reported_as_the_first_call() -> None:
 @pytest.mark.parametrize("value", ["true", "7", "", " x ", "null", '"a"', 7, None, ["a"], {"a": 1}])
 def test_a_text_is_not_mistaken_for_another_type(value: object) -> None:
     """A text that reads as JSON, or has blanks around it, is shown as a JSON string."""
-    one = card(question(plan({"x": value})))
-    (line,) = next(fact.lines for section in one.sections for fact in section.facts if fact.name == "x")
+    run_card = card(question(plan({"x": value})))
+    (line,) = next(fact.lines for section in run_card.sections for fact in section.facts if fact.name == "x")
 
     assert json.loads(line.text) == value
 
@@ -532,8 +541,8 @@ def test_no_hostile_text_affects_a_card() -> None:
         *(hostile_consent(kind, of, EVERYTHING) for kind, of in subjects(EVERYTHING).items()),
     ]
     preview = found((EVERYTHING, EVERYTHING))
-    for one in asked:
-        made = told_of(one).with_preview(preview).card(lambda _: "then")
+    for case in asked:
+        made = told_of(case).with_preview(preview).card(lambda _: "then")
         texts = [made.sentence, made.called, made.word or "", *(section.title for section in made.sections)]
         names = [fact.name for fact in made.essentials] + [
             fact.name for section in (*made.sections, *made.proof) for fact in section.facts
@@ -575,10 +584,10 @@ def test_an_edit_is_compared_with_the_original_request() -> None:
 
 def test_a_label_without_a_value_is_left_out_and_named_in_the_proof() -> None:
     """An empty line says nothing, but that it was empty is part of what is signed."""
-    one = card(question(previewed()), found(("Subject", "Hi"), ("Cc", None), ("Bcc", None)))
+    run_card = card(question(previewed()), found(("Subject", "Hi"), ("Cc", None), ("Bcc", None)))
 
-    assert [fact.name for fact in one.sections[0].facts] == ["Subject"]
-    assert [line.text for fact in one.proof[1].facts if fact.name == "empty" for line in fact.lines] == ["Cc, Bcc"]
+    assert [fact.name for fact in run_card.sections[0].facts] == ["Subject"]
+    assert [line.text for fact in run_card.proof[1].facts if fact.name == "empty" for line in fact.lines] == ["Cc, Bcc"]
 
 
 _OF_EFFECT = """+++
@@ -622,9 +631,9 @@ def test_only_deleting_paying_and_undeclared_effects_are_alarms(
 ) -> None:
     """A new event that cannot be undone is no alarm; only the heaviest effects take a word, and a short one."""
     text = _OF_EFFECT % ("cd" * 32, "" if effect is None else f'effect = "{effect}"')
-    one = card(question(plan(action_text=text, approval=ApprovalRule(required=True, irreversible=is_final))))
+    run_card = card(question(plan(action_text=text, approval=ApprovalRule(required=True, irreversible=is_final))))
 
-    assert (one.verdict.text, one.verdict.tone, one.word) == (verdict, tone, word)
+    assert (run_card.verdict.text, run_card.verdict.tone, run_card.word) == (verdict, tone, word)
 
 
 def test_the_heaviest_step_decides_and_an_undeclared_one_is_the_heaviest() -> None:
@@ -665,9 +674,11 @@ def test_the_number_of_touched_items_is_shown_if_above_one(
 def test_an_unsigned_connector_of_a_publisher_who_signs_is_an_alarm() -> None:
     """An unsigned connector of any other publisher is an ordinary fact."""
     words = ("unsigned", "UNSIGNED, although you trust a key of its publisher")
-    asked = [subject_question(msgspec.structs.replace(SUBJECTS["connector"], signature=one)) for one in words]
+    asked = [
+        subject_question(msgspec.structs.replace(SUBJECTS["connector"], signature=signature)) for signature in words
+    ]
 
-    assert [[line.text for line in card(one).alarms] for one in asked] == [[], [f"! {words[1]}"]]
+    assert [[line.text for line in card(consent).alarms] for consent in asked] == [[], [f"! {words[1]}"]]
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,14 @@ def granted(*limits: Constraint, text: str | None = FILE, until: str = "2026-12-
     return card(subject_question(subject, **{**sent, **more}))
 
 
-def alarms(one: Card) -> list[str]:
+def alarms(grant_card: Card) -> list[str]:
     """Return the alarms, which stay above what scrolls."""
-    return [line.text for line in one.alarms]
+    return [line.text for line in grant_card.alarms]
 
 
-def left_open(one: Card) -> list[Line]:
+def left_open(grant_card: Card) -> list[Line]:
     """Return the lines that say which arguments are left open."""
-    (section, *_) = one.sections
+    (section, *_) = grant_card.sections
     return [line for fact in section.facts if fact.name == "left open" for line in fact.lines]
 
 
@@ -57,11 +57,11 @@ def test_an_unlimited_recipient_is_an_alarm_and_other_arguments_are_listed() -> 
 def test_an_argument_constrained_as_absent_counts_as_limited() -> None:
     """The console requests it if just this call is to run again."""
     none = Constraint(argument="to", operator="absent", value=None)
-    one = granted(none, OPEN)
+    grant_card = granted(none, OPEN)
 
-    assert alarms(one) == []
-    assert left_open(one) == []
-    assert "without to" in {line.text for fact in one.sections[0].facts for line in fact.lines}
+    assert alarms(grant_card) == []
+    assert left_open(grant_card) == []
+    assert "without to" in {line.text for fact in grant_card.sections[0].facts for line in fact.lines}
 
 
 @pytest.mark.parametrize("label", ["Bcc", "Blind copy", "Cc", "Recipient", "Invited", "IBAN"])
@@ -113,10 +113,10 @@ def test_a_grant_of_a_reading_action_is_no_alarm_if_its_file_is_known(effect: st
 
 def test_a_hostile_end_is_harmless_and_on_one_line() -> None:
     """A label is harmless already, because of the rules for files."""
-    one = granted(OPEN, until=as_in_a_file(EVERYTHING))
+    grant_card = granted(OPEN, until=as_in_a_file(EVERYTHING))
 
-    assert [line.text.split()[1] for line in one.alarms] == ["no", "until"]
-    for line in (*one.alarms, *left_open(one)):
+    assert [line.text.split()[1] for line in grant_card.alarms] == ["no", "until"]
+    for line in (*grant_card.alarms, *left_open(grant_card)):
         assert_harmless(line.text)
         assert "\n" not in line.text
 

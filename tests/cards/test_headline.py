@@ -195,14 +195,14 @@ def lines_of(*each: dict[str, Any], text: str = "") -> dict[str, str]:
 def test_identical_rows_get_the_argument_that_tells_them_apart() -> None:
     """Only rows listed together are compared, and a long value is shown by the part that differs."""
     text = FILE % "summary = 'Answer {title}'"
-    one, other = {"title": "Lunch", "at": "12:00"}, {"title": "Lunch", "at": "13:00"}
+    earlier, other = {"title": "Lunch", "at": "12:00"}, {"title": "Lunch", "at": "13:00"}
 
-    assert list(lines_of(one, text=text).values()) == ["Answer “Lunch”"]
-    assert list(lines_of(one, other, text=text).values()) == [
+    assert list(lines_of(earlier, text=text).values()) == ["Answer “Lunch”"]
+    assert list(lines_of(earlier, other, text=text).values()) == [
         "Answer “Lunch” · at “12:00”",
         "Answer “Lunch” · at “13:00”",
     ]
-    assert list(lines_of(one, one, text=text).values()) == ["Answer “Lunch”"] * 2
+    assert list(lines_of(earlier, earlier, text=text).values()) == ["Answer “Lunch”"] * 2
     mine, theirs = ({"to": f"mira.johansson.andersson@mail.example.{end}"} for end in ("com", "evil"))
     assert [row.partition(" · ")[2] for row in lines_of(mine, theirs).values()] == [
         "to “…ample.com”",

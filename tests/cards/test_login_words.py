@@ -77,7 +77,7 @@ def test_the_details_of_a_login_are_part_of_what_is_signed():
     another = msgspec.structs.replace(BINDING, details=LoginDetails(host_key=HOST_KEY[:-1] + "m"))
     without = msgspec.structs.replace(BINDING, details=msgspec.UNSET)
 
-    assert len({subject_digest(one) for one in (BINDING, another, without)}) == 3
+    assert len({subject_digest(binding) for binding in (BINDING, another, without)}) == 3
     assert "details" not in msgspec.to_builtins(without)
     forged = facts(msgspec.structs.replace(BINDING, details=LoginDetails(host_key="x", read_only=True)))
     assert forged["host key"] == ["x", "NOT A KEY"]

@@ -48,11 +48,13 @@ def test_a_card_of_a_long_value_is_made_in_time(value: str) -> None:
     found_in = {"approval_id": "act-1", "decided_at": "2026-11-20T09:12:00Z", "changes": changes, "problem": None}
     args = {"to": value, "extra": [value, {"bcc": value}]}
     asked: dict[str, Any] = question(plan(args, action_text=labelled()), difference=found_in)
-    one = card(asked)
+    long_card = card(asked)
 
-    assert any(len(line.text) > LONG // 2 for fact in one.sections[0].facts for line in fact.lines) or "\n" in value
-    assert rendering.essential_rows(one, 80)
-    assert rendering.body_rows(one.sections, 80, is_whole=False)
+    assert (
+        any(len(line.text) > LONG // 2 for fact in long_card.sections[0].facts for line in fact.lines) or "\n" in value
+    )
+    assert rendering.essential_rows(long_card, 80)
+    assert rendering.body_rows(long_card.sections, 80, is_whole=False)
     assert card(question(previewed({"to": "ann@example.com"})), found(("Goes to", value), ("Bcc", value))).alarms
 
 

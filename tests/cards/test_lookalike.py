@@ -69,9 +69,9 @@ def test_an_update_that_reaches_a_look_alike_host_says_so_first(host: str, alarm
     reaches = ("api.acme.example:443", f"{host}:443")
     new = Change(where="reaches", before=None, after=f"{host}:443")
     fields = {name: getattr(before, name) for name in before.__struct_fields__}
-    one = card(subject_question(ConnectorUpdateConsent(**{**fields, "reaches": reaches, "changes": (new,)})))
+    update_card = card(subject_question(ConnectorUpdateConsent(**{**fields, "reaches": reaches, "changes": (new,)})))
 
-    found = [line.text for line in one.alarms]
+    found = [line.text for line in update_card.alarms]
     assert [text for text in found if "LOOKS LIKE" in text] == ([] if alarm is None else [alarm])
     assert f"! ALLOWS MORE: reaches: new, {host}:443" in found
     assert alarm is None or found[0] == alarm

@@ -65,7 +65,7 @@ def test_a_request_without_an_end_is_shown_as_unanswered() -> None:
     """The end of another attempt does not count."""
     left = recorded({"events": [sending(), sending(attempt=2), finished(attempt=2)]}).requests
 
-    assert [one.ended for one in left] == ["left, and nothing came back", "201"]
+    assert [request.ended for request in left] == ["left, and nothing came back", "201"]
 
 
 def test_a_request_that_failed_says_how() -> None:
@@ -75,7 +75,7 @@ def test_a_request_that_failed_says_how() -> None:
         {"events": [sending(), finished(status=None, **failed), sending(request=2), finished(request=2, **failed)]}
     ).requests
 
-    assert [one.ended for one in left] == ["timeout", "201, timeout"]
+    assert [request.ended for request in left] == ["timeout", "201, timeout"]
 
 
 def test_a_denied_request_sent_nothing() -> None:
@@ -123,7 +123,14 @@ def test_no_hostile_text_of_a_service_affects_a_record() -> None:
     ]
     record = recorded({"audit_id": EVERYTHING, "events": events})
     texts = [record.audit_id, record.status, *(word for event in record.events for word in event)]
-    for one in record.requests:
-        texts += [one.method, one.where, one.path, one.ended, one.credential or "", one.note or ""]
+    for request in record.requests:
+        texts += [
+            request.method,
+            request.where,
+            request.path,
+            request.ended,
+            request.credential or "",
+            request.note or "",
+        ]
     for text in texts:
         assert_harmless(text)

@@ -41,10 +41,10 @@ def test_the_card_of_each_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(card, "card_of", counted)
     reviews = [asked(number) for number in (1, 2, 3)]
     assert why_apart_unread(reviews, when) is None  # as before a passphrase is asked for
-    one = card_of_several(reviews, when)
+    combined = card_of_several(reviews, when)
 
-    assert isinstance(one, Card)
-    assert one.sentence == "3 requests of the action “send-mail”"
+    assert isinstance(combined, Card)
+    assert combined.sentence == "3 requests of the action “send-mail”"
     assert made == [review.digest for review in reviews]
 
 
@@ -69,11 +69,11 @@ def test_a_change_limited_to_its_preview_needs_one_with_content(
         )
         for number in (1, 2)
     ]
-    assert [one.why_no_yes for one in reviews] == [
+    assert [review.why_no_yes for review in reviews] == [
         "only what a preview showed is changed, and it is not loaded: load the current state first"
     ] * 2
     assert why_apart_unread(reviews, when) is None
-    read = [one.with_preview(Preview(fields, None if fields else "no such table", None)) for one in reviews]
+    read = [review.with_preview(Preview(fields, None if fields else "no such table", None)) for review in reviews]
     assert (read[0].why_no_yes is None) is (fields is not None)
     assert isinstance(card_of_several(read, when), Card) is (fields is not None)
 

@@ -356,7 +356,7 @@ def test_a_state_file_is_listed_if_obeyed_settings_differ(
     )
     changes = changed_by(lambda _: written(state, {**STATE, **change}), project, cells, root)
 
-    assert [one.what for one in changes.entries] == (["changed"] if is_listed else [])
+    assert [entry.what for entry in changes.entries] == (["changed"] if is_listed else [])
     assert changes.executing == int(is_listed)
 
 
@@ -397,7 +397,7 @@ def test_a_state_file_of_another_kind_is_listed(project: Path, cells: Path, tmp_
         state.symlink_to(beside)
         written(project / ".claude.json", STATE)
 
-    assert [(one.path, one.kind) for one in changed_by(link, project, cells, root).entries] == [
+    assert [(entry.path, entry.kind) for entry in changed_by(link, project, cells, root).entries] == [
         (".claude.json", "link"),
         (".claude.json", "file"),
     ]

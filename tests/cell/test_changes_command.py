@@ -62,7 +62,7 @@ def test_a_session_is_named_by_the_end_of_its_id(home: Path, projects: tuple[Pat
 
     assert (first["session"], first["is_final"], first["counts"]["made"]) == ("ses-first", True, 3)
     assert (later["session"], later["is_final"]) == ("ses-later", False)
-    assert "a\x1b[2Jb\nc" in {one["path"] for one in first["entries"]}
+    assert "a\x1b[2Jb\nc" in {entry["path"] for entry in first["entries"]}
 
 
 def test_a_terminal_gets_a_heading_and_no_escape_of_a_name(home: Path, projects: tuple[Path, Path]) -> None:

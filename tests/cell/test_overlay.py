@@ -45,7 +45,7 @@ def aside(tmp_path: Path) -> Aside:
 
 def listed(aside: Aside) -> dict[str, str]:
     """Return what each pending change does, by path."""
-    return {one.path: one.what for one in pending(aside.kept)}
+    return {difference.path: difference.what for difference in pending(aside.kept)}
 
 
 # What the kernel writes
@@ -182,7 +182,9 @@ def test_a_bare_repository_in_an_overlay_is_recognized(tmp_path: Path) -> None:
         ]
     )
 
-    assert {one.path: [found.kind for found in one.executes] for one in aside.finish().entries if one.executes} == {
+    assert {
+        entry.path: [found.kind for found in entry.executes] for entry in aside.finish().entries if entry.executes
+    } == {
         "there/hooks/pre-push": ["git hook"],
         "there/config": ["git configuration"],
         "made/objects/info/alternates": ["git elsewhere"],
@@ -637,7 +639,7 @@ def test_a_deep_removed_folder_is_read_up_to_the_maximum_depth(tmp_path: Path) -
     (project / "pit").joinpath(*["x"] * (MAX_DEPTH + 20)).mkdir(parents=True)
     os.mknod(upper / "pit", stat.S_IFCHR, os.makedev(0, 0))
 
-    found = [one.path for one in differences(upper, str(project))]
+    found = [difference.path for difference in differences(upper, str(project))]
 
     assert max(path.count("/") for path in found) == MAX_DEPTH
     assert found[-1] == "pit"
@@ -653,10 +655,10 @@ def test_a_folder_with_too_many_names_is_reported_and_can_be_discarded(aside: As
     every = list(differences(aside.kept.upper, str(aside.project)))
     discard(aside.kept)
 
-    assert [(one.path, one.problem) for one in few if one.problem is not None] == [
+    assert [(difference.path, difference.problem) for difference in few if difference.problem is not None] == [
         ("many", "cannot be read: more than 100 entries in one folder")
     ]
-    assert [one.path for one in few] == ["a", "many", "many"]
+    assert [difference.path for difference in few] == ["a", "many", "many"]
     assert len(every) == 502
     assert not has_aside(aside.kept)
 
@@ -666,7 +668,9 @@ def test_an_unreadable_change_is_reported_and_can_be_discarded(aside: Aside) -> 
     aside.agent([["folder", "dark"], ["write", "dark/x", "x", 0o644], ["mode", "dark", 0], ["write", "shut", "x", 0]])
     aside.finish()
     if os.geteuid() != 0:
-        assert {one.path for one in pending(aside.kept) if "cannot be read" in (one.problem or "")} == {"dark", "shut"}
+        assert {
+            difference.path for difference in pending(aside.kept) if "cannot be read" in (difference.problem or "")
+        } == {"dark", "shut"}
     discard(aside.kept)
 
     assert not has_aside(aside.kept)

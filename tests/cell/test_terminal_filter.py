@@ -83,7 +83,7 @@ _CSI = st.builds(
     st.sampled_from([b"", b"?", b">", b"<", b"="]),
     st.one_of(_NUMBERS, st.sampled_from([b"1049", b"25", b"1000;1006", b"22;0", b"23", b"4", b"6", b"3", b"996"])),
     st.sampled_from([b"", b"", b"", b"$", b" ", b"!", b'"', b"*", b"'"]),
-    st.binary(min_size=1, max_size=1).map(lambda one: bytes([0x40 + one[0] % 63])),
+    st.binary(min_size=1, max_size=1).map(lambda byte: bytes([0x40 + byte[0] % 63])),
 )
 _COMMANDS = st.builds(
     lambda kind, number, text, end: kind + number + text + end,

@@ -50,7 +50,9 @@ def test_an_installed_connector_gives_its_version_and_hash(fake: FakeDaemon, ail
     known = aileron("action", "new", "a", "--connector", "github://acme/mail", "--op", "send_email")
     action = parse_action((tmp_path / "a.md").read_text("utf-8"), file="a.md")
 
-    assert [str(one.name) + one.version + one.hash for one in action.connectors] == ["github://acme/mail1.2.0" + PIN]
+    assert [str(connector.name) + connector.version + connector.hash for connector in action.connectors] == [
+        "github://acme/mail1.2.0" + PIN
+    ]
     assert (action.steps[0].op, action.connectors[0].capabilities) == ("send_email", ("send_email",))
     assert "still" not in known.err
 
@@ -76,11 +78,12 @@ def test_an_installed_operation_becomes_an_action_of_its_name(fake: FakeDaemon, 
         for name in ("list-notes", "see-notes", "delete-note")
     )
 
-    assert {str(one.connectors[0].name) + one.connectors[0].hash for one in (asked, read, deleted)} == {
+    assert {str(action.connectors[0].name) + action.connectors[0].hash for action in (asked, read, deleted)} == {
         MAIL["name"] + PIN
     }
     assert [
-        (one.steps[0].effect, one.steps[0].idempotent, one.approval.required) for one in (asked, read, deleted)
+        (action.steps[0].effect, action.steps[0].idempotent, action.approval.required)
+        for action in (asked, read, deleted)
     ] == [
         (Effect.READ, False, True),
         (Effect.READ, True, False),
@@ -200,24 +203,29 @@ def written(signature: str) -> ActionFile:
 @pytest.mark.parametrize("hint", HINTS)
 def test_an_action_created_for_any_annotation_can_be_added(hint: str):
     """Each annotation is tried as a required parameter, as an optional one, and as both among several."""
-    assert [one.type for one in written(f"x: {hint}").inputs] == [
-        one.type for one in written(f"x: {hint} = ...").inputs
+    assert [spec.type for spec in written(f"x: {hint}").inputs] == [
+        spec.type for spec in written(f"x: {hint} = ...").inputs
     ]
     both = written(f"x: {hint}, w: str = '', *, y: {hint} = ..., z: {hint}, **rest")
 
-    assert [(one.name, one.required) for one in both.inputs] == [("x", True), ("z", True), ("w", False), ("y", False)]
-    assert both.steps[0].inputs == {one.name: f"${{args.{one.name}}}" for one in both.inputs}
+    assert [(spec.name, spec.required) for spec in both.inputs] == [
+        ("x", True),
+        ("z", True),
+        ("w", False),
+        ("y", False),
+    ]
+    assert both.steps[0].inputs == {spec.name: f"${{args.{spec.name}}}" for spec in both.inputs}
 
 
 @pytest.mark.parametrize("name", ["_x", "camelCase", "X"])
 @pytest.mark.parametrize(
-    "hint", [one for one in HINTS if "ge=5, le=2" not in one and "min_length=5, max_length=2" not in one]
+    "hint", [hint for hint in HINTS if "ge=5, le=2" not in hint and "min_length=5, max_length=2" not in hint]
 )
 def test_a_parameter_that_cannot_be_an_input_gets_a_value_in_the_file(name: str, hint: str):
     """The author edits the value, which has the right type: an input keeps its own name. An optional one is left out."""
     needed = written(f"{name}: {hint}, to: str")
 
-    assert [one.name for one in needed.inputs] == ["to"]
+    assert [spec.name for spec in needed.inputs] == ["to"]
     assert set(needed.steps[0].inputs) == {"to", name}
     assert set(written(f"to: str, {name}: {hint} = ...").steps[0].inputs) == {"to"}
 

@@ -79,7 +79,7 @@ def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.Monke
                 continue
             said = aileron(*words, given=Path(file).read_text() if file else "")
             assert (program, said.code) == ("aileron", 0), (line, said)
-        bound = {one["name"]: one.get("details") for one in home.must("GET", "/v1/bindings")["bindings"]}
+        bound = {binding["name"]: binding.get("details") for binding in home.must("GET", "/v1/bindings")["bindings"]}
 
     key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
     assert bound == {

@@ -84,7 +84,7 @@ def set_up(aileron: Command, name: str, *answers: tuple[str, str], who: str = "m
 
 def user_name(home: DaemonHome, name: str) -> str | None:
     """Return the client ID that was bound."""
-    bound = {one["name"]: one for one in home.must("GET", "/v1/bindings")["bindings"]}
+    bound = {binding["name"]: binding for binding in home.must("GET", "/v1/bindings")["bindings"]}
     found: str | None = bound[f"oauth2_client/{name}/me"]["username"]
     return found
 

@@ -354,7 +354,7 @@ def test_bindings_are_listed_with_account_and_state(fake: FakeDaemon, aileron: C
     shown = aileron.at_terminal("binding", "list", **NO_DISPLAY).out
     assert "oauth2/mail/work is failed: the provider refused to renew it" in shown
     assert "fix: aileron binding reauthorize oauth2/mail/work" in shown
-    listed = [{key: one[key] for key in ENTRY} for one in fake.bindings.values()]
+    listed = [{key: binding[key] for key in ENTRY} for binding in fake.bindings.values()]
     assert aileron("binding", "list", "--json").json == {"bindings": listed}
 
 

@@ -86,7 +86,7 @@ def test_answering_no_to_the_binding_changes_nothing(aileron: Command, real: Dae
     assert said.code == 4
     assert f"aileron binding setup {PROBE} --name basic/SERVICE/IDENTITY" in flat(said).replace("IDENTITY ", "IDENTITY")
     assert real.must("GET", "/v1/bindings")["bindings"] == []
-    assert [one["name"] for one in real.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
+    assert [secret["name"] for secret in real.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
 
 
 def test_a_missing_vault_is_created_while_binding(aileron: Command, real: DaemonHome):

@@ -63,7 +63,7 @@ def test_a_signing_secret_is_asked_for_and_checked(aileron: Command, home: Daemo
     before, _, _ = refused.partition("Service [webhook]")
     assert "msg_{id}.{time}.{body}" in before
     assert "cannot be the key of an HMAC: it does not begin with whsec_" in refused
-    assert [one["name"] for one in home.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
+    assert [secret["name"] for secret in home.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
     assert home.must("GET", "/v1/bindings")["bindings"] == []
 
     said = setup(GOOD)
@@ -91,7 +91,7 @@ def test_digest_asks_for_a_user_name_and_a_password(aileron: Command, home: Daem
 
     assert "Authorization: Digest, without the password" in said
     assert "open, sesame!" not in said
-    found = {one["name"]: one for one in home.must("GET", "/v1/bindings")["bindings"]}
+    found = {binding["name"]: binding for binding in home.must("GET", "/v1/bindings")["bindings"]}
     assert found["digest/door/me"]["username"] == "mira"
     refused = aileron("binding", "setup", DOOR, "--name", "digest/door/you", "--username", "a:b", "--secret", "pw")
     assert refused.code != 0

@@ -180,10 +180,12 @@ def test_the_fix_for_an_expired_certificate_kept_elsewhere_names_that_place(
     fix = f"change it at {store.at('mail/home')}, then approve it with `aileron binding rebind mtls/bank/away`"
     assert bound.code == 0, bound
     assert f"before that, {fix}" in " ".join(before.out.split())
-    assert [one["elsewhere"] for one in listed] == [{"reference": store.at("mail/home"), "token": "store-token"}]
-    for one in seen:
-        assert f"mtls/bank/away is expired: its client certificate has expired fix: {fix}" in flat(one)
-        assert "secret set" not in flat(one)
+    assert [binding["elsewhere"] for binding in listed] == [
+        {"reference": store.at("mail/home"), "token": "store-token"}
+    ]
+    for said in seen:
+        assert f"mtls/bank/away is expired: its client certificate has expired fix: {fix}" in flat(said)
+        assert "secret set" not in flat(said)
     assert "ends over used by" in flat(seen[1])
     assert unknown == "unknown"
     assert "until the vault is unlocked and the secret was fetched: that is, with the next run that uses it" in flat(

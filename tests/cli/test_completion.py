@@ -223,7 +223,7 @@ def test_the_completion_table_matches_the_commands(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(completing, "words_of", lambda kind, incomplete: [f"{kind}:"])
     found = {}
     for path, command in commands(typer.main.get_command(app)):
-        first = next((one for one in command.params if one.param_type_name == "argument"), None)
+        first = next((parameter for parameter in command.params if parameter.param_type_name == "argument"), None)
         words = (
             [] if first is None else first.shell_complete(command.make_context(path, [], resilient_parsing=True), "")
         )

@@ -66,7 +66,7 @@ class World:
 
     def forms(self, path: str) -> list[dict[str, str]]:
         """Return the forms that were posted to that path."""
-        seen = [one.body.decode() for one in self.provider.requests if one.target == path]
+        seen = [request.body.decode() for request in self.provider.requests if request.target == path]
         return [dict(urllib.parse.parse_qsl(body)) for body in seen]
 
     def said(self, seen: Seen) -> bytes:
@@ -166,7 +166,7 @@ def test_a_token_in_the_environment_replaces_the_sign_in(aileron: Command, tmp_p
     changed = aileron(*words, "--update", AILERON_MCP_TOKEN=TOKEN)
 
     assert made.code == 0, made.err
-    assert {one.target for one in world.provider.requests} == {METADATA}
+    assert {request.target for request in world.provider.requests} == {METADATA}
     assert json.loads((folder / "import.json").read_bytes())["choices"]["auth"] == "oauth2"
     assert "no operation that you chose has changed" in same.err, same
     assert "the connector (more than before)" in changed.err, changed
@@ -230,7 +230,7 @@ def test_a_sign_in_that_cannot_work_is_refused_with_a_fix(aileron: Command, tmp_
     assert "has no metadata for a sign-in" in demanded.err
     assert demanded.err.count("/.well-known/oauth-protected-resource") == 2, demanded.err
     assert "\\n" not in demanded.err
-    assert {one.code for one in (nobody, document, forced, unregistered, without, demanded)} == {2}
+    assert {refusal.code for refusal in (nobody, document, forced, unregistered, without, demanded)} == {2}
     assert older.code == 0, older.err
     again = aileron(*words, "--update", "--scope", "a", AILERON_MCP_TOKEN=TOKEN)
     assert (again.code, "--auth bearer does not" in again.err) == (2, True), again

@@ -39,7 +39,7 @@ def test_an_approved_run_and_a_denial_are_told_on_the_screen_and_in_lines(asking
             ("denied", "quit"),
         ],
     )
-    assert [asking.result(one)["status"] for one in (first, second)] == ["completed", "denied"]
+    assert [asking.result(question)["status"] for question in (first, second)] == ["completed", "denied"]
     said = at_terminal(aileron, "console", "--plain", answers=[("> ", "activity"), ("last hour", "quit")])
     told = ("asked · shown · denied: “not today”", "asked · shown · approved", "✓ done")
     for text in told:

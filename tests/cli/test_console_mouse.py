@@ -73,7 +73,7 @@ def test_no_click_decides(home: Path, fake: FakeDaemon) -> None:
         at.until_pressed("A", "any other key")  # the positive control: the same question is decided by its keys
         at.until_pressed("y", "approved: one")
 
-    assert [one["decision"] for one in world.sent()] == ["approve"]
+    assert [body["decision"] for body in world.sent()] == ["approve"]
 
 
 def leave(at: Tmux, shown: str) -> None:

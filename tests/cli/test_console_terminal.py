@@ -129,7 +129,7 @@ def test_in_plain_mode_one_passphrase_serves_two_decisions(asking: DaemonHome) -
 
     assert said.code == 0
     assert said.out.count("Approver passphrase") == 1
-    assert [asking.result(one)["status"] for one in (first, second)] == ["completed", "completed"]
+    assert [asking.result(question)["status"] for question in (first, second)] == ["completed", "completed"]
 
 
 def test_the_console_needs_a_terminal(home: Path, fake: FakeDaemon) -> None:

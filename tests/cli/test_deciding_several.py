@@ -29,15 +29,15 @@ WHY = "sent to the agent and signed): "
 def waits(fake: FakeDaemon, *asked: dict[str, Any]) -> list[str]:
     """Make these questions wait and their runs complete at once after approval. Return their ids."""
     fake.approvals = list(asked)
-    for one in asked:
-        name = one["approval_id"]
+    for question in asked:
+        name = question["approval_id"]
         path = f"/v1/action-approvals/{name}"
-        facts = {"approval_id": name, "audit_id": one.get("audit_id")}
-        fake.script("GET", path, (200, one))
+        facts = {"approval_id": name, "audit_id": question.get("audit_id")}
+        fake.script("GET", path, (200, question))
         fake.script("POST", f"{path}/decide", lambda seen, facts=facts: _obeyed(seen, facts))
         fake.script("POST", f"{path}/cancel", (200, {"status": "cancelled", **facts}))
         fake.script("GET", f"{path}/result", (200, {"status": "completed", **facts, "result": {"sent": name[-1]}}))
-    return [one["approval_id"] for one in asked]
+    return [question["approval_id"] for question in asked]
 
 
 def _obeyed(seen: Seen, facts: dict[str, Any]) -> Reply:
@@ -89,8 +89,8 @@ def test_three_alike_take_one_card_one_answer_and_one_passphrase(
 
     assert said.code == 0, said
     assert [name for name, _ in sent(fake)] == names
-    for (name, body), one in zip(sent(fake), asked, strict=True):
-        assert_signed(approver, name, body, one["digest"])
+    for (name, body), question in zip(sent(fake), asked, strict=True):
+        assert_signed(approver, name, body, question["digest"])
     assert said.out.count(PASSPHRASE) == 1
     assert said.out.index("what differs") < said.out.index("the same in all") < said.out.index(ALL_3)
     assert said.out.partition("the same in all")[2].count("lunch is at noon.") == 1
@@ -114,7 +114,7 @@ def test_approving_several_with_json_prints_one_object(fake: FakeDaemon, aileron
     names = waits(fake, mail(1), mail(2))
     found = aileron("approve", *names, "--json").json["approvals"]
 
-    assert [(one["approval_id"], one["status"], one["result"]["sent"]) for one in found] == [
+    assert [(approval["approval_id"], approval["status"], approval["result"]["sent"]) for approval in found] == [
         (name, "completed", name[-1]) for name in names
     ]
 
@@ -188,10 +188,10 @@ def finds(fake: FakeDaemon, approver: Approver, *found: str) -> list[str]:
     """Make mails to Ann and to Bob wait whose previews say that `found` are the recipients. Return their ids."""
     asked = ann_and_bob()
     names = waits(fake, *asked)
-    for one, to in zip(asked, found, strict=True):
+    for question, to in zip(asked, found, strict=True):
         fields = [{"label": "To", "value": to, "multiline": False}]
-        path = f"/v1/action-approvals/{one['approval_id']}/preview"
-        fake.script("POST", path, sealed_preview(approver, one["digest"], fields))
+        path = f"/v1/action-approvals/{question['approval_id']}/preview"
+        fake.script("POST", path, sealed_preview(approver, question["digest"], fields))
     return names
 
 
@@ -205,7 +205,7 @@ def test_previews_of_several_are_loaded_first_and_signed(fake: FakeDaemon, ailer
     assert said.out.index(PASSPHRASE) < said.out.index("current state of 2") < said.out.index(ALL_2)
     digests = {body["digest"] for _, body in sent(fake)}
     assert len(digests) == 2
-    assert not digests & {one["digest"] for one in fake.approvals}
+    assert not digests & {approval["digest"] for approval in fake.approvals}
 
 
 def test_a_preview_that_contradicts_an_agent_blocks_all_of_them(fake: FakeDaemon, aileron: Command, approver: Approver):
@@ -325,11 +325,13 @@ def test_several_are_denied_with_one_reason_and_one_passphrase(fake: FakeDaemon,
     assert said.code == 0, said
     assert said.out.count(PASSPHRASE) == 1
     assert [name for name, _ in sent(fake)] == names
-    for (name, body), one in zip(sent(fake), asked, strict=True):
+    for (name, body), question in zip(sent(fake), asked, strict=True):
         assert body["reason"] == "not today"
-        assert_signed(approver, name, body, one["digest"])
+        assert_signed(approver, name, body, question["digest"])
     assert said.out.index("denying: Send mail: to “1@example.com”") < said.out.index(WHY)
-    assert [line for line in said.out.splitlines() if line.startswith("denied ")] == [f"denied {one}" for one in names]
+    assert [line for line in said.out.splitlines() if line.startswith("denied ")] == [
+        f"denied {name}" for name in names
+    ]
 
 
 @pytest.mark.parametrize("how", ["at a terminal", "in a script", "as JSON"])
@@ -345,7 +347,7 @@ def test_denying_several_without_a_reason_withdraws_them(
             said = aileron("deny", *names)
         case _:
             said = aileron("deny", *names, "--json")
-            assert [one["status"] for one in said.json["approvals"]] == ["cancelled", "cancelled"]
+            assert [approval["status"] for approval in said.json["approvals"]] == ["cancelled", "cancelled"]
 
     assert said.code == 0, said
     assert PASSPHRASE not in said.out

@@ -143,13 +143,13 @@ def test_the_server_offers_its_notes_as_mcp_tools(served: Served) -> None:
         return asked("tools/call", name=name, arguments=arguments)[1]["result"]
 
     assert asked("server/discover")[1]["result"]["supportedVersions"] == ["2026-07-28"]
-    assert [one["name"] for one in asked("tools/list")[1]["result"]["tools"]] == [
+    assert [tool["name"] for tool in asked("tools/list")[1]["result"]["tools"]] == [
         "list_notes",
         "add_note",
         "delete_note",
     ]
     assert called("add_note", text="Milk")["structuredContent"] == {"id": 3, "text": "Milk"}
-    assert [one["id"] for one in called("list_notes", limit=2)["structuredContent"]["notes"]] == [3, 2]
+    assert [note["id"] for note in called("list_notes", limit=2)["structuredContent"]["notes"]] == [3, 2]
     assert "isError" not in called("delete_note", id=3)
     for name, arguments in (("delete_note", {"id": 3}), ("add_note", {"text": ""}), ("list_notes", {"limit": 0})):
         assert called(name, **arguments)["isError"]

@@ -50,7 +50,7 @@ def test_doctor_fix_repairs_modes_that_let_others_in(aileron: Command, broken: P
     fixable = [check for check in found.json["checks"] if check["fixable"]]
     assert {check["fix"] for check in fixable} == {f"chmod {MENDED[name]:o} {broken / name}" for name in OPEN}
     assert found.code == 1
-    assert [(one["done"], one["problem"]) for one in mended.json["fixed"]] == [(True, None)] * len(fixable)
+    assert [(repair["done"], repair["problem"]) for repair in mended.json["fixed"]] == [(True, None)] * len(fixable)
     assert (mended.code, mended.json["ok"]) == (0, True), mended
     assert modes(broken) == MENDED
     assert started.code == 0, started
@@ -90,8 +90,8 @@ def test_doctor_fix_without_confirmation_says_what_to_type(aileron: Command, bro
     shown = aileron.at_terminal("doctor", "--fix", "--json")
     agent = aileron("doctor", "claude", "--fix", "--yes")
 
-    for one in said:
-        assert (one.code, one.err.endswith("  fix: aileron doctor --fix --yes\n")) == (2, True), one
+    for refusal in said:
+        assert (refusal.code, refusal.err.endswith("  fix: aileron doctor --fix --yes\n")) == (2, True), refusal
     assert (shown.code, '"fix": "aileron doctor --fix --yes"' in shown.out) == (2, True), shown
     assert (agent.code, "cannot be used with an agent" in agent.err) == (2, True)
     assert modes(broken) == before

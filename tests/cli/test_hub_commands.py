@@ -70,7 +70,7 @@ def test_a_hub_is_built_searched_and_shown(own: DaemonHome, hub: tuple[Path, Ups
         f"{SEND}\t1.0.0\taction\t{KEY.public.fingerprint}\tsend an email\n"
     )
     assert aileron("hub", "search", "--kind", "action").out.startswith(SEND)
-    assert [one["match"] for one in aileron("hub", "search", "Send-Email", "--json").json["entries"]] == [
+    assert [entry["match"] for entry in aileron("hub", "search", "Send-Email", "--json").json["entries"]] == [
         "intent",
         "name",
     ]
@@ -174,7 +174,7 @@ def test_the_page_on_running_a_hub_works_as_written(tmp_path: Path, authority: A
         ["hub", "show"],
         ["keyring", "trust"],
     ]
-    assert [one.code for one in said] == [0, 0, 0, 2], said  # a person must confirm that a key is trusted
+    assert [result.code for result in said] == [0, 0, 0, 2], said  # a person must confirm that a key is trusted
     assert said[1].out.splitlines()[0].startswith(CONNECTOR)
     assert f"aileron connector install {CONNECTOR}@1.1.0" in said[2].err
     assert KEY.public.fingerprint in said[3].err

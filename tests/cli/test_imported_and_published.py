@@ -51,7 +51,9 @@ class World:
         """Return the connector's versions, and the actions with theirs."""
         connectors = self.aileron("connector", "list", "--json").json["connectors"]
         actions = self.aileron("action", "list", "--json").json["actions"]
-        return sorted(one["version"] for one in connectors), [f"{one['name']} {one['version']}" for one in actions]
+        return sorted(connector["version"] for connector in connectors), [
+            f"{action['name']} {action['version']}" for action in actions
+        ]
 
 
 @pytest.fixture
@@ -88,4 +90,4 @@ def test_an_imported_connector_is_published_installed_by_name_and_updated(world:
     assert "ALLOWS MORE: reaches: new, api.example.org:443" in " ".join(updated.err.split())
     assert world.installed() == (["1.0.0", "1.1.0"], ["pets-add-pet 1.1.0"])
     shown = world.aileron("action", "show", "pets-add-pet", "--json").json
-    assert {one["name"] for one in shown["inputs"]} == {"id", "name", "owner"}
+    assert {spec["name"] for spec in shown["inputs"]} == {"id", "name", "owner"}

@@ -200,8 +200,8 @@ def test_rebind_changes_a_role_from_reading_to_writing_and_back(aileron: Command
     both = aileron(*rebind, "--read-only", "--read-write")
 
     reader, writer = {"database": "shop", "read_only": True}, {"database": "shop"}
-    assert [one["details"] for one in found] == [reader, writer, writer, reader]
-    assert [one["username"] for one in found] == ["app", "app", "owner", "owner"]
+    assert [binding["details"] for binding in found] == [reader, writer, writer, reader]
+    assert [binding["username"] for binding in found] == ["app", "app", "owner", "owner"]
     assert (both.code, both.err.splitlines()[0]) == (2, "error: --read-only and --read-write cannot be used together")
     assert aileron("binding", "inspect", name, "--json").json["details"] == reader
 

@@ -76,7 +76,7 @@ def new(aileron: Command, tmp_path: Path) -> Any:
 )
 def test_options_choose_the_operations_to_import(new: Any, words: list[str], ops: list[str]) -> None:
     """The default is operations that read and are not deprecated."""
-    assert [one["op"] for one in new(DOCUMENT, *words, "--json").json["actions"]] == ops
+    assert [action["op"] for action in new(DOCUMENT, *words, "--json").json["actions"]] == ops
 
 
 def test_the_import_is_summarized(new: Any, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def typed(parameter: Parameter) -> st.SearchStrategy[list[str]]:
 def lines(words: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
     """Return command lines of one command: mostly declared parameters, in any order and number."""
     parameters = parameters_of(imported(EVERY[words]))
-    needed = [typed(one) for one in parameters if one.default is REQUIRED]
+    needed = [typed(parameter) for parameter in parameters if parameter.default is REQUIRED]
     every = st.one_of(*map(typed, parameters)) if parameters else st.nothing()
     other = st.sampled_from([["--"], ["-x"], ["--no-such"], ["--help"], ["-h"], ["word"]])
     parts = st.tuples(st.tuples(*needed), st.lists(every | other, max_size=4)).flatmap(

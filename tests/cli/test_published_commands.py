@@ -195,12 +195,12 @@ def test_a_check_that_reached_no_forge_fails(aileron: Command, publisher: Publis
     aileron("action", "add", publisher.action("say", "1.0.0", [publisher.connector("1.0.0")]), "--yes")
     both = aileron("connector", "check")
     forge.disturb(BROKEN)
-    one = aileron("connector", "check", "--json")
+    partial = aileron("connector", "check", "--json")
     forge.disturb(BROKEN, BROKEN)
     none = aileron("connector", "check", "--json")
 
     assert (nothing.code, both.code, both.err) == (0, 0, "")
-    assert (one.code, one.err) == (0, "1 of 2 checks failed\n")
+    assert (partial.code, partial.err) == (0, "1 of 2 checks failed\n")
     assert (none.code, none.err.startswith("error: none of the 2 checks succeeded")) == (7, True), none
     assert [bool(json.loads(line)["problem"]) for line in none.out.splitlines()] == [True, True]
 

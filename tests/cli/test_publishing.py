@@ -97,12 +97,12 @@ def test_a_release_is_written_under_its_tags(aileron: Command, sources: Path, ke
     assert said.json["signed_by"] == KEY.public.fingerprint
     assert KEY.public.fingerprint in by_file.err
     assert "left out (not part of the program): actions/\n" in by_file.err
-    assert [one["tag"] for one in said.json["artifacts"]] == ["v1.2.0", "actions/list-notes/v1.2.0"]
-    for one in said.json["artifacts"]:
-        path = Path(one["tag"], "aileron.tar.gz")
-        assert Path(one["file"]) == tmp_path / "b" / path
+    assert [artifact["tag"] for artifact in said.json["artifacts"]] == ["v1.2.0", "actions/list-notes/v1.2.0"]
+    for artifact in said.json["artifacts"]:
+        path = Path(artifact["tag"], "aileron.tar.gz")
+        assert Path(artifact["file"]) == tmp_path / "b" / path
         assert (tmp_path / "a" / path).read_bytes() == (tmp_path / "b" / path).read_bytes()
-        assert one["hash"] in by_file.out
+        assert artifact["hash"] in by_file.out
     assert not aileron.home.exists()
 
 

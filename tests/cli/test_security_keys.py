@@ -54,7 +54,9 @@ class Desk:
         said = self.at_terminal("approve", asked.body["approval_id"], answers=[("to approve: ", "allow"), SIGN])
         assert said.code == 0, said
         assert OFFER not in said.out  # no passkey may consent to another
-        (enrolled,) = [one for one in self.home.must("GET", "/v1/passkeys")["passkeys"] if one["name"] == name]
+        (enrolled,) = [
+            passkey for passkey in self.home.must("GET", "/v1/passkeys")["passkeys"] if passkey["name"] == name
+        ]
         assert enrolled["id"] in key.key_ids()
         return str(enrolled["id"])
 
@@ -98,9 +100,9 @@ def desk() -> Iterator[Desk]:
 def honest(desk: Desk) -> Iterator[None]:
     """Make the key honest again after each test, reset its PIN tries, and withdraw all open questions."""
     yield
-    for one in desk.home.must("GET", ROUTE)["approvals"]:
-        if one["status"] == "pending_approval":
-            desk.home.must("POST", f"{ROUTE}/{one['approval_id']}/cancel", {})
+    for approval in desk.home.must("GET", ROUTE)["approvals"]:
+        if approval["status"] == "pending_approval":
+            desk.home.must("POST", f"{ROUTE}/{approval['approval_id']}/cancel", {})
     desk.key.lie.__init__()  # type: ignore[misc]
     desk.key.touch = lambda: True
     desk.key.tries = 8
@@ -110,7 +112,7 @@ def honest(desk: Desk) -> Iterator[None]:
 def events(home: DaemonHome, kind: str, approval: str) -> list[dict[str, Any]]:
     """Return the audit events of this kind about this question."""
     found = home.must("GET", "/v1/audit?limit=500")["events"]
-    return [one for one in found if one["type"] == kind and one.get("approval") == approval]
+    return [event for event in found if event["type"] == kind and event.get("approval") == approval]
 
 
 def test_enter_a_pin_and_a_touch_approve_and_the_ledger_verifies(desk: Desk) -> None:
@@ -259,7 +261,7 @@ def test_the_daemon_refuses_a_touch_without_verification_and_a_replay(desk: Desk
     assert desk.home.ask("POST", f"{ROUTE}/{second}/decide", good).is_error
     assert desk.home.ask("POST", f"{ROUTE}/{first}/decide", good).status == 200
     assert desk.home.ask("POST", f"{ROUTE}/{first}/decide", good).body["error"]["class"] == "already_decided"
-    assert [one["reason"] for one in events(desk.home, "approval.refused", first)] == [
+    assert [event["reason"] for event in events(desk.home, "approval.refused", first)] == [
         "decided",
         "signature",
     ]  # the newest first
@@ -356,5 +358,5 @@ def test_the_console_in_plain_mode_takes_a_pin_and_a_touch(desk: Desk) -> None:
     )
 
     assert said.code == 0, said
-    assert [desk.status(one) for one in questions] == ["completed", "completed"]
+    assert [desk.status(question) for question in questions] == ["completed", "completed"]
     assert desk.key.touched == touched + 2

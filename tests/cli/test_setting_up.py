@@ -201,7 +201,7 @@ def test_a_suspended_action_is_marked_and_can_be_resumed(fake: FakeDaemon, ailer
     assert "send_mail: aileron action resume send" in aileron("action", "show", "send").out
     assert (waiting.code, waiting.out) == (75, "act-1\n")
     assert (lifted.code, "send can run again" in lifted.err) == (0, True)
-    assert [one.body for one in fake.asked("POST")] == [{}, {"unchanged": True}]
+    assert [request.body for request in fake.asked("POST")] == [{}, {"unchanged": True}]
 
 
 # Connectors
@@ -229,8 +229,8 @@ def test_a_build_names_the_files_that_it_left_out_and_why(aileron: Command, tmp_
     assert "7.md, and 2 more (see `connector build --json`)\n" in said.err
     assert "\x1b" not in said.err
     assert data["data"] == ["lib/table.json"]
-    assert {one["path"] for one in data["left_out"]} >= {"lib/_speed.abi3.so", "8.md", "note\x1b[2J.txt"}
-    assert all(one["reason"] for one in data["left_out"])
+    assert {file["path"] for file in data["left_out"]} >= {"lib/_speed.abi3.so", "8.md", "note\x1b[2J.txt"}
+    assert all(file["reason"] for file in data["left_out"])
 
 
 def test_a_connector_is_built_without_a_daemon(aileron: Command, tmp_path: Path, home: Path):

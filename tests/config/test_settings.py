@@ -691,8 +691,8 @@ def test_a_consent_from_before_the_gateway_is_still_valid() -> None:
 
 
 @given(_settings(), _settings())
-def test_different_settings_have_different_consent_forms(one: Settings, other: Settings) -> None:
+def test_different_settings_have_different_consent_forms(first: Settings, other: Settings) -> None:
     """A setting that is left out has its default, so no other value can share the form."""
-    forms = [canonical_json(consented_form(settings.consented())) for settings in (one, other)]
+    forms = [canonical_json(consented_form(settings.consented())) for settings in (first, other)]
 
-    assert (forms[0] == forms[1]) == (one.consented() == other.consented())
+    assert (forms[0] == forms[1]) == (first.consented() == other.consented())

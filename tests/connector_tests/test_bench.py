@@ -134,7 +134,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 def tried(bench: Bench, case: str, *exchanges: str) -> TrialReport:
     """Return the report on one case of that TOML."""
-    text = f'[[case]]\nname = "it"\n{case}\n' + "".join(f"[[case.exchange]]\n{one}\n" for one in exchanges)
+    text = f'[[case]]\nname = "it"\n{case}\n' + "".join(f"[[case.exchange]]\n{exchange}\n" for exchange in exchanges)
     (report,) = bench.run(parse_cases(text, file="cases.toml").cases)
     return report
 
@@ -380,7 +380,7 @@ def mailbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 def talked(mailbox: Bench, args: str, output: str, *streams: str) -> str | None:
     """Return the problem of that case."""
     text = f'[[case]]\nname = "it"\nop = "talk"\nargs = {{ {args} }}\n{output}\n'
-    text += "".join(f"[[case.stream]]\n{one}\n" for one in streams)
+    text += "".join(f"[[case.stream]]\n{stream}\n" for stream in streams)
     (report,) = mailbox.run(parse_cases(text, file="cases.toml").cases)
     return report.problem
 
@@ -550,7 +550,7 @@ def test_the_mail_connector_passes_its_cases() -> None:
     with bench_of(folder) as running:
         reports = running.run(parse_cases((folder / CASES).read_text(), file=CASES).cases)
 
-    assert {one.case: one.problem for one in reports if one.problem is not None} == {}
+    assert {report.case: report.problem for report in reports if report.problem is not None} == {}
     assert len(reports) >= 5
 
 
@@ -735,8 +735,8 @@ def test_a_made_up_certificate_is_shown_to_a_server_that_requests_it(tmp_path: P
             bench.call("fetch", {"path": "/notes"} | credential, there, settings)
             for credential in ({"credential": "mtls"}, {})
         ]
-        assert [one.failure for one in done] == [None, None]
-        shown = [(one.target, one.client, one.status) for one in server.logged(2)]
+        assert [attempt.failure for attempt in done] == [None, None]
+        shown = [(request.target, request.client, request.status) for request in server.logged(2)]
 
     assert shown == [("/notes", f"CN={FAKE_SECRET}", 200), ("/notes", "", 200)]
 

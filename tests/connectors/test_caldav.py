@@ -374,10 +374,10 @@ def test_an_event_is_read_by_its_uid(server: RadicaleServer, call: Call) -> None
     server.put("work/a.ics", calendar_object("UID:a\nSUMMARY:One\nDTSTART:20260330T070000Z\nLOCATION:Room 4"))
     server.put("work/r.ics", calendar_object("UID:r\nSUMMARY:Many\nDTSTART:20260330T070000Z\nRRULE:FREQ=DAILY;COUNT=3"))
 
-    one = call("get_event", uid="a").output["event"]
+    event = call("get_event", uid="a").output["event"]
     many = call("get_event", uid="r").output["event"]
 
-    assert (one["title"], one["location"], one["calendar"]) == ("One", "Room 4", "Work")
+    assert (event["title"], event["location"], event["calendar"]) == ("One", "Room 4", "Work")
     assert (many["title"], many["start"], many["recurrence"]) == (
         "Many",
         "2026-03-30T07:00:00+00:00",

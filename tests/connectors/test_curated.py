@@ -50,7 +50,9 @@ def operations_of(name: str) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return method and operation of the packed document, by operation name."""
     document = json.loads((ROOT / "connectors" / name / "service" / "document.json").read_bytes())
     return {
-        one["operationId"]: (method, one) for methods in document["paths"].values() for method, one in methods.items()
+        operation["operationId"]: (method, operation)
+        for methods in document["paths"].values()
+        for method, operation in methods.items()
     }
 
 
@@ -63,7 +65,7 @@ def test_the_cases_pass_in_the_jail(name: str) -> None:
     with Bench(artifact_of(folder, ())) as bench:
         reports = bench.run(cases)
 
-    assert {one.case: one.problem for one in reports if one.problem is not None} == {}
+    assert {report.case: report.problem for report in reports if report.problem is not None} == {}
     assert len(reports) >= 30
 
 
@@ -82,11 +84,13 @@ def test_only_reads_run_without_approval(name: str) -> None:
 def test_effects_match_what_a_call_does() -> None:
     """The named actions are all that pay, send or delete, and such a call can have no grant."""
     every = actions_of("github") | actions_of("stripe")
-    weighs = {effect: {name for name, one in every.items() if one.steps[0].effect is effect} for effect in Effect}
+    weighs = {effect: {name for name, action in every.items() if action.steps[0].effect is effect} for effect in Effect}
 
     assert (weighs[Effect.PAY], weighs[Effect.SEND], weighs[Effect.DELETE]) == (MONEY, SENDS, DELETES)
     assert all(every[name].approval.irreversible for name in MONEY | SENDS | DELETES)
-    assert {name for name, one in every.items() if one.approval.required and one.preview is None} == NOTHING_TO_SHOW
+    assert {
+        name for name, action in every.items() if action.approval.required and action.preview is None
+    } == NOTHING_TO_SHOW
 
 
 @pytest.mark.parametrize("name", CURATED)
@@ -96,13 +100,13 @@ def test_summaries_and_descriptions_are_hand_written(name: str) -> None:
     actions = actions_of(name)
 
     assert 25 <= len(actions) <= 40
-    assert len({one.summary for one in actions.values()}) == len(actions)
-    assert tuple(f"actions/{one}" for one in actions) == tuple(
+    assert len({action.summary for action in actions.values()}) == len(actions)
+    assert tuple(f"actions/{action_name}" for action_name in actions) == tuple(
         tomllib.loads((ROOT / "connectors" / name / "suite.toml").read_text())["actions"]
     )
     for action in actions.values():
         assert made.get(f"actions/{action.name}/action.md") != action.text
-        assert all(len(one.description) <= 160 for one in action.inputs), action.name
+        assert all(len(spec.description) <= 160 for spec in action.inputs), action.name
         assert name in action.tags
 
 

@@ -109,18 +109,18 @@ def test_refs_files_and_commits_are_read(program: Path, origin: Path, version: i
     log = host.call("log_commits", **here, limit=2, skip=1).output
 
     assert refs["head"] == "refs/heads/main"
-    assert [(one["name"], one.get("commit", one["id"])) for one in refs["refs"]] == [
+    assert [(ref["name"], ref.get("commit", ref["id"])) for ref in refs["refs"]] == [
         ("refs/heads/main", tip(origin)),
         ("refs/tags/v1", tip(origin)),
     ]
-    assert [(one["path"], one["type"]) for one in files["entries"]] == [
+    assert [(entry["path"], entry["type"]) for entry in files["entries"]] == [
         ("docs", "folder"),
         ("docs/logo.bin", "file"),
         ("link", "symlink"),
         ("readme.txt", "file"),
     ]
     assert (shown["text"], shown["size"], shown["next_start"]) == ("line 1\n", 35, 14)
-    assert [(one["subject"], one["date"]) for one in log["commits"]] == [
+    assert [(revision["subject"], revision["date"]) for revision in log["commits"]] == [
         ("number 4", "2026-03-04T10:00:00+01:00"),
         ("number 3", "2026-03-03T10:00:00+01:00"),
     ]
@@ -275,7 +275,7 @@ def test_files_that_cannot_be_committed_are_refused(
 
     assert refused.failure_class == "bad_input"
     assert words in refused.message
-    assert not [one for one in host.commands if "receive" in one]
+    assert not [command for command in host.commands if "receive" in command]
 
 
 @pytest.mark.parametrize(
@@ -445,7 +445,7 @@ def answers(data: bytes, into: Path, *, listens: bool = False) -> Callable[[str]
 
 def lines(*packets: bytes) -> bytes:
     """Return pkt-lines, and a flush."""
-    return b"".join(b"%04x%s" % (len(one) + 4, one) for one in packets) + b"0000"
+    return b"".join(b"%04x%s" % (len(packet) + 4, packet) for packet in packets) + b"0000"
 
 
 @pytest.mark.parametrize(
@@ -505,8 +505,8 @@ def test_only_reads_run_without_approval() -> None:
         path.parent.name: parse_action(path.read_text(), file=str(path), allow_placeholder=True)
         for path in (ROOT / "connectors" / "git" / "actions").glob("*/action.md")
     }
-    gated = {name for name, one in actions.items() if one.approval.required}
-    forced = {name for name, one in actions.items() if "force" in one.steps[0].inputs}
+    gated = {name for name, action in actions.items() if action.approval.required}
+    forced = {name for name, action in actions.items() if "force" in action.steps[0].inputs}
 
     assert gated == {
         "push-commit",
@@ -517,9 +517,9 @@ def test_only_reads_run_without_approval() -> None:
         "delete-git-branch",
     }
     assert forced == {"force-push-branch"}
-    assert not any(one.name == "force" for action in actions.values() for one in action.inputs)
+    assert not any(spec.name == "force" for action in actions.values() for spec in action.inputs)
     assert actions["force-push-branch"].steps[0].effect is Effect.DELETE
-    assert all(one.steps[0].idempotent is (name not in gated) for name, one in actions.items())
+    assert all(action.steps[0].idempotent is (name not in gated) for name, action in actions.items())
     for name in ("push-commit", "push-bundle", "force-push-branch", "delete-git-branch"):
         preview = actions[name].preview
         assert preview is not None

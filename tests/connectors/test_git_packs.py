@@ -108,7 +108,7 @@ def test_a_pack_of_gits_is_read_completely(real: bytes) -> None:
     ids = objects.add_pack(real)
 
     assert len(ids) == 18
-    assert sorted({type(objects[one]).__name__ for one in ids}) == ["Blob", "Commit", "Tree"]
+    assert sorted({type(objects[object_id]).__name__ for object_id in ids}) == ["Blob", "Commit", "Tree"]
 
 
 @given(st.data())
@@ -154,12 +154,12 @@ def test_a_bomb_of_zlib_or_of_deltas_is_refused() -> None:
     """
     blobs = [entry(3, bytes([at]) * MIB) for at in range(65)]
     copies = size_of(10) + size_of(1 << 30) + b"\x80"
-    one = entry(7, copies, base=bytes(20))
+    delta = entry(7, copies, base=bytes(20))
     many = [entry(7, size_of(10) + size_of(MIB) + b"\x80", base=bytes(20)) for _ in range(2000)]
 
     check_pack(pack(*blobs[:64]))
     assert "unpack to more, and at most 64 MiB fit" in failure_of(pack(*blobs)).message
-    assert "unpack to more" in failure_of(pack(one)).message
+    assert "unpack to more" in failure_of(pack(delta)).message
     assert "unpack to more" in failure_of(pack(*many)).message
 
 
@@ -278,4 +278,4 @@ def test_a_diff_that_ends_at_the_limit_is_cut_only_if_another_file_follows() -> 
 
 def test_the_modules_are_the_connectors_own() -> None:
     """A package with a module of the same name is not loaded in its place."""
-    assert {Path(str(one.__file__)).parent for one in GIT.values()} == {ROOT / "connectors" / "git"}
+    assert {Path(str(module.__file__)).parent for module in GIT.values()} == {ROOT / "connectors" / "git"}

@@ -116,7 +116,7 @@ def test_the_latest_messages_are_listed_first(google: GoogleServer, call: Call) 
     newest = listed["messages"][0]
     assert (newest["id"], newest["from"], newest["snippet"]) == (key, "Jürgen <j@example.com>", "a <b>")
     assert (newest["unread"], listed["messages"][1]["unread"], listed["next_page_token"]) == (True, False, None)
-    assert [one["subject"] for one in call("list_recent_emails", query="is:unread").output["messages"]] == [
+    assert [message["subject"] for message in call("list_recent_emails", query="is:unread").output["messages"]] == [
         newest["subject"]
     ]
     assert call("list_recent_emails", query="from:nobody").output == {"messages": [], "next_page_token": None}
@@ -130,7 +130,7 @@ def test_a_listing_uses_as_many_pages_as_needed(google: GoogleServer, call: Call
     first = call("list_recent_emails", max_results=7).output
     rest = call("list_recent_emails", max_results=7, page_token=first["next_page_token"]).output
 
-    assert [one["subject"] for one in first["messages"] + rest["messages"]] == list("876543210")
+    assert [message["subject"] for message in first["messages"] + rest["messages"]] == list("876543210")
     assert rest["next_page_token"] is None
     pages = [asked.query["maxResults"] for asked in google.asked if asked.path.endswith("/messages")]
     assert pages == [["7"], ["4"], ["1"], ["7"]]
@@ -185,7 +185,7 @@ def test_a_message_is_sent_to_everybody_without_showing_bcc(google: GoogleServer
     assert delivered.recipients == ("j@example.com", "bob@example.com", "ann@example.com", "eve@example.com")
     shown = delivered.message
     assert "Bcc" not in shown
-    assert [one.display_name for one in shown["To"].addresses] == ["Müller, Jürgen", ""]
+    assert [address.display_name for address in shown["To"].addresses] == ["Müller, Jürgen", ""]
     assert (shown["Subject"], shown["Reply-To"]) == (f"Grüße: {FULL}", "list@example.com")
     assert shown.get_content().splitlines() == ["Zeile eins", "Zeile zwei – 🎉"]
     [listed] = call("list_recent_emails", query="in:sent").output["messages"]
@@ -225,7 +225,9 @@ def test_a_drafts_html_and_attachments_are_reported(google: GoogleServer, call: 
     both.add_attachment(b"%PDF", maintype="application", subtype="pdf", filename="Übersicht.pdf")
     both.add_attachment(b"x", maintype="image", subtype="png")
     page.set_content("<p>no</p>", subtype="html")
-    drafts = [call("get_draft", draft_id=google.write_draft(one.as_bytes())).output for one in (plain, both, page)]
+    drafts = [
+        call("get_draft", draft_id=google.write_draft(message.as_bytes())).output for message in (plain, both, page)
+    ]
 
     assert [(draft["text"], draft["form"].partition(";")[0]) for draft in drafts] == [
         ("yes", "plain text"),
@@ -560,14 +562,17 @@ def test_a_listed_id_cannot_change_the_path(google: GoogleServer, call: Call) ->
     assert len(google.asked) == 1
     ids = [{"id": google.receive(subject=str(number))} for number in range(5)]
     google.disturb(200, json.dumps({"messages": ids}).encode())
-    assert [one["subject"] for one in call("list_recent_emails", max_results=2).output["messages"]] == ["0", "1"]
+    assert [message["subject"] for message in call("list_recent_emails", max_results=2).output["messages"]] == [
+        "0",
+        "1",
+    ]
 
 
 def test_a_message_deleted_meanwhile_is_left_out(google: GoogleServer, call: Call) -> None:
     """The other messages are listed."""
     kept = google.receive(subject="kept")
     google.disturb(200, json.dumps({"messages": [{"id": "0123456789abcdef"}, {"id": kept}]}).encode())
-    assert [one["id"] for one in call("list_recent_emails").output["messages"]] == [kept]
+    assert [message["id"] for message in call("list_recent_emails").output["messages"]] == [kept]
 
 
 def test_a_hundred_messages_with_long_fields_fit_into_a_result(google: GoogleServer, call: Call) -> None:
@@ -576,7 +581,7 @@ def test_a_hundred_messages_with_long_fields_fit_into_a_result(google: GoogleSer
         google.receive(raw=b"From: a@b.cc\r\nSubject: " + b'"' * 20_000 + b"\r\n\r\n")
     listed = call("list_recent_emails", max_results=100).output["messages"]
     assert len(listed) == 100
-    assert {len(one["subject"]) for one in listed} == {301}
+    assert {len(message["subject"]) for message in listed} == {301}
 
 
 def test_an_unreadable_answer_to_a_sent_message_says_that_it_may_be_sent(google: GoogleServer, call: Call) -> None:

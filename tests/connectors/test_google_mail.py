@@ -77,8 +77,8 @@ def test_a_message_reads_back_as_it_was_written(to: list[Any], bcc: list[Any], s
     data = mail.compose(people(*to, bcc=bcc), subject=subject, body=body)
     message = read_back(data)
 
-    assert mailboxes(data, "To") == [tuple(one) for one in to]
-    assert mailboxes(data, "Bcc") == [tuple(one) for one in bcc]
+    assert mailboxes(data, "To") == [tuple(address) for address in to]
+    assert mailboxes(data, "Bcc") == [tuple(address) for address in bcc]
     assert message["Subject"] == subject
     assert message.get_content().replace("\r\n", "\n").removesuffix("\n") == body.removesuffix("\n")
     head = data.partition(b"\r\n\r\n")[0]
@@ -129,7 +129,7 @@ def test_no_argument_can_add_a_header_field(text: str, where: str) -> None:
 )
 def test_addresses_are_read_as_people_write_them(text: Any, found: list[tuple[str, str]]) -> None:
     """They have names, quotes, commas in quotes, and a comma too many."""
-    assert [tuple(one) for one in mail.addresses(text, "to")] == found
+    assert [tuple(address) for address in mail.addresses(text, "to")] == found
 
 
 @pytest.mark.parametrize(
@@ -180,16 +180,16 @@ def test_a_control_character_in_a_field_is_refused(bad: str) -> None:
 
 def test_too_many_recipients_or_too_long_texts_are_refused() -> None:
     """The limits are for recipients, subject and body; exactly the limit is accepted."""
-    one = mail.Address("", "a@b.cc")
-    mail.compose(people(*[one] * 99, bcc=[one]), subject="s" * 500, body="b" * 200_000)
+    address = mail.Address("", "a@b.cc")
+    mail.compose(people(*[address] * 99, bcc=[address]), subject="s" * 500, body="b" * 200_000)
     for to, subject, body, words in (
-        ([one] * 100, "s", "b", "more than 100 recipients"),
-        ([one], "s" * 501, "b", "subject has more than 500"),
-        ([one], "s", "b" * 200_001, "body has more than 200000"),
-        ([one], "s", "a\0b", "body has a control character"),
+        ([address] * 100, "s", "b", "more than 100 recipients"),
+        ([address], "s" * 501, "b", "subject has more than 500"),
+        ([address], "s", "b" * 200_001, "body has more than 200000"),
+        ([address], "s", "a\0b", "body has a control character"),
     ):
         with pytest.raises(BadInput, match=words):
-            mail.compose(people(*to, bcc=[one]), subject=subject, body=body)
+            mail.compose(people(*to, bcc=[address]), subject=subject, body=body)
 
 
 def test_a_reply_continues_its_thread() -> None:

@@ -206,9 +206,9 @@ def test_messages_are_found_newest_first_and_page_by_page(account: Account) -> N
     second = account.done("search_messages", folder="Paged", limit=2, cursor=first["next_cursor"])
     third = account.done("search_messages", folder="Paged", limit=2, cursor=second["next_cursor"])
 
-    listed = [one["id"] for page in (first, second, third) for one in page["messages"]]
+    listed = [message["id"] for page in (first, second, third) for message in page["messages"]]
     assert listed == ids[::-1]
-    assert [one["subject"] for one in first["messages"]] == ["number 4", "number 3"]
+    assert [message["subject"] for message in first["messages"]] == ["number 4", "number 3"]
     assert first["messages"][0]["from"] == "Noor <noor@example.com>"
     assert third["next_cursor"] is None
 
@@ -234,7 +234,7 @@ def test_messages_are_found_newest_first_and_page_by_page(account: Account) -> N
 def test_every_condition_applies(account: Account, searched: None, args: dict[str, Any], subjects: list[str]) -> None:
     """Values may be ASCII or not, and quotes in them are only quotes."""
     found = account.done("search_messages", folder="Searched", **args)
-    assert [one["subject"] for one in found["messages"]] == subjects
+    assert [message["subject"] for message in found["messages"]] == subjects
 
 
 @pytest.fixture(scope="module")
@@ -373,7 +373,7 @@ def test_an_invalid_id_is_refused(loaded: None, text: str) -> None:
 def test_folders_are_listed_with_their_use(account: Account) -> None:
     """Names in any script are decoded from modified UTF-7, and encoded back into it."""
     account.put(mail(), '"Entw&APw-rfe &- mehr"')
-    folders = {one["name"]: one for one in account.done("list_folders", counts=True)["folders"]}
+    folders = {folder["name"]: folder for folder in account.done("list_folders", counts=True)["folders"]}
 
     assert folders["Entwürfe"]["use"] == "drafts"
     assert folders["Gesendet"]["use"] == "sent"
@@ -393,7 +393,7 @@ def test_a_draft_is_saved_in_the_servers_drafts_folder(account: Account) -> None
         "create_draft", to="noor@example.com", bcc="team@example.com", body="not yet", reply_to_id=parent
     )["draft"]
 
-    [draft] = [one for one in account.in_folder("Entw&APw-rfe") if one["Message-ID"] == made["message_id"]]
+    [draft] = [message for message in account.in_folder("Entw&APw-rfe") if message["Message-ID"] == made["message_id"]]
     assert (draft["Subject"], draft["Bcc"], draft["In-Reply-To"]) == (
         "Re: question",
         "team@example.com",
@@ -423,13 +423,13 @@ def test_a_message_arrives_and_a_copy_is_saved(account: Account) -> None:
     assert (sent["copy"], got["Message-ID"]) == ("saved in Gesendet", sent["message_id"])
     assert got["Bcc"] is None
     assert str(got["From"]) == FROM
-    assert [(one.display_name, one.addr_spec) for one in got["To"].addresses] == [
+    assert [(address.display_name, address.addr_spec) for address in got["To"].addresses] == [
         ("Nöor, of the team", "noor@example.com")
     ]
     assert got["Subject"].endswith("has to be folded somewhere")
     assert got.get_body().get_content() == ".\nline\n..\nFrom here\n"
     assert [part.get_filename() for part in got.iter_attachments()] == ["notes.txt"]
-    assert sent["message_id"] in [one["Message-ID"] for one in account.in_folder("Gesendet")]
+    assert sent["message_id"] in [message["Message-ID"] for message in account.in_folder("Gesendet")]
     [smtp] = [login for login in account.logins if login.order.target.protocol == "smtp"]
     assert smtp.notes[0] == Envelope(
         sender="mira@example.com", recipients=("noor@example.com", "mira@example.com"), size=smtp.notes[0].size

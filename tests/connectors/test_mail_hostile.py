@@ -152,7 +152,7 @@ def test_text_in_any_form_is_read_as_text(program: Path) -> None:
     found = run(program, reading(structure, bodies=bodies), "read_message", **READ).output
 
     assert found["text"].split("\n") == [text for _, _, text in FORMS]
-    assert [one["part"] for one in found["attachments"]] == [str(len(FORMS) + 1)]
+    assert [attachment["part"] for attachment in found["attachments"]] == [str(len(FORMS) + 1)]
 
 
 DAMAGED = [
@@ -422,8 +422,8 @@ PIECES = st.sampled_from(
 def test_any_answer_is_read_or_refused(pieces: list[Any]) -> None:
     """The reader returns values or raises AnswerError, for the structure of a message too."""
     with contextlib.suppress(answers.AnswerError):
-        for one in answers.fetched(pieces):
-            answers.parts_of(one.items.get("BODYSTRUCTURE"))
+        for message in answers.fetched(pieces):
+            answers.parts_of(message.items.get("BODYSTRUCTURE"))
     with contextlib.suppress(answers.AnswerError):
         for value in answers.values_in(pieces):
             answers.parts_of(value)

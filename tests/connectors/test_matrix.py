@@ -38,12 +38,12 @@ def actions(folder: Path) -> dict[str, ActionFile]:
     """Return all action files by their names."""
     found = sorted(folder.glob("actions/*/action.md"))
     parsed = [parse_action(path.read_text(), file=str(path), allow_placeholder=True) for path in found]
-    return {one.name: one for one in parsed}
+    return {action.name: action for action in parsed}
 
 
 def curated(action: ActionFile) -> Any:
     """Return the parts of an action that were decided by hand."""
-    labels = [(one.name, one.label) for one in action.inputs]
+    labels = [(spec.name, spec.label) for spec in action.inputs]
     return action.summary, action.intent, action.steps, action.approval, action.preview, labels
 
 
@@ -82,15 +82,19 @@ def test_a_newer_document_keeps_what_was_changed_by_hand(aileron: Command, copy:
 
     assert said.code == 0, said
     after = actions(copy)
-    text = {one.name: one for one in after["matrix-send-message"].inputs}["body"]
+    text = {spec.name: spec for spec in after["matrix-send-message"].inputs}["body"]
     assert (text.label, text.rule["maxLength"], text.description) == ("Message", 9000, "What is said.")
-    assert {name: curated(one) for name, one in after.items()} == {name: curated(one) for name, one in before.items()}
+    assert {name: curated(action) for name, action in after.items()} == {
+        name: curated(action) for name, action in before.items()
+    }
 
 
 def test_only_reads_run_without_approval() -> None:
     """Actions that cannot be undone have the effect `delete`."""
-    effects = {one.name: one.steps[0].effect.value for one in actions(SOURCES).values() if one.steps[0].effect}
-    gated = {one.name for one in actions(SOURCES).values() if one.approval.required}
+    effects = {
+        action.name: action.steps[0].effect.value for action in actions(SOURCES).values() if action.steps[0].effect
+    }
+    gated = {action.name for action in actions(SOURCES).values() if action.approval.required}
 
     assert gated == {name for name, effect in effects.items() if effect != "read"}
     assert {name for name, effect in effects.items() if effect == "delete"} == {

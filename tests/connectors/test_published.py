@@ -31,5 +31,10 @@ def test_a_reference_connector_is_released_with_all_of_its_actions(name: str) ->
     done = release(folder, "0.1.0", parse=parse_action, fits=check_action, key=key, **BOUND[name])
 
     actions = sorted(path.parent.name for path in folder.glob("actions/*/action.md"))
-    assert [one.tag for one in done.artifacts] == ["v0.1.0", *(f"actions/{action}/v0.1.0" for action in actions)]
-    assert {one.name.split("/actions/")[0] for one in done.artifacts} == {f"github://aileron/connector-{name}"}
+    assert [artifact.tag for artifact in done.artifacts] == [
+        "v0.1.0",
+        *(f"actions/{action}/v0.1.0" for action in actions),
+    ]
+    assert {artifact.name.split("/actions/")[0] for artifact in done.artifacts} == {
+        f"github://aileron/connector-{name}"
+    }

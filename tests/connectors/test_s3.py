@@ -127,7 +127,7 @@ def test_an_object_with_an_awkward_key_is_read_and_listed_under_it(call: Call, b
     listed = call("list_objects", bucket=bucket).output["objects"]
 
     assert (read["content"], read["encoding"]) == (f"in {AWKWARD[0]}", "text")
-    assert [one["key"] for one in listed] == sorted(AWKWARD)
+    assert [entry["key"] for entry in listed] == sorted(AWKWARD)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_listing_continues_where_it_ended(call: Call, bucket: str, moto: Moto)
     found, cursor = [], None
     for _page in range(3):
         page = call("list_objects", bucket=bucket, max_results=2, cursor=cursor).output
-        found += [(one["key"], one["size"]) for one in page["objects"]]
+        found += [(entry["key"], entry["size"]) for entry in page["objects"]]
         cursor = page["next_cursor"]
     folders = call("list_objects", bucket=bucket, delimiter="/").output
     inside = call("list_objects", bucket=bucket, delimiter="/", prefix="1/").output
@@ -181,7 +181,7 @@ def test_a_listing_continues_where_it_ended(call: Call, bucket: str, moto: Moto)
     assert found == [("0/0", 0), ("0/2", 2), ("0/4", 4), ("1/1", 1), ("1/3", 3)]
     assert cursor is None
     assert (folders["objects"], folders["folders"]) == ([], ["0/", "1/"])
-    assert [one["key"] for one in inside["objects"]] == ["1/1", "1/3"]
+    assert [entry["key"] for entry in inside["objects"]] == ["1/1", "1/3"]
 
 
 # Reading
@@ -273,7 +273,7 @@ def test_a_deleted_object_is_only_hidden_if_versions_are_kept(call: Call, bucket
 
     assert (plain["is_delete_marker"], hidden["is_delete_marker"]) == (False, True)
     assert [moto.get(name, key) for name in (bucket, kept) for key in ("a", "b")] == [None, b"2", None, b"2"]
-    assert [one["VersionId"] for one in versions] == [first]
+    assert [version["VersionId"] for version in versions] == [first]
     assert "Versions" not in moto.client().list_object_versions(Bucket=kept, Prefix="a")
 
 

@@ -81,7 +81,7 @@ def schemas() -> st.SearchStrategy[Any]:
                 "anyOf": several,
                 "oneOf": several,
                 "not": inner,
-                "$ref": reference.map(lambda one: one["$ref"]),
+                "$ref": reference.map(lambda schema: schema["$ref"]),
             },
         )
 
@@ -211,7 +211,7 @@ BANK = {"properties": {"type": {"const": "bank"}, "iban": {"type": "string"}}, "
 @pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
 def test_the_problem_is_that_of_the_alternative_that_was_meant(keyword: str, value: Any, words: str) -> None:
     """An alternative of another kind was not meant."""
-    typed = [{"type": "object", **one} for one in (CARD, BANK)]
+    typed = [{"type": "object", **alternative} for alternative in (CARD, BANK)]
     assert problem(value, {keyword: [{"type": "null"}, *typed]}) == words
 
 

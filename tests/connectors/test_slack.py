@@ -103,7 +103,7 @@ def test_channels_are_listed_with_their_details(slack: SlackServer, call: Call) 
     assert (general["name"], general["members"], general["shared"], general["member"]) == ("general", 412, False, True)
     assert general["topic"] == "Ships & docs <https://x.example/?a=1&b=2> for @bob (U024BE7LH)"
     assert (partners["shared"], partners["member"], listed["next_cursor"]) == (True, False, None)
-    assert [one["name"] for one in with_old] == ["general", "old", "partners"]
+    assert [channel["name"] for channel in with_old] == ["general", "old", "partners"]
 
 
 def test_a_listing_uses_as_many_pages_as_needed(slack: SlackServer, call: Call) -> None:
@@ -115,7 +115,7 @@ def test_a_listing_uses_as_many_pages_as_needed(slack: SlackServer, call: Call) 
     first = call("list_channels", max_results=7).output
     rest = call("list_channels", max_results=7, cursor=first["next_cursor"]).output
 
-    assert [one["name"] for one in first["channels"] + rest["channels"]] == names
+    assert [channel["name"] for channel in first["channels"] + rest["channels"]] == names
     assert rest["next_cursor"] is None
     assert [asked.query["limit"] for asked in slack.asked] == [["7"], ["4"], ["1"], ["7"]]
 
@@ -141,7 +141,7 @@ def test_a_full_listing_of_long_topics_fits_into_a_result(slack: SlackServer, ca
     listed = call("list_channels", max_results=200).output["channels"]
 
     assert len(listed) == 200
-    assert {len(one["topic"]) for one in listed} == {251}
+    assert {len(channel["topic"]) for channel in listed} == {251}
 
 
 def test_a_channel_is_described_for_the_approver(slack: SlackServer, call: Call) -> None:
@@ -364,7 +364,7 @@ def test_a_search_continues_by_page(slack: SlackServer, call: Call) -> None:
     texts, page = [], 1
     while page is not None:
         found = call("search_messages", query="number", max_results=2, page=page).output
-        texts += [one["text"] for one in found["messages"]]
+        texts += [message["text"] for message in found["messages"]]
         page = found["next_page"]
 
     assert texts == [f"number {number}" for number in (4, 3, 2, 1, 0)]
@@ -379,7 +379,7 @@ def test_a_hundred_long_messages_fit_into_a_result(slack: SlackServer, call: Cal
     listed = call("search_messages", query="word", max_results=100).output["messages"]
 
     assert len(listed) == 100
-    assert {(len(one["text"]), one["text_is_cut"]) for one in listed} == {(1001, True)}
+    assert {(len(message["text"]), message["text_is_cut"]) for message in listed} == {(1001, True)}
 
 
 def test_an_answer_that_is_too_long_says_to_ask_for_less(slack: SlackServer, call: Call) -> None:
@@ -446,7 +446,7 @@ def test_tokens_and_messages_appear_only_in_the_result(slack: SlackServer, call:
         assert "Confidential" not in str(report.told) + report.printed
         for data in (report.given, report.sent):
             assert find(data, TOKEN.encode()) == []
-    assert [one.message for one in report.told if isinstance(one, Log)] == ["message posted"]
+    assert [frame.message for frame in report.told if isinstance(frame, Log)] == ["message posted"]
 
 
 # What Slack refuses

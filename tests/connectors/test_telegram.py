@@ -83,7 +83,7 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
     }
     assert (str(manifest.name), manifest.version) == (NAME, "0.0.0-dev")
     assert wire_words(Reach.of(manifest).wire) == "a part of the path of each request: /botKEY/…"
-    assert {one.name for one in manifest.operations or ()} == set(manifest.intents)
+    assert {operation.name for operation in manifest.operations or ()} == set(manifest.intents)
 
     gated = {name: (action.approval.required, action.steps[0].idempotent) for name, action in actions.items()}
     assert gated == {
@@ -95,8 +95,8 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
         previewed = [] if action.preview is None else [action.preview.op]
         assert (action.name, action.source) == (name, f"{NAME}/actions/{name}@{manifest.version}")
         assert [action.steps[0].op, *previewed] == list(action.connectors[0].capabilities)
-        assert {one.name for one in action.inputs} == {
-            one.name for one in manifest.operation(action.steps[0].op).parameters
+        assert {spec.name for spec in action.inputs} == {
+            parameter.name for parameter in manifest.operation(action.steps[0].op).parameters
         }
 
 
@@ -110,7 +110,7 @@ def test_the_cases_pass_in_the_jail() -> None:
             parse_cases(cases.partition('[[case]]\nname = "a m')[0].replace("{key}", "key"), file="c").cases
         )
 
-    assert [one.problem for one in reports] == [None, None, None]
+    assert [report.problem for report in reports] == [None, None, None]
     assert "no exchange is left for GET api.telegram.org:443/bot{key}/getUpdates?limit=5" in str(wrong.problem)
 
 
@@ -133,7 +133,7 @@ def test_updates_are_kept_until_they_are_acknowledged(telegram: TelegramServer, 
     assert told["time"] == "2023-11-14T22:13:22+00:00"
     assert (edited["kind"], edited["text"]) == ("edited_message", "a photo")
     assert other == {"update_id": second + 1, "kind": "other"}
-    assert [one["update_id"] for one in rest["updates"]] == [second, second + 1]
+    assert [update["update_id"] for update in rest["updates"]] == [second, second + 1]
     assert len(telegram.updates) == 2
     assert call("read_updates", after=second + 1).output == {"updates": [], "last": second + 1}
     assert [asked.given.get("timeout") for asked in telegram.asked] == ["0"] * 4
@@ -150,7 +150,7 @@ def test_a_full_page_of_long_messages_fits_into_a_result(telegram: TelegramServe
     read = found["updates"]
     assert len(read[0]["text"]) == 4097
     assert 10 < len(read) < 100
-    assert [one["update_id"] for one in read + rest] == written[: len(read) + len(rest)]
+    assert [update["update_id"] for update in read + rest] == written[: len(read) + len(rest)]
 
 
 @pytest.mark.parametrize("group", sorted(GROUPS))

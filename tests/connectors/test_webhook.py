@@ -76,7 +76,7 @@ def test_the_manifest_the_action_and_the_suite_are_valid() -> None:
     assert manifest.credential is not None
     assert manifest.credential.kind == "hmac"
     assert (action.approval.required, action.steps[0].idempotent) == (True, False)
-    assert [str(one) for one in wanted(suite, source)] == [action.source]
+    assert [str(artifact) for artifact in wanted(suite, source)] == [action.source]
 
 
 def test_an_event_is_sent_as_standard_webhooks_requires(call: Call, upstream: Upstream) -> None:

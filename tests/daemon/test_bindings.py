@@ -103,7 +103,7 @@ def test_a_version_with_a_wider_reach_is_not_served_until_it_is_rebound(
     assert f"aileron binding rebind {BOUND}" in refused["message"]
     assert refused["details"]["widened"] == [f"host {FURTHER}"]
     assert (suspended["state"], suspended["suspended"]) == ("suspended", [f"host {FURTHER}"])
-    assert [(one["version"], one["suspended"]) for one in suspended["used_by"]] == [
+    assert [(user["version"], user["suspended"]) for user in suspended["used_by"]] == [
         ("2.0.0", [f"host {FURTHER}"]),
         ("1.0.0", []),
     ]
@@ -178,7 +178,7 @@ def test_a_revoked_binding_is_gone_and_its_secret_stays(home: DaemonHome) -> Non
 
     assert (answer["revoked"], answer["at_provider"]) == (True, None)
     assert error_of(home.ask("GET", f"/v1/bindings/{BOUND}"))["class"] == "not_found"
-    assert [one["name"] for one in home.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
+    assert [secret["name"] for secret in home.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
     assert error_of(uses(home, "fetch"))["class"] == "binding_required"
 
 

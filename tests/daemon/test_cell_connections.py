@@ -53,11 +53,16 @@ async def test_connections_and_bytes_are_summed_by_host(ledger: Ledger) -> None:
         refused("d.test:443", 9, "ses-2"),
     )
     found = await ledger.read(lambda look: cell_connections(look, SESSION))
-    assert [(one.host, one.connections, one.not_ended, one.bytes_up, one.bytes_down) for one in found.reached] == [
+    assert [
+        (totals.host, totals.connections, totals.not_ended, totals.bytes_up, totals.bytes_down)
+        for totals in found.reached
+    ] == [
         ("b.test:443", 1, 0, 1000, 1),
         ("a.test:443", 3, 1, 11, 102),
     ]
-    assert [(one.host, one.reason, one.count) for one in found.refused] == [("c.test:443", "host_not_listed", 5)]
+    assert [(refusal.host, refusal.reason, refusal.count) for refusal in found.refused] == [
+        ("c.test:443", "host_not_listed", 5)
+    ]
     assert (found.reached_more, found.refused_more, found.is_whole) == (0, 0, True)
 
 
@@ -79,4 +84,4 @@ async def test_only_the_newest_events_are_read_and_the_result_says_so(
     monkeypatch.setattr(module, "MAX_EVENTS", 2)
     await written(ledger, opened("1"), closed("1", 1, 1), closed("2", 1, 1))
     found = await ledger.read(lambda look: cell_connections(look, SESSION))
-    assert ([one.connections for one in found.reached], found.is_whole) == ([2], False)
+    assert ([totals.connections for totals in found.reached], found.is_whole) == ([2], False)

@@ -38,7 +38,7 @@ def attendant(home: DaemonHome) -> Iterator[Attendant]:
 def started(home: DaemonHome, session: str) -> dict[str, Any]:
     """Return the recorded event of a session's start."""
     events = home.must("GET", "/v1/audit?type=session.started&limit=1000")["events"]
-    (found,) = [one for one in events if one["session"] == session]
+    (found,) = [event for event in events if event["session"] == session]
     return dict(found)
 
 
@@ -51,7 +51,7 @@ def test_a_session_shows_that_it_is_a_cell_and_which_hosts_it_reaches(home: Daem
     other = home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/srv/work"})
 
     assert opened["cell"] == {"hosts": HOSTS, "ask": True}
-    listed = {one["id"]: one["cell"] for one in home.must("GET", "/v1/sessions")["sessions"]}
+    listed = {session["id"]: session["cell"] for session in home.must("GET", "/v1/sessions")["sessions"]}
     assert (listed[opened["id"]], listed[other["id"]]) == ({"hosts": HOSTS, "ask": True}, None)
     on_record = started(home, opened["id"])
     assert (on_record["cell_hosts"], on_record["cell_asks"], on_record["pid"]) == (HOSTS, True, attendant.pid)
@@ -140,7 +140,7 @@ def test_the_process_of_a_cell_is_served_as_its_session(home: DaemonHome, attend
     ran = run(attendant)
 
     assert ran.status == 200, ran.body
-    requested = next(one for one in home.events(ran.body["audit_id"]) if one["type"] == "run.requested")
+    requested = next(event for event in home.events(ran.body["audit_id"]) if event["type"] == "run.requested")
     assert (requested["session"], requested["scope"]) == (opened["id"], "agent")
     assert "party" not in requested
 
@@ -188,7 +188,7 @@ def test_no_other_process_is_served_whatever_token_it_shows(home: DaemonHome, at
         assert run(other, at="agent.sock", headers=shown).status == 200
     assert run(attendant).status == 200
     newest = home.must("GET", "/v1/audit?type=caller.refused&limit=1000")["events"]
-    assert {one["route"] for one in newest if one["scope"] == "cell"} == {"cell.sock"}
+    assert {event["route"] for event in newest if event["scope"] == "cell"} == {"cell.sock"}
 
 
 def test_a_credential_shown_on_the_cell_socket_is_ignored(home: DaemonHome, attendant: Attendant) -> None:
@@ -215,7 +215,7 @@ def test_a_cell_can_use_only_its_sessions_selection(attendant: Attendant) -> Non
     """The selection holds on the cell socket as everywhere else."""
     assert attendant.open_with(cell={}, only=["give-*"]).status == 200
 
-    assert [one["name"] for one in attendant.ask("GET", "/v1/actions").body["actions"]] == ["give-back"]
+    assert [action["name"] for action in attendant.ask("GET", "/v1/actions").body["actions"]] == ["give-back"]
     assert attendant.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}}).refusal == (404, "not_found")
 
 
@@ -233,7 +233,9 @@ def test_routes_for_people_are_refused_in_a_cell(home: DaemonHome, attendant: At
         assert attendant.ask("GET", path).refusal == (404, "not_found"), path
     assert attendant.ask("GET", "/v1/status").status == 200
     told = home.must("GET", "/v1/audit?type=caller.refused&limit=1000")["events"]
-    assert f"{persons[0].method} {persons[0].path}" in {one["route"] for one in told if one["session"] == opened["id"]}
+    assert f"{persons[0].method} {persons[0].path}" in {
+        event["route"] for event in told if event["session"] == opened["id"]
+    }
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:9", "127.0.0.1:65535", "[::1]:443", "LOCALHOST"])
@@ -427,12 +429,12 @@ def test_a_cells_requests_get_tools_if_its_session_injects(
     body = {"model": "m", "messages": [{"role": "user", "content": "a"}]}
     with Attendant(gateway_home.path) as injecting:
         session = injecting.open_with(cell={}, inject=True).body
-        for name, one in (("injecting", injecting), ("other", client)):
-            one.begin("POST", "/v1/chat/completions", json.dumps(body))
+        for name, cell in (("injecting", injecting), ("other", client)):
+            cell.begin("POST", "/v1/chat/completions", json.dumps(body))
             with provider.answering() as upstream:
                 offered[name] = json.loads(upstream.message()[1]).get("tools")
                 upstream.say(OK)
-            assert one.answered() == (200, {})
+            assert cell.answered() == (200, {})
         refused = client.ask("POST", f"{session['inject_path']}/v1/chat/completions", json.dumps(body))
     assert offered["injecting"][0]["function"]["name"] == "aileron_cancel_action"
     assert offered["other"] is None
@@ -466,9 +468,9 @@ def test_a_response_breaks_off_when_the_session_ends(
 ) -> None:
     """The response has no proper end, so that no client takes it for whole. The upstream connection ends as well."""
     (opened,) = [
-        one
-        for one in gateway_home.must("GET", "/v1/sessions")["sessions"]
-        if one["status"] == "open" and one["pid"] == client.pid
+        session
+        for session in gateway_home.must("GET", "/v1/sessions")["sessions"]
+        if session["status"] == "open" and session["pid"] == client.pid
     ]
     client.begin("POST", "/v1/messages", "hi")
     with provider.answering() as upstream:

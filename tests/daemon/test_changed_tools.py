@@ -67,14 +67,14 @@ class World:
 
     def suspended(self, name: str = "add") -> list[str] | None:
         """Return the suspended operations of an action, as the list of actions has them."""
-        listed = {one["name"]: one for one in self.home.must("GET", "/v1/actions")["actions"]}
+        listed = {action["name"]: action for action in self.home.must("GET", "/v1/actions")["actions"]}
         found: list[str] | None = listed[name].get("suspended")
         return found
 
     def question(self) -> dict[str, Any]:
         """Return the newest question about a changed tool in full."""
         waiting = self.home.must("GET", "/v1/action-approvals")["approvals"]
-        newest = max(one["approval_id"] for one in waiting if one["kind"] == "tool_change")
+        newest = max(approval["approval_id"] for approval in waiting if approval["kind"] == "tool_change")
         shown: dict[str, Any] = self.home.must("GET", f"/v1/action-approvals/{newest}")
         return shown
 
@@ -139,9 +139,9 @@ def test_a_changed_tool_is_suspended_and_runs_again_once_the_change_is_accepted(
 
     question = world.question()
     subject = question["subject"]
-    assert [(one["where"], one["before"], one["after"], one["widens"]) for one in subject["changes"]] == [
-        ("description", ADDS, ADDS_NOW, True)
-    ]
+    assert [
+        (change["where"], change["before"], change["after"], change["widens"]) for change in subject["changes"]
+    ] == [("description", ADDS, ADDS_NOW, True)]
     assert subject["digest"] == sha256_digest(subject["definition"].encode())
     unsigned = home.decide({"approval_id": question["approval_id"], "digest": question["digest"]}, "approve")
     assert (word(unsigned), word(world.add())) == ("unauthorized", "hash_mismatch")
@@ -157,7 +157,7 @@ def test_a_changed_tool_is_suspended_and_runs_again_once_the_change_is_accepted(
     assert (reason(world.add()), world.lists()) == (("hash_mismatch", "tool_changed"), "ok")
     again = world.question()
     assert again["subject"]["before"] == subject["digest"]
-    assert [(one["before"], one["after"]) for one in again["subject"]["changes"]] == [(ADDS_NOW, ADDS_AGAIN)]
+    assert [(change["before"], change["after"]) for change in again["subject"]["changes"]] == [(ADDS_NOW, ADDS_AGAIN)]
     assert approver.decide(home, again["approval_id"], "deny").body["status"] == "denied"
     assert reason(world.add()) == ("hash_mismatch", "tool_changed")
 
@@ -168,8 +168,8 @@ def test_a_changed_tool_is_suspended_and_runs_again_once_the_change_is_accepted(
     assert word(world.add()) == "ok"
     late = approver.decide(home, asked_again.body["approvals"][0]["approval_id"])
     assert late.body["error"]["class"] == "hash_mismatch", "nothing is suspended any more"
-    assert [one["how"] for one in world.events("tool.suspended")] == ["changed", "changed"]
-    assert [one["reason"] for one in world.events("tool.resumed")] == ["accepted", "lifted"]
+    assert [event["how"] for event in world.events("tool.suspended")] == ["changed", "changed"]
+    assert [event["reason"] for event in world.events("tool.resumed")] == ["accepted", "lifted"]
 
 
 def test_an_unsigned_acceptance_stops_counting_once_there_is_an_approver(world: World, approver: Approver) -> None:
@@ -255,7 +255,7 @@ def test_a_change_that_can_be_shown_in_full_becomes_a_question(liar: DaemonHome)
     says(liar, {"before": '{"a":1}', "now": '{"a":2}'})
     question = liar.must("GET", "/v1/action-approvals")["approvals"]
 
-    assert [one["name"] for one in question] == [f"report of {LIAR}@1.0.0"]
+    assert [approval["name"] for approval in question] == [f"report of {LIAR}@1.0.0"]
     assert liar.must("POST", "/v1/actions/report/resume", {"unchanged": True})["operations"] == ["report"]
     assert liar.must("POST", "/v1/actions/report/resume", {"unchanged": True})["operations"] == []
 
@@ -280,8 +280,8 @@ def test_a_report_of_an_accepted_change_neither_suspends_nor_asks_again(
     other = says(bare_home, {"before": '{"a":1}', "now": '{"a":3}'})
 
     assert done.body["status"] == "completed"
-    assert {reason(one) for one in again} == {("external_api_error", "tool_changed")}
-    assert all("refuses it all the same" in one.body["error"]["message"] for one in again)
+    assert {reason(answer) for answer in again} == {("external_api_error", "tool_changed")}
+    assert all("refuses it all the same" in answer.body["error"]["message"] for answer in again)
     assert (len(suspended), waiting) == (1, [])
     assert "aileron action resume report" in other.body["error"]["message"]
 
@@ -328,4 +328,4 @@ def test_changed_tools_leave_room_for_other_questions(bare_home: DaemonHome, tmp
 
     assert len(waiting) == MAX_TOOLS_ASKED
     assert asked.status == 202
-    assert asked.body["approvals"][0]["approval_id"] not in {one["approval_id"] for one in waiting}
+    assert asked.body["approvals"][0]["approval_id"] not in {approval["approval_id"] for approval in waiting}

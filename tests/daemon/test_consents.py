@@ -126,7 +126,9 @@ def test_installing_binding_and_adding_change_nothing_before_consent(
 
     assert {name: answer.status for name, answer in answers.items()} == dict.fromkeys(answers, 202)
     assert (unchanged, untouched) == (before, vault)
-    assert {name: one["status"] for name, one in settled.items()} == dict.fromkeys(answers, "completed"), settled
+    assert {name: decision["status"] for name, decision in settled.items()} == dict.fromkeys(answers, "completed"), (
+        settled
+    )
     assert len(home.must("GET", "/v1/connectors")["connectors"]) == 2
     assert len(home.must("GET", "/v1/bindings")["bindings"]) == 2
     assert "more" in {action["name"] for action in home.must("GET", "/v1/actions")["actions"]}

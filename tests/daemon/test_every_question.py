@@ -176,42 +176,46 @@ def test_there_is_a_question_of_every_kind_in_every_state(questions: list[Made])
     wanted = {(kind, state.status) for kind, state in itertools.product(consents, ApprovalState)}
     wanted |= {(ConsentKind.ACTION, status) for status in RunStatus}
 
-    assert {(one.kind, one.status) for one in questions} == wanted
+    assert {(question.kind, question.status) for question in questions} == wanted
     assert {state: state.status for state in ApprovalState} == WORDS
 
 
 def test_every_route_shows_the_same_status(home: DaemonHome, questions: list[Made]) -> None:
     """The routes are the list, the question, its result, and the error of an answer that comes too late."""
-    listed = {one["approval_id"]: one["status"] for one in home.must("GET", ROUTE)["approvals"]}
+    listed = {approval["approval_id"]: approval["status"] for approval in home.must("GET", ROUTE)["approvals"]}
     told = {}
-    for one in questions:
-        answers = [home.ask("GET", f"{ROUTE}/{one.id}"), home.ask("GET", f"{ROUTE}/{one.id}/result?wait=0")]
-        answers += [home.ask("GET", f"/v1/runs/{one.run}")] if one.run else []
-        assert [answer.status for answer in answers] == [200] * len(answers), (one, answers)
-        told[one] = {answer.body["status"] for answer in answers}
-        late = home.ask("POST", f"{ROUTE}/{one.id}/answer", {"answer": "x"})
-        assert late.is_error, (one, late)
-        told[one] |= {late.body["error"]["details"].get("status", one.status.value)}
+    for question in questions:
+        answers = [home.ask("GET", f"{ROUTE}/{question.id}"), home.ask("GET", f"{ROUTE}/{question.id}/result?wait=0")]
+        answers += [home.ask("GET", f"/v1/runs/{question.run}")] if question.run else []
+        assert [answer.status for answer in answers] == [200] * len(answers), (question, answers)
+        told[question] = {answer.body["status"] for answer in answers}
+        late = home.ask("POST", f"{ROUTE}/{question.id}/answer", {"answer": "x"})
+        assert late.is_error, (question, late)
+        told[question] |= {late.body["error"]["details"].get("status", question.status.value)}
 
-    assert told == {one: {one.status.value} for one in questions}
-    ours = {one.id: one.status.value for one in questions if one.status in LISTED}
-    made = {one.id for one in questions}
+    assert told == {question: {question.status.value} for question in questions}
+    ours = {question.id: question.status.value for question in questions if question.status in LISTED}
+    made = {question.id for question in questions}
     assert {name: status for name, status in listed.items() if name in made} == ours
 
 
 def test_an_agent_sees_its_runs_in_every_state_and_no_consent(home: DaemonHome, questions: list[Made]) -> None:
     """HTTP and the Model Context Protocol agree."""
     with Agent(home.path / "run" / "mcp.sock") as agent:
-        for one in questions:
-            over_http = home.agent.request("GET", f"{ROUTE}/{one.id}/result")
-            told = agent.call("check_action_status", id=one.id)
-            if one.run is None:
-                assert (over_http.status, told["error"]["class"]) == (404, "not_found"), one
+        for question in questions:
+            over_http = home.agent.request("GET", f"{ROUTE}/{question.id}/result")
+            told = agent.call("check_action_status", id=question.id)
+            if question.run is None:
+                assert (over_http.status, told["error"]["class"]) == (404, "not_found"), question
             else:
-                assert (over_http.body["status"], told["status"]) == (one.status.value, one.status.value), one
-        pending = {one["approval_id"]: one["status"] for one in agent.call("list_pending")["pending"]}
+                assert (over_http.body["status"], told["status"]) == (question.status.value, question.status.value), (
+                    question
+                )
+        pending = {entry["approval_id"]: entry["status"] for entry in agent.call("list_pending")["pending"]}
 
-    assert pending == {one.id: one.status.value for one in questions if one.run and one.status in LISTED}
+    assert pending == {
+        question.id: question.status.value for question in questions if question.run and question.status in LISTED
+    }
 
 
 def test_the_page_shows_every_question(home: DaemonHome, questions: list[Made]) -> None:
@@ -221,14 +225,14 @@ def test_the_page_shows_every_question(home: DaemonHome, questions: list[Made]) 
     queue = person.get("/approvals")
     assert queue.status == 200
 
-    for one in questions:
-        page = person.get(f"/approvals/{one.id}")
-        assert page.status == 200, one
-        if one.status is RunStatus.PENDING_APPROVAL:
-            assert page.form("/approve"), one
+    for question in questions:
+        page = person.get(f"/approvals/{question.id}")
+        assert page.status == 200, question
+        if question.status is RunStatus.PENDING_APPROVAL:
+            assert page.form("/approve"), question
         else:
-            assert state_words(one.status) in page.words, one
-        assert (one.id in queue.text) or one.status not in LISTED, one
+            assert state_words(question.status) in page.words, question
+        assert (question.id in queue.text) or question.status not in LISTED, question
 
 
 def test_the_command_line_lists_and_shows_every_status(
@@ -237,15 +241,19 @@ def test_the_command_line_lists_and_shows_every_status(
     """The status is the same as on other surfaces; one question is shown per status, the kinds in turn."""
     monkeypatch.setenv("AILERON_HOME", str(home.path))
     assert aileron(["approval", "list", "--json"]) == 0
-    listed = {one["approval_id"]: one["status"] for one in json.loads(capsys.readouterr().out)["approvals"]}
-    assert listed.items() >= {(one.id, one.status.value) for one in questions if one.status in LISTED}
+    listed = {
+        approval["approval_id"]: approval["status"] for approval in json.loads(capsys.readouterr().out)["approvals"]
+    }
+    assert listed.items() >= {
+        (question.id, question.status.value) for question in questions if question.status in LISTED
+    }
     kinds = itertools.cycle(ConsentKind)
     for status in RunStatus:
-        some = {one.kind: one for one in questions if one.status is status}
-        one = some[next(kind for kind in kinds if kind in some)]
-        assert aileron(["approval", "show", one.id]) == 0, one
+        some = {question.kind: question for question in questions if question.status is status}
+        question = some[next(kind for kind in kinds if kind in some)]
+        assert aileron(["approval", "show", question.id]) == 0, question
         facts = dict(row.split("\t", 1) for row in capsys.readouterr().out.split("\n") if "\t" in row)
-        assert facts["status"] == one.status.value, one
+        assert facts["status"] == question.status.value, question
 
 
 def test_a_plain_console_hears_that_a_consent_was_decided_elsewhere(home: DaemonHome) -> None:

@@ -91,12 +91,14 @@ def install(home: DaemonHome, job: dict[str, Any]) -> Any:
 
 def connectors(home: DaemonHome) -> list[str]:
     """Return the connectors in the store."""
-    return sorted(f"{one['name']}@{one['version']}" for one in home.must("GET", "/v1/connectors")["connectors"])
+    return sorted(
+        f"{connector['name']}@{connector['version']}" for connector in home.must("GET", "/v1/connectors")["connectors"]
+    )
 
 
 def actions(home: DaemonHome) -> list[str]:
     """Return the actions in the directory."""
-    return [f"{one['name']}@{one['version']}" for one in home.must("GET", "/v1/actions")["actions"]]
+    return [f"{action['name']}@{action['version']}" for action in home.must("GET", "/v1/actions")["actions"]]
 
 
 def staged(home: DaemonHome) -> list[str]:
@@ -151,10 +153,10 @@ def test_an_action_comes_with_its_connectors_and_runs(own: DaemonHome, publisher
     done = install(own, job)
     ran = own.run("say-both")
 
-    assert [one["kind"] for one in job["consents"]] == ["connector", "action_file"]
+    assert [consent["kind"] for consent in job["consents"]] == ["connector", "action_file"]
     assert job["consents"][0]["subject"]["for_action"] == "say-both"
     assert job["consents"][1]["subject"]["installs"] == [second.hash]
-    assert [one["name"] for one in done["connectors"]] == [second.name]
+    assert [connector["name"] for connector in done["connectors"]] == [second.name]
     assert done["action"] == {"name": "say-both", "replaced": False}
     assert ran.body["result"] == {"version": "2.0.0", "text": ""}
     assert staged(own) == []
@@ -199,7 +201,10 @@ def test_two_versions_coexist_and_an_update_shows_what_is_new(own: DaemonHome, p
 
     update = job["consents"][0]
     assert (update["kind"], update["subject"]["before"]) == ("connector_update", "1.0.0")
-    assert [(one["where"], one["before"], one["after"], one["widens"]) for one in update["subject"]["changes"]] == [
+    assert [
+        (change["where"], change["before"], change["after"], change["widens"])
+        for change in update["subject"]["changes"]
+    ] == [
         ("reaches", None, "files.example.com:443", True),
         ("limits.memory_mb", "64", "128", True),
     ]
@@ -360,7 +365,7 @@ def test_an_action_that_is_installed_as_published_is_not_asked_about_again(
     install(own, without)
 
     assert again["consents"] == []
-    assert [one["kind"] for one in without["consents"]] == ["connector"]
+    assert [consent["kind"] for consent in without["consents"]] == ["connector"]
     assert own.run("say").status == 200
 
 
@@ -379,7 +384,7 @@ def test_sync_installs_the_connectors_that_actions_are_pinned_to(own: DaemonHome
     install(own, job)
     again = fetched(own, "sync")
 
-    assert [one["name"] for one in job["problems"]] == ["github://acme/mail/gone@1.0.0"]
+    assert [problem["name"] for problem in job["problems"]] == ["github://acme/mail/gone@1.0.0"]
     assert "has changed" in job["problems"][0]["problem"]
     assert (connectors(own), again["consents"]) == (["github://acme/mail@1.0.0"], [])
     assert own.run("say").status == 200
@@ -443,7 +448,7 @@ def test_conflicting_edits_are_for_the_person_to_resolve(own: DaemonHome, publis
     install(own, job)
 
     assert (job["conflicts"], job["consents"]) == (1, [])
-    assert (shown["conflicts"], [one["subject"]["text"] for one in shown["consents"]]) == (0, [resolved])
+    assert (shown["conflicts"], [consent["subject"]["text"] for consent in shown["consents"]]) == (0, [resolved])
     assert (word(unresolved), "--theirs" in unresolved.body["error"]["message"]) == ("invalid_request", True)
     assert "has to be of say" in other.body["error"]["message"]
     assert "Mine." in file.read_text(encoding="utf-8")
@@ -469,14 +474,14 @@ def test_newer_versions_are_listed_and_nothing_is_changed(
     forge.private.add(publisher.repository)
     unseen = own.must("GET", "/v1/connectors/updates")["updates"]
 
-    assert [(one["kind"], one["newest"], one["prerelease"]) for one in updates] == [
+    assert [(update["kind"], update["newest"], update["prerelease"]) for update in updates] == [
         ("action", None, "2.0.0-rc.2"),
         ("connector", "1.1.0", None),
     ]
-    assert [one["newest"] for one in taken] == ["2.0.0-rc.2", "1.1.0"]
+    assert [update["newest"] for update in taken] == ["2.0.0-rc.2", "1.1.0"]
     assert f"{named['name']}" == "say"
     assert named["to"] == early.rpartition("@")[2]
-    assert all("reading it needs a token" in one["problem"] for one in unseen)
+    assert all("reading it needs a token" in update["problem"] for update in unseen)
     assert actions(own) == ["say@1.0.0"]
 
 
@@ -494,7 +499,9 @@ def test_verify_finds_a_changed_byte(own: DaemonHome, publisher: Publisher) -> N
     file.chmod(0o600)
     file.write_bytes(data)
 
-    found = {one["hash"]: one["problem"] for one in own.must("POST", "/v1/connectors/verify")["connectors"]}
+    found = {
+        connector["hash"]: connector["problem"] for connector in own.must("POST", "/v1/connectors/verify")["connectors"]
+    }
 
     assert found[whole.hash] is None
     assert "expected" in found[broken.hash]
@@ -522,9 +529,9 @@ def test_unused_connectors_are_removed_and_needed_ones_stay(own: DaemonHome, pub
     then = own.must("POST", "/v1/connectors/remove-unused", {})["connectors"]
 
     assert "what broken needs is unknown" in stopped.body["error"]["message"]
-    assert [one["hash"] for one in would] == [one["hash"] for one in gone] == [unused.hash]
+    assert [connector["hash"] for connector in would] == [connector["hash"] for connector in gone] == [unused.hash]
     assert left == ["github://acme/mail@1.0.0", "github://acme/mail@1.1.0"]
-    assert [one["hash"] for one in then] == [waited.hash]
+    assert [connector["hash"] for connector in then] == [waited.hash]
 
 
 # With an approver
@@ -540,13 +547,16 @@ def test_an_action_with_connectors_waits_for_every_signature(
     asked = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {})
     approvals = asked.body["approvals"]
     statuses = []
-    for one in reversed(approvals):
-        statuses.append(approver.decide(signed, one["approval_id"]).body)
+    for approval in reversed(approvals):
+        statuses.append(approver.decide(signed, approval["approval_id"]).body)
         if len(statuses) < 3:
             assert (connectors(signed), actions(signed)) == ([], [])
 
-    assert (asked.status, [one["kind"] for one in approvals]) == (202, ["connector", "connector", "action_file"])
-    assert [one["status"] for one in statuses] == ["approved", "approved", "completed"]
+    assert (asked.status, [approval["kind"] for approval in approvals]) == (
+        202,
+        ["connector", "connector", "action_file"],
+    )
+    assert [decision["status"] for decision in statuses] == ["approved", "approved", "completed"]
     assert statuses[-1]["result"]["action"] == {"name": "say-both", "replaced": False}
     assert signed.run("say-both").body["result"]["version"] == "2.0.0"
     assert staged(signed) == []
@@ -564,7 +574,7 @@ def test_one_denial_ends_the_whole_installation(
 
     approver.decide(signed, approvals[which]["approval_id"], "deny")
 
-    states = [signed.must("GET", f"/v1/action-approvals/{one['approval_id']}")["status"] for one in approvals]
+    states = [signed.must("GET", f"/v1/action-approvals/{approval['approval_id']}")["status"] for approval in approvals]
     assert states[which] == "denied"
     assert states[1 - which] == "cancelled"
     assert (connectors(signed), actions(signed), staged(signed)) == ([], [], [])
@@ -584,7 +594,7 @@ def test_a_group_of_questions_can_be_cancelled_while_the_vault_is_locked(
     signed.must("POST", f"/v1/action-approvals/{approvals[1]['approval_id']}/cancel", {})
 
     signed.unlock()
-    states = [signed.must("GET", f"/v1/action-approvals/{one['approval_id']}")["status"] for one in approvals]
+    states = [signed.must("GET", f"/v1/action-approvals/{approval['approval_id']}")["status"] for approval in approvals]
     assert states == ["cancelled", "cancelled"]
     assert (connectors(signed), actions(signed), staged(signed)) == ([], [], [])
 
@@ -659,9 +669,9 @@ def test_two_actions_that_share_a_connector_are_both_installed(
     jobs = [fetched(signed, "action", publisher.action(handle, "1.0.0", [pin])) for handle in ("say", "shout")]
     asked = [signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"] for job in jobs]
 
-    settled = [approver.decide(signed, one["approval_id"]).body for group in asked for one in group]
+    settled = [approver.decide(signed, approval["approval_id"]).body for group in asked for approval in group]
 
-    assert [one["status"] for one in settled] == ["approved", "completed", "approved", "completed"], settled
+    assert [decision["status"] for decision in settled] == ["approved", "completed", "approved", "completed"], settled
     assert actions(signed) == ["say@1.0.0", "shout@1.0.0"]
 
 
@@ -674,9 +684,9 @@ def test_denying_one_action_keeps_the_connector_another_needs(
     asked = [signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"] for job in jobs]
 
     approver.decide(signed, asked[0][1]["approval_id"], "deny")
-    settled = [approver.decide(signed, one["approval_id"]).body for one in asked[1]]
+    settled = [approver.decide(signed, approval["approval_id"]).body for approval in asked[1]]
 
-    assert [one["status"] for one in settled] == ["approved", "completed"], settled
+    assert [decision["status"] for decision in settled] == ["approved", "completed"], settled
     assert actions(signed) == ["shout@1.0.0"]
 
 
@@ -690,9 +700,9 @@ def test_an_approval_counts_although_the_same_was_asked_in_another_way(
     theirs = fetched(signed, "action", source, replace=True)
     signed.must("POST", f"/v1/fetches/{theirs['fetch']}/install", {})
 
-    settled = [approver.decide(signed, one["approval_id"]).body for one in asked]
+    settled = [approver.decide(signed, approval["approval_id"]).body for approval in asked]
 
-    assert [one["status"] for one in settled] == ["approved", "completed"], settled
+    assert [decision["status"] for decision in settled] == ["approved", "completed"], settled
     assert actions(signed) == ["say@1.0.0"]
 
 
@@ -723,7 +733,10 @@ def test_an_update_is_compared_with_the_version_that_has_consent(
 
     subject = fetched(signed, "connector", str(new))["consents"][0]["subject"]
 
-    assert (subject["before"], [one["after"] for one in subject["changes"]]) == ("1.0.0", ["evil.example.com:443"])
+    assert (subject["before"], [change["after"] for change in subject["changes"]]) == (
+        "1.0.0",
+        ["evil.example.com:443"],
+    )
 
 
 def test_a_connector_without_consent_is_asked_about(
@@ -737,7 +750,7 @@ def test_a_connector_without_consent_is_asked_about(
 
     job = fetched(signed, "action", publisher.action("say", "1.0.0", [pin]))
 
-    assert [one["kind"] for one in job["consents"]] == ["connector", "action_file"]
+    assert [consent["kind"] for consent in job["consents"]] == ["connector", "action_file"]
 
 
 def test_an_unsigned_connector_in_the_store_does_not_run_without_consent(
@@ -789,7 +802,7 @@ def test_an_invalid_response_of_a_forge_is_one_problem(
     answer = own.ask("GET", "/v1/connectors/updates")
 
     assert not answer.is_error, answer.body
-    assert sum(one["problem"] is not None for one in answer.body["updates"]) == 1
+    assert sum(update["problem"] is not None for update in answer.body["updates"]) == 1
 
 
 def test_an_old_folder_in_staging_does_not_stop_a_fetch(own: DaemonHome, publisher: Publisher, tmp_path: Path) -> None:
@@ -930,8 +943,8 @@ def test_an_update_shows_which_of_the_users_edits_it_removes(
     """A gate that the user added to the file, which needed no consent, is not removed silently."""
     pin = publisher.connector("1.0.0")
     job = fetched(signed, "action", publisher.action("say", "1.0.0", [pin]))
-    for one in signed.must("POST", f"/v1/fetches/{job['fetch']}/install", {})["approvals"]:
-        approver.decide(signed, one["approval_id"])
+    for approval in signed.must("POST", f"/v1/fetches/{job['fetch']}/install", {})["approvals"]:
+        approver.decide(signed, approval["approval_id"])
     file = signed.path / "actions" / "say.md"
     file.write_text(file.read_text(encoding="utf-8").replace("required = false", "required = true"), encoding="utf-8")
     publisher.action("say", "1.1.0", [pin])

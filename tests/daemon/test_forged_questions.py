@@ -126,7 +126,9 @@ def test_settings_that_differ_from_the_question_do_not_take_effect(home: DaemonH
     file = home.path / "config.toml"
     file.write_text(file.read_text().replace("private_plain = [", 'private_plain = ["localhost:2", '))
     home.unlock()
-    (row,) = [one for one in home.must("GET", "/v1/action-approvals")["approvals"] if one["kind"] == "settings"]
+    (row,) = [
+        approval for approval in home.must("GET", "/v1/action-approvals")["approvals"] if approval["kind"] == "settings"
+    ]
     subject = home.must("GET", f"/v1/action-approvals/{row['approval_id']}")["subject"]
     evil = {**subject["after"], "egress.private": ["localhost:3"]}
 
@@ -135,7 +137,9 @@ def test_settings_that_differ_from_the_question_do_not_take_effect(home: DaemonH
     waiting = home.must("GET", "/v1/status")["settings_waiting"]
     home.stop()
     home.unlock()
-    rows = [one for one in home.must("GET", "/v1/action-approvals")["approvals"] if one["kind"] == "settings"]
+    rows = [
+        approval for approval in home.must("GET", "/v1/action-approvals")["approvals"] if approval["kind"] == "settings"
+    ]
 
     assert failed(agreed) == ("failed", "hash_mismatch")
     assert waiting == ["egress.private_plain"]

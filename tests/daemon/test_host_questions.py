@@ -79,7 +79,11 @@ class Cell:
     def waiting(self) -> dict[str, dict[str, Any]]:
         """Return the pending questions about hosts, by host."""
         listed = self.home.must("GET", ROUTE)["approvals"]
-        return {one["name"]: one for one in listed if one["kind"] == "host" and one["status"] == "pending_approval"}
+        return {
+            question["name"]: question
+            for question in listed
+            if question["kind"] == "host" and question["status"] == "pending_approval"
+        }
 
     def question(self, destination: str) -> dict[str, Any]:
         """Return the question about this host, once it exists."""
@@ -191,10 +195,10 @@ def test_connections_to_one_host_and_port_share_a_question(cell: Cell) -> None:
         first = cell.question("one.invalid:443")
         cell.decide(cell.question("one.invalid:8443"), "deny")
         cell.decide(first)
-        told = [read_answer(one) for one in waiting]
+        told = [read_answer(connection) for connection in waiting]
         assert reason(read_answer(other)) == ("host_denied", 403)
 
-    assert [reason(one) for one in told] == [NOT_FOUND] * 3
+    assert [reason(response) for response in told] == [NOT_FOUND] * 3
     assert len(cell.events("host.asked")) == 2
 
 
@@ -371,7 +375,7 @@ def test_an_unsigned_host_decision_is_refused_if_there_is_an_approver(cell: Cell
         body = {"decision": "approve", "digest": question["digest"]}
         unsigned = cell.home.ask("POST", f"{ROUTE}/{question['approval_id']}/decide", body)
         other = Approver().decide(cell.home, question["approval_id"])
-        assert [one.body["error"]["class"] for one in (unsigned, other)] == ["unauthorized", "unauthorized"]
+        assert [response.body["error"]["class"] for response in (unsigned, other)] == ["unauthorized", "unauthorized"]
         assert cell.events("host.allowed") == []
         cell.decide(question)
         assert reason(read_answer(made)) == NOT_FOUND

@@ -105,7 +105,7 @@ def own(running: DaemonHome, served: Served) -> Iterator[DaemonHome]:
 
 def names(found: dict[str, Any]) -> list[tuple[str, str]]:
     """Return how each entry matches, and its name."""
-    return [(one["match"], one["name"]) for one in found["entries"]]
+    return [(entry["match"], entry["name"]) for entry in found["entries"]]
 
 
 def test_the_hub_is_searched_by_intent_and_word(own: DaemonHome, served: Served) -> None:
@@ -143,7 +143,7 @@ def test_an_artifact_is_shown_in_full_in_any_version(own: DaemonHome) -> None:
 
     assert (newest["version"], newest["newest"], newest["hosts"]) == ("1.1.0", "1.1.0", ["new.example.com:443"])
     assert (old["version"], old["newest"], old["hosts"]) == ("1.0.0", "1.1.0", ["mail.example.com:443"])
-    assert [one["version"] for one in old["versions"]] == ["1.0.0", "1.1.0", "2.0.0-rc.1+b"]
+    assert [version["version"] for version in old["versions"]] == ["1.0.0", "1.1.0", "2.0.0-rc.1+b"]
     assert old["install"] == f"aileron connector install {CONNECTOR}@1.0.0"
     assert old["signature"] == {"status": "signed", "key": KEY.public.fingerprint, "trusted": "no"}
     assert candidate["signature"] == {"status": "unsigned", "key": None, "trusted": None}
@@ -191,8 +191,8 @@ async def test_a_fetch_from_the_hub_gets_what_was_built(served: Served, authorit
         await egress.aclose()
 
     assert versions == ("1.0.0", "1.1.0", "2.0.0-rc.1+b")
-    assert archives == [(served.site / "acme/mail" / one / "aileron.tar.gz").read_bytes() for one in versions]
-    assert [one.version for one in found.content.entries[0].versions] == list(versions)
+    assert archives == [(served.site / "acme/mail" / version / "aileron.tar.gz").read_bytes() for version in versions]
+    assert [published.version for published in found.content.entries[0].versions] == list(versions)
 
 
 def test_a_name_that_is_not_on_the_hub_is_refused_with_help(own: DaemonHome) -> None:

@@ -208,7 +208,7 @@ async def test_a_passed_descriptor_that_is_not_an_exchange_is_closed(
         "ingress passed a socket of another kind",
         "ingress sent what it cannot send",
     ]
-    assert not [one for one in after - before if one.startswith("pipe:") or one == "/"]
+    assert not [name for name in after - before if name.startswith("pipe:") or name == "/"]
 
 
 async def test_unknown_callers_leave_room_for_known_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,7 +415,9 @@ class _Impatient:
 
     async def until_ended(self) -> None:
         """Wait for the end of all processes that have begun."""
-        await wait_until_async(lambda: all(one.returncode is not None for one in self.processes), "all have ended")
+        await wait_until_async(
+            lambda: all(process.returncode is not None for process in self.processes), "all have ended"
+        )
 
 
 async def test_a_connection_after_ingress_ended_starts_another_process(
@@ -451,10 +453,10 @@ async def test_a_connection_while_ingress_ends_is_answered(monkeypatch: pytest.M
 
 def _with_one_left(pid: int) -> int:
     """Return a descriptor limit that leaves one free: enough for a client, but not for ingress's first pair of sockets."""
-    taken = {int(one.name) for one in Path(f"/proc/{pid}/fd").iterdir()}
+    taken = {int(descriptor.name) for descriptor in Path(f"/proc/{pid}/fd").iterdir()}
     return next(number for number in range(len(taken) + 1) if number not in taken) + 1
 
 
 def _descriptors() -> set[str]:
     """Return the names of this process's open descriptors."""
-    return {str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()}
+    return {str(descriptor.readlink()) for descriptor in Path("/proc/self/fd").iterdir() if descriptor.is_symlink()}

@@ -46,5 +46,5 @@ async def test_tools_that_could_not_be_recorded_are_recorded_with_the_next_reque
         await tools.passed("ses-1", "chat", "n is more than 1")
 
     added = _on_record(ledger, InjectionAdded)
-    assert [one.tools for one in added] == [("aileron_a",), ("aileron_b",), ("aileron_a",)]
-    assert [one.reason for one in _on_record(ledger, InjectionSkipped)] == ["n is more than 1"]
+    assert [event.tools for event in added] == [("aileron_a",), ("aileron_b",), ("aileron_a",)]
+    assert [event.reason for event in _on_record(ledger, InjectionSkipped)] == ["n is more than 1"]

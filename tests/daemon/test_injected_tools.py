@@ -100,7 +100,7 @@ def test_an_action_is_listed_called_and_recorded(how: str, home: DaemonHome, mod
     assert (facts["status"], "hello" in json.dumps(facts["result"])) == ("completed", True)
     (answered,) = noted(home, session, "injection.answered")
     assert (answered["tool"], answered["status"], answered["asked"]) == ("give_back", "completed", facts["id"])
-    assert [one["tool"] for one in noted(home, session, "injection.called")] == ["give_back"]
+    assert [event["tool"] for event in noted(home, session, "injection.called")] == ["give_back"]
     (added,) = noted(home, session, "injection.added")
     assert (added["count"], added["tools"]) == (6, model.tools())
     assert "xylophone" not in json.dumps(home.must("GET", f"/v1/audit?session={session['id']}"))
@@ -115,7 +115,7 @@ def test_a_gated_action_waits_for_a_person_and_runs_when_approved(how: str, home
 
     def approve() -> list[Any]:
         asked.update(shown(model))
-        assert [one["type"] for one in home.events(asked["audit_id"])].count("run.started") == 0
+        assert [event["type"] for event in home.events(asked["audit_id"])].count("run.started") == 0
         question = home.must("GET", f"/v1/action-approvals/{asked['approval_id']}")
         home.decide({**asked, "digest": question["digest"]}, "approve")
         return [Use("aileron_wait_for_action", {"id": asked["id"], "seconds": 20})]
@@ -145,7 +145,7 @@ def test_a_denial_is_reported_with_its_reason(how: str, home: DaemonHome, model:
     assert PROGRAMS[how](address_of(home, session)).ask("Ask first.").text == "Denied."
 
     assert (shown(model)["status"], shown(model)["reason"]) == ("denied", "not today")
-    assert "run.started" not in [one["type"] for one in home.events(asked["audit_id"])]
+    assert "run.started" not in [event["type"] for event in home.events(asked["audit_id"])]
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -177,9 +177,9 @@ def test_a_gated_action_cannot_run_unapproved(how: str, home: DaemonHome, model:
     program.answer({call.id: "no such tool" for call in turn.calls})
 
     runs = home.must("GET", f"/v1/audit?session={session['id']}&limit=500")["events"]
-    assert [one["type"] for one in runs if one["type"].startswith("run.")].count("run.requested") >= 2
-    started = {one.get("run") for one in home.must("GET", "/v1/audit?type=run.started&limit=500")["events"]}
-    assert started.isdisjoint({one["run"] for one in runs if one["type"] == "run.requested"})
+    assert [event["type"] for event in runs if event["type"].startswith("run.")].count("run.requested") >= 2
+    started = {event.get("run") for event in home.must("GET", "/v1/audit?type=run.started&limit=500")["events"]}
+    assert started.isdisjoint({event["run"] for event in runs if event["type"] == "run.requested"})
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -196,8 +196,8 @@ def test_a_long_result_comes_in_pages(how: str, home: DaemonHome, model: Model) 
     assert PROGRAMS[how](address_of(home, session)).ask("Give back a lot.").text == "Read."
     pages.append(shown(model))
 
-    assert [(one["page"], one["pages"]) for one in pages] == [(1, 2), (2, 2)]
-    assert "z" * 12_000 in "".join(one["result_json"] for one in pages)
+    assert [(page["page"], page["pages"]) for page in pages] == [(1, 2), (2, 2)]
+    assert "z" * 12_000 in "".join(page["result_json"] for page in pages)
 
 
 def test_the_address_survives_a_restart_but_not_the_sessions_end(home: DaemonHome, model: Model) -> None:

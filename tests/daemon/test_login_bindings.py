@@ -114,7 +114,7 @@ def test_a_database_login_is_bound_and_shown_with_its_details(home: DaemonHome, 
     wanted = home.must("GET", "/v1/connectors")["connectors"][0]["credential"]
 
     assert (bound.status, bound.body["details"]) == (200, {"database": "shop", "read_only": True})
-    assert [(one["name"], one["username"], one["details"]) for one in listed] == [
+    assert [(binding["name"], binding["username"], binding["details"]) for binding in listed] == [
         ("login/db/reader", "me", {"database": "shop", "read_only": True})
     ]
     assert shown["details"] == {"database": "shop", "read_only": True}
@@ -268,7 +268,7 @@ def test_another_command_suspends_and_rebinding_keeps_the_host_key(home: DaemonH
 
     assert (suspended["state"], suspended["suspended"]) == ("suspended", ["command git-receive-pack x.git"])
     assert (after["state"], after["details"]) == ("ok", {"host_key": HOST_KEY})
-    assert [(one["version"], one["suspended"]) for one in after["used_by"]] == [("2.0.0", []), ("1.0.0", [])]
+    assert [(user["version"], user["suspended"]) for user in after["used_by"]] == [("2.0.0", []), ("1.0.0", [])]
 
 
 def test_the_approver_signs_a_logins_details(home: DaemonHome, tmp_path: Path) -> None:

@@ -261,9 +261,9 @@ def test_the_daemon_waits_for_its_port_while_the_previous_holder_ends(monkeypatc
     port = held.getsockname()[1]
     monkeypatch.setattr("aileron.daemon.http.ports.time.sleep", lambda _pause_s: held.close())
     found, listeners = ports.listen_on_loopback(port)
-    addresses = [one.getsockname()[:2] for one in listeners]
-    for one in listeners:
-        one.close()
+    addresses = [listener.getsockname()[:2] for listener in listeners]
+    for listener in listeners:
+        listener.close()
 
     assert (found, addresses[0]) == (port, ("127.0.0.1", port))
 

@@ -114,7 +114,7 @@ class Desk:
     @property
     def texts(self) -> list[tuple[str, str]]:
         """Summary and body of each notice."""
-        return [tuple(one["arguments"][-2:]) for one in self.shown]
+        return [tuple(notice["arguments"][-2:]) for notice in self.shown]
 
     async def wait_shown(self, count: int) -> None:
         """Wait until this many notices were shown."""
@@ -287,7 +287,7 @@ async def test_a_server_without_actions_gets_no_further_buttons(
         notifier.asked("apr-2", "send-mail", "action")
         await desk.wait_shown(2)
 
-    assert [one["arguments"][1] for one in desk.shown] == ["--action=open=Open", "--"]
+    assert [notice["arguments"][1] for notice in desk.shown] == ["--action=open=Open", "--"]
     assert said(caplog) == []
 
 
@@ -304,7 +304,7 @@ async def test_an_older_notify_send_or_a_desktop_without_a_browser_gets_no_butto
         notifier.asked("apr-bare", "send-mail", "action")
         await desk.wait_shown(2)
 
-    assert [one["arguments"][1] for one in desk.shown] == ["--", "--"]
+    assert [notice["arguments"][1] for notice in desk.shown] == ["--", "--"]
 
 
 async def test_only_a_bounded_number_wait_for_their_button_and_each_is_ended(desk: Desk, tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ async def test_only_a_bounded_number_wait_for_their_button_and_each_is_ended(des
             await desk.wait_shown(number + 1)
     began = (desk.folder / "began").read_text().split()
 
-    assert [one["arguments"][1] for one in desk.shown] == ["--action=open=Open"] * MAX_OPEN + ["--"] * 2
+    assert [notice["arguments"][1] for notice in desk.shown] == ["--action=open=Open"] * MAX_OPEN + ["--"] * 2
     assert not [pid for pid in began if Path("/proc", pid).exists()]
 
 
@@ -425,7 +425,7 @@ async def test_a_flood_is_shown_as_a_handful_and_a_count(desk: Desk, tmp_path: P
 
     by_name = [("Claude asks: send-mail", f"{PAGE}/approvals/apr-{number}") for number in range(HANDFUL)]
     assert desk.texts == [*by_name, ("And 995 more wait", "aileron approval list")]
-    assert [one["beside"] for one in desk.shown] == [[]] * (HANDFUL + 1)
+    assert [notice["beside"] for notice in desk.shown] == [[]] * (HANDFUL + 1)
 
 
 async def test_a_single_question_beyond_the_handful_is_counted_too(desk: Desk, tmp_path: Path) -> None:

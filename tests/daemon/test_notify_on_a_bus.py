@@ -142,7 +142,7 @@ async def test_a_server_without_actions_shows_a_notice_once_and_without_a_button
                 await wait_until_async(lambda n=number: len(server.shown) > n, "it is shown")
             await desk.wait_ended()
 
-    assert [(one["body"], one["actions"]) for one in server.shown] == [
+    assert [(notice["body"], notice["actions"]) for notice in server.shown] == [
         (f"{PAGE}/approvals/apr-{n}", []) for n in (0, 1)
     ]
     assert desk.opened == []

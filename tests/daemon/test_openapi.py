@@ -65,7 +65,7 @@ class Walk:
             "/healthz",
             "/v1/status",
             "/v1/vault/status",
-            *(f"/v1/{one}" for one in lists.split()),
+            *(f"/v1/{name}" for name in lists.split()),
         ):
             self.ask("GET", path)
 
@@ -210,20 +210,22 @@ def test_every_route_is_described_and_was_called(walk: Walk, document: dict[str,
 def test_every_response_matches_the_document(walk: Walk, document: dict[str, Any]) -> None:
     """The validator knows nothing of Aileron's types; as a control, it rejects responses without their required keys."""
     seen = list(answers(walk, document))
-    for one in seen:
-        jsonschema.Draft202012Validator.check_schema(one.schema)
-        problems = [error.message for error in jsonschema.Draft202012Validator(one.schema).iter_errors(one.body)]
-        assert problems == [], (one.route, one.status)
+    for response in seen:
+        jsonschema.Draft202012Validator.check_schema(response.schema)
+        problems = [
+            error.message for error in jsonschema.Draft202012Validator(response.schema).iter_errors(response.body)
+        ]
+        assert problems == [], (response.route, response.status)
 
-    for one in seen:  # the control: without its first key none of them is valid
-        if one.status == 200 and one.body and (required := _required(one, document)):
-            lacking = {name: value for name, value in one.body.items() if name not in required}
-            assert not jsonschema.Draft202012Validator(one.schema).is_valid(lacking), one.route
+    for response in seen:  # the control: without its first key none of them is valid
+        if response.status == 200 and response.body and (required := _required(response, document)):
+            lacking = {name: value for name, value in response.body.items() if name not in required}
+            assert not jsonschema.Draft202012Validator(response.schema).is_valid(lacking), response.route
 
 
-def _required(one: Answered, document: dict[str, Any]) -> set[str]:
+def _required(response: Answered, document: dict[str, Any]) -> set[str]:
     """Return the required keys of a response that has one type."""
-    name = one.schema.get("$ref", "").rpartition("/")[2]
+    name = response.schema.get("$ref", "").rpartition("/")[2]
     return set(document["components"]["schemas"].get(name, {}).get("required", ()))
 
 

@@ -211,9 +211,9 @@ def test_a_passkey_cannot_enroll_another_but_can_deny_it(home: DaemonHome, devic
     assert "a passkey cannot approve this" in tried.body["error"]["message"]
     assert refusals(home, approval_id) == ["kind", "kind"]
     assert word(denied) == "denied"
-    assert second.key_id not in [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]]
+    assert second.key_id not in [passkey["id"] for passkey in home.must("GET", "/v1/passkeys")["passkeys"]]
     second.enrol(approver, "a second one")  # the control
-    assert second.key_id in [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]]
+    assert second.key_id in [passkey["id"] for passkey in home.must("GET", "/v1/passkeys")["passkeys"]]
 
 
 def test_a_row_with_a_forged_kind_lets_no_passkey_enroll_another(own_home: DaemonHome, approver: Approver) -> None:
@@ -227,7 +227,7 @@ def test_a_row_with_a_forged_kind_lets_no_passkey_enroll_another(own_home: Daemo
     decided = device.decide(approval_id)
 
     assert (decided.body["status"], decided.body["error"]["class"]) == ("failed", "unauthorized")
-    assert [one["name"] for one in own_home.must("GET", "/v1/passkeys")["passkeys"]] == ["laptop"]
+    assert [passkey["name"] for passkey in own_home.must("GET", "/v1/passkeys")["passkeys"]] == ["laptop"]
     assert not verified(own_home)["ok"]
 
 
@@ -239,7 +239,7 @@ def test_settings_need_the_approvers_key(own_home: DaemonHome, approver: Approve
     text = (own_home.path / "config.toml").read_text(encoding="utf-8")
     own_home.configure(text.replace("[egress]\n", '[egress]\nprivate = ["nas.local:443"]\n'))
     own_home.unlock()
-    (row,) = [one for one in own_home.must("GET", f"{ROUTE}")["approvals"] if one["kind"] == "settings"]
+    (row,) = [approval for approval in own_home.must("GET", f"{ROUTE}")["approvals"] if approval["kind"] == "settings"]
 
     tried = device.decide(row["approval_id"])
 
@@ -258,7 +258,7 @@ def test_a_passkey_cannot_enroll_an_approver(home: DaemonHome, device: Device) -
         {**body, "replaces": home.must("GET", "/v1/approver")["key_id"], "old_signature": device.sign(statement)},
     ]
 
-    assert [word(home.ask("POST", "/v1/approver", one)) for one in tries] == ["unauthorized"] * 2
+    assert [word(home.ask("POST", "/v1/approver", attempt)) for attempt in tries] == ["unauthorized"] * 2
 
 
 def test_an_enrollment_needs_a_fresh_challenge_of_this_page(home: DaemonHome, approver: Approver) -> None:
@@ -297,14 +297,14 @@ def test_the_options_exclude_enrolled_passkeys_and_require_verification(home: Da
     first, second = device.home.must("POST", "/v1/passkeys/options", {"name": "n"}), device.options("n")
     public = first["publicKey"]
 
-    assert [one["alg"] for one in public["pubKeyCredParams"]] == [-7, -8, -257]
+    assert [parameter["alg"] for parameter in public["pubKeyCredParams"]] == [-7, -8, -257]
     assert public["authenticatorSelection"] == {
         "residentKey": "preferred",
         "requireResidentKey": False,
         "userVerification": "required",
     }
-    listed = [one["credential_id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]]
-    assert [one["id"] for one in public["excludeCredentials"]] == listed
+    listed = [passkey["credential_id"] for passkey in home.must("GET", "/v1/passkeys")["passkeys"]]
+    assert [descriptor["id"] for descriptor in public["excludeCredentials"]] == listed
     assert home.must("GET", "/v1/approver")["passkeys"] == len(listed)
     assert (public["rp"]["id"], public["attestation"], public["timeout"]) == ("localhost", "none", 300_000)
     assert public["user"]["id"] != second["publicKey"]["user"]["id"]
@@ -424,7 +424,7 @@ def test_the_commands_list_and_revoke_passkeys(own_home: DaemonHome, approver: A
     revoked = aileron("approver", "revoke-passkey", "the phone")
     again = aileron("approver", "revoke-passkey", second.key_id, "--json")
 
-    assert [one["id"] for one in listed] == sorted([first.key_id, second.key_id])
+    assert [passkey["id"] for passkey in listed] == sorted([first.key_id, second.key_id])
     assert "the phone" in shown
     assert first.key_id in shown
     assert (missing.code, "aileron approver passkeys" in missing.err) == (3, True)
@@ -485,8 +485,8 @@ def test_an_older_vault_does_not_restore_a_revoked_passkey(own_home: DaemonHome,
 
     question = own_home.asked("gated")
 
-    assert [one["name"] for one in own_home.must("GET", "/v1/passkeys")["passkeys"]] == ["kept"]
-    assert [word(one.decide(question["approval_id"])) for one in (gone, late)] == ["unauthorized"] * 2
+    assert [passkey["name"] for passkey in own_home.must("GET", "/v1/passkeys")["passkeys"]] == ["kept"]
+    assert [word(signer.decide(question["approval_id"])) for signer in (gone, late)] == ["unauthorized"] * 2
     assert word(kept.decide(question["approval_id"])) == "approved"
     found = verified(own_home)
     assert found["ok"], found

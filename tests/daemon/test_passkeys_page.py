@@ -160,7 +160,7 @@ async def test_the_number_of_open_page_challenges_is_bounded(world: World) -> No
 async def test_the_number_of_open_enrollment_challenges_is_bounded(world: World) -> None:
     """The oldest is dropped first; a page's nonce is no challenge for an enrollment."""
     options = [world.passkeys.registration(f"n{number}") for number in range(MAX_CHALLENGES + 1)]
-    assert len({one.public_key["challenge"] for one in options}) == len(options)
+    assert len({registration.public_key["challenge"] for registration in options}) == len(options)
     assert world.passkeys.made.take(options[0].public_key["challenge"]) is None
     assert world.passkeys.made.take(options[-1].public_key["challenge"]) == f"n{MAX_CHALLENGES}"
     assert world.passkeys.made.take(world.passkeys.unlocking().nonce) is None

@@ -59,8 +59,8 @@ def test_a_watcher_gets_the_progress_of_a_run_and_then_its_result(home: DaemonHo
     seen, state = watched(home, upstream, {"times": 4, "seconds": 1.0, "message": "reading"})
 
     assert seen
-    assert [one["done"] for one in seen] == sorted({one["done"] for one in seen})
-    assert {(one["total"], one["message"]) for one in seen} == {(4, "reading")}
+    assert [report["done"] for report in seen] == sorted({report["done"] for report in seen})
+    assert {(report["total"], report["message"]) for report in seen} == {(4, "reading")}
     assert (state["status"], state["result"], "progress" in state) == ("completed", 4, False)
 
 

@@ -121,7 +121,7 @@ def test_a_connection_sees_its_own_session_only(home: DaemonHome) -> None:
     ):
         waits = mine.call("ask_first", text="x")["approval_id"]
 
-        assert [one["approval_id"] for one in again.call("list_pending")["pending"]] == [waits]
+        assert [question["approval_id"] for question in again.call("list_pending")["pending"]] == [waits]
         assert other.call("list_pending")["pending"] == []
         assert other.call("check_action_status", id=waits)["error"]["class"] == "not_found"
         assert other.call("cancel_action", id=waits)["error"]["class"] == "not_found"
@@ -176,7 +176,7 @@ def test_a_call_that_is_cancelled_in_time_does_not_begin(home: DaemonHome) -> No
 def asked_for(home: DaemonHome) -> list[dict[str, Any]]:
     """Return the recorded runs of `give-back`, oldest first."""
     found = home.must("GET", "/v1/audit?type=run.requested&action=give-back&order=oldest&limit=1000")["events"]
-    return [one for one in found if one["session"] == "local"]
+    return [event for event in found if event["session"] == "local"]
 
 
 def test_an_action_written_by_hand_is_announced_and_can_be_called(home: DaemonHome) -> None:

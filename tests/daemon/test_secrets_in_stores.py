@@ -254,7 +254,7 @@ def test_a_reference_that_cannot_be_fetched_is_not_stored(world: World, referenc
     got = world.keep_at(text, name="unfetched", token="store-token" if text.startswith("vault:") else None)
     assert got.is_error
     assert why in got.body["error"]["message"]
-    assert "unfetched" not in [one["name"] for one in world.home.must("GET", "/v1/secrets")["secrets"]]
+    assert "unfetched" not in [secret["name"] for secret in world.home.must("GET", "/v1/secrets")["secrets"]]
 
 
 def test_an_unusable_value_is_not_stored(world: World) -> None:
@@ -278,7 +278,7 @@ def test_a_reference_is_bound_by_a_command_without_a_terminal(world: World) -> N
     shown = world.command("binding", "inspect", BOUND)
     assert f"{reference}, with the token store-token" in " ".join(shown.out.split())
     listed = world.command("secret", "list", "--json").json["secrets"]
-    assert {"reference": reference, "token": "store-token"} in [one.get("elsewhere") for one in listed]
+    assert {"reference": reference, "token": "store-token"} in [secret.get("elsewhere") for secret in listed]
     world.store.value = SECOND
     said = world.command("binding", "rebind", BOUND, "--from", "pass:probe/me")
     assert said.code == 0, said
@@ -363,7 +363,7 @@ def test_no_secret_is_sent_as_a_token_before_approval(unbound: Signed) -> None:
     assert (subject["token"], subject["token_to"]) == ("mail-password", f"127.0.0.1:{store.server.port}")
     assert subject["reference"] == f"{theirs}, with the token mail-password"
     assert len(store.seen) == seen
-    assert "kept" not in [one["name"] for one in home.must("GET", "/v1/secrets")["secrets"]]
+    assert "kept" not in [secret["name"] for secret in home.must("GET", "/v1/secrets")["secrets"]]
     unbound.approver.decide(home, answer.body["approval_id"], "deny")
     assert len(store.seen) == seen
 
@@ -430,7 +430,7 @@ def test_nothing_waits_for_the_server_that_gets_an_approved_token(unbound: Signe
             assert deciding.result(25).status == 200
     finally:
         store.goes_on.set()
-    assert "kept" in [one["name"] for one in home.must("GET", "/v1/secrets")["secrets"]]
+    assert "kept" in [secret["name"] for secret in home.must("GET", "/v1/secrets")["secrets"]]
     home.must("DELETE", f"/v1/bindings/{BOUND}")
     for name in ("kept", "other", "slow-token"):
         home.must("DELETE", f"/v1/secrets/{name}")

@@ -94,7 +94,7 @@ def run(home: DaemonHome, token: str | None, name: str, **more: Any) -> Answer:
 
 def names(home: DaemonHome, token: str | None) -> list[str]:
     """Return the actions that the API lists."""
-    return [one["name"] for one in ask(home, token, "GET", "/v1/actions").body["actions"]]
+    return [action["name"] for action in ask(home, token, "GET", "/v1/actions").body["actions"]]
 
 
 def tools(home: DaemonHome, token: str | None) -> set[str]:
@@ -159,7 +159,7 @@ def test_an_action_outside_the_selection_does_not_exist(home: DaemonHome) -> Non
         with Agent(home.path / "run" / "mcp.sock", token) as agent:
             found = agent.call("find_action", words="give back")
             by_name = agent.call("run_action", name=name, arguments={"text": "x"})
-        assert [one["name"] for one in found["actions"]] in ([], ["list_notes"])
+        assert [action["name"] for action in found["actions"]] in ([], ["list_notes"])
         assert by_name["error"]["class"] == "not_found"
     assert told["give-back"] == told["no-such-action"]
     assert "limited it to tag:notes" in told["give-back"]
@@ -173,10 +173,10 @@ def test_a_run_outside_the_selection_is_recorded(home: DaemonHome) -> None:
     run(home, session["token"], "give-back")
     events = home.must("GET", f"/v1/audit?session={session['id']}")["events"]
 
-    assert [(one["type"], one.get("action")) for one in events if one["type"].startswith("run.")] == [
+    assert [(event["type"], event.get("action")) for event in events if event["type"].startswith("run.")] == [
         ("run.refused", "give-back")
     ]
-    (started,) = [one for one in events if one["type"] == "session.started"]
+    (started,) = [event for event in events if event["type"] == "session.started"]
     assert started["only"] == ["list-*"]
 
 
@@ -264,7 +264,7 @@ def test_a_session_keeps_the_limits_of_the_one_that_opened_it(home: DaemonHome) 
 
     def sessions() -> list[dict[str, Any]]:
         listed: list[dict[str, Any]] = home.must("GET", "/v1/sessions")["sessions"]
-        return [one for one in listed if one["pid"] == child.pid and one["status"] == "open"]
+        return [session for session in listed if session["pid"] == child.pid and session["status"] == "open"]
 
     wait_until(lambda: not sessions(), "its session ends", seen=sessions)
 
@@ -290,9 +290,9 @@ def test_a_folders_selection_limits_its_sessions(home: DaemonHome, tmp_path: Pat
     inside, below = begin(home, folder=str(tmp_path)), begin(home, folder=str(tmp_path / "a" / "b"))
     outside, both = begin(home, folder=f"{tmp_path}-x"), begin(home, folder=str(tmp_path), only=["*-notes", "give-*"])
     told = {"inside": inside, "below": below, "outside": outside, "both": both}
-    before = {name: names(home, one["token"]) for name, one in told.items()}
+    before = {name: names(home, session["token"]) for name, session in told.items()}
     set_mcp(home, f'folders = ["{tmp_path}=tag:notes", "{tmp_path}=ask-*", "{tmp_path}/a=give-back"]')
-    after = {name: names(home, one["token"]) for name, one in told.items()}
+    after = {name: names(home, session["token"]) for name, session in told.items()}
     shown = home.must("GET", f"/v1/sessions/{both['id']}")
 
     everything = ["ask-first", "give-back", "list-notes"]

@@ -170,7 +170,7 @@ def test_the_session_that_started_a_process_can_be_looked_up(home: DaemonHome) -
     """The session may have started an ancestor of it; a process of no session gives an empty list, an invalid number an error."""
 
     def of_process(pid: object) -> list[str]:
-        return [one["id"] for one in home.must("GET", f"/v1/sessions?pid={pid}")["sessions"]]
+        return [entry["id"] for entry in home.must("GET", f"/v1/sessions?pid={pid}")["sessions"]]
 
     with subprocess.Popen(["sh", "-c", "sleep 100 & echo $!; wait"], stdout=subprocess.PIPE, text=True) as launcher:
         assert launcher.stdout is not None
@@ -194,10 +194,10 @@ def test_a_session_survives_a_restart() -> None:
         assert ask(home, stays["token"], "GET", "/v1/actions").status == 200
         assert ask(home, ended["token"], "GET", "/v1/actions").body["error"]["class"] == "unauthorized"
         listed = home.must("GET", "/v1/sessions")["sessions"]
-        assert [one["id"] for one in listed] == [ended["id"], stays["id"]]
+        assert [session["id"] for session in listed] == [ended["id"], stays["id"]]
         assert home.must("GET", "/v1/audit/verify")["ok"]
         home.stop()
-        assert scan([home.path], *(one["token"].removeprefix("ail_").encode() for one in (stays, ended))) == {}
+        assert scan([home.path], *(session["token"].removeprefix("ail_").encode() for session in (stays, ended))) == {}
 
 
 @pytest.mark.parametrize(

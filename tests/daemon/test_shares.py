@@ -307,8 +307,8 @@ def test_a_free_place_goes_to_a_session_that_has_none(held: tuple[DaemonHome, Ga
     with contextlib.ExitStack() as stack:
         agents = [stack.enter_context(Agent(home)) for _ in range(12)]
         last = stack.enter_context(Agent(home))
-        asked = [run(home, one.token, "ask-first", text="x").body for one in (agents[0], agents[1], last)]
-        begun = [fill(home, one.token, str(number), 8 if number < 2 else 1) for number, one in enumerate(agents)]
+        asked = [run(home, agent.token, "ask-first", text="x").body for agent in (agents[0], agents[1], last)]
+        begun = [fill(home, agent.token, str(number), 8 if number < 2 else 1) for number, agent in enumerate(agents)]
         assert begun == [32, 11, 4, *[1] * 9]
         assert small(home, last.token) == "full"
         assert said(home.run("give-back", {"text": "x"})) == "ran"

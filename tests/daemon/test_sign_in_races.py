@@ -94,7 +94,7 @@ def test_a_binding_revoked_during_a_sign_in_stays_revoked(world: World) -> None:
 
     assert (ended["status"], ended["error"]["class"]) == ("failed", "not_found"), ended
     assert world.home.must("GET", "/v1/bindings")["bindings"] == []
-    assert [one["name"] for one in world.home.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
+    assert [secret["name"] for secret in world.home.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
 
 
 def test_two_accounts_that_wait_for_one_name_are_not_mixed_up(world: World, approver: Approver) -> None:
@@ -103,7 +103,7 @@ def test_two_accounts_that_wait_for_one_name_are_not_mixed_up(world: World, appr
     first = signed_in_as(world, "me@example.test", OWN)
     second = signed_in_as(world, "other@example.test", THEIRS)
 
-    agreed = [outcome(approver.decide(world.home, one["approval_id"])) for one in (first, second)]
+    agreed = [outcome(approver.decide(world.home, sign_in["approval_id"])) for sign_in in (first, second)]
 
     assert agreed == [("completed", None), ("failed", "hash_mismatch")]
     assert (world.binding()["account"], sent(world)) == ("me@example.test", OWN)

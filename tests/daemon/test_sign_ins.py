@@ -116,7 +116,7 @@ def test_a_revoked_sign_in_is_revoked_at_the_provider_too(world: World) -> None:
 
     assert answered["at_provider"] == "revoked"
     assert sorted(world.provider.revoked) == sorted([world.provider.access[0], str(world.provider.refresh)])
-    assert [one["name"] for one in world.home.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
+    assert [secret["name"] for secret in world.home.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
     assert world.ask().body["error"]["class"] == "binding_required"
 
 
@@ -129,7 +129,7 @@ def test_a_connector_cannot_use_the_token_endpoint(world: World) -> None:
 
     assert refused.body["error"]["class"] == "capability_denied"
     assert refused.body["error"]["details"]["reason"] == "provider_endpoint"
-    assert (allowed.status, [one.path for one in world.provider.asked[before:]]) == (200, ["/elsewhere"])
+    assert (allowed.status, [request.path for request in world.provider.asked[before:]]) == (200, ["/elsewhere"])
 
 
 def test_a_version_with_more_scopes_waits_for_a_new_sign_in(world: World) -> None:

@@ -394,9 +394,9 @@ def test_an_approval_of_an_outdated_preview_does_not_count(
     """
     asked = [home.asked(previewing(home, approver, "fetch"))["approval_id"] for _ in range(2)]
     upstream.page = "as it was"
-    before = [approver.preview(home, one)["digest"] for one in asked]
+    before = [approver.preview(home, approval_id)["digest"] for approval_id in asked]
     upstream.page = "has changed: load it again"
-    now = [approver.preview(home, one)["digest"] for one in asked]
+    now = [approver.preview(home, approval_id)["digest"] for approval_id in asked]
 
     refused = approver.decide(home, asked[0], digest=before[0])
 
@@ -548,8 +548,8 @@ def test_a_run_cancelled_while_the_vault_was_locked_stays_cancelled(
     add_held(own_home, approver, "soon", 2)
     question, other = own_home.asked("held"), own_home.asked("soon")
     before = upstream.effects
-    for one in (question, other):
-        approver.decide(own_home, one["approval_id"])
+    for approval in (question, other):
+        approver.decide(own_home, approval["approval_id"])
     own_home.must("POST", "/v1/vault/lock")
     own_home.must("POST", f"/v1/action-approvals/{question['approval_id']}/cancel", {})
     rewrite(

@@ -30,11 +30,11 @@ def test_a_spares_module_state_is_recent_and_its_randomness_its_own(early: Daemo
     """The connector was loaded before the run was requested, at most half a minute ago; no two runs draw the same numbers."""
     early.run("tell")
     told = [when_it_waited(early) for _ in range(3)]
-    for one in told:
-        asked = next(event["at"] for event in early.events(one["audit_id"]) if event["type"] == "run.requested")
-        assert one["loaded"] < _seconds(asked) < one["now"] + 1
-        assert one["now"] - one["loaded"] < 31
-    assert len({one["drawn"] for one in told} | {one["again"] for one in told}) == 6
+    for result in told:
+        asked = next(event["at"] for event in early.events(result["audit_id"]) if event["type"] == "run.requested")
+        assert result["loaded"] < _seconds(asked) < result["now"] + 1
+        assert result["now"] - result["loaded"] < 31
+    assert len({result["drawn"] for result in told} | {result["again"] for result in told}) == 6
 
 
 def _seconds(at: str) -> float:

@@ -70,7 +70,7 @@ def on_record(home: DaemonHome, session: str, is_so: Callable[[list[dict[str, An
 
     def rows() -> list[dict[str, Any]]:
         events = home.must("GET", f"/v1/audit?session={session}&limit=1000")["events"]
-        return [one for one in reversed(events) if one["type"].startswith("tunnel.")]
+        return [event for event in reversed(events) if event["type"].startswith("tunnel.")]
 
     return wait_until(lambda: found if is_so(found := rows()) else [], "it is on record", seen=rows)
 
@@ -94,7 +94,7 @@ def test_curl_leaves_a_cell_through_its_door(
     assert (refused.returncode, refused.stdout) == (56, b"")
     curl("example.com")
 
-    rows = {one["type"]: one for one in on_record(home, session, lambda found: len(found) == 3)}
+    rows = {event["type"]: event for event in on_record(home, session, lambda found: len(found) == 3)}
     opened, closed, denied = (
         rows[f"tunnel.{what}"] for what in ("opened", "closed", "refused")
     )  # the last two in any order
@@ -108,7 +108,9 @@ def test_curl_leaves_a_cell_through_its_door(
     (reached,) = shown["reached"]
     assert (reached["host"], reached["connections"], reached["not_ended"]) == (f"localhost:{upstream.port}", 1, 0)
     assert (reached["bytes_up"], reached["bytes_down"]) == (closed["bytes_up"], closed["bytes_down"])
-    assert [(one["host"], one["reason"]) for one in shown["refused"]] == [(denied["destination"], "host_not_listed")]
+    assert [(refusal["host"], refusal["reason"]) for refusal in shown["refused"]] == [
+        (denied["destination"], "host_not_listed")
+    ]
     assert home.must("GET", "/v1/audit/verify")["ok"] is True
 
 
@@ -139,7 +141,7 @@ def test_only_the_process_of_a_cell_gets_a_tunnel(
     assert said.startswith("HTTP/1.1 403 only the process that started a cell")
     assert "tunnel_caller" in said
     refused = home.must("GET", "/v1/audit?type=caller.refused")["events"]
-    assert {(one["scope"], one["route"], one["session"]) for one in refused} == {("agent", "CONNECT", "local")}
+    assert {(event["scope"], event["route"], event["session"]) for event in refused} == {("agent", "CONNECT", "local")}
 
 
 def test_a_session_without_a_cell_gets_no_tunnel(home: DaemonHome, door: Door, upstream: Upstream) -> None:
@@ -199,7 +201,7 @@ def test_a_flood_of_refused_hosts_gives_few_events(home: DaemonHome, session: st
     found = on_record(home, session, lambda found: found)
 
     assert 1 <= len(found) <= 64
-    assert all(one["type"] == "tunnel.refused" for one in found)
+    assert all(event["type"] == "tunnel.refused" for event in found)
 
 
 def test_only_the_user_can_open_the_tunnel_socket(home: DaemonHome) -> None:

@@ -26,10 +26,10 @@ _PLAIN: Final = settings(
 )
 
 
-def arguments(one: Imported) -> dict[str, Any] | None:
+def arguments(operation: Imported) -> dict[str, Any] | None:
     """Return the required arguments, and those that the document has examples of; None if no value was found that fits."""
-    args = some_arguments(one)
-    for given in one.inputs:
+    args = some_arguments(operation)
+    for given in operation.inputs:
         if given.required and given.name not in args:
             rule = {key: inner for key, inner in given.rule.items() if key != "type"}
             spec = InputSpec(name=given.name, type=given.kind, description="", rule=rule)  # type: ignore[arg-type]

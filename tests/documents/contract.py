@@ -71,20 +71,20 @@ def calls(document: Document, tools: Tools, *, most: int | None = None) -> Itera
             with tempfile.TemporaryDirectory(prefix="ail-") as folder:
                 write(made, Path(folder))
                 with Bench(artifact_of(Path(folder), (at.upstream.address,))) as bench:
-                    for one in made.imported:
-                        yield _call(bench, one, at, OF_DOCUMENT.get((document.name, one.name)))
+                    for operation in made.imported:
+                        yield _call(bench, operation, at, OF_DOCUMENT.get((document.name, operation.name)))
 
 
-def _call(bench: Bench, one: Imported, at: Enforced, known: str | None) -> Call:
-    args = arguments(one)
+def _call(bench: Bench, operation: Imported, at: Enforced, known: str | None) -> Call:
+    args = arguments(operation)
     if args is None:
-        return Call(one.name, None, reason=NO_VALUE)
-    failure = bench.call(one.name, args, at.upstream).failure
+        return Call(operation.name, None, reason=NO_VALUE)
+    failure = bench.call(operation.name, args, at.upstream).failure
     if failure is None:
-        return Call(one.name, args)
+        return Call(operation.name, args)
     reason = known or _of_prism(failure)
     said = f"{failure.failure_class.value}: {failure.message}; {_details(failure)[:1500]}"
-    return Call(one.name, args, problem=None if reason else said, reason=reason)
+    return Call(operation.name, args, problem=None if reason else said, reason=reason)
 
 
 def _of_prism(failure: Failure) -> str | None:

@@ -84,15 +84,15 @@ def imported_whole(document: Document, tools: Tools, servers: Servers) -> Outcom
     began = time.monotonic()
     found = description_of(document, tools, servers)
     slices = list(made_of(document, found, found.operations))
-    unimported = [one for made in slices for one in made.unimported]
+    unimported = [operation for made in slices for operation in made.unimported]
     others: list[Made] = []
-    while again := [one for one in unimported if one.reason.startswith(_ANOTHER)]:
-        tried = list(_made_again(document, found, [one.found for one in again]))
+    while again := [operation for operation in unimported if operation.reason.startswith(_ANOTHER)]:
+        tried = list(_made_again(document, found, [operation.found for operation in again]))
         if not tried:
             break
         others += tried
-        unimported = [one for one in unimported if one not in again]
-        unimported += [one for made in tried for one in made.unimported]
+        unimported = [operation for operation in unimported if operation not in again]
+        unimported += [operation for made in tried for operation in made.unimported]
     took = time.monotonic() - began
     imported = archived = 0
     problems: list[str] = []
@@ -106,7 +106,7 @@ def imported_whole(document: Document, tools: Tools, servers: Servers) -> Outcom
         found=len(found.operations),
         imported=imported,
         with_another=sum(len(made.actions) for made in others),
-        refused=Counter(one.reason for one in unimported),
+        refused=Counter(operation.reason for operation in unimported),
         connectors=len(slices) + len(others),
         s=took,
         packed_bytes=sum(made.document_bytes for made in [*slices, *others]),
@@ -149,10 +149,10 @@ def _built(made: Made) -> tuple[bytes, list[str]]:
 
 
 def _misfits(made: Made, connector: Artifact) -> Iterator[str]:
-    for one in made.actions:
-        path = f"actions/{one.name}/action.md"
+    for action in made.actions:
+        path = f"actions/{action.name}/action.md"
         try:
             text = bind_placeholders(made.files[path].decode(), file=path, pins=lambda *_: [connector.pin.hash])
             check_action(parse_action(text, file=path), lambda _: connector.manifest, file=path)
         except AileronError as error:
-            yield f"{one.name}: {error.failure.message}"
+            yield f"{action.name}: {error.failure.message}"

@@ -67,9 +67,9 @@ def bodies_in(made: Made, found: Described) -> Bodies:
     return total
 
 
-def _media(one: Imported, found: Described) -> dict[str, Any] | None:
+def _media(operation: Imported, found: Described) -> dict[str, Any] | None:
     """Return the operation's JSON body as the document describes it, or None if it has none."""
-    content = found.references.maybe(one.found.raw.get("requestBody"), one.found.file).get("content")
+    content = found.references.maybe(operation.found.raw.get("requestBody"), operation.found.file).get("content")
     if not isinstance(content, dict) or not content:
         return None
     try:
@@ -85,20 +85,20 @@ def _inputs(made: Made, name: str) -> dict[str, InputSpec]:
     return {given.name: given for given in action.inputs}
 
 
-def _tried(one: Imported, inputs: dict[str, InputSpec], examples: list[Any], schemas: Schemas) -> Bodies:
-    taken = [_is_taken(one, inputs, value, schemas) for value in examples]
-    listed = [reason for reason in one.left_out if _LISTED in reason]
+def _tried(operation: Imported, inputs: dict[str, InputSpec], examples: list[Any], schemas: Schemas) -> Bodies:
+    taken = [_is_taken(operation, inputs, value, schemas) for value in examples]
+    listed = [reason for reason in operation.left_out if _LISTED in reason]
     return Bodies(
         of_json=1,
         with_example=int(bool(examples)),
         accepted=int(any(taken)),
         contradicting=int(bool(examples) and sum(OWN_SCHEMA in reason for reason in listed) == len(examples)),
-        unlisted=(one.name,) if taken.count(False) != len(listed) else (),
+        unlisted=(operation.name,) if taken.count(False) != len(listed) else (),
     )
 
 
-def _is_taken(one: Imported, inputs: dict[str, InputSpec], value: Any, schemas: Schemas) -> bool:
-    body = one.packed.request_body
+def _is_taken(operation: Imported, inputs: dict[str, InputSpec], value: Any, schemas: Schemas) -> bool:
+    body = operation.packed.request_body
     if body is None:
         return False
     (media,) = body.content.values()

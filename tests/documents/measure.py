@@ -51,7 +51,7 @@ def _outcomes(tools: Tools, servers: Servers) -> list[Outcome]:
 
 def _corpus(tools: Tools, servers: Servers) -> str:
     outcomes = _outcomes(tools, servers)
-    found, imported = sum(one.found for one in outcomes), sum(one.imported for one in outcomes)
+    found, imported = sum(outcome.found for outcome in outcomes), sum(outcome.imported for outcome in outcomes)
     lines = [
         f"{len(outcomes)} documents, {found} operations, {imported} imported: {100 * imported / found:.1f} %. "
         f"CPython {platform.python_version()}.",
@@ -65,10 +65,10 @@ def _corpus(tools: Tools, servers: Servers) -> str:
     ]
     every: Counter[str] = Counter()
     where: dict[str, list[str]] = {}
-    for one in outcomes:
-        for words, number in grouped(one.refused).items():
+    for outcome in outcomes:
+        for words, number in grouped(outcome.refused).items():
             every[words] += number
-            where.setdefault(words, []).append(f"{one.document.title} {number}")
+            where.setdefault(words, []).append(f"{outcome.document.title} {number}")
     lines += [f"| {number} | {words} ({', '.join(where[words])}) |" for words, number in every.most_common()]
     return "\n".join(lines)
 
@@ -97,17 +97,17 @@ def _examples(tools: Tools, servers: Servers) -> str:
     return "\n".join(lines)
 
 
-def _row(one: Outcome) -> str:
-    document = one.document
+def _row(outcome: Outcome) -> str:
+    document = outcome.document
     cells = [
         document.title,
         f"{document.registry}: {document.package} {document.version}",
-        str(one.found),
-        str(one.imported),
-        str(one.connectors),
-        f"{one.s:.1f}",
-        _kib(one.packed_bytes),
-        _kib(one.archive_bytes),
+        str(outcome.found),
+        str(outcome.imported),
+        str(outcome.connectors),
+        f"{outcome.s:.1f}",
+        _kib(outcome.packed_bytes),
+        _kib(outcome.archive_bytes),
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -123,9 +123,9 @@ def _contract(tools: Tools, servers: Servers) -> str:
     for document in map(named, CALLED):
         began = time.monotonic()
         made = list(calls(document, tools))
-        unseen = Counter(one.reason for one in made if one.reason)
+        unseen = Counter(call.reason for call in made if call.reason)
         reasons.update(unseen)
-        broken = sum(one.problem is not None for one in made)
+        broken = sum(call.problem is not None for call in made)
         cells = [
             len(made),
             len(made) - broken - unseen.total(),

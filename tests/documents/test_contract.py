@@ -31,8 +31,8 @@ def test_neither_side_breaks_the_contract(name: str, tools: Tools) -> None:
     made = list(calls(named(name), tools, most=MOST))
 
     assert len(made) >= 50
-    assert {one.op: one.problem for one in made if one.problem is not None} == {}
-    unseen = Counter(one.reason for one in made if one.reason is not None)
+    assert {call.op: call.problem for call in made if call.problem is not None} == {}
+    unseen = Counter(call.reason for call in made if call.reason is not None)
     assert set(unseen) <= {*OF_PRISM, *OF_DOCUMENT.values()}
     assert unseen.total() <= UNSEEN_AT_MOST * len(made)
 

@@ -24,7 +24,7 @@ def outcome_of(document: Document, tools: Tools, servers: Servers) -> Outcome:
     return imported_whole(document, tools, servers)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda one: one.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 def test_a_document_is_imported_whole(document: Document, tools: Tools, servers: Servers) -> None:
     """Nearly every operation is imported, and the reason for each other one is known."""
     outcome = outcome_of(document, tools, servers)
@@ -40,8 +40,8 @@ def test_95_per_cent_of_all_operations_are_imported(tools: Tools, servers: Serve
     outcomes = [outcome_of(document, tools, servers) for document in DOCUMENTS]
 
     assert len(outcomes) >= 20
-    assert {"github", "stripe"} <= {one.document.name for one in outcomes}
-    assert 100 * sum(one.imported for one in outcomes) / sum(one.found for one in outcomes) >= LEAST
+    assert {"github", "stripe"} <= {outcome.document.name for outcome in outcomes}
+    assert 100 * sum(outcome.imported for outcome in outcomes) / sum(outcome.found for outcome in outcomes) >= LEAST
 
 
 def test_the_page_documents_what_is_imported(tools: Tools, servers: Servers) -> None:

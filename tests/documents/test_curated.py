@@ -114,7 +114,7 @@ def test_an_actions_request_fits_the_published_document(name: str, tools: Tools)
     with enforcing_json(used_part(name, tools), tools) as at, Bench(artifact_of(sources(name), ())) as bench:
         for action in actions_of(name):
             (step,) = action.steps
-            args = {one.name: GIVEN.get(one.name, value_of(one)) for one in action.inputs}
+            args = {spec.name: GIVEN.get(spec.name, value_of(spec)) for spec in action.inputs}
             failure = bench.call(step.op, args, at.upstream).failure
             if failure is not None:
                 problems[step.op] = f"{failure.message}; {args}; {str(failure.details)[:600]}"
@@ -144,7 +144,7 @@ def used_part(name: str, tools: Tools) -> dict[str, Any]:
     }
     if name == "stripe":
         anything = {"200": {"description": "", "content": {"application/json": {"schema": {"type": "object"}}}}}
-        inputs = {action.steps[0].op: {one.name for one in action.inputs} for action in actions_of(name)}
+        inputs = {action.steps[0].op: {spec.name for spec in action.inputs} for action in actions_of(name)}
         for path, methods in whole["paths"].items():
             for method, operation in methods.items():
                 operation["responses"] = anything
@@ -193,7 +193,7 @@ def test_customers_are_listed_without_approval(shop: Desk) -> None:
     ann = added(shop, "/v1/customers", {"name": "Ann", "email": "ann@example.com"})
     said = shop.must("run", "stripe-list-customers", "limit=100")
 
-    assert ann in [one["id"] for one in said.json["data"]]
+    assert ann in [customer["id"] for customer in said.json["data"]]
     assert STRIPE_KEY not in said.out + said.err
 
 
@@ -203,12 +203,12 @@ def test_a_customer_is_added_and_changed_only_after_approval(shop: Desk) -> None
     refused = at_terminal(shop.aileron, "deny", shop.asked(*words), "--reason", "not now", answers=[SIGN])
     before = customers(shop)
     added_ = at_terminal(shop.aileron, "approve", shop.asked(*words), answers=[("Approve? [y/N] ", "y"), SIGN])
-    (bo,) = [one for one in customers(shop) if one["name"] == "Bo"]
+    (bo,) = [customer for customer in customers(shop) if customer["name"] == "Bo"]
     asked = shop.asked("stripe-update-customer", f"customer={bo['id']}", "email=bo@example.org")
     changed = at_terminal(shop.aileron, "approve", asked, answers=CHANGE)
 
     assert (refused.code, added_.code, changed.code) == (0, 0, 0), (refused, added_, changed)
-    assert "Bo" not in [one["name"] for one in before]
+    assert "Bo" not in [customer["name"] for customer in before]
     assert "Add a customer: “Bo”, “bo@example.com”" in flat(added_)
     assert "bo@example.com" in flat(changed)
     assert shop.server.asked("GET", f"/v1/customers/{bo['id']}")[1]["email"] == "bo@example.org"
@@ -230,7 +230,7 @@ def test_money_moves_when_a_person_types_pay(shop: Desk) -> None:
     words = ("amount=1999", "currency=usd", f"customer={cy}", f"payment_method={method}", "confirm=true")
     charged = at_terminal(shop.aileron, "approve", shop.asked("stripe-create-payment", *words), answers=PAY)
     listed = shop.must("run", "stripe-list-payments").json["data"]
-    (payment,) = [one for one in listed if one["customer"] == cy]
+    (payment,) = [intent for intent in listed if intent["customer"] == cy]
     back = ("stripe-create-refund", f"payment_intent={payment['id']}", "amount=500")
     refused = at_terminal(shop.aileron, "deny", shop.asked(*back), "--reason", "wrong one", answers=[SIGN])
     refunds = f"/v1/refunds?payment_intent={payment['id']}"

@@ -90,7 +90,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         installed = aileron("connector", "install", str(sources))
         added = aileron("action", "add", str(sources))
         assert (new.code, installed.code, added.code) == (0, 0, 0), (new, installed, added)
-        left_out = {one["op"]: one["reason"] for one in new.json["not_imported"]}
+        left_out = {operation["op"]: operation["reason"] for operation in new.json["not_imported"]}
         yield Desk(home, sources, left_out)
 
 
@@ -116,8 +116,8 @@ def test_resources_and_links_are_returned_as_data(desk: Desk) -> None:
     links = desk.result("get-resource-links", count=2)["content"]
     (embedded,) = desk.result("get-resource-reference", resource_type="Text", resource_id=1)["content"]
 
-    assert [one["type"] for one in links] == ["resource_link", "resource_link"]
-    assert all(one["uri"].startswith("demo://resource/") for one in links)
+    assert [link["type"] for link in links] == ["resource_link", "resource_link"]
+    assert all(link["uri"].startswith("demo://resource/") for link in links)
     assert (embedded["type"], embedded["content_type"]) == ("resource", "text/plain")
     assert "Resource 1" in embedded["text"]
 
@@ -127,7 +127,7 @@ def test_annotations_of_a_message_do_not_change_its_text(desk: Desk) -> None:
     told = desk.result("get-annotated-message", message_type="error", include_image=True)
 
     assert told["text"].startswith("Error: ")
-    assert [one["type"] for one in told["content"]] == ["image"]
+    assert [block["type"] for block in told["content"]] == ["image"]
 
 
 def test_progress_is_reported_while_a_tool_runs(desk: Desk) -> None:

@@ -52,7 +52,7 @@ class Room:
     def seen(self) -> list[dict[str, Any]]:
         """Return the messages that Ben sees, the newest first."""
         _, page = self.ben.asked("GET", f"{self.at}/messages?dir=b&limit=100")
-        return [one for one in page["chunk"] if one["type"] == "m.room.message"]
+        return [event for event in page["chunk"] if event["type"] == "m.room.message"]
 
     def wait_listed(self) -> None:
         """Wait until the server has Ben in its directory, which it updates in the background."""
@@ -64,7 +64,7 @@ class Room:
 
     def told(self) -> list[str]:
         """Return the messages' texts; a redacted message has ""."""
-        return [one["content"].get("body", "") for one in self.seen()]
+        return [message["content"].get("body", "") for message in self.seen()]
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_every_other_read_runs_without_approval(room: Room) -> None:
     }
     assert room.desk.must("run", "matrix-get-room-topic", here).json["topic"] == "What runs"
     assert sorted(members) == ["@ann:localhost", "@ben:localhost"]
-    assert [one["user_id"] for one in people] == ["@ben:localhost"]
+    assert [person["user_id"] for person in people] == ["@ben:localhost"]
     assert message["content"]["body"] == around["event"]["content"]["body"] == "Good morning"
 
 
@@ -124,7 +124,7 @@ def test_messages_are_read_page_by_page_and_found_by_their_words(room: Room) -> 
     for _ in range(20):  # of a room with thirty events
         words = [f"{name}={value}" for name, value in given.items()]
         page = room.desk.must("run", "matrix-list-messages", f"room_id={room.id}", *words).json
-        pages.append([one["content"]["body"] for one in page["chunk"] if one["type"] == "m.room.message"])
+        pages.append([event["content"]["body"] for event in page["chunk"] if event["type"] == "m.room.message"])
         if "next" not in page:
             break
         given |= page["next"]
@@ -134,7 +134,7 @@ def test_messages_are_read_page_by_page_and_found_by_their_words(room: Room) -> 
 
     assert pages[:2] == [["outage report 4", "outage report 3"], ["outage report 2", "outage report 1"]]
     assert [body for page in pages for body in page] == room.told()
-    assert [one["content"]["body"] for one in found["messages"]] == ["outage report 4", "outage report 3"]
+    assert [message["content"]["body"] for message in found["messages"]] == ["outage report 4", "outage report 3"]
     assert (found["total"], [*found["next"]]) == (5, ["next_batch"])
 
 

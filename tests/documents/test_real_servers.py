@@ -55,7 +55,7 @@ def test_records_are_read_without_approval(records: Desk) -> None:
     """The agent never has the password that reads them."""
     said = records.must("run", "kinto-get-records", *WHERE)
 
-    assert [one["text"] for one in said.json["data"]] == ["Call Jo"]
+    assert [record["text"] for record in said.json["data"]] == ["Call Jo"]
     assert SECRET not in said.out + said.err
 
 

@@ -130,7 +130,7 @@ def test_the_server_sees_the_bound_certificate(home: DaemonHome, bank: Bank, hos
 
     assert "CN=mira@example.test" in found["first"]["client"]
     assert found["first"]["protocol"] == protocol
-    assert len({each[one]["connection"] for each in (found, again) for one in ("first", "second")}) == 1
+    assert len({result[request]["connection"] for result in (found, again) for request in ("first", "second")}) == 1
     for way in ("heard", "told"):
         passed = base64.b64decode(found[way])
         assert b"written-down" in passed

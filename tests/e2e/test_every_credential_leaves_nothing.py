@@ -295,7 +295,7 @@ def test_neither_the_secret_nor_its_sent_form_reaches_the_jail(home: DaemonHome,
     passed = [base64.b64decode(result.pop(way)) for way in ("heard", "told")]
     assert all(word.encode() in frames for frames in passed)
     told = (*passed, json.dumps(done.body).encode(), json.dumps(home.events(done.body["audit_id"])).encode())
-    assert [form for form in services.forms(name) if any(form in one for one in told)] == []
+    assert [form for form in services.forms(name) if any(form in data for data in told)] == []
     if looked is not None:
         looked.check_forms(word.encode(), services.forms(name))
 

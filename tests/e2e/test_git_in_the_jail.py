@@ -148,9 +148,9 @@ def test_a_repository_is_read_without_approval(office: Office) -> None:
     sending = next(event for event in events if event["type"] == "egress.sending")
 
     assert refs["head"] == "refs/heads/main"
-    assert [one["path"] for one in files["entries"]] == ["docs", "docs/logo.bin", "readme.txt"]
+    assert [entry["path"] for entry in files["entries"]] == ["docs", "docs/logo.bin", "readme.txt"]
     assert file["text"] == "line 0\nline 1\nline 2\n"
-    assert [one["subject"] for one in log["commits"]] == ["number 3", "number 2"]
+    assert [revision["subject"] for revision in log["commits"]] == ["number 3", "number 2"]
     assert shown["files"][0]["added"] == 1
     assert base64.b64decode(fetched["bundle"]).startswith(b"# v2 git bundle\n")
     assert (sending["method"], sending["credential"]) == ("SSH", "login/git/me")

@@ -146,7 +146,7 @@ def test_a_connector_is_logged_in_and_never_sees_the_secret(
         assert (sending["method"], sending["host"], sending["port"]) == ("REDIS", "localhost", server.tls_port)
         assert (sending["path"], sending["credential"]) == ("", BINDING)
         assert (finished["address"], finished["bytes_down"]) == ("127.0.0.1", 13)
-        answer = home.run("echo", {"text": "".join(chr(ord(one) + 1) for one in f"it is {SECRET.decode()}.")})
+        answer = home.run("echo", {"text": "".join(chr(ord(letter) + 1) for letter in f"it is {SECRET.decode()}.")})
         assert answer.body["result"] == f"$22\r\nit is {'*' * len(SECRET)}.\r\n"
         finished = home.events(answer.body["audit_id"])[-2]
         assert (finished["type"], finished["scrubbed"]) == ("egress.finished", 1)
@@ -216,5 +216,5 @@ def test_no_login_process_outlives_the_daemon(
         wait_until(lambda: len(logins_of(daemon)) >= 3, "a login is there", seen=lambda: logins_of(daemon))
         there = logins_of(daemon)
         os.kill(daemon, signal.SIGKILL if how == "killed" else signal.SIGTERM)
-        for one in there:
-            wait_ended(one)
+        for pid in there:
+            wait_ended(pid)

@@ -122,7 +122,7 @@ def test_mail_is_found_and_read_without_approval(office: Office) -> None:
     again = office.run("search-mail", unread=True)
 
     assert (listed["subject"], read["text"]) == ("Grüße", "shall we?")
-    assert [one["id"] for one in again["messages"]] == [listed["id"]]
+    assert [message["id"] for message in again["messages"]] == [listed["id"]]
     assert office.logins(found.body["audit_id"]) == [("IMAP", BINDING)]
     assert PASSWORD not in str(found.body) + str(office.home.events(found.body["audit_id"]))
 
@@ -152,7 +152,9 @@ def test_a_message_is_sent_after_approval(office: Office) -> None:
     assert (settled["result"]["message_id"], settled["result"]["copy"]) == (got["Message-ID"], "saved in Gesendet")
     events = office.home.events(settled["audit_id"])
     envelopes = [event for event in events if "recipients" in event]
-    assert [(one["sender"], one["recipients"]) for one in envelopes] == [("mira@example.com", ["noor@example.com"])]
+    assert [(envelope["sender"], envelope["recipients"]) for envelope in envelopes] == [
+        ("mira@example.com", ["noor@example.com"])
+    ]
 
 
 def test_a_denied_message_is_not_sent(office: Office) -> None:
@@ -165,7 +167,7 @@ def test_a_denied_message_is_not_sent(office: Office) -> None:
     assert office.decide(denied, "deny")["status"] == "denied"
     assert office.decide(agreed)["status"] == "completed"
 
-    assert [one["Subject"] for one in office.arrived(before + 1)[before:]] == ["yes"]
+    assert [message["Subject"] for message in office.arrived(before + 1)[before:]] == ["yes"]
 
 
 def test_the_preview_shows_recipients_that_the_server_would_refuse(office: Office) -> None:

@@ -288,15 +288,15 @@ def test_a_database_is_read_without_approval(shop: Shop) -> None:
         "row_count": 1,
         "more": False,
     }
-    sent = [one for one in shop.home.events(answer.body["audit_id"]) if one["type"] == "egress.sending"]
-    assert [(one["method"], one["credential"]) for one in sent] == [("POSTGRES", "login/shop/reader")]
+    sent = [event for event in shop.home.events(answer.body["audit_id"]) if event["type"] == "egress.sending"]
+    assert [(event["method"], event["credential"]) for event in sent] == [("POSTGRES", "login/shop/reader")]
     limited = shop.home.run("query-database", {"sql": "SELECT id FROM customers ORDER BY id", "limit": 2})
     assert (limited.body["result"]["row_count"], limited.body["result"]["more"]) == (2, True)
     listed = shop.home.run("list-database-tables", {}).body["result"]["tables"]
-    assert [(one["table"], one["comment"]) for one in listed] == [("customers", "who buys"), ("orders", None)]
+    assert [(table["table"], table["comment"]) for table in listed] == [("customers", "who buys"), ("orders", None)]
     told = shop.home.run("describe-database-table", {"table": "orders"}).body["result"]
-    assert [one["name"] for one in told["columns"]] == ["id", "customer"]
-    assert any("ON DELETE CASCADE" in one["definition"] for one in told["constraints"])
+    assert [column["name"] for column in told["columns"]] == ["id", "customer"]
+    assert any("ON DELETE CASCADE" in constraint["definition"] for constraint in told["constraints"])
 
 
 def test_a_value_that_no_frame_can_carry_is_replaced(shop: Shop) -> None:
@@ -336,7 +336,7 @@ def test_a_change_is_previewed_and_then_made(shop: Shop) -> None:
     assert settled["status"] == "completed", settled
     assert (settled["result"]["committed"], settled["result"]["row_count"]) == (True, 2)
     assert cities(shop) == [[1, "Oslo"], [2, "Oslo"], [3, "Rome"]]
-    kinds = [one["type"] for one in shop.home.events(settled["audit_id"])]
+    kinds = [event["type"] for event in shop.home.events(settled["audit_id"])]
     assert kinds.index("egress.sending") < kinds.index("egress.effects") < kinds.index("egress.finished")
 
 

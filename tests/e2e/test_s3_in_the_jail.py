@@ -222,7 +222,7 @@ def test_objects_are_listed_and_read_with_signatures_by_the_real_key(office: Off
     read = office.run("read-s3-object", bucket=bucket, key="a b/ü+1.txt")
     about = office.run("describe-s3-object", bucket=bucket, key="a b/ü+1.txt")
 
-    assert [one["key"] for one in listed.body["result"]["objects"]] == ["a b/ü+1.txt"]
+    assert [entry["key"] for entry in listed.body["result"]["objects"]] == ["a b/ü+1.txt"]
     assert (read["content"], about["object"]["size"]) == ("hello", 5)
     for asked in office.moto.asked[-3:]:
         [value] = asked.values("authorization")
@@ -291,11 +291,11 @@ def test_boto3_works_unmodified_and_sends_no_placeholder(office: Office, bucket:
         "streamed": len(word) * 200_000,
         "presigned": word,
     }
-    assert [one.method for one in asked] == ["PUT", "PUT", "GET", "GET", "GET", "GET", "POST"]
+    assert [request.method for request in asked] == ["PUT", "PUT", "GET", "GET", "GET", "GET", "POST"]
     assert asked[1].values("x-amz-content-sha256") == ["STREAMING-UNSIGNED-PAYLOAD-TRAILER"]
     assert (office.moto.get(bucket, "a b/inline"), asked[0].values("x-amz-meta-by")) == (None, ["Mira  K."])
-    for one in asked:
-        sent = one.head + one.body
+    for request in asked:
+        sent = request.head + request.body
         assert b"goes-here" not in sent
         assert office.moto.key_id.encode() in sent
         assert office.moto.secret.encode() not in sent
@@ -311,16 +311,16 @@ def test_boto3_works_with_a_service_of_the_query_protocol(office: Office) -> Non
     assert any(topic.endswith(f":{word}") for topic in found["topics"])
     topics = office.moto.client("sns").list_topics()["Topics"]
     assert any(topic["TopicArn"].endswith(f":{word}") for topic in topics)
-    assert [(one.method, one.body.partition(b"&")[0]) for one in asked] == [
+    assert [(request.method, request.body.partition(b"&")[0]) for request in asked] == [
         ("POST", b"Action=CreateTopic"),
         ("POST", b"Action=Publish"),
         ("POST", b"Action=ListTopics"),
     ]
-    for one in asked:
-        [value] = one.values("authorization")
+    for request in asked:
+        [value] = request.values("authorization")
         assert value.startswith(f"AWS4-HMAC-SHA256 Credential={office.moto.key_id}/")
         assert f"/{REGION}/sns/aws4_request" in value
-        assert office.moto.secret.encode() not in one.head + one.body
+        assert office.moto.secret.encode() not in request.head + request.body
 
 
 # What does not

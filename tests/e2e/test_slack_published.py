@@ -74,7 +74,9 @@ class World:
         """Return the versions of the connector, and the actions with theirs."""
         connectors = self.user("connector", "list", "--json").json["connectors"]
         actions = self.user("action", "list", "--json").json["actions"]
-        return sorted(one["version"] for one in connectors), [f"{one['name']} {one['version']}" for one in actions]
+        return sorted(connector["version"] for connector in connectors), [
+            f"{action['name']} {action['version']}" for action in actions
+        ]
 
     def ship(self, text: str) -> int:
         """Request an update as an agent, approve it as the person, and return how often it was posted."""
@@ -82,7 +84,7 @@ class World:
         assert (asked.code, asked.json["status"]) == (75, "pending_approval"), asked
         said = self.user("approve", asked.json["approval_id"], "--yes")
         assert said.code == 0, said
-        return sum(one.text == text for one in self.slack.posts)
+        return sum(post.text == text for post in self.slack.posts)
 
 
 @pytest.fixture
@@ -142,7 +144,7 @@ def test_a_suite_is_published_installed_run_updated_rolled_back_and_removed(worl
     own = world.home.path / "actions" / "ship-update.md"
     own.write_text(own.read_text(encoding="utf-8") + "\nOnly on Fridays.\n", encoding="utf-8")
     newer = [json.loads(line) for line in user("connector", "check", "--json").out.splitlines()]
-    assert {(one["name"].rpartition("/")[2], one["newest"]) for one in newer} == {
+    assert {(update["name"].rpartition("/")[2], update["newest"]) for update in newer} == {
         (name, "1.1.0") for name in ("slack", *ALL)
     }
     assert world.installed() == (["1.0.0"], [f"{name} 1.0.0" for name in ALL])
@@ -173,4 +175,4 @@ def test_a_suite_is_published_installed_run_updated_rolled_back_and_removed(worl
     moved = user("action", "add", f"{CONNECTOR}/actions/list-channels@1.0.0", "--yes")
     assert (moved.code, "has changed" in moved.err) == (9, True), moved
     assert world.installed() == ([], [])
-    assert {one.host for one in world.slack.asked} == {"slack.com"}
+    assert {request.host for request in world.slack.asked} == {"slack.com"}

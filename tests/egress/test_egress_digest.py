@@ -248,7 +248,7 @@ def test_a_challenge_is_kept_for_a_while_for_one_password() -> None:
     rounds.keep(name, here, b"x", accepted)
 
     found = [rounds.next(name, here, b"x") for _ in range(2)]
-    assert [one and (one.count, one.cnonce) for one in found] == [(2, accepted.cnonce), (3, accepted.cnonce)]
+    assert [reply and (reply.count, reply.cnonce) for reply in found] == [(2, accepted.cnonce), (3, accepted.cnonce)]
     assert rounds.next(other, here, b"x") is rounds.next(name, there, b"x") is None
     clock[0] = KEEP_S + 1
     assert rounds.next(name, here, b"x") is None
@@ -341,7 +341,7 @@ async def test_the_answers_to_one_nonce_are_counted(mufasa: World, tls_upstream:
         rest = [await ask(mufasa, upstream, f"/{number}") for number in range(3)]
 
     assert first.body == b"welcome:one"
-    assert [one.body for one in rest] == [b"welcome:"] * 3
+    assert [response.body for response in rest] == [b"welcome:"] * 3
     assert service.says == ["nobody", "welcome", "welcome", "welcome", "welcome"]
     assert upstream.connections == 1
     assert PASSWORD not in bytes(upstream.received)
@@ -587,7 +587,8 @@ async def test_the_service_s_own_proof_is_not_relayed(mufasa: World, tls_upstrea
         got, anonymous = await ask(mufasa, upstream), await mufasa.ask(upstream)
 
     names = [
-        [name.lower() for name, _value in one.headers if name.lower() != "content-length"] for one in (got, anonymous)
+        [name.lower() for name, _value in response.headers if name.lower() != "content-length"]
+        for response in (got, anonymous)
     ]
     assert names == [["x-other"], ["authentication-info", "proxy-authentication-info", "x-other"]]
 

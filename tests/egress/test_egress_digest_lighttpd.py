@@ -52,9 +52,9 @@ async def test_lighttpd_accepts_the_answer_and_challenges_only_once(
     world: World, lighttpd: Lighttpd, path: str
 ) -> None:
     """Cases: MD5, SHA-256, a choice of both, and a hashed user name. Only the first request is challenged."""
-    got = [one async for one in at(lighttpd, world)(*[f"{path}/page"] * 3)]
+    got = [response async for response in at(lighttpd, world)(*[f"{path}/page"] * 3)]
 
-    assert [(one.status, one.body) for one in got] == [(200, REALMS[path].encode())] * 3
+    assert [(response.status, response.body) for response in got] == [(200, REALMS[path].encode())] * 3
     assert statuses(world) == [401, 200, 200, 200]
 
 
@@ -63,7 +63,7 @@ async def test_a_wrong_password_is_tried_at_lighttpd_only_once(world: World, lig
     wrong = at(lighttpd, world, b"not the password")
     for expected in ("refused the user name or the password", f"is not tried again for {PAUSE_S:.0f} s"):
         with pytest.raises(AileronError) as caught:
-            _ = [one async for one in wrong("sha/page")]
+            _ = [response async for response in wrong("sha/page")]
         failure = caught.value.failure
         assert (failure.failure_class, failure.boundary) == (FailureClass.BINDING_FAILED, Boundary.USER)
         assert expected in failure.message
@@ -71,19 +71,19 @@ async def test_a_wrong_password_is_tried_at_lighttpd_only_once(world: World, lig
         assert_clean(failure, b"not the password")
     assert statuses(world) == [401, 401]
 
-    assert [one.status async for one in at(lighttpd, world)("sha/page")] == [200]
+    assert [response.status async for response in at(lighttpd, world)("sha/page")] == [200]
 
 
 async def test_a_service_that_asks_for_basic_gets_nothing(world: World, lighttpd: Lighttpd) -> None:
     """A downgrade to Basic would send the password itself."""
     with pytest.raises(AileronError, match='asks for Basic, not Digest; the connector needs kind = "basic"'):
-        _ = [one async for one in at(lighttpd, world)("basic/page")]
+        _ = [response async for response in at(lighttpd, world)("basic/page")]
     assert statuses(world) == [401]
 
 
 async def test_two_realms_of_one_host_are_answered_in_turn(world: World, lighttpd: Lighttpd) -> None:
     """Only the last realm's challenge is kept: each change costs an exchange, and locks nothing."""
-    got = [one.status async for one in at(lighttpd, world)("md5/page", "sha/page", "md5/page")]
+    got = [response.status async for response in at(lighttpd, world)("md5/page", "sha/page", "md5/page")]
 
     assert got == [200, 200, 200]
     assert statuses(world) == [401, 200, 401, 200, 401, 200]

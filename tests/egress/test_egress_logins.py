@@ -54,8 +54,8 @@ class Talk:
         self.acks = 0
         self.is_closed = False
         self._said: asyncio.Queue[FromLogin | None] = asyncio.Queue()
-        for one in script:
-            self.say(one)
+        for message in script:
+            self.say(message)
 
     def say(self, what: FromLogin | None) -> None:
         self._said.put_nowait(what)
@@ -331,7 +331,7 @@ async def test_no_http_request_is_sent_to_a_host_and_port_with_a_login(others: i
     """The service there could read a request as commands of its own."""
     world = a_world(Door(list(LOGS_IN)))
     with service() as (port, _):
-        logins = tuple(LoginTarget.parse(f"imap://{HOST}:{one}") for one in (port, 2)[: 1 + others])
+        logins = tuple(LoginTarget.parse(f"imap://{HOST}:{login_port}") for login_port in (port, 2)[: 1 + others])
         grant = msgspec.structs.replace(grant_at(port), credential=use("login", logins=logins))
         request = EgressRequest(method="GET", url=f"https://{HOST}:{port}/", headers=(), credential=None, body=None)
         with pytest.raises(AileronError) as caught:
@@ -568,8 +568,8 @@ async def test_hanging_up_before_the_verdict_does_not_allow_another_try(
             tasks.start_soon(opened, world, port, grant_at(port))
             await wait_until_async(lambda: door.heard, "the login is heard")
             tasks.cancel_scope.cancel()
-            for one in verdict:
-                door.talks[0].say(one)
+            for message in verdict:
+                door.talks[0].say(message)
         assert door.talks[0].is_closed
         if pause:
             again = await refused(world, port, grant_at(port))

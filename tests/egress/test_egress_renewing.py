@@ -278,8 +278,10 @@ async def test_both_requests_use_one_connection_if_the_first_response_was_whole(
 
         async def renew_once_it_closed(refused: bytes) -> bool:
             """Renew only after the close: before it, the second request could still meet the old connection."""
-            idle = [one for one in world.egress.pool.idle if one.key.destination.port == upstream.port]
-            await wait_until_async(lambda: not any(one.is_alive() for one in idle), "it closes")
+            idle = [
+                connection for connection in world.egress.pool.idle if connection.key.destination.port == upstream.port
+            ]
+            await wait_until_async(lambda: not any(connection.is_alive() for connection in idle), "it closes")
             return await renew(refused)
 
         world.vault.on_refused = renew_once_it_closed

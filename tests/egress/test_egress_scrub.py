@@ -339,7 +339,7 @@ def test_a_signature_of_one_request_is_found_beside_the_other_secrets(bound: int
 
 @pytest.mark.parametrize("sent", [b"another-secret-of-this-host", b"short"], ids=["a secret already", "too short"])
 def test_a_value_of_one_request_that_adds_no_form_changes_nothing(sent: bytes) -> None:
-    """What is searched for already stays so, and a value of a few letters would be masked where it occurs by chance."""
+    """Secrets that are searched for stay so. A value of a few letters would be masked where it occurs by chance."""
     needles = Needles([b"another-secret-of-this-host"])
 
     assert Scrubber(needles.and_once([sent])).scrub_whole(b"x=another-secret-of-this-host&y=short") == (

@@ -35,7 +35,7 @@ HEAD = b"CONNECT api.example.test:443 HTTP/1.1\r\nHost: api.example.test:443\r\n
 
 def cut(data: bytes, at: Sequence[int]) -> list[bytes]:
     """Cut the data into pieces, some perhaps empty."""
-    ends = sorted(min(one, len(data)) for one in at)
+    ends = sorted(min(position, len(data)) for position in at)
     return [data[begin:end] for begin, end in zip([0, *ends], [*ends, len(data)], strict=True)]
 
 

@@ -227,15 +227,15 @@ class _Killer:
         self._home.must("GET", "/healthz")
         delay_s = self._random.uniform(0, self._window_s)
         with ThreadPoolExecutor(_CALLERS) as pool:
-            callers = [pool.submit(self._call, one) for one in asked]
+            callers = [pool.submit(self._call, request) for request in asked]
             time.sleep(delay_s)  # the random point itself
             self._home.kill()
             for caller in callers:
                 caller.result()
         self._upstream.settle()
         self._series.kills += 1
-        for one in asked:
-            self._check(one)
+        for request in asked:
+            self._check(request)
 
     def _undisturbed(self) -> float:
         """Return how long the callers take when nothing is killed: kills fall within this time."""
@@ -246,108 +246,112 @@ class _Killer:
                 asked = self._new_callers()
                 list(pool.map(self._call, asked))
             taken.append(time.monotonic() - began)
-            assert all(one.told_completed for one in asked), asked
+            assert all(request.told_completed for request in asked), asked
         return min(taken)
 
     def _new_callers(self) -> list[_Asked]:
         names = [secrets.token_hex(8) for _ in range(_CALLERS)]
         return [_Asked(name, index % 2 == 1, f"/effect/{name}") for index, name in enumerate(names)]
 
-    def _call(self, one: _Asked) -> None:
+    def _call(self, request: _Asked) -> None:
         """Do what a caller does, and for a gated action its person, until the run is done or no daemon answers."""
         with contextlib.suppress(OSError, DaemonUnreachable, http.client.HTTPException, ValueError):
-            answer = self._ask(one)
+            answer = self._ask(request)
             if answer.status == 202:
-                one.question = answer.body
+                request.question = answer.body
                 shown = self._home.operator.ask("GET", f"/v1/action-approvals/{answer.body['approval_id']}")
-                one.question["digest"] = shown.body["digest"]
-                self._home.operator.ask("POST", *self._approval(one))
-                answer = self._home.agent.ask("GET", self._result_of(one), wait_s=30)
-            one.answer = answer.body
+                request.question["digest"] = shown.body["digest"]
+                self._home.operator.ask("POST", *self._approval(request))
+                answer = self._home.agent.ask("GET", self._result_of(request), wait_s=30)
+            request.answer = answer.body
 
-    def _ask(self, one: _Asked) -> Answer:
-        name = "gated" if one.gated else "free"
+    def _ask(self, request: _Asked) -> Answer:
+        name = "gated" if request.gated else "free"
         path = f"/v1/actions/{name}/run?wait=30"
         return self._home.agent.ask(
-            "POST", path, {"args": {"path": one.path}}, wait_s=30, headers={"Idempotency-Key": one.key}
+            "POST", path, {"args": {"path": request.path}}, wait_s=30, headers={"Idempotency-Key": request.key}
         )
 
     @staticmethod
-    def _approval(one: _Asked) -> tuple[str, dict[str, str]]:
-        assert one.question is not None
-        body = {"decision": "approve", "digest": one.question["digest"]}
-        return f"/v1/action-approvals/{one.question['approval_id']}/decide", body
+    def _approval(request: _Asked) -> tuple[str, dict[str, str]]:
+        assert request.question is not None
+        body = {"decision": "approve", "digest": request.question["digest"]}
+        return f"/v1/action-approvals/{request.question['approval_id']}/decide", body
 
     @staticmethod
-    def _result_of(one: _Asked) -> str:
-        assert one.question is not None
-        return f"/v1/action-approvals/{one.question['approval_id']}/result?wait=30"
+    def _result_of(request: _Asked) -> str:
+        assert request.question is not None
+        return f"/v1/action-approvals/{request.question['approval_id']}/result?wait=30"
 
-    def _check(self, one: _Asked) -> None:
+    def _check(self, request: _Asked) -> None:
         """Compare the record, the upstream and the caller's word; then see it through, and compare again."""
         self._series.runs += 1
-        effects = self._upstream.effects[one.path]
-        run = self._found(one)
+        effects = self._upstream.effects[request.path]
+        run = self._found(request)
         if run is None:
             self._series.phases["unasked"] += 1
-            self._expect(not one.told_completed, one, "the caller has a result of a run that is not on record")
+            self._expect(not request.told_completed, request, "the caller has a result of a run that is not on record")
             self._count_unrecorded(effects > 0)
         else:
-            self._check_recorded(one, run, effects)
+            self._check_recorded(request, run, effects)
         self._series.doubled += effects > 1
-        self._see_through(one, run, effects)
+        self._see_through(request, run, effects)
 
-    def _found(self, one: _Asked) -> dict[str, Any] | None:
-        name = "gated" if one.gated else "free"
+    def _found(self, request: _Asked) -> dict[str, Any] | None:
+        name = "gated" if request.gated else "free"
         requested = self._home.must("GET", f"/v1/audit?type=run.requested&action={name}&limit=20")["events"]
-        run_ids = [event["run"] for event in requested if event["args"]["path"] == one.path]
-        self._expect(len(run_ids) <= 1, one, f"asked once, on record as {run_ids}")
+        run_ids = [event["run"] for event in requested if event["args"]["path"] == request.path]
+        self._expect(len(run_ids) <= 1, request, f"asked once, on record as {run_ids}")
         return self._home.must("GET", f"/v1/audit/{run_ids[0]}") if run_ids else None
 
-    def _check_recorded(self, one: _Asked, run: dict[str, Any], effects: int) -> None:
+    def _check_recorded(self, request: _Asked, run: dict[str, Any], effects: int) -> None:
         types = [event["type"] for event in run["events"]]
         last = types[-2] if types[-1] == "run.unknown" else types[-1]
         phase = _PHASE_OF[last]
         self._series.phases[phase] += 1
         self._count_unrecorded(effects > 0 and not {"run.started", "egress.sending"} <= set(types))
         expected = {"asked": "pending_approval", "approved": "approved", "ended": "completed"}.get(phase, "unknown")
-        self._expect(run["status"] == expected, one, f"{phase} when it was hit, and now {run['status']}")
-        self._series.lost += one.told_completed and (run["status"] != "completed" or effects != 1)
-        self._expect(effects == 1 or phase not in ("answered", "ended"), one, f"{phase}, with {effects} effects")
-        self._expect(effects == 0 or phase in ("sent", "answered", "ended"), one, f"{phase}, with {effects} effects")
+        self._expect(run["status"] == expected, request, f"{phase} when it was hit, and now {run['status']}")
+        self._series.lost += request.told_completed and (run["status"] != "completed" or effects != 1)
+        self._expect(effects == 1 or phase not in ("answered", "ended"), request, f"{phase}, with {effects} effects")
+        self._expect(
+            effects == 0 or phase in ("sent", "answered", "ended"), request, f"{phase}, with {effects} effects"
+        )
 
-    def _see_through(self, one: _Asked, run: dict[str, Any] | None, effects: int) -> None:
+    def _see_through(self, request: _Asked, run: dict[str, Any] | None, effects: int) -> None:
         """Ask again with the same key, and approve what waits: one effect in the end, or no further one if the outcome is
         unknown.
         """
-        again = self._ask(one)
+        again = self._ask(request)
         if again.status == 202:
-            one.question = again.body
+            request.question = again.body
             if again.body["status"] == "pending_approval":
                 shown = self._home.must("GET", f"/v1/action-approvals/{again.body['approval_id']}")
-                one.question["digest"] = shown["digest"]
-                decided = self._home.operator.ask("POST", *self._approval(one))
-                self._expect(not decided.is_error, one, f"its approval was refused: {decided.body}")
+                request.question["digest"] = shown["digest"]
+                decided = self._home.operator.ask("POST", *self._approval(request))
+                self._expect(not decided.is_error, request, f"its approval was refused: {decided.body}")
             else:  # approved before the kill: whoever comes for it sees that it begins
-                one.question["approval_id"] = self._home.must("GET", f"/v1/runs/{again.body['run_id']}")["approval_id"]
-            again = self._home.agent.ask("GET", self._result_of(one), wait_s=30)
-        after = self._upstream.effects[one.path]
+                request.question["approval_id"] = self._home.must("GET", f"/v1/runs/{again.body['run_id']}")[
+                    "approval_id"
+                ]
+            again = self._home.agent.ask("GET", self._result_of(request), wait_s=30)
+        after = self._upstream.effects[request.path]
         if run is not None and run["status"] == "unknown":
             found = again.body.get("error", {}).get("class")
-            self._expect(found == "outcome_unknown", one, f"asked again when nobody knows: {again.body}")
+            self._expect(found == "outcome_unknown", request, f"asked again when nobody knows: {again.body}")
             self._series.doubled += after != effects
         else:
-            self._expect("result" in again.body, one, f"asked again: {again.body}")
+            self._expect("result" in again.body, request, f"asked again: {again.body}")
             self._series.doubled += after > 1
             self._series.lost += after < 1
 
     def _count_unrecorded(self, is_so: bool) -> None:
         self._series.unrecorded += is_so
 
-    def _expect(self, holds: bool, one: _Asked, words: str) -> None:
+    def _expect(self, holds: bool, request: _Asked, words: str) -> None:
         if not holds:
             self._series.wrong.append(
-                f"{'gated' if one.gated else 'free'} {one.key} (round {self._series.kills}): {words}"
+                f"{'gated' if request.gated else 'free'} {request.key} (round {self._series.kills}): {words}"
             )
 
 

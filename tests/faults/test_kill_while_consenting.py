@@ -90,9 +90,9 @@ def test_a_passkey_interrupted_by_a_kill_is_recorded_or_can_be_made_again(point:
         assert daemon.wait(10) == -9
 
         home.unlock()
-        enrolled = [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]]
+        enrolled = [passkey["id"] for passkey in home.must("GET", "/v1/passkeys")["passkeys"]]
         added = home.must("GET", "/v1/audit?type=passkey.added")["events"]
-        assert [one["passkey"] for one in added] == enrolled
+        assert [event["passkey"] for event in added] == enrolled
         question = home.asked("gated")
         decided = device.decide(question["approval_id"])
         assert decided.is_error == (not enrolled)

@@ -39,8 +39,8 @@ def state(home: DaemonHome) -> tuple[list[str], list[str]]:
     """Return the connectors in the store, and the actions in the directory."""
     connectors = home.must("GET", "/v1/connectors")["connectors"]
     actions = home.must("GET", "/v1/actions")["actions"]
-    return sorted(f"{one['name']}@{one['version']}" for one in connectors), [
-        f"{one['name']}@{one['version']}" for one in actions
+    return sorted(f"{connector['name']}@{connector['version']}" for connector in connectors), [
+        f"{action['name']}@{action['version']}" for action in actions
     ]
 
 

@@ -285,12 +285,12 @@ def test_repeated_words_put_nothing_into_another_conversation(how: str) -> None:
     tools = ScriptedTools()
     hidden = [Use("aileron_look", {"to": "Bern"})], [Say("Done.")]
     with Model() as model, served(model, tools) as url:
-        one, other = PROGRAMS[how](url), PROGRAMS[how](url)
-        for program, word, turns in ((one, "one", hidden), (other, "other", ([Say("Done.")],))):
+        first, other = PROGRAMS[how](url), PROGRAMS[how](url)
+        for program, word, turns in ((first, "one", hidden), (other, "other", ([Say("Done.")],))):
             model.script([Say("Hi.")], *turns)
             program.ask(f"I am {word}.")
             assert program.ask("Check.").text == "Done."
-        for program, is_there in ((other, False), (one, True)):
+        for program, is_there in ((other, False), (first, True)):
             model.script([Say("Bye.")])
             program.history = rewritten(how, program.history)
             program.ask("Thanks.")
@@ -303,14 +303,14 @@ def test_conversations_that_are_alike_in_every_turn_get_no_hidden_rounds(how: st
     """The gateway cannot tell which one goes on. While there was only one, it had its hidden round."""
     tools = ScriptedTools()
     with Model() as model, served(model, tools) as url:
-        one, other = PROGRAMS[how](url), PROGRAMS[how](url)
+        first, other = PROGRAMS[how](url), PROGRAMS[how](url)
         model.script([Use("aileron_look", {"to": "Bern"})], [Say("Done.")], [Say("Bye.")])
-        one.ask("Check.")
-        one.ask("Thanks.")
+        first.ask("Check.")
+        first.ask("Thanks.")
         assert b"Bern" in model.bodies[2]
         model.script(*([second] if second else []), [Say("Done.")])
         other.ask("Check.")
-        for program in (one, other):
+        for program in (first, other):
             model.script([Say("Bye.")])
             program.ask("So?")
             assert (model.problems, b"Bern" in model.bodies[0], b"Basel" in model.bodies[0]) == ([], False, False)
@@ -603,7 +603,11 @@ def _told(path: str, document: dict[str, Any]) -> bytes:
     elif path == "/v1/chat/completions":
         choices = document["choices"]
         events = [
-            {"choices": [{**one, "delta": one["message"]} for one in choices] if isinstance(choices, list) else choices}
+            {
+                "choices": [{**choice, "delta": choice["message"]} for choice in choices]
+                if isinstance(choices, list)
+                else choices
+            }
         ]
     return b"".join(f"data: {json.dumps(event)}\n\n".encode() for event in events)
 
@@ -653,7 +657,7 @@ def test_other_clients_are_served_during_long_parsing(what: str, monkeypatch: py
     work = getattr(owner, name)
 
     def waits(*given: Any, **named: Any) -> Any:
-        is_long = all(len(one.raw) > exchange.IN_THREAD_BYTES for one in given if isinstance(one, Event))
+        is_long = all(len(event.raw) > exchange.IN_THREAD_BYTES for event in given if isinstance(event, Event))
         if is_long and not reached.is_set():
             reached.set()
             assert go.wait(DEADLINE_S), "nobody else was answered"
@@ -807,10 +811,14 @@ def test_one_session_cannot_use_all_of_the_held_bytes(monkeypatch: pytest.Monkey
     monkeypatch.setattr(exchange, "MAX_HELD_BYTES", 1000)
     injection = Injection(ScriptedTools())
     for _ in range(2):
-        with injection.holding("one") as one, injection.holding("other") as other, injection.holding("third") as third:
-            one.add(500)
+        with (
+            injection.holding("one") as first,
+            injection.holding("other") as other,
+            injection.holding("third") as third,
+        ):
+            first.add(500)
             with pytest.raises(AileronError, match="of this session"):
-                one.add(1)
+                first.add(1)
             other.add(500)
             with pytest.raises(AileronError, match="of all sessions"):
                 third.add(1)

@@ -53,7 +53,7 @@ def test_appending_leaves_the_rest_of_the_text_unchanged(
     value = {**value, "tools": [1]}
     text = json.dumps(value, **style)
     document = Document.of(text)
-    changed = spliced(text, [document.append("tools", [str(one) for one in more])])
+    changed = spliced(text, [document.append("tools", [str(number) for number in more])])
 
     assert json.loads(changed) == {**value, "tools": [1, *more]}
     added = "," + ",".join(map(str, more))
@@ -143,9 +143,9 @@ def test_tool_names_are_valid_unique_and_stable(names: list[str], theirs: frozen
 
 def test_the_numbers_of_two_usages_are_added_at_every_level() -> None:
     """Other values are those of the later usage."""
-    one = {"in": 1, "of": {"cached": 2}, "tier": "a", "none": None, "yes": True}
+    first = {"in": 1, "of": {"cached": 2}, "tier": "a", "none": None, "yes": True}
     other = {"in": 3, "of": {"cached": 4, "new": 5}, "tier": "b", "none": 1, "yes": False}
-    assert added_usage(one, other) == {"in": 4, "of": {"cached": 6, "new": 5}, "tier": "b", "none": 1, "yes": False}
+    assert added_usage(first, other) == {"in": 4, "of": {"cached": 6, "new": 5}, "tier": "b", "none": 1, "yes": False}
 
 
 def test_memory_is_bounded_and_forgets_unused_entries() -> None:
@@ -246,7 +246,7 @@ def test_a_stored_conversation_gets_only_results() -> None:
     output = {"type": "function_call_output", "call_id": "c2", "output": "own"}
     following = ResponsesAsk(Document.of(json.dumps({"conversation": "conv_1", "input": [output]})))
     sent = json.loads(following.body(tools, memory))["input"]
-    assert [one["call_id"] for one in sent] == ["c1", "c2"]
+    assert [item["call_id"] for item in sent] == ["c1", "c2"]
 
 
 def _answered(call: Called) -> Any:
@@ -292,14 +292,21 @@ def test_a_chat_completions_call_in_any_pieces_is_the_same_call(data: st.DataObj
     for index, text in arguments.items():
         cut = data.draw(st.integers(0, len(text)))
         chunks += [{"index": index, "function": {"arguments": part}} for part in (text[:cut], text[cut:])]
-    stream = b"".join(_chunk({"tool_calls": [one]}) for one in chunks) + _chunk({}, "tool_calls") + b"data: [DONE]\n\n"
+    stream = (
+        b"".join(_chunk({"tool_calls": [piece]}) for piece in chunks) + _chunk({}, "tool_calls") + b"data: [DONE]\n\n"
+    )
     told = b"".join(answer.feed(event) for event in Events().feed(stream))
     found = answer.end_round()
     told += answer.end()
 
     assert [(call.id, call.tool, call.arguments) for call in found.calls] == [("a", "x", arguments[0])]
     seen = [json.loads(event.data) for event in Events().feed(told) if event.data != "[DONE]"]
-    calls = [call for one in seen for choice in one["choices"] for call in choice["delta"].get("tool_calls", [])]
+    calls = [
+        call
+        for completion in seen
+        for choice in completion["choices"]
+        for call in choice["delta"].get("tool_calls", [])
+    ]
     assert {call["index"] for call in calls} == {0}
     assert "".join(call["function"].get("arguments", "") for call in calls) == arguments[1]
     assert "aileron" not in told.decode()

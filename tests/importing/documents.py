@@ -62,4 +62,4 @@ def action_of(made: Made, name: str) -> str:
 
 def reason_of(made: Made, op: str) -> str:
     """Return why an operation was not imported."""
-    return next(one.reason for one in made.unimported if one.found.name == op)
+    return next(operation.reason for operation in made.unimported if operation.found.name == op)

@@ -25,7 +25,12 @@ EVIL = (
 def pets(**methods: Json) -> Json:
     """Return a document with one path, and these methods."""
     return document(
-        {"/pets/{id}": {"parameters": [ID], **{name: {"responses": {}, **one} for name, one in methods.items()}}}
+        {
+            "/pets/{id}": {
+                "parameters": [ID],
+                **{name: {"responses": {}, **operation} for name, operation in methods.items()},
+            }
+        }
     )
 
 
@@ -43,22 +48,22 @@ def test_reading_actions_run_and_all_others_wait_for_approval() -> None:
     """The method decides, whatever the document's words say."""
     made = imported(pets(get=READ, put=CHANGE, delete={"operationId": "deletePet"}, post={"operationId": "getIt"}))
 
-    assert [(one.op, one.effect, one.asks) for one in made.actions] == [
+    assert [(entry.op, entry.effect, entry.asks) for entry in made.actions] == [
         ("get_pet", "read", False),
         ("get_it", "change", True),
         ("change_pet", "change", True),
         ("delete_pet", "delete", True),
     ]
-    for one in made.actions:
-        action = parse_action(action_of(made, one.name), file="action.md", allow_placeholder=True)
-        assert action.approval.required is one.asks
+    for entry in made.actions:
+        action = parse_action(action_of(made, entry.name), file="action.md", allow_placeholder=True)
+        assert action.approval.required is entry.asks
 
 
 def test_changes_and_deletions_preview_the_current_state() -> None:
     """The preview reads the same path."""
     made = imported(pets(get=READ, put=CHANGE, delete={"operationId": "deletePet"}))
 
-    assert {one.op: one.has_preview for one in made.actions} == {
+    assert {action.op: action.has_preview for action in made.actions} == {
         "get_pet": False,
         "change_pet": True,
         "delete_pet": True,
@@ -75,8 +80,8 @@ def test_a_list_is_no_preview_of_an_addition() -> None:
     added = imported(document({"/pets": {"get": reads, "post": pay}}))
     changed = imported(pets(get=READ, post={"operationId": "updatePet"}))
 
-    assert [one.has_preview for one in added.actions] == [False, False]
-    assert [one.has_preview for one in changed.actions] == [False, True]
+    assert [action.has_preview for action in added.actions] == [False, False]
+    assert [action.has_preview for action in changed.actions] == [False, True]
 
 
 @pytest.mark.parametrize("name", ["deletePet", "sendPet", "payPet"])
@@ -84,7 +89,7 @@ def test_an_operation_that_does_not_read_is_no_preview(name: str) -> None:
     """A preview runs before anybody decides."""
     made = imported(pets(get={**READ, "operationId": name}, put=CHANGE))
 
-    assert [one.has_preview for one in made.actions] == [False, False]
+    assert [action.has_preview for action in made.actions] == [False, False]
     assert "preview" not in action_of(made, "x-change-pet")
 
 
@@ -92,7 +97,7 @@ def test_an_operation_that_needs_more_arguments_than_the_call_has_is_no_preview(
     """The additional argument would have no value."""
     more = {**READ, "parameters": [{"name": "token_of", "in": "query", "required": True, "schema": {"type": "string"}}]}
 
-    assert not any(one.has_preview for one in imported(pets(get=more, put=CHANGE)).actions)
+    assert not any(action.has_preview for action in imported(pets(get=more, put=CHANGE)).actions)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +114,7 @@ def test_text_of_a_document_stays_text_in_every_file(place: str) -> None:
         case "default" | "enum":
             parameter["schema"] = {"type": "string", place: [EVIL, "ok"] if place == "enum" else EVIL}
         case "name":
-            parameter["name"] = "".join(one for one in EVIL[:60] if hidden_at(one) is None)
+            parameter["name"] = "".join(char for char in EVIL[:60] if hidden_at(char) is None)
         case "title":
             whole["info"] = {"title": EVIL, "version": EVIL, "license": {"name": EVIL}}
         case "tags":
@@ -117,7 +122,7 @@ def test_text_of_a_document_stays_text_in_every_file(place: str) -> None:
         case _:
             operation[place] = EVIL
     made = imported({**whole, "paths": {"/pets": {"get": operation}}})
-    (name,) = [one.name for one in made.actions]
+    (name,) = [entry.name for entry in made.actions]
     text = action_of(made, name)
 
     action = parse_action(text, file="action.md", allow_placeholder=True)
@@ -143,7 +148,7 @@ def test_any_words_make_an_action_file_that_is_read_back(words: str, name: str) 
     action = parse_action(action_of(made, "x-one"), file="action.md", allow_placeholder=True)
 
     assert action.approval.required
-    assert [one.op for one in action.steps] == ["one"]
+    assert [step.op for step in action.steps] == ["one"]
 
 
 def test_long_words_are_cut() -> None:

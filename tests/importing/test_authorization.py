@@ -47,7 +47,7 @@ class Service:
     @property
     def paths(self) -> list[str]:
         """The requested paths, in order."""
-        return [one.target for one in self.asked]
+        return [request.target for request in self.asked]
 
     def put(self, path: str, document: Any, *fields: str, status: str = "200 OK") -> None:
         """Add a page: JSON, or bytes as they are."""
@@ -126,7 +126,7 @@ def test_everything_is_found_at_the_well_known_addresses(service: Service) -> No
         scopes=("read",),
     )
     assert service.paths == [f"{RESOURCE}/mcp", f"{OAUTH}/tenant"]
-    assert not [one for one in service.asked if one.values("authorization") or one.values("cookie")]
+    assert not [request for request in service.asked if request.values("authorization") or request.values("cookie")]
 
 
 def test_addresses_are_tried_in_the_order_of_the_specification(service: Service) -> None:
@@ -158,8 +158,8 @@ def test_a_server_without_metadata_of_its_own_is_its_own_authorization_server(se
     del service.pages[f"{RESOURCE}/mcp"]
     service.put_metadata(OAUTH, issuer=f"{service.origin}{slash}", scopes_supported=["read"])
     expected = (f"{service.origin}{slash}", service.url, ())
-    one = found(service.url)
-    assert (one.issuer, one.resource, one.scopes) == expected
+    authorization = found(service.url)
+    assert (authorization.issuer, authorization.resource, authorization.scopes) == expected
     assert found(service.url, auth_server=f"{service.origin}/tenant").issuer == f"{service.origin}/tenant"
 
     service.put_metadata(OAUTH, issuer="https://evil.example")
@@ -250,7 +250,7 @@ def _at(service: Service, changes: dict[str, Any]) -> dict[str, Any]:
 
     def put(value: Any) -> Any:
         if isinstance(value, list):
-            return [put(one) for one in value]
+            return [put(part) for part in value]
         if not isinstance(value, str):
             return value
         return value.replace("{origin}", service.origin).replace("{port}", str(service.port))

@@ -55,8 +55,8 @@ class Server:
 @pytest.fixture
 def server() -> Iterator[Server]:
     """Run a server on this machine."""
-    with closing(Server()) as one:
-        yield one
+    with closing(Server()) as http_server:
+        yield http_server
 
 
 def answered(body: bytes, status: str = "200 OK", *headers: bytes) -> bytes:

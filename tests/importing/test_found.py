@@ -43,8 +43,10 @@ def test_an_operation_is_named_after_its_id_or_its_path(operation_id: Any, path:
 @given(ids=st.lists(st.text(alphabet="aA-_1/é.", max_size=4) | st.just("x" * 80), min_size=1, max_size=12))
 def test_operation_names_are_unique_and_valid(ids: list[str]) -> None:
     """Many ids become the same name at first."""
-    there = found(document({f"/a{'/' * n}": {"get": {"operationId": one}} for n, one in enumerate(ids)}))
-    names = [one.name for one in there.operations]
+    there = found(
+        document({f"/a{'/' * n}": {"get": {"operationId": operation_id}} for n, operation_id in enumerate(ids)})
+    )
+    names = [operation.name for operation in there.operations]
 
     assert len(set(names)) == len(ids)
     assert all(OP_NAME.fullmatch(name) for name in names)
@@ -55,7 +57,7 @@ def test_twenty_thousand_colliding_names_are_made_quickly() -> None:
     """A document with one more operation is refused."""
     paths = {f"/{'x' * 80}/{n}": {"get": {"operationId": "y" * 80}} for n in range(20_000)}
 
-    assert len({one.name for one in found(document(paths)).operations}) == 20_000
+    assert len({operation.name for operation in found(document(paths)).operations}) == 20_000
     with pytest.raises(DocumentError, match="more than 20000 operations"):
         found(document({**paths, "/one": {"get": {}}}))
 
@@ -67,7 +69,7 @@ def test_a_path_that_thousands_refer_to_is_kept_once() -> None:
     there = found(document({f"/{n}": {"$ref": "#/x-item"} for n in range(3000)}, **{"x-item": item}))
 
     assert len(there.operations) == 3000
-    assert len({id(one.shared) for one in there.operations}) == 1
+    assert len({id(operation.shared) for operation in there.operations}) == 1
     assert len(there.operations[0].tags) == 20
 
 
@@ -126,7 +128,7 @@ PATHS = {
 )
 def test_operations_are_chosen_by_name_tag_or_text(how: dict[str, Any], names: list[str]) -> None:
     """Several choices add up."""
-    assert [one.name for one in wanted(found(document(PATHS)), **how)] == names
+    assert [operation.name for operation in wanted(found(document(PATHS)), **how)] == names
 
 
 def test_an_unknown_operation_or_tag_is_reported() -> None:
@@ -137,7 +139,11 @@ def test_an_unknown_operation_or_tag_is_reported() -> None:
         wanted(there, ops=["lstPets"])
     with pytest.raises(DocumentError, match="no tag 'nope'"):
         wanted(there, tags=["nope"])
-    assert [one.name for one in by_words(there, ["reads", "pets", "old"])] == ["list_pets", "add_pet", "old"]
+    assert [operation.name for operation in by_words(there, ["reads", "pets", "old"])] == [
+        "list_pets",
+        "add_pet",
+        "old",
+    ]
     assert tags_of(there)[0] == ("Pets", 1, 1)
 
 
@@ -180,7 +186,10 @@ def test_a_body_of_swagger_is_imported_as_a_json_body() -> None:
 )
 def test_form_fields_of_swagger_become_a_form(fields: list[Json], consumes: Any, kind: str) -> None:
     """A form with a file is sent in parts."""
-    operation = {"parameters": [{"in": "formData", "required": True, **one} for one in fields], "consumes": consumes}
+    operation = {
+        "parameters": [{"in": "formData", "required": True, **field} for field in fields],
+        "consumes": consumes,
+    }
     body = packed(swagger(operation))["requestBody"]
 
     assert list(body["content"]) == [kind]
@@ -222,10 +231,10 @@ def test_a_list_of_swagger_that_cannot_be_written_is_left_out_and_listed(place: 
     parameter = {"in": place, "name": "a", "type": "array", "items": {"type": "string"}, **more}
     other = {"in": place, "name": "b", "type": "string"}
     made = imported(swagger({"parameters": [parameter, other]}))
-    (one,) = made.imported
+    (operation,) = made.imported
 
-    assert [given.name for given in one.inputs] == ["b"]
-    assert one.left_out == (told,)
+    assert [given.name for given in operation.inputs] == ["b"]
+    assert operation.left_out == (told,)
     with pytest.raises(DocumentError, match="is not supported"):
         imported(swagger({"parameters": [{**parameter, "required": True}, other]}))
 
@@ -238,7 +247,7 @@ def test_a_file_in_a_response_of_swagger_is_not_json() -> None:
     }
     made = packed(swagger({"responses": answers}))["responses"]
 
-    assert {status: list(one["content"]) for status, one in made.items()} == {
+    assert {status: list(response["content"]) for status, response in made.items()} == {
         "200": ["*/*"],
         "201": ["application/json"],
     }
@@ -272,7 +281,7 @@ def test_an_invalid_path_is_reported_with_what_to_do(path: str, told: str) -> No
 )
 def test_the_host_of_swagger_comes_from_three_keys(change: Json, origin: str) -> None:
     """TLS is preferred if there is a choice."""
-    assert [one.url for one in imported(swagger({}, **change)).origins] == [origin]
+    assert [server.url for server in imported(swagger({}, **change)).origins] == [origin]
 
 
 @pytest.mark.parametrize("host", [1, [], "a@b", "a/b?c", "", "a b", "good.example\\@evil.example"])
@@ -316,7 +325,7 @@ def test_parameters_of_a_swagger_path_belong_to_each_operation() -> None:
     ]
     operation = packed(whole)
 
-    assert [one["name"] for one in operation["parameters"]] == ["q"]
+    assert [parameter["name"] for parameter in operation["parameters"]] == ["q"]
     assert operation["requestBody"]["x-aileron-arguments"] == {"f": "f"}
 
 

@@ -225,7 +225,7 @@ def check(done: Made | DocumentError) -> None:
         assert 0 < len(str(done)) < 3000
         return
     assert parse_connector_manifest(done.files["manifest.toml"], file="manifest.toml", allow_unbound=True).operations
-    assert all(one.asks for one in done.actions if one.effect != "read")
+    assert all(action.asks for action in done.actions if action.effect != "read")
     for path, data in done.files.items():
         if path.endswith((".md", "manifest.toml")):
             assert hidden_at(data.decode(), prose=True) is None

@@ -72,8 +72,8 @@ def test_a_servers_hints_can_only_add_approvals_by_default(
     name: str, notes: dict[str, Any], effect: str, waits: bool
 ) -> None:
     """Every tool waits by default. With the author's trust, one that says it reads runs, unless its name or a hint differs."""
-    one = tool(name, annotations=notes)
-    careful, trusting = made(one), made(one, trust_read_only=True)
+    definition = tool(name, annotations=notes)
+    careful, trusting = made(definition), made(definition, trust_read_only=True)
 
     assert (careful.actions[0].effect, careful.actions[0].asks) == (effect, True)
     assert (trusting.actions[0].effect, trusting.actions[0].asks) == (effect, waits)
@@ -100,11 +100,14 @@ def test_similar_tool_names_are_two_operations_and_duplicates_are_dropped() -> N
         tool("addNote"), tool("add_note"), tool("same"), tool("same"), tool("a\u200bb"), tool(""), tool("x" * 129)
     )
 
-    assert [one.name for one in of.imported] == ["add_note", "add_note_2"]
-    reasons = [one.reason for one in of.unimported]
-    assert sum("2 tools of this name" in one for one in reasons) == 2
-    assert sum("cannot be seen" in one for one in reasons) == 3
-    assert {one["listed"]["name"] for one in json.loads(of.files[TOOLS])["tools"].values()} == {"addNote", "add_note"}
+    assert [operation.name for operation in of.imported] == ["add_note", "add_note_2"]
+    reasons = [failure.reason for failure in of.unimported]
+    assert sum("2 tools of this name" in reason for reason in reasons) == 2
+    assert sum("cannot be seen" in reason for reason in reasons) == 3
+    assert {entry["listed"]["name"] for entry in json.loads(of.files[TOOLS])["tools"].values()} == {
+        "addNote",
+        "add_note",
+    }
 
 
 def deep(levels: int) -> dict[str, Any]:
@@ -135,7 +138,7 @@ BAD: list[tuple[Any, str]] = [
 def test_a_tool_with_an_unsupported_schema_is_not_imported(schema: Any, words: str) -> None:
     """The other tools are. The reason is listed; no reference is fetched or followed endlessly."""
     of = made(tool("bad", schema), tool("good"))
-    assert [one.name for one in of.imported] == ["good"]
+    assert [operation.name for operation in of.imported] == ["good"]
     assert words in of.unimported[0].reason
 
 
@@ -143,7 +146,7 @@ def test_a_tool_that_runs_only_as_a_task_is_not_imported() -> None:
     """Aileron does not wait for tasks, so its action could only fail."""
     of = made(tool("research"), tool("good"), as_tasks=frozenset({"research"}))
 
-    assert [one.name for one in of.imported] == ["good"]
+    assert [operation.name for operation in of.imported] == ["good"]
     assert "as a task only" in of.unimported[0].reason
 
 
@@ -152,7 +155,7 @@ def test_a_schema_that_grows_with_every_level_ends() -> None:
     names = {f"s{n}": {"anyOf": [{"$ref": f"#/$defs/s{n + 1}"}] * 8} for n in range(40)}
     bomb = {**NOTHING, "$defs": {**names, "s40": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/s0"}}}
     of = made(tool("bomb", bomb), tool("good"))
-    assert "good" in [one.name for one in of.imported]
+    assert "good" in [operation.name for operation in of.imported]
 
 
 def test_arguments_keep_their_names_on_the_wire() -> None:
@@ -177,7 +180,10 @@ def test_the_manifest_requests_only_the_server() -> None:
 def test_cases_contain_the_conversation_of_a_call() -> None:
     """The exchanges are those of the connector's own client."""
     cases = tomllib.loads(made(tool("add")).files["tests/cases.toml"].decode())["case"]
-    assert [json.loads(one["sends"])["method"] for one in cases[0]["exchange"]] == ["tools/list", "tools/call"]
+    assert [json.loads(exchange["sends"])["method"] for exchange in cases[0]["exchange"]] == [
+        "tools/list",
+        "tools/call",
+    ]
 
 
 def test_too_many_tools_for_one_connector_is_an_error() -> None:
@@ -196,7 +202,12 @@ def port() -> Iterator[int]:
 def test_tools_are_listed_with_a_token_that_is_stored_nowhere(port: int) -> None:
     """The token is in the request, and in no result."""
     found = listed(f"mcp+http://127.0.0.1:{port}/mcp", Token("Authorization", "Bearer t0ken"))
-    assert [one["name"] for one in found.tools] == ["list_notes", "add_note", "delete_note", "wait_for_ever"]
+    assert [definition["name"] for definition in found.tools] == [
+        "list_notes",
+        "add_note",
+        "delete_note",
+        "wait_for_ever",
+    ]
     assert (found.title, found.protocol) == ("Notes", MODERN)
     assert "t0ken" not in repr(found) + repr(Token("Authorization", "Bearer t0ken"))
 
@@ -210,7 +221,7 @@ def test_a_server_that_repeats_the_token_is_refused() -> None:
         other = listed(f"mcp+http://127.0.0.1:{port}/mcp", Token("Authorization", "Bearer another-t0ken"))
 
     assert "canary" not in str(caught.value)
-    assert "add_note" in [one["name"] for one in other.tools]
+    assert "add_note" in [definition["name"] for definition in other.tools]
     with serving(app_of(accepts=lambda _: True)) as port, pytest.raises(DocumentError, match="repeats the token"):
         listed(f"mcp+http://127.0.0.1:{port}/mcp", Token("Authorization", "Bearer properties"))  # a name in its schemas
 

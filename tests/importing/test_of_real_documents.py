@@ -63,9 +63,9 @@ def test_a_choice_with_a_discriminator_means_exactly_one_branch() -> None:
     kind = {"type": "object", "required": ["type"], "properties": {"type": {"enum": ["reboot", "snapshot"]}}}
     named = {"allOf": [kind, {"properties": {"name": {"type": "string"}}}]}
     choice = {"oneOf": [kind, named], "discriminator": {"propertyName": "type"}}
-    sent = [made_of(body(one)).imported[0].packed.request_body for one in (choice, {"oneOf": [kind, named]})]
+    sent = [made_of(body(schema)).imported[0].packed.request_body for schema in (choice, {"oneOf": [kind, named]})]
 
-    kept = [set(one.content["application/json"].schema) for one in sent if one is not None]
+    kept = [set(request_body.content["application/json"].schema) for request_body in sent if request_body is not None]
     assert kept == [{"anyOf"}, {"oneOf"}]
 
 
@@ -120,8 +120,8 @@ def test_a_property_that_only_a_base_schema_marks_read_only_is_optional(
     parts = [{"$ref": "#/components/schemas/Thing"}, {"$ref": "#/components/schemas/More"} if is_named else more]
     crew = {"type": "object", "required": ["crew"], "properties": {"crew": {"allOf": parts}}}
     made = made_of(body(crew), schemas=schemas)
-    (one,) = made.imported
-    rule = one.inputs[0].rule
+    (operation,) = made.imported
+    rule = operation.inputs[0].rule
 
     assert (sorted(rule["properties"]), rule["required"]) == (given, ["name"])
     assert sent_by(made, {"crew": {"name": "n"}}) == {"crew": {"name": "n"}}

@@ -24,7 +24,7 @@ def made_of(operation: Json, *, method: str = "get", path: str = "/pets", **more
 def inputs_of(made: Made) -> dict[str, InputSpec]:
     """Return the inputs of its action."""
     action = parse_action(action_of(made, "x-one"), file="action.md", allow_placeholder=True)
-    return {one.name: one for one in action.inputs}
+    return {spec.name: spec for spec in action.inputs}
 
 
 def packed_of(made: Made) -> Json:
@@ -149,7 +149,7 @@ def test_an_operation_needs_a_plain_path_with_described_parameters(path: str, is
     shared = [parameter("b", "path"), parameter("c", "path"), parameter("x y", "path")]
     made = imported(document({path: {"parameters": shared, "get": {"operationId": "one"}}, "/good": {"get": {}}}))
 
-    assert ("one" in [one.op for one in made.actions]) is is_imported
+    assert ("one" in [action.op for action in made.actions]) is is_imported
     assert is_imported or "path" in reason_of(made, "one")
 
 

@@ -166,12 +166,12 @@ def test_files_are_bounded_together_in_number_and_bytes() -> None:
 
 def test_the_digest_covers_all_files() -> None:
     """A single file's digest is its own SHA-256; of several files, a change to any of them changes it."""
-    one = read_all("a", {"a": b"1"}).digest
+    single = read_all("a", {"a": b"1"}).digest
     both = read_all("a", {"a": b"1", "b": b"2"}).digest
 
-    assert one == "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"
+    assert single == "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"
     assert (
-        len({one, both, read_all("a", {"a": b"1", "b": b"3"}).digest, read_all("a", {"a": b"1", "c": b"2"}).digest})
+        len({single, both, read_all("a", {"a": b"1", "b": b"3"}).digest, read_all("a", {"a": b"1", "c": b"2"}).digest})
         == 4
     )
 

@@ -48,13 +48,17 @@ def test_every_generated_file_is_read_back() -> None:
         msgspec.json.decode(raw, type=Operation).operation_id for item in whole.paths.values() for raw in item.values()
     }
 
-    assert names == {one.name for one in manifest.operations} == {"list_pets", "get_pet", "delete_pet", "files"}
+    assert (
+        names
+        == {operation.name for operation in manifest.operations}
+        == {"list_pets", "get_pet", "delete_pet", "files"}
+    )
     assert [str(host) for host in manifest.hosts] == ["api.example.com:443", "files.example.com:443"]
     assert whole.servers[0].url == "/v1"
     assert set(whole.components.schemas) == {"Pet"}
     assert {case.op for case in parse_cases(made.files["tests/cases.toml"].decode(), file="cases.toml").cases} == names
-    for one in made.actions:
-        assert parse_action(made.files[f"actions/{one.name}/action.md"].decode(), file="x", allow_placeholder=True)
+    for action in made.actions:
+        assert parse_action(made.files[f"actions/{action.name}/action.md"].decode(), file="x", allow_placeholder=True)
     for path in ("connector.py", "service/__init__.py"):
         compile(made.files[path], path, "exec")
 
@@ -65,9 +69,9 @@ def test_operations_that_were_not_chosen_appear_nowhere() -> None:
     made = make(there, wanted(there, ops=["deletePet"]), CONNECTOR, Choices())
     manifest = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True)
 
-    assert [one.op for one in made.actions] == ["delete_pet"]
-    assert [one.name for one in manifest.operations] == ["delete_pet", "get_pet"]
-    assert [str(one.host) for one in made.origins] == ["api.example.com:443"]
+    assert [action.op for action in made.actions] == ["delete_pet"]
+    assert [operation.name for operation in manifest.operations] == ["delete_pet", "get_pet"]
+    assert [str(origin.host) for origin in made.origins] == ["api.example.com:443"]
     assert b"files" not in b"".join(made.files.values())
 
 
@@ -137,7 +141,7 @@ def test_a_renamed_operation_needs_the_same_approval() -> None:
     made = imported(document(PATHS, components=SCHEMAS), names={"delete_pet": "get_rid", "files": "list_files"})
     record = parse_record(made.files["import.json"])
 
-    assert {(one.name, one.op, one.asks) for one in made.actions} >= {
+    assert {(action.name, action.op, action.asks) for action in made.actions} >= {
         ("x-get-rid", "get_rid", True),
         ("x-list-files", "list_files", False),
     }

@@ -243,15 +243,15 @@ def values(rule: dict[str, Any]) -> st.SearchStrategy[Any]:
         case _:
             known = rule.get("properties", {})
             needed = {name: values(known[name]) for name in rule.get("required", ())}
-            may = {name: values(one) for name, one in known.items() if name not in needed}
+            may = {name: values(member) for name, member in known.items() if name not in needed}
             return st.fixed_dictionaries(needed, optional=may)
 
 
 def without_one_of(schema: Any) -> Any:
     """Return the schema with `anyOf` in place of `oneOf`: only the connector checks that no second branch fits."""
     if isinstance(schema, dict):
-        return {("anyOf" if key == "oneOf" else key): without_one_of(one) for key, one in schema.items()}
-    return [without_one_of(one) for one in schema] if isinstance(schema, list) else schema
+        return {("anyOf" if key == "oneOf" else key): without_one_of(value) for key, value in schema.items()}
+    return [without_one_of(item) for item in schema] if isinstance(schema, list) else schema
 
 
 @settings(max_examples=400, deadline=None)
@@ -273,7 +273,7 @@ def test_a_value_that_fits_the_rule_fits_the_document(data: st.DataObject, schem
     assert jsonschema.Draft202012Validator(whole).is_valid(value), (schema, rule, value)
     import msgspec
 
-    raw = {name: msgspec.Raw(msgspec.json.encode(plain(one))) for name, one in packed.schemas.items()}
+    raw = {name: msgspec.Raw(msgspec.json.encode(plain(definition))) for name, definition in packed.schemas.items()}
     is_sent = maybe_problem(value, plain(sent), Schemas(raw), reading="argument") is None
     exact = jsonschema.Draft202012Validator({**DOCUMENT, "$ref": "#/schema", "schema": schema}).is_valid(value)
     assert not is_sent or exact, (schema, sent, value)

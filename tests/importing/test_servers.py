@@ -130,7 +130,7 @@ def test_a_suspicious_host_is_reported(url: str, words: list[str]) -> None:
     told = remarks(origin_of(url))
 
     assert len(told) == len(words)
-    assert all(word in one for word, one in zip(words, told, strict=True))
+    assert all(word in remark for word, remark in zip(words, told, strict=True))
 
 
 def test_an_allowed_host_is_not_reported_as_refused() -> None:
@@ -159,7 +159,7 @@ def test_the_separate_host_of_an_operation_is_in_the_manifest() -> None:
     paths = {"/a": {"get": {}}, "/b": {"servers": [{"url": "https://evil.example/x"}], "get": {}}}
     made = imported(document(paths))
 
-    assert [str(one.host) for one in made.origins] == ["api.example.com:443", "evil.example:443"]
+    assert [str(origin.host) for origin in made.origins] == ["api.example.com:443", "evil.example:443"]
     assert b'hosts = ["api.example.com:443", "evil.example:443"]' in made.files["manifest.toml"]
 
 
@@ -168,7 +168,7 @@ def test_a_given_host_is_the_only_one() -> None:
     paths = {"/a": {"get": {}}, "/b": {"servers": [{"url": "https://evil.example/x"}], "get": {"operationId": "b"}}}
     made = imported(document(paths), host=HostPort.parse("mine.example:443"))
 
-    assert [str(one.host) for one in made.origins] == ["mine.example:443"]
+    assert [str(origin.host) for origin in made.origins] == ["mine.example:443"]
     assert b"evil.example" not in b"".join(made.files.values())
     assert "evil.example:443" in reason_of(made, "b")
 
@@ -178,7 +178,7 @@ def test_an_operations_relative_server_is_not_the_documents() -> None:
     paths = {"/a": {"get": {}}, "/b": {"get": {"operationId": "b", "servers": [{"url": "/v2"}]}}}
 
     assert "a server of its own" in reason_of(imported(document(paths)), "b")
-    assert [one.url for one in imported(document(paths), found_at=FOUND_AT).origins] == [
+    assert [origin.url for origin in imported(document(paths), found_at=FOUND_AT).origins] == [
         "https://api.example.com/v1",
         "https://docs.example.com/v2",
     ]

@@ -71,7 +71,9 @@ CHANGE = "actions/notes-change-note/action.md"
 
 def told(done: Update) -> dict[str, dict[str, bool]]:
     """Return each operation's changes, and whether each widens."""
-    return {one.op: {change.where: change.widens for change in one.changes} for one in done.operations}
+    return {
+        operation.op: {change.where: change.widens for change in operation.changes} for operation in done.operations
+    }
 
 
 def test_an_authors_name_is_kept_and_a_new_one_is_reported() -> None:
@@ -97,7 +99,10 @@ def test_an_authors_name_is_kept_and_a_new_one_is_reported() -> None:
         True,
         True,
     )
-    assert {one.op: one.reason for one in again.operations} == {"note": "", "add_note": "you gave it another name"}
+    assert {operation.op: operation.reason for operation in again.operations} == {
+        "note": "",
+        "add_note": "you gave it another name",
+    }
     assert again.kept == (ADD,)
 
 
@@ -237,7 +242,7 @@ def test_a_removed_operation_takes_its_file_unless_the_author_changed_it() -> No
     done, kept = updated(files, newer), updated(mine, newer)
     assert (done.removed, done.kept) == ((CHANGE,), ())
     assert (kept.removed, kept.kept) == ((), (CHANGE,))
-    assert [(one.op, one.kind, one.reason) for one in done.operations] == [
+    assert [(operation.op, operation.kind, operation.reason) for operation in done.operations] == [
         ("change_note", "removed", "the document no longer has it")
     ]
 

@@ -144,4 +144,4 @@ def test_few_credentials_of_a_request_are_checked(fields: list[tuple[bytes, byte
     """The bound is eight values of at most 4 KiB."""
     found = candidates(fields)
     assert len(found) <= 8
-    assert all(0 < len(one) <= 4096 for one in found)
+    assert all(0 < len(candidate) <= 4096 for candidate in found)

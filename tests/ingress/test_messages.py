@@ -79,9 +79,9 @@ def test_an_empty_packet_is_not_an_order() -> None:
 
 def test_the_largest_packet_fits_into_the_socket() -> None:
     """The packet goes in one piece, without a reader; the kernel refuses the larger control, and does not truncate it."""
-    one, other = exchange_pair()
-    with one, other:
-        assert one.send(b"x" * MAX_PACKET) == MAX_PACKET
+    sender, other = exchange_pair()
+    with sender, other:
+        assert sender.send(b"x" * MAX_PACKET) == MAX_PACKET
         assert len(other.recv(2 * MAX_PACKET)) == MAX_PACKET
         with pytest.raises(OSError, match="Message too long"):
-            one.send(b"x" * 4 * MAX_PACKET)
+            sender.send(b"x" * 4 * MAX_PACKET)

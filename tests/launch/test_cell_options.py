@@ -90,7 +90,7 @@ def test_every_preset_is_a_list_of_hosts(preset: str) -> None:
     """Each host is in its canonical spelling, at the port of HTTPS."""
     hosts = resolved_hosts([preset])
 
-    assert [str(one) for one in parse_host_patterns(hosts)] == list(hosts)
+    assert [str(pattern) for pattern in parse_host_patterns(hosts)] == list(hosts)
 
 
 def test_the_presets_are_on_the_page() -> None:

@@ -51,12 +51,14 @@ def test_a_credential_of_the_home_is_hidden(place: Place, name: str, secret: str
 def test_an_agent_can_write_only_its_own_settings(place: Place, name: str) -> None:
     """The agent's module names them, and they are made if missing; other agents' settings are hidden."""
     cell = place.cell(name)
-    needs = {one: agent.cell(place.environment) for one, agent in AGENTS.items()}
-    others = [path for one, need in needs.items() if one != name for path in need.directories]
+    needs = {agent_name: agent.cell(place.environment) for agent_name, agent in AGENTS.items()}
+    others = [path for agent_name, need in needs.items() if agent_name != name for path in need.directories]
 
     assert all(place.shows(cell, path / "x") == "writable" for path in needs[name].directories)
     assert all(place.shows(cell, path / "x") == "nothing" for path in others)
-    assert {one.path for one in cell.missing if one.is_directory} == {str(path) for path in needs[name].directories}
+    assert {missing.path for missing in cell.missing if missing.is_directory} == {
+        str(path) for path in needs[name].directories
+    }
     assert cell.executes == needs[name].executes
 
 
@@ -67,7 +69,7 @@ def test_settings_moved_by_a_variable_are_shown_there(place: Place) -> None:
 
     assert place.shows(cell, moved / "settings.json") == "writable"
     assert place.shows(cell, place.home / ".claude") == "nothing"
-    assert [one.is_directory for one in cell.missing] == [True]
+    assert [missing.is_directory for missing in cell.missing] == [True]
 
 
 def test_linked_settings_appear_at_their_own_path(place: Place) -> None:
@@ -1023,7 +1025,7 @@ def test_no_path_is_bound_twice(place: Place) -> None:
     targets = [bind.target for bind in cell.policy.binds]
 
     assert len(targets) == len(set(targets))
-    assert [one.count("/") for one in targets[2:]] == sorted(one.count("/") for one in targets[2:])
+    assert [target.count("/") for target in targets[2:]] == sorted(target.count("/") for target in targets[2:])
     assert all(os.path.realpath(bind.source) == bind.source for bind in cell.policy.binds)
 
 

@@ -126,12 +126,12 @@ def test_no_file_of_the_person_is_touched(desk: Desk) -> None:
         assert desk.aileron("launch", name, "--", "run").code == 0
     second = desk.path / "second.json"
     with (
-        desk.start("launch", "pi", STAND_IN="term") as one,
+        desk.start("launch", "pi", STAND_IN="term") as first,
         desk.start("launch", "pi", STAND_IN="term", STAND_IN_RECORD=str(second)) as other,
     ):
         records = [json.loads(wait_text(second, unless=end_of(other))), desk.record]
         tokens = [record["environment"]["AILERON_SESSION_TOKEN"] for record in records]
-        for launcher in (one, other):
+        for launcher in (first, other):
             launcher.send_signal(signal.SIGTERM)
             launcher.communicate(timeout=DEADLINE_S)
 
@@ -279,7 +279,7 @@ def test_a_process_that_leaves_its_agent_stays_in_the_session(desk: Desk) -> Non
         agent = desk.record["pid"]
         detached = Path(f"{desk.record_file}.detached")
         pid, parent = json.loads(wait_text(detached))
-        found = [one["id"] for one in desk.daemon.must("GET", f"/v1/sessions?pid={pid}")["sessions"]]
+        found = [session["id"] for session in desk.daemon.must("GET", f"/v1/sessions?pid={pid}")["sessions"]]
 
         assert parent == launcher.pid
         assert found == [desk.sessions()[0]["id"]]

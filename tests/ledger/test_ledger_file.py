@@ -174,13 +174,13 @@ def test_a_missing_home_is_reported(tmp_path: Path) -> None:
 
 def test_two_writers_of_one_file_make_one_chain(path: Path) -> None:
     """The lock of the home forbids it; if it happened nevertheless, no row would be lost and the chain would not fork."""
-    with open_at(path) as one, open_at(path) as other:
+    with open_at(path) as writer, open_at(path) as other:
 
         def write(ledger: Ledger) -> None:
             for _ in range(50):
                 ledger.commit_now(lambda tx: tx.append({"type": "note"}))
 
-        threads = [threading.Thread(target=write, args=(ledger,)) for ledger in (one, other)]
+        threads = [threading.Thread(target=write, args=(ledger,)) for ledger in (writer, other)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -171,7 +171,7 @@ def test_the_rows_of_a_question_are_returned_in_order(ledger: Ledger) -> None:
         row = snapshot.approval("act-1")
         assert row is not None
         plans = [snapshot.plan_of(row, digest) for digest in ("d1", "z", "with", "none")]
-        return [one.digest for one in snapshot.candidates("act-1")], plans, snapshot.conversation("act-1")
+        return [candidate.digest for candidate in snapshot.candidates("act-1")], plans, snapshot.conversation("act-1")
 
     digests, plans, rounds = ledger.read_now(look)
     assert digests == ["z", "a", "with"]

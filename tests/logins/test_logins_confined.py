@@ -41,9 +41,9 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module")
 async def keeper(authority: Authority) -> AsyncIterator[Keeper]:
     """Yield one keeper for all of these tests."""
-    one = Keeper(authority.ca_pem)
-    yield one
-    await one.aclose()
+    login_keeper = Keeper(authority.ca_pem)
+    yield login_keeper
+    await login_keeper.aclose()
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ def pieces_of(data: st.DataObject, text: bytes) -> list[bytes]:
 
 def shortest(forms: list[bytes]) -> list[bytes]:
     """Return the forms that do not contain another one."""
-    return [one for one in forms if not any(other in one and other != one for other in forms)]
+    return [form for form in forms if not any(other in form and other != form for other in forms)]
 
 
 def masked(forms: list[bytes], text: bytes) -> bytes:

@@ -444,7 +444,7 @@ def test_a_mariadb_signature_is_one_of_rfc_8032(password: bytes, challenge: byte
 COMMAND: Final = st.one_of(
     st.sampled_from([wire.packet(0, b"\x03SELECT 1"), wire.packet(0, b"\x0e"), wire.packet(0, b"\x01")]),
     st.binary(max_size=30).map(lambda data: wire.packet(0, b"\x16" + data)),
-    st.tuples(st.integers(0, 2), st.binary(max_size=9)).map(lambda one: wire.packet(*one)),
+    st.tuples(st.integers(0, 2), st.binary(max_size=9)).map(lambda parts: wire.packet(*parts)),
 )
 
 
@@ -454,9 +454,9 @@ def outcome(pieces: Iterable[bytes]) -> tuple[bytes, str]:
     passed = b""
     try:
         for piece in pieces:
-            for one in through.up(piece):
-                assert isinstance(one, Passed)
-                passed += one.to_server
+            for part in through.up(piece):
+                assert isinstance(part, Passed)
+                passed += part.to_server
     except LoginError as error:
         return passed, str(error)
     return passed, ""
@@ -472,7 +472,7 @@ def test_filtering_does_not_depend_on_how_the_bytes_are_cut(packets: list[bytes]
         pieces.append(stream[:size])
         stream = stream[size:]
     passed, why = outcome(pieces)
-    bad = next((n for n, one in enumerate(packets) if outcome([one])[1]), None)
+    bad = next((n for n, packet in enumerate(packets) if outcome([packet])[1]), None)
     assert bool(why) == (bad is not None)
     assert b"".join(packets[:bad]).startswith(passed)
     if not why:

@@ -119,9 +119,9 @@ def test_the_database_is_the_bindings_or_named_after_the_user(at: At) -> None:
     """The library's choice does not matter."""
     with (
         at("writer", details=LoginDetails(database="template1")) as login,
-        connected(login, database="postgres") as one,
+        connected(login, database="postgres") as connection,
     ):
-        cursor = one.cursor()
+        cursor = connection.cursor()
         cursor.execute("SELECT current_database()")
         assert cursor.fetchone() == ["template1"]
     with at("writer", details=LoginDetails()) as login:

@@ -912,7 +912,9 @@ def test_the_action_refuses_a_statement_that_cannot_be_previewed(opens: Opens, s
         with opens(preview=True) as (login, library):
             with contextlib.suppress(pg8000.exceptions.Error, OSError):
                 carried_out(library, sql)
-            assert [one for one in login.notes if isinstance(one, Effects) and one.text != "No row is changed."] == []
+            assert [
+                note for note in login.notes if isinstance(note, Effects) and note.text != "No row is changed."
+            ] == []
 
 
 @pytest.mark.parametrize("sql", READS.values(), ids=READS)

@@ -304,12 +304,12 @@ def messages(data: bytes) -> list[tuple[bytes, bytes]]:
 
 def to_server(passed: Iterable[Passed]) -> bytes:
     """Return the bytes that go to the server."""
-    return b"".join(one.to_server for one in passed)
+    return b"".join(part.to_server for part in passed)
 
 
 def to_client(passed: Iterable[Passed]) -> bytes:
     """Return the bytes that go to the client."""
-    return b"".join(one.to_client for one in passed)
+    return b"".join(part.to_client for part in passed)
 
 
 def query(sql: str) -> bytes:

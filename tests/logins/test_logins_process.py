@@ -80,7 +80,7 @@ def answer_login(service: socket.socket) -> None:
 
 def children_of(pid: int) -> list[int]:
     """Return the children of a process, from /proc."""
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def forker() -> int:
@@ -111,12 +111,12 @@ async def test_a_login_is_a_process_of_its_own_and_ends_with_its_stream() -> Non
     """Two logins at once are forked from one process."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service), logging_in() as (theirs_too, service_too):
-            one = await logged_in(keeper, service, theirs)
+            first = await logged_in(keeper, service, theirs)
             forking = forker()
-            two = await logged_in(keeper, service_too, theirs_too)
+            second = await logged_in(keeper, service_too, theirs_too)
             assert forker() == forking
             assert len(children_of(forker())) == 2
-            for begun, at in ((one, service), (two, service_too)):
+            for begun, at in ((first, service), (second, service_too)):
                 at.sendall(b"$5\r\nhello\r\n")
                 await anyio.wait_readable(begun.stream)
                 assert begun.stream.recv(100) == b"$5\r\nhello\r\n"
@@ -129,7 +129,7 @@ async def test_a_login_is_a_process_of_its_own_and_ends_with_its_stream() -> Non
 
 def running(pid: int) -> list[int]:
     """Return the children that have not ended."""
-    return [one for one in children_of(pid) if "\nState:\tZ" not in Path(f"/proc/{one}/status").read_text()]
+    return [child for child in children_of(pid) if "\nState:\tZ" not in Path(f"/proc/{child}/status").read_text()]
 
 
 @needs_root
@@ -159,7 +159,7 @@ def has_in_memory(pid: int, what: bytes) -> bool:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             place, rights, *_ = line.split()
             if "r" in rights and "[v" not in line:
-                start, end = (int(one, 16) for one in place.split("-"))
+                start, end = (int(address, 16) for address in place.split("-"))
                 memory.seek(start)
                 try:
                     found = memory.read(end - start)
@@ -172,25 +172,25 @@ def has_in_memory(pid: int, what: bytes) -> bool:
 
 def descriptors(pid: int) -> list[str]:
     """Return the targets of a process's open descriptors."""
-    return [os.readlink(one).partition("[")[0] for one in Path(f"/proc/{pid}/fd").iterdir()]
+    return [os.readlink(link).partition("[")[0] for link in Path(f"/proc/{pid}/fd").iterdir()]
 
 
 async def test_killing_a_login_ends_only_its_own_stream() -> None:
     """The other login goes on, and so does the process that forked both."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service), logging_in() as (theirs_too, service_too):
-            one = await logged_in(keeper, service, theirs)
+            victim = await logged_in(keeper, service, theirs)
             (login,) = children_of(forker())
-            two = await logged_in(keeper, service_too, theirs_too)
+            survivor = await logged_in(keeper, service_too, theirs_too)
             os.kill(login, signal.SIGKILL)
-            assert await one.hear() is None
-            await anyio.wait_readable(one.stream)
-            assert one.stream.recv(100) == b""
+            assert await victim.hear() is None
+            await anyio.wait_readable(victim.stream)
+            assert victim.stream.recv(100) == b""
             service_too.sendall(b"+x\r\n")
-            await anyio.wait_readable(two.stream)
-            assert two.stream.recv(100) == b"+x\r\n"
-            one.close()
-            two.close()
+            await anyio.wait_readable(survivor.stream)
+            assert survivor.stream.recv(100) == b"+x\r\n"
+            victim.close()
+            survivor.close()
 
 
 async def test_the_processes_end_with_their_keeper_and_start_anew() -> None:

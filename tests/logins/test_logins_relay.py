@@ -127,8 +127,8 @@ class Service:
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
     """Return the two ends of a TCP connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        one = socket.create_connection(listener.getsockname())
-        return one, listener.accept()[0]
+        client = socket.create_connection(listener.getsockname())
+        return client, listener.accept()[0]
 
 
 def read_all(sock: socket.socket) -> bytes:

@@ -66,7 +66,7 @@ class Heard:
 
     @property
     def notes(self) -> list[Note]:
-        return [one for one in self.order if not isinstance(one, bytes)]
+        return [entry for entry in self.order if not isinstance(entry, bytes)]
 
 
 def _talk(through: Filter, pieces: Iterable[bytes], server: Server, cut: Callable[[bytes], list[bytes]]) -> Heard:
@@ -74,13 +74,13 @@ def _talk(through: Filter, pieces: Iterable[bytes], server: Server, cut: Callabl
     heard = Heard()
 
     def take(passed: Iterable[Passed]) -> None:
-        for one in passed:
-            if one.note is not None:
-                heard.order.append(one.note)
-            heard.client += one.to_client
-            if one.to_server:
-                heard.order.append(one.to_server)
-                for piece in cut(server.answers(one.to_server)):
+        for part in passed:
+            if part.note is not None:
+                heard.order.append(part.note)
+            heard.client += part.to_client
+            if part.to_server:
+                heard.order.append(part.to_server)
+                for piece in cut(server.answers(part.to_server)):
                     waiting.append(piece)
 
     waiting: list[bytes] = []
@@ -136,7 +136,7 @@ def test_noted_recipients_are_those_that_the_service_accepted() -> None:
     for between in (b"RSET\r\n", b"EHLO me\r\n", b"HELO me\r\n"):
         first = b"MAIL FROM:<a@example.com>\r\nRCPT TO:<old@example.com>\r\n" + between
         heard, _server = _say(first + LETTER)
-        (envelope,) = [one for one in heard.notes if isinstance(one, Envelope)]
+        (envelope,) = [note for note in heard.notes if isinstance(note, Envelope)]
         assert envelope.recipients == ("b@example.com",)
     for between in (b"RSET\r\n", b"EHLO me\r\n"):
         heard, server = _say(LETTER.partition(b"DATA")[0] + between + b"DATA\r\n")
@@ -277,8 +277,8 @@ def test_an_early_answer_is_noted_and_an_unasked_one_is_refused() -> None:
     _talk(through, [LETTER.partition(b"hello")[0], b"hello\r\n"], server, _whole)
     early = list(through.down(b"552 too large\r\n"))
     assert early == [Passed(to_client=b"552 too large\r\n", note=Submitted(size=7, code=552))]
-    assert [one.to_server for one in through.up(b"bye\r\n.\r\nNOOP\r\n")] == [b"bye\r\n.\r\n", b"NOOP\r\n"]
-    assert [one.to_client for one in _smtp().down(b"421 bye\r\n")] == [b"421 bye\r\n"]
+    assert [part.to_server for part in through.up(b"bye\r\n.\r\nNOOP\r\n")] == [b"bye\r\n.\r\n", b"NOOP\r\n"]
+    assert [part.to_client for part in _smtp().down(b"421 bye\r\n")] == [b"421 bye\r\n"]
     for said in (b"250 ok\r\n", b"hello\r\n", b"250-a\r\n251 b\r\n", b"x" * 70_000, b"250-x\r\n" * 200):
         with pytest.raises(LoginError) as refused:
             list(_smtp().down(said))
@@ -299,7 +299,7 @@ def test_a_preview_sends_no_message() -> None:
 
 
 def _imap_up(through: Filter, *pieces: bytes) -> bytes:
-    return b"".join(one.to_server for piece in pieces for one in through.up(piece))
+    return b"".join(part.to_server for piece in pieces for part in through.up(piece))
 
 
 @pytest.mark.parametrize("size", [b"{5}", b"{5+}", b"~{5}"])
@@ -480,7 +480,7 @@ MAKES: dict[str, tuple[Callable[[bool], Filter], st.SearchStrategy[bytes]]] = {
 
 def _cut(data: bytes, at: list[int]) -> list[bytes]:
     places = sorted({place % (len(data) + 1) for place in at} | {0, len(data)})
-    return [data[one:two] for one, two in itertools.pairwise(places)]
+    return [data[start:end] for start, end in itertools.pairwise(places)]
 
 
 def _outcome(through: Filter, pieces: list[bytes], *, is_smtp: bool, cuts: list[int]) -> tuple[object, ...]:
@@ -489,12 +489,12 @@ def _outcome(through: Filter, pieces: list[bytes], *, is_smtp: bool, cuts: list[
     problem = None
     for piece in pieces:
         try:
-            one = _talk(through, [piece], server, answers)
+            result = _talk(through, [piece], server, answers)
         except LoginError as error:
             problem = error.problem
             break
-        heard.client += one.client
-        heard.order += one.order
+        heard.client += result.client
+        heard.order += result.order
     return problem, server.heard, heard.client, heard.notes
 
 

@@ -122,7 +122,7 @@ def test_imaplib_and_poplib_read_mail(account: Account) -> None:
         for op, protocol in (("read_imap", "IMAP"), ("read_pop3", "POP3")):
             read = account.done(op, start=start)
             assert "Subject: to be read" in str(read)
-            (sending,) = [one for one in account.home.events(read["audit_id"]) if one["type"] == "egress.sending"]
+            (sending,) = [event for event in account.home.events(read["audit_id"]) if event["type"] == "egress.sending"]
             assert protocol in str(sending)
             assert "login/mail/me" in str(sending)
 

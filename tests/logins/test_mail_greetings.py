@@ -138,7 +138,7 @@ def _greeted(protocol: str, pieces: list[bytes]) -> tuple[Filter | Problem, byte
 
 def _cut(data: bytes, at: list[int]) -> list[bytes]:
     places = sorted({place % (len(data) + 1) for place in at} | {0, len(data)})
-    return [data[one:two] for one, two in itertools.pairwise(places)]
+    return [data[start:end] for start, end in itertools.pairwise(places)]
 
 
 @pytest.mark.parametrize("protocol", list(LIBRARY))

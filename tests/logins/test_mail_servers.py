@@ -307,7 +307,7 @@ def test_smtplib_sends_by_each_mechanism(
     assert submitted.size >= (envelope.size or 0) > 0
     wait_until(lambda: len(dovecot.messages("noor")) == before + 1, "a message arrives")
     assert any(
-        b"\n.begins with a dot\nand ends\n.\n" in one.replace(b"\r\n", b"\n") for one in dovecot.messages("noor")
+        b"\n.begins with a dot\nand ends\n.\n" in mail.replace(b"\r\n", b"\n") for mail in dovecot.messages("noor")
     )
 
 
@@ -324,7 +324,7 @@ def test_smtplib_need_not_log_in(postfix: Postfix, authority: Authority) -> None
         assert not client.has_extn("chunking")
         assert client.has_extn("size")
     envelopes = [note for note in login.notes if isinstance(note, Envelope)]
-    assert [one.recipients for one in envelopes] == [("noor@example.com",), ("mira@example.com",)]
+    assert [envelope.recipients for envelope in envelopes] == [("noor@example.com",), ("mira@example.com",)]
     assert [note.code for note in login.notes if isinstance(note, Submitted)] == [250, 250]
 
 

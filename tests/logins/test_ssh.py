@@ -499,14 +499,14 @@ def test_dulwich_clones_fetches_and_pushes(sshd: Sshd, tmp_path: Path, monkeypat
     subprocess.run(["git", "init", "--bare", "-b", "main", served], check=True, capture_output=True)
     url = f"ssh://somebody@127.0.0.1:{sshd.port}{served}"
     who = {"author": b"a <a@example.com>", "committer": b"a <a@example.com>"}
-    with closing(porcelain.init(tmp_path / "one")) as one, closing(porcelain.init(tmp_path / "two")) as two:
+    with closing(porcelain.init(tmp_path / "one")) as pusher, closing(porcelain.init(tmp_path / "two")) as fetcher:
         (tmp_path / "one" / "file").write_bytes(os.urandom(1 << 20))
-        porcelain.add(one, [str(tmp_path / "one" / "file")])
-        commit = porcelain.commit(one, message=b"first", **who)
-        porcelain.push(one, url, b"HEAD:refs/heads/main", errstream=io.BytesIO())
-        assert porcelain.fetch(two, url, errstream=io.BytesIO()).refs[b"refs/heads/main"] == commit
-        with closing(porcelain.clone(url, tmp_path / "three", errstream=io.BytesIO())) as three:
-            assert three.head() == commit
+        porcelain.add(pusher, [str(tmp_path / "one" / "file")])
+        commit = porcelain.commit(pusher, message=b"first", **who)
+        porcelain.push(pusher, url, b"HEAD:refs/heads/main", errstream=io.BytesIO())
+        assert porcelain.fetch(fetcher, url, errstream=io.BytesIO()).refs[b"refs/heads/main"] == commit
+        with closing(porcelain.clone(url, tmp_path / "three", errstream=io.BytesIO())) as clone:
+            assert clone.head() == commit
     assert vendor.commands[0] == f"git-receive-pack '{served}'"
     assert set(vendor.commands[1:3]) == {f"git-upload-pack '{served}'"}
     assert [end.problem for end in vendor.ends] == [None] * 3

@@ -267,8 +267,8 @@ async def raw_peer(server: Served, session: str = "local") -> AsyncIterator[RawP
 
 @contextlib.asynccontextmanager
 async def _pair() -> AsyncIterator[tuple[SocketStream, SocketStream]]:
-    one, other = socket.socketpair()
-    async with await SocketStream.from_socket(one) as ours, await SocketStream.from_socket(other) as theirs:
+    end, other = socket.socketpair()
+    async with await SocketStream.from_socket(end) as ours, await SocketStream.from_socket(other) as theirs:
         yield ours, theirs
 
 

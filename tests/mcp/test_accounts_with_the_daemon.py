@@ -43,7 +43,7 @@ def agent(home: DaemonHome) -> Agent:
 
 def properties(connection: Agent, tool: str) -> dict[str, Any]:
     """Return the properties of a tool's arguments."""
-    tools = {one["name"]: one for one in connection.ask("tools/list", {})["tools"]}
+    tools = {definition["name"]: definition for definition in connection.ask("tools/list", {})["tools"]}
     found: dict[str, Any] = tools[tool]["inputSchema"]["properties"]
     return found
 

@@ -41,7 +41,7 @@ def test_nine_of_ten_requests_have_a_right_action_in_the_first_five(file: str):
     """Two of three have it first. Both hold for the requests that the ranking was made with, and for those written after it."""
     finder = Finder()
     answers = [
-        (words, wanted, [one.name for one in finder.find(words, MANY.values())]) for words, wanted in requests(file)
+        (words, wanted, [hit.name for hit in finder.find(words, MANY.values())]) for words, wanted in requests(file)
     ]
     missed = [words for words, wanted, names in answers if wanted.isdisjoint(names)]
     first = [words for words, wanted, names in answers if names[:1] and names[0] in wanted]
@@ -56,7 +56,7 @@ def test_the_answer_does_not_depend_on_the_order_of_the_actions():
     shuffled = list(MANY.values())
     random.Random(7).shuffle(shuffled)
     for words, _ in requests():
-        assert [one.name for one in finder.find(words, shuffled)] == found(words)
+        assert [hit.name for hit in finder.find(words, shuffled)] == found(words)
 
 
 def test_actions_that_match_equally_are_sorted_by_name():

@@ -58,7 +58,7 @@ async def test_an_agent_lists_finds_and_runs_an_action(mode: str):
     async with running(door) as server, connected(server, mode) as client:
         listed = await client.list_tools()
         found = await find(client, "file a bug in the github repo")
-        (meant,) = [one for one in found["actions"] if one["name"] == "github_create_issue"]
+        (meant,) = [action for action in found["actions"] if action["name"] == "github_create_issue"]
         result = await client.call_tool(
             "run_action", {"name": meant["name"], "arguments": {"title": "It is broken", "owner": "acme"}}
         )
@@ -85,7 +85,7 @@ async def test_every_request_is_answered_within_the_size_of_an_answer():
             assert len(shown) == found["count"] <= MAX_FOUND
             assert len(json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode()) <= PAGE_BYTES + 2048
             if found.get("more"):
-                assert {frozenset(one) for one in found["more"]} == {frozenset({"name", "title"})}
+                assert {frozenset(action) for action in found["more"]} == {frozenset({"name", "title"})}
                 assert "search for its name" in found["next_step"]
 
 
@@ -104,7 +104,7 @@ async def test_a_schema_that_is_too_long_is_left_out_and_the_answer_says_so():
     assert "input_schema" not in first
     assert first["arguments"][0] == "input_0"
     assert first["left_out"].startswith("input_schema: ")
-    assert [one["name"] for one in found["actions"][1:]] == ["huge_other"]
+    assert [hit["name"] for hit in found["actions"][1:]] == ["huge_other"]
 
 
 async def test_an_answer_is_bounded_whatever_authors_wrote():
@@ -137,8 +137,11 @@ async def test_a_found_action_tells_about_approval_and_accounts(mode: str):
         await client.call_tool("run_action", {"name": "pay_bill", "arguments": {"useAccount": "ann", "topic": "x"}})
         bad = await client.call_tool("run_action", {"name": "pay_bill", "arguments": {"useAccount": 7}})
 
-    assert {one["name"]: one["asks_a_person"] for one in found["actions"]} == {"pay_bill": True, "pay_rent": False}
-    schema = next(one["input_schema"] for one in found["actions"] if one["name"] == "pay_bill")
+    assert {action["name"]: action["asks_a_person"] for action in found["actions"]} == {
+        "pay_bill": True,
+        "pay_rent": False,
+    }
+    schema = next(action["input_schema"] for action in found["actions"] if action["name"] == "pay_bill")
     assert schema["properties"]["useAccount"]["enum"] == ["ann", "bob"]
     assert [(call.args, call.binding) for call in door.calls] == [({"topic": "x"}, "ann")]
     assert (facts(bad)["error"]["class"], facts(bad)["status"]) == ("bad_input", "failed")

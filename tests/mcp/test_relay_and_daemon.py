@@ -259,13 +259,15 @@ def test_progress_reaches_only_a_client_that_asks_for_it(home: DaemonHome, way: 
     with Agent(home.path, **elsewhere) as agent:
         agent.initialize()
         silent = agent.ask("tools/call", shortly)["result"]["structuredContent"]
-        heard = [one for one in agent.others if one["method"] != LIST_CHANGED]
+        heard = [message for message in agent.others if message["method"] != LIST_CHANGED]
         told = agent.ask("tools/call", {**work, "_meta": {"progressToken": "mine"}})["result"]["structuredContent"]
-        reports = [one["params"] for one in agent.others if one["method"] == "notifications/progress"]
+        reports = [message["params"] for message in agent.others if message["method"] == "notifications/progress"]
 
     assert (silent["status"], silent["result"], heard) == ("completed", 10, [])
     assert (told["status"], told["result"]) == ("completed", 10)
     said = [report["progress"] for report in reports]
     assert len(said) >= 2
     assert said == sorted(set(said))
-    assert {(one["progressToken"], one["total"], one["message"]) for one in reports} == {("mine", 10, "reading")}
+    assert {(report["progressToken"], report["total"], report["message"]) for report in reports} == {
+        ("mine", 10, "reading")
+    }

@@ -199,7 +199,7 @@ def test_a_session_that_cannot_use_every_action_waits_for_its_own_list(tmp_path:
     def answered(token: str) -> list[bool]:
         early = Early(str(tmp_path), token)
         asked = [{"method": "initialize", "params": INITIALIZE}, {"method": "tools/list", "params": {}}]
-        return [early.answer(json.dumps({"jsonrpc": "2.0", "id": 1, **one}).encode()) != b"" for one in asked]
+        return [early.answer(json.dumps({"jsonrpc": "2.0", "id": 1, **request}).encode()) != b"" for request in asked]
 
     assert answered("ail_limited") == [True, False]
     assert answered("ail_another") == answered("") == [True, True]

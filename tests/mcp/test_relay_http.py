@@ -120,10 +120,10 @@ def stream(*messages: dict[str, Any] | None) -> Reply:
         handler.send_header("Content-Type", "text/event-stream")
         handler.send_header("Connection", "close")
         handler.end_headers()
-        for one in messages:
+        for event in messages:
             answer = {"jsonrpc": "2.0", "id": message.get("id"), "result": {}}
             handler.wfile.write(
-                b": ping\r\n\r\nevent: message\r\ndata: " + json.dumps(one or answer).encode() + b"\r\n\r\n"
+                b": ping\r\n\r\nevent: message\r\ndata: " + json.dumps(event or answer).encode() + b"\r\n\r\n"
             )
         handler.wfile.flush()
         handler.close_connection = True

@@ -43,7 +43,7 @@ def line(**message: Any) -> bytes:
 
 def messages(lines: bytes) -> list[dict[str, Any]]:
     """Return the messages in some lines."""
-    return [json.loads(one) for one in lines.splitlines()]
+    return [json.loads(data) for data in lines.splitlines()]
 
 
 @given(STEPS)
@@ -76,7 +76,7 @@ def test_every_request_gets_one_answer(steps: list[tuple[str, bytes]]):
         if message is not None and "method" not in message and "id" in message:
             conversation.heard(data)
             answered.append(json.dumps(message["id"]))
-    given_up = [json.dumps(one["id"]) for one in messages(conversation.lost() + conversation.give_up("why"))]
+    given_up = [json.dumps(answer["id"]) for answer in messages(conversation.lost() + conversation.give_up("why"))]
 
     assert len(given_up) == len(set(given_up))
     assert not set(given_up) & set(answered)
@@ -117,7 +117,7 @@ def test_a_request_is_not_asked_again_for_ever():
         assert conversation.lost() == b""
         assert len(messages(conversation.resumed())) == 1
 
-    assert [one["id"] for one in messages(conversation.lost())] == [1]
+    assert [answer["id"] for answer in messages(conversation.lost())] == [1]
     assert conversation.resumed() == b""
 
 
@@ -137,7 +137,7 @@ def test_the_number_1_and_the_text_1_are_different_ids():
     conversation.sent(line(id="1", method="tools/call"))
     conversation.heard(line(id=1, result={}))
 
-    assert [one["id"] for one in messages(conversation.lost())] == ["1"]
+    assert [answer["id"] for answer in messages(conversation.lost())] == ["1"]
 
 
 def test_the_relays_own_id_never_collides_with_a_clients():

@@ -391,17 +391,17 @@ async def test_clients_of_the_older_era_are_told_of_changed_actions():
 
     async with (
         running(door) as server,
-        connected(server, "legacy", message_handler=hear(heard[0])) as one,
+        connected(server, "legacy", message_handler=hear(heard[0])) as client,
         connected(server, "legacy", "ses-2", message_handler=hear(heard[1])) as other,
     ):
-        await one.list_tools()
+        await client.list_tools()
         await other.list_tools()  # now the server knows that both are initialized
         door.actions["b"] = offered("b")
         await server.tools_changed()
         with anyio.fail_after(10):
             await heard[0].wait()
             await heard[1].wait()
-        assert "b" in [tool.name for tool in (await one.list_tools()).tools]
+        assert "b" in [tool.name for tool in (await client.list_tools()).tools]
 
 
 async def test_a_client_of_the_newer_era_is_told_on_its_subscription():
@@ -414,16 +414,16 @@ async def test_a_client_of_the_newer_era_is_told_on_its_subscription():
 
     async with (
         running(door) as server,
-        connected(server, "auto") as one,
+        connected(server, "auto") as client,
         connected(server, "auto", message_handler=handler) as deaf,
-        one.listen(tools_list_changed=True) as changes,
+        client.listen(tools_list_changed=True) as changes,
     ):
         door.actions["b"] = offered("b")
         await server.tools_changed()
         with anyio.fail_after(10):
             event = await anext(aiter(changes))
         assert type(event).__name__ == "ToolsListChanged"
-        assert "b" in [tool.name for tool in (await _fresh(one)).tools]
+        assert "b" in [tool.name for tool in (await _fresh(client)).tools]
         assert "b" in [tool.name for tool in (await _fresh(deaf)).tools]
         assert [message for message in unasked if isinstance(message, mcp_types.ToolListChangedNotification)] == []
 

@@ -31,27 +31,27 @@ def _utf8() -> None:
 
 def in_terminal(text: str) -> int:
     """Return the text's terminal cells as the C library counts them; an unknown character counts none."""
-    return sum(max(_LIBRARY.wcwidth(ctypes.c_wchar(one)), 0) for one in text)
+    return sum(max(_LIBRARY.wcwidth(ctypes.c_wchar(char)), 0) for char in text)
 
 
 def test_no_character_takes_more_cells_than_we_count() -> None:
     """The test covers every character that is shown unescaped."""
-    shown = (one for code in range(sys.maxunicode + 1) if (one := chr(code)) == visible(one))
+    shown = (char for code in range(sys.maxunicode + 1) if (char := chr(code)) == visible(char))
 
-    assert [f"U+{ord(one):04X}" for one in shown if in_terminal(one) > text_width(one)] == []
+    assert [f"U+{ord(char):04X}" for char in shown if in_terminal(char) > text_width(char)] == []
 
 
 def test_every_wide_character_of_the_interpreters_unicode_counts_two_cells() -> None:
     """Characters that newer versions of Unicode widened are wide with an older interpreter too."""
     assigned = (
-        one for code in range(0x80, sys.maxunicode + 1) if unicodedata.category(one := chr(code)) not in ("Cn", "Co")
+        char for code in range(0x80, sys.maxunicode + 1) if unicodedata.category(char := chr(code)) not in ("Cn", "Co")
     )
-    wide = [one for one in assigned if unicodedata.east_asian_width(one) in ("W", "F")]
+    wide = [char for char in assigned if unicodedata.east_asian_width(char) in ("W", "F")]
 
     assert len(wide) > 100_000
-    assert [f"U+{ord(one):04X}" for one in wide if text_width(one) < 2] == []
-    assert [text_width(one) for one in "\u2630\u268a\u4dc0\U0001d300"] == [2] * 4, "wide since Unicode 16.0"
-    assert [text_width(one) for one in "a\u0301é☁\u262f\u2638\U0001f322"] == [1] * 7
+    assert [f"U+{ord(char):04X}" for char in wide if text_width(char) < 2] == []
+    assert [text_width(char) for char in "\u2630\u268a\u4dc0\U0001d300"] == [2] * 4, "wide since Unicode 16.0"
+    assert [text_width(char) for char in "a\u0301é☁\u262f\u2638\U0001f322"] == [1] * 7
 
 
 @given(TEXTS, st.integers(0, 30))

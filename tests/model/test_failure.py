@@ -39,6 +39,6 @@ def test_a_failure_value_bounds_its_message():
     replaced = msgspec.structs.replace(built, message=long)
     sent = msgspec.json.encode({"class": "not_found", "message": long, "boundary": "user"})
 
-    assert [len(one.message) <= MAX_MESSAGE for one in (built, replaced, msgspec.json.decode(sent, type=Failure))] == [
-        True
-    ] * 3
+    assert [
+        len(failure.message) <= MAX_MESSAGE for failure in (built, replaced, msgspec.json.decode(sent, type=Failure))
+    ] == [True] * 3

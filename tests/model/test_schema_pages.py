@@ -53,7 +53,7 @@ def test_the_suite_on_the_page_names_the_actions_that_the_page_lists():
     """They are at the tag of the example's source, and no others are listed."""
     suite = parse_suite(example(SUITE_PAGE), file="suite.toml")
     (source,) = re.findall(r"^(github://\S+\.toml@v\S+)$", SUITE_PAGE, re.MULTILINE)
-    wants = [str(one) for one in wanted(suite, SuiteSource.parse(source))]
+    wants = [str(request) for request in wanted(suite, SuiteSource.parse(source))]
 
     assert re.findall(r"^(github://\S+@[0-9]\S*)$", SUITE_PAGE, re.MULTILINE) == wants
     assert f"1 to {MAX_ENTRIES}" in SUITE_PAGE

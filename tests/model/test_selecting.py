@@ -68,7 +68,7 @@ def test_an_invalid_selector_is_refused(text: str, problem: str):
 
 def test_a_list_of_selectors_is_bounded_and_has_no_duplicates():
     """An empty list is refused: it could mean nothing or everything."""
-    assert [str(one) for one in parse_selectors(["b", "a", "b"])] == ["b", "a"]
+    assert [str(selector) for selector in parse_selectors(["b", "a", "b"])] == ["b", "a"]
     with pytest.raises(ValueError, match="0 selectors"):
         parse_selectors([])
     with pytest.raises(ValueError, match=f"{MAX_SELECTORS + 1} selectors"):

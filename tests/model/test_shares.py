@@ -115,9 +115,9 @@ def test_parties_take_turns_and_keep_their_own_order(added: list[tuple[str, int]
 
     assert sorted(out) == sorted(waiting)
     for party in "abc":
-        mine = [one for one in out if one[0] == party]
-        assert mine == [one for one in waiting if one[0] == party]
-        rounds = [number for number, one in enumerate(out) if one[0] == party]
+        mine = [entry for entry in out if entry[0] == party]
+        assert mine == [entry for entry in waiting if entry[0] == party]
+        rounds = [number for number, entry in enumerate(out) if entry[0] == party]
         assert all(len({who for who, _ in out[a + 1 : b]}) == b - a - 1 for a, b in itertools.pairwise(rounds))
 
 

@@ -204,12 +204,12 @@ async def test_an_answer_at_another_sign_ins_port_is_refused(server: TokenServer
     """Two persons or two tabs sign in: each answer fits its own sign-in only, and the other one keeps waiting."""
     results: list[GrantedTokens | str] = []
     async with (
-        waiting(endpoints, server) as (one, asked),
-        waiting(endpoints, server) as (two, other),
+        waiting(endpoints, server) as (sign_in, asked),
+        waiting(endpoints, server) as (other_sign_in, other),
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(ended, one, results)
-        tasks.start_soon(ended, two, results)
+        tasks.start_soon(ended, sign_in, results)
+        tasks.start_soon(ended, other_sign_in, results)
         crossed = [await visit(port_of(asked), callback(other)), await visit(port_of(other), callback(asked))]
         right = [await visit(port_of(asked), callback(asked)), await visit(port_of(other), callback(other))]
 

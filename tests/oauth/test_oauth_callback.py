@@ -95,9 +95,9 @@ STRANGE: Final = {
 @pytest.mark.parametrize("target", STRANGE.values(), ids=STRANGE.keys())
 async def test_an_answer_without_the_state_is_refused_and_the_sign_in_goes_on(target: str) -> None:
     """A stranger's page can send a browser there: it gets 400, and the person continues undisturbed."""
-    async with waiting() as one:
-        status, _, page = await visit(one.port, target)
-        good = await one.good()
+    async with waiting() as listener:
+        status, _, page = await visit(listener.port, target)
+        good = await listener.good()
 
     assert (status, good) == (400, 200)
     assert "does not belong to a sign-in in progress" in page
@@ -125,16 +125,16 @@ async def test_an_answer_without_the_state_is_refused_and_the_sign_in_goes_on(ta
 )
 async def test_only_a_get_for_this_listener_is_considered(options: dict[str, Any], status: int) -> None:
     """A request under another host name, with another method, or not in HTTP is refused, and the wait goes on."""
-    async with waiting() as one:
-        port = str(one.port)
+    async with waiting() as listener:
+        port = str(listener.port)
         ready = {
             key: value.replace(b"{port}", port.encode()).replace(b"%s", GOOD.encode())
             if isinstance(value, bytes)
             else value.replace("{port}", port)
             for key, value in options.items()
         }
-        found, _, _ = await visit(one.port, GOOD, **ready)
-        good = await one.good()
+        found, _, _ = await visit(listener.port, GOOD, **ready)
+        good = await listener.good()
 
     assert (found, good) == (status, 200)
 
@@ -142,8 +142,8 @@ async def test_only_a_get_for_this_listener_is_considered(options: dict[str, Any
 @pytest.mark.parametrize("host", ["localhost:{port}", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]:{port}"])
 async def test_all_names_of_the_listener_are_accepted(host: str) -> None:
     """A browser may use any of them."""
-    async with waiting() as one:
-        status, _, _ = await visit(one.port, GOOD, host=host.format(port=one.port))
+    async with waiting() as listener:
+        status, _, _ = await visit(listener.port, GOOD, host=host.format(port=listener.port))
 
     assert status == 200
 
@@ -153,20 +153,20 @@ async def test_all_names_of_the_listener_are_accepted(host: str) -> None:
 )
 async def test_other_paths_are_not_found(target: str) -> None:
     """They are 404, even with the right state."""
-    async with waiting() as one:
-        status, _, _ = await visit(one.port, f"{target}?code=canary-code-0123&state={STATE}")
-        good = await one.good()
+    async with waiting() as listener:
+        status, _, _ = await visit(listener.port, f"{target}?code=canary-code-0123&state={STATE}")
+        good = await listener.good()
 
     assert (status, good) == (404, 200)
 
 
 async def test_the_listener_has_both_loopback_addresses() -> None:
     """`localhost` may be either: a program at the other one would be given the code."""
-    async with waiting() as one:
+    async with waiting() as listener:
         for address in _loopbacks():
             with pytest.raises(OSError, match="in use"), socket.socket(_family(address)) as other:
-                other.bind((address, one.port))
-        found = [(await visit(one.port, "/", address=address))[0] for address in _loopbacks()]
+                other.bind((address, listener.port))
+        found = [(await visit(listener.port, "/", address=address))[0] for address in _loopbacks()]
 
     assert set(found) == {404}
 
@@ -210,14 +210,14 @@ async def test_a_sign_in_without_a_free_port_fails_with_a_code(monkeypatch: pyte
 
 async def test_a_second_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second tab has the same address or another code: the first answer counts, and the page says so."""
-    async with waiting() as one:
-        first = await one.good()
-        second, _, page = await visit(one.port, GOOD.replace("canary-code", "canary-evil"))
-        third, _, _ = await visit(one.port, GOOD)
+    async with waiting() as listener:
+        first = await listener.good()
+        second, _, page = await visit(listener.port, GOOD.replace("canary-code", "canary-evil"))
+        third, _, _ = await visit(listener.port, GOOD)
 
     assert (first, second, third) == (200, 400, 400)
     assert "does not belong to a sign-in in progress" in page
-    assert len(one.answers) == 1
+    assert len(listener.answers) == 1
 
 
 async def test_many_wrong_tries_cancel_nothing(
@@ -225,9 +225,9 @@ async def test_many_wrong_tries_cancel_nothing(
 ) -> None:
     """Further tries are closed without a response, with one line in the log; the person's answer is still accepted."""
     monkeypatch.setattr(callback, "MAX_TRIES", 3)
-    async with waiting() as one:
-        found = [(await visit(one.port, f"/callback?state={number}"))[0] for number in range(6)]
-        good = await one.good()
+    async with waiting() as listener:
+        found = [(await visit(listener.port, f"/callback?state={number}"))[0] for number in range(6)]
+        good = await listener.good()
 
     assert found == [400, 400, 400, 0, 0, 0]
     assert good == 200
@@ -244,16 +244,16 @@ async def test_silent_connections_do_not_block_the_sign_in(
     monkeypatch.setattr(callback, "CONNECTION_S", seconds)
     monkeypatch.setattr(callback, "MAX_CONNECTIONS", places)
     with contextlib.ExitStack() as stack:
-        async with waiting() as one:
+        async with waiting() as listener:
 
             def connect() -> socket.socket:
-                return stack.enter_context(socket.create_connection(("127.0.0.1", one.port), timeout=20))
+                return stack.enter_context(socket.create_connection(("127.0.0.1", listener.port), timeout=20))
 
             silent = [await anyio.to_thread.run_sync(connect) for _ in range(20)]
-            for each in silent[1::2]:
+            for client in silent[1::2]:
                 with contextlib.suppress(ConnectionError):
-                    each.sendall(b"GET /callback")
-            good = await one.good()
+                    client.sendall(b"GET /callback")
+            good = await listener.good()
             end = await anyio.to_thread.run_sync(lambda: silent[0].recv(1))
 
     assert good == 200
@@ -262,12 +262,12 @@ async def test_silent_connections_do_not_block_the_sign_in(
 
 async def test_a_reset_connection_changes_nothing() -> None:
     """The reset comes in the middle of a head."""
-    async with waiting() as one:
+    async with waiting() as listener:
         for _ in range(5):
-            with socket.create_connection(("127.0.0.1", one.port), timeout=20) as client:
+            with socket.create_connection(("127.0.0.1", listener.port), timeout=20) as client:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
                 client.sendall(b"GET /callback?co")
-        good = await one.good()
+        good = await listener.good()
 
     assert good == 200
 
@@ -298,10 +298,10 @@ async def test_an_answer_of_another_issuer_ends_the_sign_in_without_its_code(
     """RFC 9207: a declared issuer must be present and equal to the letter; without one, an issuer that is named must have
     the origin of the authorization page.
     """
-    async with waiting(issuer=issuer) as one:
+    async with waiting(issuer=issuer) as listener:
         said = "" if found is None else f"&iss={found.replace(':', '%3A')}"
-        await visit(one.port, f"/callback?{what}&state={STATE}{said}")
-        (answered,) = one.answers
+        await visit(listener.port, f"/callback?{what}&state={STATE}{said}")
+        (answered,) = listener.answers
 
     if not is_taken:
         assert answered.problem is not None
@@ -328,9 +328,9 @@ async def test_a_provider_that_omits_its_issuer_is_accepted_if_the_manifest_says
     issuer_in_answer: bool, found: str, is_taken: bool
 ) -> None:
     """An issuer that is named all the same must equal the declared one."""
-    async with waiting(issuer="https://id.example/a", issuer_in_answer=issuer_in_answer) as one:
-        await visit(one.port, f"/callback?code=canary-code-0123&state={STATE}{found}")
-        (answered,) = one.answers
+    async with waiting(issuer="https://id.example/a", issuer_in_answer=issuer_in_answer) as listener:
+        await visit(listener.port, f"/callback?code=canary-code-0123&state={STATE}{found}")
+        (answered,) = listener.answers
 
     assert (answered.code is not None) == is_taken
     assert is_taken or (answered.problem is not None and answered.problem.code == "issuer_mismatch")
@@ -339,9 +339,9 @@ async def test_a_provider_that_omits_its_issuer_is_accepted_if_the_manifest_says
 @pytest.mark.parametrize("code", ["", "%00canary", "canary%0d%0aX:%20y", "%E2%80%AE", "c" * 9000])
 async def test_an_invalid_code_ends_the_sign_in_with_a_message(code: str) -> None:
     """The answer has the right state, so it is the provider's."""
-    async with waiting() as one:
-        status, _, page = await visit(one.port, f"/callback?code={code}&state={STATE}")
-        (answered,) = one.answers
+    async with waiting() as listener:
+        status, _, page = await visit(listener.port, f"/callback?code={code}&state={STATE}")
+        (answered,) = listener.answers
 
     assert answered.problem is not None
     assert answered.problem.code == "bad_answer"
@@ -353,11 +353,11 @@ async def test_pages_quote_nothing_and_run_nothing() -> None:
     from urllib.parse import quote
 
     hostile = quote(EVERYTHING, safe="", errors="replace")[:8000]
-    async with waiting() as one:
+    async with waiting() as listener:
         found = [
-            await visit(one.port, f"/callback?error={hostile}&error_description={hostile}"[:8000]),
-            await visit(one.port, f"/{hostile}"),
-            await visit(one.port, f"/callback?error=x&state={STATE}&error_description=%3Cscript%3Ecanary"),
+            await visit(listener.port, f"/callback?error={hostile}&error_description={hostile}"[:8000]),
+            await visit(listener.port, f"/{hostile}"),
+            await visit(listener.port, f"/callback?error=x&state={STATE}&error_description=%3Cscript%3Ecanary"),
         ]
 
     for _, fields, page in found:
@@ -410,13 +410,13 @@ NOBODY: Final = 65534
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 async def test_another_user_who_knows_the_state_cannot_complete_the_sign_in(address: str) -> None:
     """Other users can read a browser's arguments. The same request from the person's own program completes it."""
-    async with waiting() as one:
-        words = ["-I", "-S", "-c", OF_ANOTHER_USER, address, str(one.port), GOOD]
+    async with waiting() as listener:
+        words = ["-I", "-S", "-c", OF_ANOTHER_USER, address, str(listener.port), GOOD]
         python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
-        if one.callback.addresses.isdisjoint({address}):
+        if listener.callback.addresses.isdisjoint({address}):
             pytest.skip(f"this machine has no {address}")
         done = await anyio.run_process([python, *words], user=NOBODY, group=NOBODY, cwd="/", env={})
-        good = await one.good()
+        good = await listener.good()
 
     assert (done.stdout.strip(), good) == (b"403", 200)
 

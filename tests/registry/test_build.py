@@ -64,7 +64,7 @@ def test_files_that_are_not_part_of_the_program_are_left_out_by_name(source: Pat
     assert names(source) == ["__main__.py", "parts/__init__.py", "parts/greeting.py"]
     built = build(source)
     assert b"secret" not in built.connector
-    assert {one.path: one.reason.partition(":")[0] for one in built.left_out} == {
+    assert {entry.path: entry.reason.partition(":")[0] for entry in built.left_out} == {
         ".env": "starts with a dot",
         ".hidden.py": "starts with a dot",
         ".venv/": "starts with a dot",
@@ -113,7 +113,7 @@ def test_a_package_goes_in_as_it_was_installed(source: Path):
     built = build(source)
 
     assert set(goes_in) <= set(names(source))
-    assert {one.path: one.reason.partition(":")[0] for one in built.left_out} == stays_out
+    assert {entry.path: entry.reason.partition(":")[0] for entry in built.left_out} == stays_out
     assert set(built.data) == {path for path in goes_in if not path.endswith(".py")}
 
 
@@ -123,8 +123,8 @@ def test_files_beside_a_compiled_program_are_listed_as_left_out(source: Path):
     (source / "connector").write_bytes(Path("/bin/echo").read_bytes())
     built = build(source)
 
-    assert [one.path for one in built.left_out] == ["parts/__init__.py", "parts/greeting.py"]
-    assert {one.reason for one in built.left_out} == {"a compiled program is one file"}
+    assert [entry.path for entry in built.left_out] == ["parts/__init__.py", "parts/greeting.py"]
+    assert {entry.reason for entry in built.left_out} == {"a compiled program is one file"}
     assert built.data == ()
 
 

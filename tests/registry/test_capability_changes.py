@@ -82,12 +82,12 @@ def test_having_no_scopes_at_all_widens() -> None:
     """The provider then decides what it grants. Dropping one of two scopes narrows."""
     two = asking(scopes=("mail.send", "mail.read"))
     (none,) = capability_changes(two, asking(scopes=()))
-    (one,) = capability_changes(two, asking())
+    (narrowing,) = capability_changes(two, asking())
 
     assert none == Change(
         where="scopes", before="mail.read, mail.send", after="none: the provider decides", widens=True
     )
-    assert (one.before, one.after, one.widens) == ("mail.send", None, False)
+    assert (narrowing.before, narrowing.after, narrowing.widens) == ("mail.send", None, False)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_each_changed_login_is_listed_and_a_new_one_widens(
     """The change names the place, the protocol and the encryption."""
     changes = capability_changes(*map(logging_in, (before, after)))
 
-    assert [(one.where, one.before, one.after, one.widens) for one in changes] == found
+    assert [(change.where, change.before, change.after, change.widens) for change in changes] == found
 
 
 def test_a_new_command_widens_and_so_does_a_role_that_may_write() -> None:

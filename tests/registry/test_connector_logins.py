@@ -293,7 +293,7 @@ def test_a_host_alone_binds_the_only_login(tmp_path: Path):
 
     assert built.credential is not None
     assert built.credential.logins == (target("postgres://db.example.net:5432"),)
-    assert next(one.login for one in built.operations or ()) == "read_only"
+    assert next(operation.login for operation in built.operations or ()) == "read_only"
     (tmp_path / "manifest.toml").write_text(MAIL)
     with pytest.raises(AileronError, match="leave --login out"):
         build(tmp_path, logins=(target("imap://imap.example.com:993"),))

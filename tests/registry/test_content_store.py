@@ -72,16 +72,16 @@ def test_an_opened_connector_is_opened_again_from_memory(store: ContentStore, bu
     """Each opening of a verified connector gets a sealed memory file of its own. Before the first opening, none is kept."""
     assert store.open_kept(pin) is None
     store.open(pin).close()
-    one, other = store.open_kept(pin), store.open_kept(pin)
-    assert one is not None
+    opened, other = store.open_kept(pin), store.open_kept(pin)
+    assert opened is not None
     assert other is not None
-    with one, other:
-        assert os.fstat(one.program_fd).st_ino != os.fstat(other.program_fd).st_ino
-        assert os.read(one.program_fd, len(built.connector) + 1) == built.connector
+    with opened, other:
+        assert os.fstat(opened.program_fd).st_ino != os.fstat(other.program_fd).st_ino
+        assert os.read(opened.program_fd, len(built.connector) + 1) == built.connector
         assert os.lseek(other.program_fd, 0, os.SEEK_CUR) == 0
         with pytest.raises(PermissionError):
             os.write(other.program_fd, b"x")
-        assert one.manifest == store.manifest(pin)
+        assert opened.manifest == store.manifest(pin)
 
 
 @pytest.mark.parametrize("name", ["connector", "manifest.toml", "meta.json"])
@@ -123,10 +123,10 @@ def test_at_most_32_programs_are_kept(store: ContentStore, built: Built):
     for pin in pins:
         store.open(pin).close()
     found = [store.open_kept(pin) for pin in pins]
-    assert [one is not None for one in found] == [False, *[True] * 32]
-    for one in found:
-        if one is not None:
-            one.close()
+    assert [opened is not None for opened in found] == [False, *[True] * 32]
+    for opened in found:
+        if opened is not None:
+            opened.close()
 
 
 def test_the_opened_program_runs_from_its_descriptor(store: ContentStore, pin: ConnectorPin):

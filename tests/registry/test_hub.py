@@ -44,7 +44,10 @@ def wrong(release: Release, site: Path) -> dict[str, str]:
     assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
     assert files_in(site) == before
     found = caught.value.failure.details["problems"]
-    return {os.path.relpath(one["file"], release.path).removesuffix("/aileron.tar.gz"): one["reason"] for one in found}
+    return {
+        os.path.relpath(problem["file"], release.path).removesuffix("/aileron.tar.gz"): problem["reason"]
+        for problem in found
+    }
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
@@ -87,7 +90,7 @@ def test_a_release_becomes_files_that_a_forge_reads(release: Release, site: Path
     assert connector_of(archive, trust, wanted=ArtifactRequest.parse(f"{CONNECTOR}@1.10.0")).pin.hash == pin
     mail, send = parse_index((site / "index.json").read_bytes()).entries
     assert (mail.name, mail.kind, mail.version, mail.published.hash) == (CONNECTOR, "connector", "1.10.0", pin)
-    assert [(one.version, one.signed_by) for one in mail.versions] == [
+    assert [(published.version, published.signed_by) for published in mail.versions] == [
         ("1.9.0", KEY.public.fingerprint),
         ("1.10.0", KEY.public.fingerprint),
         ("2.0.0-rc.1", None),
@@ -323,7 +326,7 @@ def test_a_signature_must_be_by_the_published_key_of_its_repository(release: Rel
         (release.path / name / "aileron.tar.gz").unlink()
     built(release, site)
     (entry,) = parse_index((site / "index.json").read_bytes()).entries
-    assert [one.signed_by for one in entry.versions] == [KEY.public.fingerprint, None]
+    assert [published.signed_by for published in entry.versions] == [KEY.public.fingerprint, None]
 
 
 def test_a_key_is_replaced_only_with_the_former_key_beside_it(tmp_path: Path, site: Path) -> None:
@@ -340,7 +343,7 @@ def test_a_key_is_replaced_only_with_the_former_key_beside_it(tmp_path: Path, si
     built(rotated, site)
 
     (entry,) = parse_index((site / "index.json").read_bytes()).entries
-    assert [one.signed_by for one in entry.versions] == [KEY.public.fingerprint, OTHER.public.fingerprint]
+    assert [published.signed_by for published in entry.versions] == [KEY.public.fingerprint, OTHER.public.fingerprint]
     assert (site / "acme/mail/keys/publisher.pub").read_text() == OTHER.public.to_pem()
     late.connector(version="1.2.0", signed_by=KEY)
     assert f"is not signed with the key of {CONNECTOR}, {OTHER.public.fingerprint}" in wrong(late, site)["0"]
@@ -494,10 +497,10 @@ def test_a_reader_never_sees_a_version_whose_archive_is_missing(tmp_path: Path, 
     def watch() -> None:
         while not done.is_set():
             (entry,) = parse_index((site / "index.json").read_bytes()).entries
-            for one in entry.versions:
-                archive = site / "acme/mail" / one.version / "aileron.tar.gz"
-                if not archive.exists() or connector_of(archive.read_bytes(), Trust()).pin.hash != one.hash:
-                    missing.append(one.version)
+            for published in entry.versions:
+                archive = site / "acme/mail" / published.version / "aileron.tar.gz"
+                if not archive.exists() or connector_of(archive.read_bytes(), Trust()).pin.hash != published.hash:
+                    missing.append(published.version)
             seen.add(entry.version)
 
     watcher = threading.Thread(target=watch, daemon=True)

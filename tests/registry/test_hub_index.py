@@ -59,7 +59,9 @@ def entries(draw: st.DrawFn) -> list[Entry]:
     made = []
     for name in names:
         versions = draw(st.lists(VERSION, min_size=1, max_size=4, unique=True))
-        published = [Published(version=one, hash=PIN, signed_by=draw(st.sampled_from([None, KEY]))) for one in versions]
+        published = [
+            Published(version=version, hash=PIN, signed_by=draw(st.sampled_from([None, KEY]))) for version in versions
+        ]
         about = draw(ABOUT)
         made.append(
             entry_of(Fqn("hub", name), draw(st.sampled_from(["connector", "action"])), published, _always(about))
@@ -84,7 +86,7 @@ def test_a_written_index_is_read_back(made: list[Entry], random: Any) -> None:
     read = parse_index(data)
 
     assert encoded(made) == encoded(read.entries) == data
-    assert sorted(read.entries, key=lambda one: one.name) == list(read.entries)
+    assert sorted(read.entries, key=lambda artifact: artifact.name) == list(read.entries)
     assert all(entry.published.version == entry.version for entry in read.entries)
 
 
@@ -107,7 +109,7 @@ def test_an_index_with_one_byte_changed_is_an_index_or_refused(made: list[Entry]
     if isinstance(said, str):
         assert hidden_at(said) is None
     else:
-        assert all(Fqn.parse(one.name).scheme == "hub" for one in said.entries)
+        assert all(Fqn.parse(artifact.name).scheme == "hub" for artifact in said.entries)
 
 
 def entry(**changes: Any) -> dict[str, Any]:
@@ -129,7 +131,7 @@ def index(*made: dict[str, Any], **changes: Any) -> bytes:
 
 def versions(*listed: str) -> dict[str, Any]:
     """Return the version keys of an entry with these versions."""
-    return {"version": listed[-1], "versions": [{"version": one, "hash": PIN} for one in listed]}
+    return {"version": listed[-1], "versions": [{"version": version, "hash": PIN} for version in listed]}
 
 
 @pytest.mark.parametrize(
@@ -217,9 +219,9 @@ def test_an_index_is_bounded_when_written_and_when_read() -> None:
 
 def test_an_index_is_counted_before_it_is_decoded() -> None:
     """Eight megabytes of the smallest versions would be a hundred in memory; the refusal allocates less than one."""
-    one = b'{"version":"","hash":""},'
+    version = b'{"version":"","hash":""},'
     flood = b'{"version":1,"entries":[{"name":"x","kind":"action","version":"1","about":{},"versions":[%b{}]}]}'
-    data = flood.replace(b"%b", one * 300_000)
+    data = flood.replace(b"%b", version * 300_000)
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=f"more than {MAX_INDEX_VALUES} values"):
@@ -265,7 +267,7 @@ def found() -> Callable[..., list[tuple[str, str]]]:
     )
 
     def searched(text: str, kind: Any = None) -> list[tuple[str, str]]:
-        return [(match, one.name.removeprefix("hub://")) for match, one in search(made, text, kind)]
+        return [(match, hit.name.removeprefix("hub://")) for match, hit in search(made, text, kind)]
 
     return searched
 
@@ -301,14 +303,14 @@ def test_every_word_of_a_search_must_match(found: Callable[..., list[tuple[str, 
 def test_a_search_finds_existing_artifacts_and_each_by_its_full_name(made: list[Entry], text: str) -> None:
     """The search may be any text."""
     read = parse_index(encoded(made))
-    assert {one.name for _, one in search(read, text)} <= {one.name for one in made}
-    for one in made:
-        assert one in [hit for _, hit in search(read, one.name.removeprefix("hub://"))]
+    assert {hit.name for _, hit in search(read, text)} <= {artifact.name for artifact in made}
+    for artifact in made:
+        assert artifact in [hit for _, hit in search(read, artifact.name.removeprefix("hub://"))]
 
 
 def test_the_newest_version_is_a_prerelease_only_if_there_is_no_other() -> None:
     """The description is read from that version."""
-    published = [Published(version=one, hash=PIN) for one in ("2.0.0-rc.1", "1.10.0", "1.9.0")]
+    published = [Published(version=version, hash=PIN) for version in ("2.0.0-rc.1", "1.10.0", "1.9.0")]
     asked: list[str] = []
 
     def about(version: str) -> About:
@@ -318,5 +320,7 @@ def test_the_newest_version_is_a_prerelease_only_if_there_is_no_other() -> None:
     made = entry_of(Fqn.parse("hub://acme/mail"), "connector", published, about)
 
     assert (made.version, asked) == ("1.10.0", ["1.10.0"])
-    assert [one.version for one in made.versions] == sorted((one.version for one in published), key=precedence)
+    assert [release.version for release in made.versions] == sorted(
+        (release.version for release in published), key=precedence
+    )
     assert entry_of(Fqn.parse("hub://acme/mail"), "connector", published[:1], about).version == "2.0.0-rc.1"

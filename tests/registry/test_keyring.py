@@ -24,7 +24,7 @@ KEYRINGS = st.dictionaries(
     st.lists(st.integers(0, 40), min_size=1, max_size=4, unique=True),
 ).map(
     lambda table: _keyring(
-        [(one, PublicKey(bytes([number]) * 32)) for one, numbers in table.items() for number in numbers]
+        [(authority, PublicKey(bytes([number]) * 32)) for authority, numbers in table.items() for number in numbers]
     )
 )
 
@@ -134,7 +134,7 @@ def test_only_trusted_keys_can_be_revoked_and_their_number_is_bounded() -> None:
 def test_only_approved_keys_count() -> None:
     """A person approves all keys of one authority together: one more key in the file, and none of them counts."""
     keyring = _keyring([(OWNER, KEY.public), (REPOSITORY, KEY.public)])
-    agreed = {str(one): trust_digest(one, keys) for one, keys in keyring.keys.items()}
+    agreed = {str(authority): trust_digest(authority, keys) for authority, keys in keyring.keys.items()}
     written = keyring.trusting(OWNER, OTHER.public)
 
     assert keyring.agreed(agreed.get) == keyring

@@ -255,15 +255,15 @@ def test_another_way_to_sign_widens_the_reach(manifest_text: Text, kind: str, ol
 
 def test_fewer_scopes_narrow_and_other_scopes_widen(manifest_text: Text) -> None:
     """Scopes are compared by name. Without any, the server decides, so an update lists that as a widening."""
-    both, one, none = (
+    both, only_read, none = (
         parse(of_kind(manifest_text, "oauth2_client", ('["invoices.read"]', scopes)))
         for scopes in ('["invoices.read", "invoices.write"]', '["invoices.read"]', "[]")
     )
 
-    assert Reach.of(both).widened_to(Reach.of(one)) == Reach.of(both).widened_to(Reach.of(none)) == ()
-    assert Reach.of(one).widened_to(Reach.of(both)) == Reach.of(none).widened_to(Reach.of(both))[1:]
-    assert Reach.of(one).widened_to(Reach.of(both)) == ("scope invoices.write",)
-    for before, after, widens in ((both, one, False), (one, both, True), (one, none, True)):
+    assert Reach.of(both).widened_to(Reach.of(only_read)) == Reach.of(both).widened_to(Reach.of(none)) == ()
+    assert Reach.of(only_read).widened_to(Reach.of(both)) == Reach.of(none).widened_to(Reach.of(both))[1:]
+    assert Reach.of(only_read).widened_to(Reach.of(both)) == ("scope invoices.write",)
+    for before, after, widens in ((both, only_read, False), (only_read, both, True), (only_read, none, True)):
         assert [change.widens for change in capability_changes(before, after)] == [widens]
 
 
@@ -322,10 +322,10 @@ def test_different_grants_and_templates_read_differently(two: tuple[Any, Any]) -
     The exception is `subject_token_type`, which a manifest has for a token exchange alone.
     """
     two = tuple(
-        msgspec.structs.replace(one, subject_token_type=VALUES["subject_token_type"][0])
-        if isinstance(one, TokenGrant) and one.grant != "token_exchange"
-        else one
-        for one in two
+        msgspec.structs.replace(spec, subject_token_type=VALUES["subject_token_type"][0])
+        if isinstance(spec, TokenGrant) and spec.grant != "token_exchange"
+        else spec
+        for spec in two
     )
     key, kind = ("hmac", "hmac") if isinstance(two[0], HmacTemplate) else ("token", "oauth2_client")
     reaches = [
@@ -333,10 +333,10 @@ def test_different_grants_and_templates_read_differently(two: tuple[Any, Any]) -
             ConnectorManifest(
                 name=Fqn.parse("github://o/r"),
                 version="1.0.0",
-                credential=CredentialNeed(**{"kind": kind, "scope": "all", key: one}),
+                credential=CredentialNeed(**{"kind": kind, "scope": "all", key: spec}),
             )
         )
-        for one in two
+        for spec in two
     ]
 
     assert (two[0] == two[1]) == (len({wire_words(reach.wire) for reach in reaches}) == 1)
@@ -347,4 +347,4 @@ def test_moving_a_key_to_another_place_widens_the_reach(manifest_text: Text) -> 
     lines = ['path = "/bot{key}"', 'body = "json:/t"', 'body = "form:t"', 'query = "t"', 'header = "X-Key"']
     reaches = [Reach.of(parse(placed(manifest_text, line))) for line in lines]
 
-    assert all(one.widened_to(other) for one, other in itertools.permutations(reaches, 2))
+    assert all(reach.widened_to(other) for reach, other in itertools.permutations(reaches, 2))

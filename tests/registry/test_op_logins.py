@@ -37,7 +37,7 @@ def built(folder: Path, source: str, manifest: str = MANIFEST, **others: str) ->
     for name, text in {"__main__": HEAD + source, **others}.items():
         (folder / f"{name}.py").write_text(text)
     operations = parse_connector_manifest(build(folder).manifest, file="m").operations
-    return {one.name: one.login or None for one in operations or ()}
+    return {operation.name: operation.login or None for operation in operations or ()}
 
 
 def test_the_login_of_a_decorator_is_in_the_built_manifest(tmp_path: Path) -> None:

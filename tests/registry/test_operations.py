@@ -37,7 +37,7 @@ def found(source: str, **others: str) -> dict[str, Operation] | None:
     """Return the operations of a connector whose program is `source`, by name."""
     sources = {"__main__.py": source.encode(), **{f"{name}.py": text.encode() for name, text in others.items()}}
     operations = recorded(sources)
-    return None if operations is None else {one.name: one for one in operations}
+    return None if operations is None else {operation.name: operation for operation in operations}
 
 
 def quiet(**fields: Any) -> Operation:
@@ -265,7 +265,7 @@ def test_the_record_has_the_parameters_of_the_code(tmp_path: Path) -> None:
     manifest = parse_connector_manifest(build(directory, [HostPort("localhost", 1)]).manifest, file="m")
 
     assert manifest.operations is not None
-    by_name = {one.name: one for one in manifest.operations}
+    by_name = {operation.name: operation for operation in manifest.operations}
     assert by_name["give_back"].parameters == (
         Parameter(name="text", required=False, types=("string",)),
         Parameter(name="number", required=False, types=("integer",)),

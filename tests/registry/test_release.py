@@ -90,7 +90,9 @@ def test_a_release_can_be_installed(sources: Path):
     fetched = connector_of(connector.archive, TRUST, wanted=ArtifactRequest.parse("github://acme/mail@1.2.0"))
     found = action_of(action.archive, TRUST, wanted=ArtifactRequest.parse(f"{action.name}@1.2.0"), parse=parse_action)
     assert (fetched.signed.status, found.signed.status) == ("verified", "verified")
-    assert [(one.version, one.hash) for one in found.action.connectors] == [("1.2.0", fetched.pin.hash)]
+    assert [(requirement.version, requirement.hash) for requirement in found.action.connectors] == [
+        ("1.2.0", fetched.pin.hash)
+    ]
     assert (connector.hash, action.hash) == (fetched.pin.hash, found.digest)
 
 
@@ -284,7 +286,7 @@ def test_signing_an_archive_does_not_change_its_contents(sources: Path):
         assert (signed.hash, signed.tag, signed.name) == (artifact.hash, artifact.tag, artifact.name)
         assert {**unpack(artifact.archive, artifact.kind), "signature.sig": members["signature.sig"]} == members
         assert again.archive == signed.archive
-    assert [one.archive for one in released(sources).artifacts][1] == signed.archive
+    assert [artifact.archive for artifact in released(sources).artifacts][1] == signed.archive
 
 
 def test_an_archive_that_cannot_be_installed_is_not_signed(sources: Path):

@@ -128,7 +128,7 @@ def test_each_mistake_is_reported_with_file_line_and_cure(old: str, new: str, me
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("entry", "other"),
     [
         ("actions/a", "/actions/a"),
         ("actions/a", "more/a"),
@@ -137,11 +137,11 @@ def test_each_mistake_is_reported_with_file_line_and_cure(old: str, new: str, me
         ("github://acme/mail/a@1.0.0", "github://acme/mail/a@1.1.0"),
     ],
 )
-def test_two_entries_that_would_be_one_action_are_refused(one: str, other: str) -> None:
+def test_two_entries_that_would_be_one_action_are_refused(entry: str, other: str) -> None:
     """Only one of two actions of the same name, or of the same tool name, could be installed. The message names both lines."""
-    assert len(parse(suite_text(one, "actions/x", other.replace("/a", "/other"))).entries) == 3
+    assert len(parse(suite_text(entry, "actions/x", other.replace("/a", "/other"))).entries) == 3
 
-    message = refusal(suite_text(one, "actions/x", other))
+    message = refusal(suite_text(entry, "actions/x", other))
     assert message.startswith("suite.toml:6: actions: ")
     assert "in line 4: remove one" in message
 
@@ -235,7 +235,7 @@ def test_paths_get_the_version_of_the_tag_and_full_names_their_own(entries: list
         assert f"suite.toml:{_first_path(suite)}: actions: " in refusal(suite_text(*entries), source)
         return
 
-    assert [str(one) for one in wanted(suite, source)] == [
+    assert [str(request) for request in wanted(suite, source)] == [
         entry if "@" in entry else f"github://acme/tools/{entry}@{version}" for entry in entries
     ]
 
@@ -296,4 +296,4 @@ def test_the_slack_suite_names_all_slack_actions() -> None:
         for path in sorted((folder / "actions").glob("*/action.md"))
     ]
 
-    assert sorted(str(one) for one in wanted(suite, source)) == [action.source for action in actions]
+    assert sorted(str(request) for request in wanted(suite, source)) == [action.source for action in actions]

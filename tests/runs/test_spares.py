@@ -204,8 +204,8 @@ async def test_a_spare_ends_when_what_it_depends_on_changes(
     """
     async with _room(tmp_path) as room:
         pin, control = room.installed(), room.installed(version="2.0.0")
-        for one in (pin, control):
-            room.spares.want(one, Policy(), was_spare=True)
+        for connector in (pin, control):
+            room.spares.want(connector, Policy(), was_spare=True)
         await room.until_waiting(4)
         waiting = room.spares.waiting
         change(room, pin)

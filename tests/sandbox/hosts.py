@@ -140,10 +140,10 @@ def with_few_descriptors_for_the_template() -> Any:
             template.pump()  # untaken descriptors count for the whole user, unix(7) ETOOMANYREFS
             refused = child.ending
             children.append(child)
-        alive = [one for one in children if one.ending is None]
-        for one in alive[: 1 + AHEAD]:  # children forked ahead may take the room first
-            one.kill()
-            one.wait(_DEADLINE_S)
+        alive = [child for child in children if child.ending is None]
+        for survivor in alive[: 1 + AHEAD]:  # children forked ahead may take the room first
+            survivor.kill()
+            survivor.wait(_DEADLINE_S)
         return {
             "refused": str(refused) if isinstance(refused, RefusedToStart) else None,
             "alive": len(alive),

@@ -216,7 +216,9 @@ def test_a_link_swapped_in_before_the_start_is_refused(folder: Path, layer: str)
     overlay = Overlay(str(shown), str(upper), str(work), "/shown")
     policy = policy_of(folder, Bind(str(shown), "/shown"), overlay=overlay if layer == "lower" else None)
     if layer == "lower":
-        policy = msgspec.structs.replace(policy, binds=tuple(one for one in policy.binds if one.source != str(shown)))
+        policy = msgspec.structs.replace(
+            policy, binds=tuple(bind for bind in policy.binds if bind.source != str(shown))
+        )
     before = tried(policy, ["read", "/shown/file"])
 
     (folder / "above").rename(folder / "aside")

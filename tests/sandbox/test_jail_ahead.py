@@ -94,13 +94,13 @@ def test_children_forked_ahead_are_the_next_ones_and_used_once(alone: Template) 
 @pytest.mark.parametrize("how", ["looks", "connects"])
 def test_a_child_that_asks_while_others_end_is_answered(alone: Template, how: str) -> None:
     """The template gets all events at once. The descriptor that it opens to answer has the number that an ended child's had."""
-    with _asleep(alone) as one, _asleep(alone) as other, _child(alone, "ask_when_told", how) as asking:
+    with _asleep(alone) as sleeper, _asleep(alone) as other, _child(alone, "ask_when_told", how) as asking:
         _wait_for_word(alone, asking)
         wait_forked_ahead(alone)
         first = psutil.Process(alone.pid).children()[0]
         first.suspend()
         try:
-            for pid in (one, other):
+            for pid in (sleeper, other):
                 os.kill(pid, signal.SIGKILL)
                 wait_ended(pid)
             os.write(asking.frames_in, b"x")
@@ -114,12 +114,12 @@ def test_a_child_that_asks_while_others_end_is_answered(alone: Template, how: st
 
 def test_no_more_children_wait_than_planned(alone: Template) -> None:
     """The template only refills its reserve, however many children ended or still run."""
-    with _asleep(alone) as one, _asleep(alone) as other:
+    with _asleep(alone) as sleeper, _asleep(alone) as other:
         for _ in range(10):
             assert _report(alone, "facts")["loot"]["host"] == "jail"
         waiting = {process.pid for process in wait_forked_ahead(alone)}
 
-        assert {process.pid for process in below(alone)} == {one, other} | waiting
+        assert {process.pid for process in below(alone)} == {sleeper, other} | waiting
     assert len(waiting) == AHEAD
 
 
@@ -202,8 +202,8 @@ def test_no_two_children_hold_the_same_descriptor(alone: Template) -> None:
             for pid in (first, second, third)
         ]
 
-    assert [sorted(one) for one in held] == [[0, 1, 2, 3, 4]] * 3
-    pipes = [one[fd] for one in held for fd in (1, 3, 4)]
+    assert [sorted(descriptors) for descriptors in held] == [[0, 1, 2, 3, 4]] * 3
+    pipes = [descriptors[fd] for descriptors in held for fd in (1, 3, 4)]
     assert len(set(pipes)) == len(pipes) == 9
 
 

@@ -147,12 +147,12 @@ def test_the_host_sees_a_child_without_privilege(template: Template) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="the child is undumpable: only root may read these of its /proc entries")
 def test_a_childs_namespaces_and_descriptors_are_its_own(template: Template) -> None:
     """Seven namespaces differ from the host's, six from a sibling's (the empty network is shared); five descriptors are open."""
-    with _asleep(template) as one, _asleep(template) as other:
+    with _asleep(template) as sleeper, _asleep(template) as other:
         ours, ones, others = (
-            {name: os.readlink(f"/proc/{pid}/ns/{name}") for name in NAMESPACES} for pid in ("self", one, other)
+            {name: os.readlink(f"/proc/{pid}/ns/{name}") for name in NAMESPACES} for pid in ("self", sleeper, other)
         )
-        descriptors = {int(fd): os.readlink(f"/proc/{one}/fd/{fd}") for fd in os.listdir(f"/proc/{one}/fd")}
-        devices = Path(f"/proc/{one}/net/dev").read_text(encoding="utf-8").splitlines()[2:]
+        descriptors = {int(fd): os.readlink(f"/proc/{sleeper}/fd/{fd}") for fd in os.listdir(f"/proc/{sleeper}/fd")}
+        devices = Path(f"/proc/{sleeper}/net/dev").read_text(encoding="utf-8").splitlines()[2:]
 
     assert set(ours.values()).isdisjoint(ones.values())
     assert {name for name in NAMESPACES if ones[name] == others[name]} == {"net"}

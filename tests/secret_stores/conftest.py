@@ -39,7 +39,7 @@ async def fetching(
 ) -> AsyncIterator[Fetcher]:
     """Yield a fetcher. Servers at `allowed` may be on this machine, and `directories` count as the system's."""
     settings = Settings(
-        egress_private=frozenset(HostPort.parse(one) for one in allowed),
+        egress_private=frozenset(HostPort.parse(address) for address in allowed),
         egress_ca_pem=None if authority is None else authority.ca_pem,
     )
     egress = Egress(settings, Nobody())  # type: ignore[arg-type]

@@ -49,13 +49,13 @@ def check_answer(method: str, path: str, status: int, body: Any) -> None:
         return
     assert kind is not None, f"{method} {path} does not declare what it answers as {status}"
     problems = []
-    for one in get_args(kind) if isinstance(kind, UnionType) else (kind,):
+    for member in get_args(kind) if isinstance(kind, UnionType) else (kind,):
         try:
-            again = as_json(msgspec.convert(body, one))
+            again = as_json(msgspec.convert(body, member))
         except msgspec.ValidationError as error:
-            problems.append(f"{one.__name__}: {error}")
+            problems.append(f"{member.__name__}: {error}")
             continue
         if again == body:
             return
-        problems.append(f"{one.__name__} has not {sorted(set(body) - set(again))} {sorted(set(again) - set(body))}")
+        problems.append(f"{member.__name__} has not {sorted(set(body) - set(again))} {sorted(set(again) - set(body))}")
     raise AssertionError(f"{method} {path} answered {status} with what it does not declare: {'; '.join(problems)}")

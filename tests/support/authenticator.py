@@ -123,7 +123,7 @@ class Authenticator:
         public = options["publicKey"]
         assert public["rp"]["id"] == "localhost"
         assert {"type": "public-key", "alg": self.cose[3]} in public["pubKeyCredParams"]
-        assert base64url(self.credential_id) not in [one["id"] for one in public["excludeCredentials"]]
+        assert base64url(self.credential_id) not in [descriptor["id"] for descriptor in public["excludeCredentials"]]
         client = self._client("webauthn.create", public["challenge"], told)
         name = self.credential_id if told.credential_id is None else told.credential_id
         key = cbor(self.cose if told.key is None else told.key)
@@ -142,11 +142,11 @@ class Authenticator:
 
     def chosen(self, asked: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the entry for this passkey from those that the daemon offers, after a check of its options."""
-        (one,) = [one for one in asked if one["key_id"] == self.key_id]
-        public = one["publicKey"]
-        assert [from_base64url(each["id"]) for each in public["allowCredentials"]] == [self.credential_id]
+        (entry,) = [entry for entry in asked if entry["key_id"] == self.key_id]
+        public = entry["publicKey"]
+        assert [from_base64url(descriptor["id"]) for descriptor in public["allowCredentials"]] == [self.credential_id]
         assert (public["rpId"], public["userVerification"]) == ("localhost", "required")
-        return one
+        return entry
 
     def _signature(self, message: bytes) -> bytes:
         match self.algorithm:

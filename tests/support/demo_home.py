@@ -65,7 +65,7 @@ class DemoHome:
         answer = self._answer("create-calendar-event", SAILING)
         assert answer["error"]["class"] == "consent_required", answer
         waits = self.home.must("GET", "/v1/action-approvals")["approvals"]
-        (approval,) = [one["approval_id"] for one in waits if one["kind"] == "action_file"]
+        (approval,) = [entry["approval_id"] for entry in waits if entry["kind"] == "action_file"]
         return str(approval)
 
     def approves(self, approval_id: str, word: str) -> None:

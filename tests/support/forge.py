@@ -111,7 +111,7 @@ class ForgeServer:
         """Return the lines of a config.toml with the values of `settings`."""
         forges = self.forges(token=token)
         github, gitlab = forges.github, forges.gitlab
-        ports = ", ".join(f'"localhost:{one.port}"' for one in (self.web, self.storage, self.elsewhere))
+        ports = ", ".join(f'"localhost:{server.port}"' for server in (self.web, self.storage, self.elsewhere))
         named = "" if token is None else f'token = "{token}"\n'
         return (
             f'[egress]\nprivate = [{ports}]\nca_file = "{self._authority.ca_file}"\n'

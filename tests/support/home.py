@@ -224,8 +224,8 @@ class DaemonHome:
         before_it = _ingress_of(pid)
         os.kill(pid, signal.SIGKILL)
         self._wait_gone(pid)
-        for one in before_it:
-            wait_ended(one)
+        for ingress_pid in before_it:
+            wait_ended(ingress_pid)
 
     def _wait_gone(self, pid: int) -> None:
         """Wait until the lock is free: a dying process with several threads is a zombie before its files are closed."""

@@ -26,10 +26,10 @@ def in_a_list(asked: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**told.get(str(question.get("approval_id")), {}), **question} for question in asked]
 
 
-def _entry(one: dict[str, Any]) -> ApprovalEntry | None:
-    fields = {name: one[name] for name in ApprovalEntry.__struct_fields__ if name in one}
+def _entry(question: dict[str, Any]) -> ApprovalEntry | None:
+    fields = {name: question[name] for name in ApprovalEntry.__struct_fields__ if name in question}
     try:
         entry = msgspec.convert(fields, ApprovalEntry)
     except msgspec.ValidationError:
         return None
-    return msgspec.structs.replace(entry, asked_back="answered") if one.get("conversation") else entry
+    return msgspec.structs.replace(entry, asked_back="answered") if question.get("conversation") else entry

@@ -117,7 +117,7 @@ class LoginAt:
 
     def over(self) -> Over:
         """Wait until the stream has ended, and return how."""
-        last = self._wait(lambda: [one for one in self.told if isinstance(one, Over | Failed)])[0]
+        last = self._wait(lambda: [message for message in self.told if isinstance(message, Over | Failed)])[0]
         assert isinstance(last, Over), last
         return last
 

@@ -75,8 +75,8 @@ def _operations() -> list[_Operation]:
 
 def _text(name: str, operation: _Operation, pin: str) -> str:
     inputs = "\n".join(
-        f'[[inputs]]\nname = "{one}"\ntype = "string"\ndescription = "The {one.replace("_", " ")}."\nrequired = false\n'
-        for one in (each.lower() for each in operation.inputs)
+        f'[[inputs]]\nname = "{field}"\ntype = "string"\ndescription = "The {field.replace("_", " ")}."\nrequired = false\n'
+        for field in (field.lower() for field in operation.inputs)
     )
     reads = _READS.match(operation.name) is not None
     gate = "" if reads or not _ASKS.match(operation.name) else "\n[approval]\nrequired = true\n"

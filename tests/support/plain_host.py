@@ -150,7 +150,7 @@ class ConnectorProcess:
         while (frame := self._decoder.next_frame()) is None:
             readable = self._wait([self._from, *others], [])
             if self._from not in readable:
-                return [one for one in others if one in readable]
+                return [other for other in others if other in readable]
             data = self._read()
             if not data:
                 raise EOFError("the connector has closed its frames")

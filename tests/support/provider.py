@@ -207,16 +207,16 @@ class Provider:
 
     def issued(self) -> list[Issued]:
         """Return everything that the provider issued so far, oldest first."""
-        return [Issued(**one) for one in self._command("issued")]
+        return [Issued(**fields) for fields in self._command("issued")]
 
     def tokens(self, *kinds: str) -> list[str]:
         """Return the values of these kinds; of all kinds if none is named."""
-        return [one.value for one in self.issued() if not kinds or one.kind in kinds]
+        return [token.value for token in self.issued() if not kinds or token.kind in kinds]
 
     def asked(self, endpoint: str) -> list[int]:
         """Return the status of each response of one endpoint so far."""
         path = urllib.parse.urlsplit(self.url(endpoint)).path
-        return [one["status"] for one in self._command("seen") if one["path"] == path]
+        return [request["status"] for request in self._command("seen") if request["path"] == path]
 
     def revoke_account(self, account: str) -> int:
         """Revoke all grants of this person. Return how many there were."""

@@ -158,8 +158,11 @@ class SoftKey:
 
     def key_ids(self) -> list[str]:
         """Return the ids of its passkeys as decisions name them."""
-        made = [(one, cbor.encode({1: 2, 3: -7, -1: 1, **_point(held.key)})) for one, held in self._held.items()]
-        return [passkey_id(*one) for one in made]
+        made = [
+            (credential_id, cbor.encode({1: 2, 3: -7, -1: 1, **_point(held.key)}))
+            for credential_id, held in self._held.items()
+        ]
+        return [passkey_id(*passkey) for passkey in made]
 
     def touch_alone(self, credential_id: str, client_hash: bytes, verified: bool) -> tuple[bytes, bytes]:
         """Return authenticator data and signature, as a program gets them that asks by itself and for a touch only."""
@@ -259,7 +262,9 @@ class SoftKey:
     def _assertion(self, given: dict[int, Any], touched: Callable[[], bool]) -> dict[int, Any]:
         rp_id, client_hash, wants_touch = given[1], given[2], given.get(5, {}).get("up", True)
         is_verified = self._is_verified(given, rp_id, 0x02)
-        known = [one["id"] for one in given.get(3, ()) if self._tells_of(one["id"], rp_id, is_verified)]
+        known = [
+            descriptor["id"] for descriptor in given.get(3, ()) if self._tells_of(descriptor["id"], rp_id, is_verified)
+        ]
         if not known:
             raise _Refusal("no credentials")
         if wants_touch:

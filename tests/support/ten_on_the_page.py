@@ -37,15 +37,20 @@ __all__ = ["ServedPage", "TenDesk", "page_id", "page_question", "served_page"]
 _START_S: Final = 20.0
 
 
-def page_id(one: Request) -> str:
+def page_id(request: Request) -> str:
     """Return the id of the request's approval, in the form that ids have."""
-    return f"act-20261121T040000-{TEN.index(one):020x}"
+    return f"act-20261121T040000-{TEN.index(request):020x}"
 
 
-def page_question(one: Request, *, lasts_s: float = 840.0) -> dict[str, Any]:
+def page_question(request: Request, *, lasts_s: float = 840.0) -> dict[str, Any]:
     """Return the question as the daemon shows it; it can be decided for `lasts_s` seconds."""
     until = utc(time.time() + lasts_s)
-    return {**one.question(), "approval_id": page_id(one), "created_at": utc(time.time() - 60), "expires_at": until}
+    return {
+        **request.question(),
+        "approval_id": page_id(request),
+        "created_at": utc(time.time() - 60),
+        "expires_at": until,
+    }
 
 
 class TenDesk(ToldDesk):
@@ -57,13 +62,13 @@ class TenDesk(ToldDesk):
 
     def settle(self, approval_id: str, status: str, **more: Any) -> None:
         """Record that a question was decided, here or elsewhere."""
-        (one,) = [one for one in self.questions if one["approval_id"] == approval_id]
-        one.update(status=status, decided_at="2026-11-21T04:01:00Z", **more)
+        (question,) = [question for question in self.questions if question["approval_id"] == approval_id]
+        question.update(status=status, decided_at="2026-11-21T04:01:00Z", **more)
 
     async def preview(self, approval_id: str, plan_digest: str) -> Preview:
         """Return the preview with the fields that the service has."""
-        (one,) = [one for one in TEN if page_id(one) == approval_id]
-        fields = [PreviewField(**field) for field in one.found or ()]
+        (request,) = [request for request in TEN if page_id(request) == approval_id]
+        fields = [PreviewField(**field) for field in request.found or ()]
         digest = digest_with_preview(plan_digest, shown_digest(fields))
         return Preview(fields, None, "2026-11-21T04:00:01Z", digest)
 

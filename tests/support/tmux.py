@@ -98,7 +98,7 @@ class Tmux:
 
         def look() -> str | None:
             text = self.text
-            return text if all(one in text for one in wanted) else None
+            return text if all(part in text for part in wanted) else None
 
         return str(wait_until(look, f"{wanted} are shown", within_s=_DEADLINE_S, seen=lambda: self.text))
 

@@ -37,9 +37,9 @@ def twenty_two(*, lasts_s: float = 840.0) -> list[dict[str, Any]]:
     now = time.time()
     return [
         {
-            **one(f"act-20261121T050000-{number:020}"),
+            **ask(f"act-20261121T050000-{number:020}"),
             "created_at": utc(now - 60 + number),
             "expires_at": utc(now + lasts_s + 10 * (len(asked) - number)),
         }
-        for number, one in enumerate(asked)
+        for number, ask in enumerate(asked)
     ]

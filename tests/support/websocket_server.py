@@ -195,5 +195,5 @@ def _parts(path: str) -> tuple[str, str]:
 
 
 def _select(connection: ServerConnection, offered: object) -> Subprotocol | None:
-    names = [str(one) for one in offered] if isinstance(offered, list | tuple) else []
+    names = [str(protocol) for protocol in offered] if isinstance(offered, list | tuple) else []
     return next((Subprotocol(name) for name in names if name.startswith("chat.")), None)

@@ -97,15 +97,17 @@ class World:
 
     def ask(self, *asked: dict[str, Any]) -> None:
         """Add these pending questions."""
-        for one in asked:
-            if one.get("created_at") == _ASKED_AT:  # give each a time of its own
+        for approval in asked:
+            if approval.get("created_at") == _ASKED_AT:  # give each a time of its own
                 self._asked += 1
-                one["created_at"] = f"{_ASKED_AT[:-1]}.{self._asked:03}Z"
-            path = f"{_ROUTE}/{one['approval_id']}"
-            self.fake.script("GET", path, lambda _, one=one: (200, self._told(one)))
-            self.fake.script("GET", f"{path}/result", lambda _, one=one: (200, dict(one)))
-            self.fake.script("POST", f"{path}/decide", lambda seen, one=one: self._decided(one, seen))
-            self.fake.script("POST", f"{path}/cancel", lambda _, one=one: self._settled(one, "cancelled"))
+                approval["created_at"] = f"{_ASKED_AT[:-1]}.{self._asked:03}Z"
+            path = f"{_ROUTE}/{approval['approval_id']}"
+            self.fake.script("GET", path, lambda _, approval=approval: (200, self._told(approval)))
+            self.fake.script("GET", f"{path}/result", lambda _, approval=approval: (200, dict(approval)))
+            self.fake.script("POST", f"{path}/decide", lambda seen, approval=approval: self._decided(approval, seen))
+            self.fake.script(
+                "POST", f"{path}/cancel", lambda _, approval=approval: self._settled(approval, "cancelled")
+            )
         self.fake.approvals = [*self.fake.approvals, *asked]
         self.happen("approval.requested")
 
@@ -213,7 +215,7 @@ class World:
 
     def _settled(self, asked: dict[str, Any], status: str, *, reply: str | None = None, **more: Any) -> Reply:
         asked.update(status=status, **{name: value for name, value in more.items() if value is not None})
-        self.fake.approvals = [one for one in self.fake.approvals if one is not asked]
+        self.fake.approvals = [approval for approval in self.fake.approvals if approval is not asked]
         run = asked.get("audit_id")
         if run is not None:
             found = self.records.get(run, {"audit_id": run, "status": status, "events": []})
@@ -289,7 +291,7 @@ class Shown:
 
     async def until_told(self, wanted: str) -> None:
         """Wait until a notification has this text; forget the earlier ones then."""
-        await self.until(lambda: any(wanted in one for one in self.told))
+        await self.until(lambda: any(wanted in notice for notice in self.told))
         self.told.clear()
 
     async def until_not(self, unwanted: str) -> None:

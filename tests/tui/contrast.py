@@ -33,7 +33,7 @@ class Palette:
 
 
 def _rgb(*hexadecimal: str) -> tuple[_Rgb, ...]:
-    return tuple((int(one[:2], 16), int(one[2:4], 16), int(one[4:], 16)) for one in hexadecimal)
+    return tuple((int(code[:2], 16), int(code[2:4], 16), int(code[4:], 16)) for code in hexadecimal)
 
 
 _WHITE, _BLACK = (255, 255, 255), (0, 0, 0)
@@ -63,13 +63,13 @@ class Pair:
     ratio: float
 
 
-def ratio(one: _Rgb, other: _Rgb) -> float:
+def ratio(color: _Rgb, other: _Rgb) -> float:
     """Return the contrast of two colours, 1 to 21.
 
     >>> round(ratio((255, 255, 255), (0, 0, 0)), 1)
     21.0
     """
-    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    lighter, darker = sorted((_luminance(color), _luminance(other)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
 

@@ -89,13 +89,13 @@ async def test_requests_settled_elsewhere_leave_the_queue_whatever_their_kind(wo
     ends = [status for status in RunStatus if status is not RunStatus.PENDING_APPROVAL]
     async with world.console(size=(100, 40)) as shown:
         await shown.until(f"{len(asked)} waiting")
-        for one, status in zip(asked, itertools.cycle(ends), strict=False):
-            world.settle(one, status.value)
+        for request, status in zip(asked, itertools.cycle(ends), strict=False):
+            world.settle(request, status.value)
         await shown.until("nothing waiting")
-        words = [shown.app.waiting[one["approval_id"]].state for one in asked]
+        words = [shown.app.waiting[request["approval_id"]].state for request in asked]
 
-    assert {status.value for status in ends} <= {one["status"] for one in asked}
-    assert words == [state_words(one["status"]).removeprefix("approved, ") for one in asked]
+    assert {status.value for status in ends} <= {request["status"] for request in asked}
+    assert words == [state_words(request["status"]).removeprefix("approved, ") for request in asked]
 
 
 async def test_a_settled_request_with_an_unknown_outcome_is_reported_once(world: World) -> None:
@@ -108,14 +108,16 @@ async def test_a_settled_request_with_an_unknown_outcome_is_reported_once(world:
         world.settle(asked, "completed")
         await shown.until("1 waiting")
         await shown.until("no longer waits")
-        await shown.until(lambda: any("secret pw is no longer waiting" in one and "a bug" in one for one in shown.told))
+        await shown.until(
+            lambda: any("secret pw is no longer waiting" in notice and "a bug" in notice for notice in shown.told)
+        )
         world.happen("binding.created")
         await shown.until(lambda: len(world.fake.asked("GET", "/v1/action-approvals/act-secret/result")) > 1)
         world.fake.script("GET", "/v1/action-approvals/act-secret/result", (200, dict(asked)))
         world.happen("binding.created")
         await shown.until("✓ Replace the value of the secret “pw”")
 
-    assert sum("is no longer waiting" in one for one in shown.told) == 1
+    assert sum("is no longer waiting" in notice for notice in shown.told) == 1
 
 
 async def test_a_filter_is_visible_and_ends_with_escape(world: World) -> None:
@@ -631,7 +633,9 @@ async def test_a_grant_is_offered_only_for_a_run_that_can_be_undone(world: World
 
     (body,) = world.sent("grants")
     assert (body["action"], body["uses"], body["for_s"]) == ("undoable", 10, 3600)
-    assert {one["argument"]: (one["operator"], one["value"]) for one in body["constraints"]} == {
+    assert {
+        constraint["argument"]: (constraint["operator"], constraint["value"]) for constraint in body["constraints"]
+    } == {
         "to": ("equals", "mira@example.com"),
         "body": ("equals", "Dear Mira\nthe invoice is paid."),
     }
@@ -852,7 +856,7 @@ async def test_notifications_are_short_and_do_not_cover_a_dialog(world: World) -
         (alarm,) = [row for row in shown.rows if "! To: the agent said" in row]
         await shown.press("p")
         await shown.until("Nothing differs")
-        assert [len(one) for one in shown.told] == [len("! ") + 160]
+        assert [len(notice) for notice in shown.told] == [len("! ") + 160]
         assert shown.told[0].endswith("…")
         assert alarm in shown.rows
         await shown.settled()
@@ -871,10 +875,10 @@ async def test_the_request_under_the_cursor_is_not_pushed_out_by_others(world: W
         await shown.until("first 1.2.0")
         await shown.press("j")
         await shown.until("second 1.2.0")
-        for one in (first, second, *others):
-            world.settle(one, "cancelled")
+        for request in (first, second, *others):
+            world.settle(request, "cancelled")
         await shown.until(lambda: not shown.app.waiting.open)
-        await shown.until(lambda: [one.title for one in shown.app.waiting.entries][:2] == ["second", "other-10"])
+        await shown.until(lambda: [entry.title for entry in shown.app.waiting.entries][:2] == ["second", "other-10"])
         await shown.until("second 1.2.0")
         assert shown.app.queue.chosen() == second["approval_id"]
 
@@ -1030,10 +1034,16 @@ async def test_without_colours_attributes_mark_alarms_and_the_cursor(
             segment for row in shown.drawn for segment in row if segment.text.strip() and segment.style is not None
         ]
         styles = {
-            text: [one.style for one in drawn if text in one.text] for text in ("! CANNOT BE UNDONE", "One", "Two")
+            text: [segment.style for segment in drawn if text in segment.text]
+            for text in ("! CANNOT BE UNDONE", "One", "Two")
         }
 
-    colours = {colour for one in drawn for colour in (one.style.color, one.style.bgcolor) if one.style and colour}
+    colours = {
+        colour
+        for segment in drawn
+        for colour in (segment.style.color, segment.style.bgcolor)
+        if segment.style and colour
+    }
     assert {colour.is_default for colour in colours} <= {True}, colours
     assert [(style.bold, style.dim) for style in styles["! CANNOT BE UNDONE"] if style] == [(True, None)]
     assert next(bool(style.reverse) for style in styles["One"] if style)
@@ -1129,14 +1139,16 @@ async def test_a_crash_claims_no_decision_and_opens_no_passphrase_prompt(world: 
         async with app.run_test() as pilot:
             await pilot.pause()
             app._handle_exception(ZeroDivisionError())
-            said.extend(str(one) for one in app._exit_renderables)
+            said.extend(str(renderable) for renderable in app._exit_renderables)
             with pytest.raises(KeyboardInterrupt, match="the console ends"):
                 app.ask_away("Approver passphrase, to approve pay")
 
     with pytest.raises(ZeroDivisionError):
         await broken()
 
-    assert [one.partition("; ")[2] for one in said] == ["check whether a decision was made: aileron approval list"]
+    assert [message.partition("; ")[2] for message in said] == [
+        "check whether a decision was made: aileron approval list"
+    ]
     assert world.asked_for == []
 
 
@@ -1236,7 +1248,7 @@ async def test_a_request_that_needs_its_preview_is_not_approved_without_it(world
         await shown.approve("yes")
         await shown.until(lambda: world.sent())
 
-    assert [one["decision"] for one in world.sent()] == ["approve"]
+    assert [body["decision"] for body in world.sent()] == ["approve"]
 
 
 async def test_a_request_approved_with_its_preview_shows_its_result(world: World) -> None:
@@ -1283,7 +1295,7 @@ async def test_keys_typed_after_a_failed_prompt_do_not_count(
             await shown.press(key)
         assert len(shown.app.screen_stack) == 1
         assert "[1 queue]" in shown.text
-        assert sum("keys work again after" in one for one in shown.told) == 1
+        assert sum("keys work again after" in notice for notice in shown.told) == 1
         shown.rested()
         world.ask_passphrase = ask
         await shown.approve()

@@ -123,7 +123,7 @@ async def test_every_text_is_readable_on_its_background(
         worst = min(pairs, key=lambda pair: pair.ratio)
         print(f"{theme:14} {name:26} {worst.ratio:5.2f}  {worst.letters} on {worst.ground}  {worst.text[:30]!r}")
     weak = {(name, pair) for name, pairs in found.items() for pair in pairs if pair.ratio < LEAST}
-    assert not weak, sorted(weak, key=lambda one: one[1].ratio)[:20]
+    assert not weak, sorted(weak, key=lambda finding: finding[1].ratio)[:20]
     assert len(found) == 17
 
 

@@ -56,7 +56,7 @@ async def open_on(shown: Shown, world: World) -> None:
     if shown.app.size.width < 80:
         await shown.press("enter")
     await shown.until("! To: the agent said")
-    denied = next(one for one in world.fake.approvals if one.get("action") == "delete-repo")
+    denied = next(approval for approval in world.fake.approvals if approval.get("action") == "delete-repo")
     world.settle(denied, "denied")
     await shown.until("2 waiting")
     shown.app.clear_notifications()

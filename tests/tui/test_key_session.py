@@ -285,7 +285,7 @@ def test_closing_the_key_ends_its_thread(home: Home) -> None:
     for _ in range(5):
         home.opened()
         home.key_session.close()
-    wait_until(lambda: "approver's key" not in [one.name for one in threading.enumerate()], "its thread ends")
+    wait_until(lambda: "approver's key" not in [thread.name for thread in threading.enumerate()], "its thread ends")
 
 
 def test_after_an_interrupted_prompt_other_prompts_are_refused_for_a_while(home: Home) -> None:

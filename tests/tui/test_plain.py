@@ -383,7 +383,7 @@ def test_a_request_that_needs_its_preview_cannot_be_approved_without_it(world: W
 
     assert ("this one failed: no such table; load it" in re.sub(r"\s+(↳ )?", " ", said.out)) is not is_shown
     assert (WORD in said.out) is is_shown
-    assert [one["decision"] for one in world.sent()] == ["deny"]
+    assert [body["decision"] for body in world.sent()] == ["deny"]
 
 
 def test_in_tmux_one_passphrase_loads_previews_and_each_yes_takes_another(world: World) -> None:
@@ -468,7 +468,9 @@ def test_several_requests_are_denied_after_a_yes(world: World) -> None:
         ("denied: 2", ""),
     )
 
-    assert [(one[-3:], body["reason"]) for one, body in zip(world.sent_to(), world.sent(), strict=True)] == [
+    assert [
+        (approval_id[-3:], body["reason"]) for approval_id, body in zip(world.sent_to(), world.sent(), strict=True)
+    ] == [
         ("one", "no more"),
         ("ree", "no more"),
         ("two", "7 days is too long"),

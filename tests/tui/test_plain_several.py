@@ -26,8 +26,8 @@ def test_three_alike_requests_take_one_card_and_one_word_and_each_is_signed(worl
     world.ask(*asked)
     said = dialogue(world, *UNLOCK, ("> ", "approve 1 2 3"), (ALL_3, "yes"), ("> ", "list"))
 
-    assert world.sent_to() == [one["approval_id"] for one in asked[:3]]
-    assert [body["digest"] for body in world.sent()] == [one["digest"] for one in asked[:3]]
+    assert world.sent_to() == [request["approval_id"] for request in asked[:3]]
+    assert [body["digest"] for body in world.sent()] == [request["digest"] for request in asked[:3]]
     assert len({body["signature"] for body in world.sent()}) == 3
     card = said.out.partition("3 requests of the action")[2].partition(ALL_3)[0]
     for fact in (
@@ -91,15 +91,15 @@ def test_each_current_state_is_loaded_and_a_contradiction_stops_all(world: World
     """The state stands on the card and is signed; if it contradicts the agent of one request, none is sent."""
     approver, asked = world.sign(), ann_and_bob()
     world.ask(*asked)
-    for one, to in zip(asked, ("ann@example.com", found), strict=True):
+    for request, to in zip(asked, ("ann@example.com", found), strict=True):
         fields = [{"label": "To", "value": to, "multiline": False}]
-        path = f"/v1/action-approvals/{one['approval_id']}/preview"
-        world.fake.script("POST", path, sealed_preview(approver, one["digest"], fields))
+        path = f"/v1/action-approvals/{request['approval_id']}/preview"
+        world.fake.script("POST", path, sealed_preview(approver, request["digest"], fields))
     is_as_said = found == "bob@example.com"
     said = dialogue(world, *UNLOCK, ("> ", "approve 1 2"), *([(ALL_2, "yes")] if is_as_said else []))
 
     assert len(world.sent()) == (2 if is_as_said else 0)
-    assert not {body["digest"] for body in world.sent()} & {one["digest"] for one in asked}
+    assert not {body["digest"] for body in world.sent()} & {request["digest"] for request in asked}
     assert ("CURRENT STATE OF 2" in said.out) is is_as_said
     assert ("the service has “mallory@evil.example”" in flat(said).replace("↳ ", "")) is not is_as_said
 
@@ -112,5 +112,5 @@ def test_the_first_refused_decision_stops_the_rest(world: World) -> None:
     world.fake.script("POST", f"/v1/action-approvals/{asked[1]['approval_id']}/decide", refused)
     said = dialogue(world, ("> ", "approve 1 2 3"), (ALL_3, "yes"))
 
-    assert world.sent_to() == [one["approval_id"] for one in asked[:2]]
+    assert world.sent_to() == [request["approval_id"] for request in asked[:2]]
     assert "! 1 of 3 approved" in said.out

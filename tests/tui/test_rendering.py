@@ -226,10 +226,10 @@ def test_grants_and_sessions_are_one_row_in_lists_and_whole_in_details(width: in
     ):
         assert rendering.cells(row.plain) <= width
         assert row.plain.endswith("…")
-        assert all(rendering.cells(one.plain) <= width for one in rows)
-        assert all(one.plain.startswith("  ↳ ") for one in rows[1:])
+        assert all(rendering.cells(line.plain) <= width for line in rows)
+        assert all(line.plain.startswith("  ↳ ") for line in rows[1:])
         for folded in (rows, facts.split("\n")):
-            assert _without_blanks(folder) in _without_blanks("".join(one.plain for one in folded))
+            assert _without_blanks(folder) in _without_blanks("".join(line.plain for line in folded))
     assert '"/tmp/wwwwwwwwww  ' in rendering.session_rows(at_work, 200)[0].plain
 
 

@@ -70,9 +70,9 @@ async def test_the_screen_obeys_nothing_that_an_agent_wrote(world: World, text: 
         await shown.press("2")
         shown_texts.append(shown.text)
 
-    for one in shown_texts:
-        assert_harmless(one)
-        assert_no_line_begins(one, *OURS)
+    for screen in shown_texts:
+        assert_harmless(screen)
+        assert_no_line_begins(screen, *OURS)
 
 
 async def test_hidden_characters_of_an_agents_text_are_shown_escaped(world: World) -> None:

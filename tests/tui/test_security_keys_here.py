@@ -131,8 +131,8 @@ async def test_each_of_several_alike_requests_takes_its_own_touch(
         await shown.until_told("2 of 3 approved")
 
     assert (desk.key.touched, len(desk.hands.asked), world.asked_for) == (2, 3, [])
-    for one, sent in zip(asked, world.sent(), strict=False):
-        desk.check(one, sent)
+    for request, sent in zip(asked, world.sent(), strict=False):
+        desk.check(request, sent)
     assert len(world.sent()) == 2
 
 

@@ -47,7 +47,7 @@ class Ledger:
 
     def steps(self, titles: dict[str, str] | None = None) -> list[tuple[str, str]]:
         """Return the title and the steps of each story, the newest first."""
-        return [(one.title, " · ".join(one.steps)) for one in self.history.stories(titles or {})]
+        return [(story.title, " · ".join(story.steps)) for story in self.history.stories(titles or {})]
 
 
 def requested(run: str = "run-1", session: str = "ses-1", **more: Any) -> dict[str, Any]:
@@ -249,8 +249,8 @@ def test_no_row_of_a_story_is_wider_than_the_screen(width: int) -> None:
 def hour_of(ledger: Ledger) -> dict[str, tuple[int, int, int]]:
     """Return the numbers of runs, waits and denials of each agent."""
     return {
-        one.agent: (sum(one.runs), sum(one.waits), sum(one.denials))
-        for one in ledger.history.hour(SESSIONS, NOW).agents
+        agent.agent: (sum(agent.runs), sum(agent.waits), sum(agent.denials))
+        for agent in ledger.history.hour(SESSIONS, NOW).agents
     }
 
 
@@ -264,7 +264,7 @@ def test_the_last_hour_counts_runs_waits_and_denials_of_each_agent() -> None:
     ledger.add(decided("deny"), requested("run-3", session="local"), minutes_ago=1)
 
     assert hour_of(ledger) == {"claude": (1, 1, 1), "codex": (1, 0, 1), "local command": (1, 0, 0)}
-    claude = next(one for one in ledger.history.hour(SESSIONS, NOW).agents if one.agent == "claude")
+    claude = next(agent for agent in ledger.history.hour(SESSIONS, NOW).agents if agent.agent == "claude")
     assert [at for at, count in enumerate(claude.waits) if count] == [3]
     assert [at for at, count in enumerate(claude.denials) if count] == [BINS - 1]
     assert hour_lines(ledger.history.hour(SESSIONS, NOW))[1] == "  claude: 1 run, 1 wait, 1 denied"

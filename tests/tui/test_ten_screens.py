@@ -27,77 +27,80 @@ pytestmark = pytest.mark.anyio
 _CHANGE = "s/#engineering/#releases/"
 """Command with which the person changes the arguments in their editor."""
 SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
-each = pytest.mark.parametrize("one", TEN, ids=lambda one: named(one))
+each = pytest.mark.parametrize("example", TEN, ids=lambda example: named(example))
 
 
-def ask(world: World, one: Request) -> None:
+def ask(world: World, example: Request) -> None:
     """Add a request as the agent asked it, with its edit and its preview."""
     approver: Approver = world.sign()
     world.fake.passphrase, world.fake.is_locked = "x", False
-    asked = one.question()
+    asked = example.question()
     edits, asked["edits"] = asked.get("edits", []), []
     world.ask(asked)
-    digest = asked["digest"] if one.edit is None else one.edit.digest
-    if one.found is not None:
-        path = f"/v1/action-approvals/{one.id}/preview"
-        world.fake.script("POST", path, sealed_preview(approver, digest, one.found))
-    if one.edit is None:
+    digest = asked["digest"] if example.edit is None else example.edit.digest
+    if example.found is not None:
+        path = f"/v1/action-approvals/{example.id}/preview"
+        world.fake.script("POST", path, sealed_preview(approver, digest, example.found))
+    if example.edit is None:
         return
 
     def edited(seen: Seen) -> Reply:
         asked["edits"] = edits
         return 200, {"digest": edits[0]["digest"], "plan": edits[0]["plan"], "changes": []}
 
-    world.fake.script("POST", f"/v1/action-approvals/{one.id}/edit", edited)
-    world.edit = lambda _: json.dumps(one.edit.args if one.edit else {})
+    world.fake.script("POST", f"/v1/action-approvals/{example.id}/edit", edited)
+    world.edit = lambda _: json.dumps(example.edit.args if example.edit else {})
 
 
 @each
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_screen_of_each_request(
-    world: World, monkeypatch: pytest.MonkeyPatch, one: Request, size: str
+    world: World, monkeypatch: pytest.MonkeyPatch, example: Request, size: str
 ) -> None:
     """The remaining time stands still."""
     monkeypatch.setattr(rendering, "duration", lambda seconds: "14:41")
     monkeypatch.setenv("TZ", "UTC")
-    ask(world, one)
+    ask(world, example)
     async with world.console(SIZES[size], clock=lambda: 0.0) as shown:
         await shown.until(lambda: shown.app.card is not None)
-        if one.edit is not None:
+        if example.edit is not None:
             await shown.settled()
             await shown.press("e")
             await shown.until("edited  ")
         await shown.unlock()
-        await shown.until(lambda: shown.app.card is not None and (one.found is None or has_state(shown.app.card)))
+        await shown.until(lambda: shown.app.card is not None and (example.found is None or has_state(shown.app.card)))
         shown.app.clear_notifications()
         await shown.settled()
 
-        is_like(f"ten-{named(one)}-{size}.txt", text_of(shown.app) + "\n")
+        is_like(f"ten-{named(example)}-{size}.txt", text_of(shown.app) + "\n")
 
 
 @each
-async def test_the_command_output_of_each_request(world: World, one: Request) -> None:
+async def test_the_command_output_of_each_request(world: World, example: Request) -> None:
     """The command shows the same card, unfolded."""
-    ask(world, one)
-    words = ["show", one.id, *(["--preview"] if one.found is not None else [])]
-    answers = [SIGN] * (one.found is not None)
-    if one.edit is not None:
-        words, answers = ["edit", one.id, "--args", json.dumps(one.edit.args)], [*answers, ("Approve? [y/N] ", "n")]
+    ask(world, example)
+    words = ["show", example.id, *(["--preview"] if example.found is not None else [])]
+    answers = [SIGN] * (example.found is not None)
+    if example.edit is not None:
+        words, answers = (
+            ["edit", example.id, "--args", json.dumps(example.edit.args)],
+            [*answers, ("Approve? [y/N] ", "n")],
+        )
     said = Command(world.home).at_terminal("approval", *words, answers=answers, NO_COLOR="1", TZ="UTC")
 
-    assert said.code == (0 if one.edit is None else 75), said
-    is_like(f"ten-{named(one)}-command.txt", re.sub(r"in [0-9]+ d\b", "later", said.out))
+    assert said.code == (0 if example.edit is None else 75), said
+    is_like(f"ten-{named(example)}-command.txt", re.sub(r"in [0-9]+ d\b", "later", said.out))
 
 
 @each
-def test_the_plain_mode_of_each_request(world: World, one: Request) -> None:
+def test_the_plain_mode_of_each_request(world: World, example: Request) -> None:
     """`--plain` at 80 columns shows the same card, without the proof, which has a command of its own."""
-    ask(world, one)
-    editing = [("> ", "edit 1")] * (one.edit is not None)
-    shows = ("> ", "preview 1" if one.found is not None else "show 1")
+    ask(world, example)
+    editing = [("> ", "edit 1")] * (example.edit is not None)
+    shows = ("> ", "preview 1" if example.found is not None else "show 1")
     said = dialogue(world, *editing, *UNLOCK, shows, NO_COLOR="1", TZ="UTC", EDITOR=f"sed -i {_CHANGE}")
 
-    is_like(f"ten-{named(one)}-plain.txt", still(said))
+    is_like(f"ten-{named(example)}-plain.txt", still(said))
 
 
 def has_state(card: Card) -> bool:
@@ -105,6 +108,6 @@ def has_state(card: Card) -> bool:
     return any(section.title.startswith("current state, loaded") for section in card.sections)
 
 
-def named(one: Request) -> str:
+def named(example: Request) -> str:
     """Return the request's name as it stands in file names."""
-    return one.name.replace(" ", "-")
+    return example.name.replace(" ", "-")

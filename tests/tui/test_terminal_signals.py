@@ -107,7 +107,7 @@ def written(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def signals(told: list[str]) -> list[str]:
     """Return the titles and notifications among these."""
-    return [one for one in told if one.startswith(("\x1b]2;", "\x1b]9;", "\x1b]777;"))]
+    return [text for text in told if text.startswith(("\x1b]2;", "\x1b]9;", "\x1b]777;"))]
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ async def test_a_new_request_is_announced_with_agent_and_action_only(
         "\x1b]2;(2) aileron console\x1b\\",
         notification("777", [(r"cla\x1b]0;x\x07ude", "two")]),
     ]
-    assert not any("secret" in one or "\x07" in one for one in signals(told))
+    assert not any("secret" in signal or "\x07" in signal for signal in signals(told))
 
 
 @pytest.mark.usefixtures("in_foot")
@@ -162,11 +162,11 @@ async def test_an_agent_that_asks_continually_causes_few_notifications(
         for number in range(4):
             world.ask(named(f"act-{number}", agent="claude"))
             await shown.until(f"{number + 1} waiting")
-        assert [one for one in signals(told) if "777" in one] == [notification("777", [("claude", "act-0")])]
+        assert [signal for signal in signals(told) if "777" in signal] == [notification("777", [("claude", "act-0")])]
         monkeypatch.setattr(news, "NOTICE_S", 0.0)
         world.ask(named("act-4", agent="claude"))
         await shown.until("5 waiting")
-        await shown.until(lambda: [one for one in signals(told) if "(and 3 more)" in one])
+        await shown.until(lambda: [signal for signal in signals(told) if "(and 3 more)" in signal])
 
 
 @pytest.mark.usefixtures("in_foot")

@@ -36,9 +36,9 @@ async def test_three_alike_requests_are_approved_with_one_look_and_each_is_signe
         await shown.until(lambda: len(world.sent()) == 3)
         await shown.until_told("3 of 3 approved")
 
-    assert [body["digest"] for body in world.sent()] == [one["digest"] for one in asked]
+    assert [body["digest"] for body in world.sent()] == [request["digest"] for request in asked]
     assert len({body["signature"] for body in world.sent()}) == 3
-    assert world.sent_to() == [one["approval_id"] for one in asked]
+    assert world.sent_to() == [request["approval_id"] for request in asked]
     assert approver.key_id == world.sent()[0]["key_id"]
     for fact in ("3 requests of the action “send-mail”", "WHAT DIFFERS", "1  1@example.com", "3  3@example.com"):
         assert fact in text
@@ -106,7 +106,7 @@ async def test_a_key_pressed_too_early_approves_none_of_several(world: World) ->
 
 
 # Only requests of one action can be selected together, so permissions have a test of their own.
-@pytest.mark.parametrize(("asked", "why"), [one for one in APART if "permissions" not in one[1]])
+@pytest.mark.parametrize(("asked", "why"), [case for case in APART if "permissions" not in case[1]])
 async def test_a_request_that_needs_a_look_of_its_own_is_not_approved_with_others(
     world: World, asked: Callable[[], list[dict[str, Any]]], why: str
 ) -> None:
@@ -146,10 +146,10 @@ def ask_about_two(world: World, *found: str) -> list[dict[str, Any]]:
     approver = world.sign()
     asked = ann_and_bob()
     world.ask(*asked)
-    for one, to in zip(asked, found, strict=True):
+    for request, to in zip(asked, found, strict=True):
         fields = [{"label": "To", "value": to, "multiline": False}]
-        path = f"/v1/action-approvals/{one['approval_id']}/preview"
-        world.fake.script("POST", path, sealed_preview(approver, one["digest"], fields))
+        path = f"/v1/action-approvals/{request['approval_id']}/preview"
+        world.fake.script("POST", path, sealed_preview(approver, request["digest"], fields))
     return asked
 
 
@@ -167,7 +167,7 @@ async def test_the_current_state_of_each_is_read_and_signed(world: World) -> Non
         await shown.press("y")
         await shown.until(lambda: len(world.sent()) == 2)
 
-    assert not {body["digest"] for body in world.sent()} & {one["digest"] for one in asked}
+    assert not {body["digest"] for body in world.sent()} & {request["digest"] for request in asked}
 
 
 async def test_a_refusal_that_needs_no_preview_comes_before_the_passphrase(world: World) -> None:
@@ -214,4 +214,4 @@ async def test_a_decision_made_elsewhere_stops_the_rest_and_is_counted(world: Wo
         await shown.press("y")
         await shown.until_told("1 of 3 approved")
 
-    assert world.sent_to() == [one["approval_id"] for one in asked[:2]]
+    assert world.sent_to() == [request["approval_id"] for request in asked[:2]]

@@ -113,9 +113,9 @@ def test_used_decisions_are_kept_as_long_as_they_could_be_replayed() -> None:
 
     assert known.used == (UsedDecision(approval="a", until=30), UsedDecision(approval="b", until=25))
     assert (known.is_used("a"), known.is_used("c")) == (True, False)
-    assert [one.approval for one in known.with_used("c", 40, 26).used] == ["a", "c"]
+    assert [decision.approval for decision in known.with_used("c", 40, 26).used] == ["a", "c"]
     granted = approver().with_grant(grant("act-1")).with_grant(grant("act-2")).with_use("act-2").with_use("act-2")
-    assert [one.used for one in granted.grants] == [0, 2]
+    assert [standing_grant.used for standing_grant in granted.grants] == [0, 2]
 
 
 # Kept
@@ -188,7 +188,7 @@ def test_each_change_builds_on_the_last(agreed: Vault) -> None:
     agreed.change_consents(lambda consents: consents.without_grant("act-2"))
     consents = agreed.consents()
     assert consents is not None
-    assert [one.name for one in consents.agreed] == ["read", "send", "basic/mail/home"]
+    assert [consent.name for consent in consents.agreed] == ["read", "send", "basic/mail/home"]
     assert consents.grants == ()
     generation = agreed.status().generation
 
@@ -215,7 +215,7 @@ def test_changes_from_many_threads_all_happen(agreed: Vault) -> None:
         thread.join(30)
     consents = agreed.consents()
     assert consents is not None
-    assert {one.name for one in consents.agreed} == {*names, "send", "basic/mail/home"}
+    assert {consent.name for consent in consents.agreed} == {*names, "send", "basic/mail/home"}
 
 
 def test_passkeys_are_kept_and_removed_without_a_trace(agreed: Vault, path: Path) -> None:
@@ -225,7 +225,7 @@ def test_passkeys_are_kept_and_removed_without_a_trace(agreed: Vault, path: Path
 
     agreed.change_consents(lambda now: now.with_passkey(passkey(2, "phone")).with_passkey(passkey(1)))
 
-    assert [one.subject.name for one in _again(path).passkeys] == sorted(
+    assert [credential.subject.name for credential in _again(path).passkeys] == sorted(
         ("phone", "laptop"), key=lambda name: passkey(2 if name == "phone" else 1).id
     )
     agreed.change_consents(lambda now: now.without_passkey(passkey(1).id).without_passkey(passkey(2).id))
@@ -296,7 +296,8 @@ TOO_MUCH: dict[str, Consents] = {
     "end of a grant": approver().with_grant(msgspec.structs.replace(grant("a"), until=10**13)),
     "more than 65536": approver().with_grant(grant("a", "x" * 65536)),
     "17 passkeys": msgspec.structs.replace(
-        approver(), passkeys=tuple(sorted((passkey(number) for number in range(17)), key=lambda one: one.id))
+        approver(),
+        passkeys=tuple(sorted((passkey(number) for number in range(17)), key=lambda credential: credential.id)),
     ),
     "passkeys are not in order": msgspec.structs.replace(approver(), passkeys=(passkey(), passkey())),
     "what a passkey is called by its device": approver().with_passkey(passkey(credential_id="AA==")),

@@ -47,9 +47,9 @@ def sealed(shortest: int, longest: int) -> st.SearchStrategy[Sealed]:
     return st.builds(Sealed, nonces, st.binary(min_size=shortest + 16, max_size=longest + 16))
 
 
-def sorted_tuples(one: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, ...]]:
+def sorted_tuples(strategy: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, ...]]:
     """Return a strategy for sorted tuples without repetitions."""
-    return st.lists(one, max_size=3).map(lambda found: tuple(sorted(set(found))))
+    return st.lists(strategy, max_size=3).map(lambda found: tuple(sorted(set(found))))
 
 
 scopes = sorted_tuples(st.from_regex(r"[!#-\[\]-~]{1,40}", fullmatch=True))

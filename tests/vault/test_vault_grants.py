@@ -58,7 +58,7 @@ def test_old_tokens_can_be_read_and_the_old_format_is_still_written() -> None:
         '"scope":"openid","client":{}}}'
     )
     more = client + ',"resource":"https://mail.example/mcp","is_registered":true}'
-    old, new = (TokenSet.unsealed(Secret(whole.format(one).encode())) for one in (client + "}", more))
+    old, new = (TokenSet.unsealed(Secret(whole.format(client_text).encode())) for client_text in (client + "}", more))
 
     assert tokens().sealed().reveal().decode() == whole.format(client + "}")
     assert (old.client.resource, old.client.is_registered) == (None, False)

@@ -88,7 +88,9 @@ def test_a_login_is_bound_stored_and_lent_with_its_details(vault: Vault, path: P
     again.unlock(Secret(PASSPHRASE))
 
     assert again.binding(reader.name) == reader
-    stored = next(one for one in json.loads(path.read_bytes())["bindings"] if one["name"] == "login/mail/me")
+    stored = next(
+        binding for binding in json.loads(path.read_bytes())["bindings"] if binding["name"] == "login/mail/me"
+    )
     assert stored["details"] == {"database": "shop", "read_only": True}
     with VaultLender(again).lend(use(reader, read_only=True)) as loan:
         assert (loan.kind, loan.secret.reveal(), loan.username, loan.details) == (

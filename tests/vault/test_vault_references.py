@@ -57,7 +57,7 @@ def test_a_loan_says_where_its_secret_is_stored(referring: Vault) -> None:
 
 def sendable(vault: Vault, host: str = HOST) -> list[bytes]:
     """Return the values that a host's responses are searched for."""
-    return [one.secret.reveal() for one in vault.sendables(host).known]
+    return [value.secret.reveal() for value in vault.sendables(host).known]
 
 
 def reopened(vault: Vault) -> Vault:
@@ -84,7 +84,7 @@ def test_a_vault_without_references_keeps_its_old_format(path: Path, made: bytes
     vault = Vault(path)
     vault.unlock(Secret(PASSPHRASE))
     assert b"elsewhere" not in made
-    assert {one.elsewhere for one in vault.secrets()} == {None}
+    assert {secret.elsewhere for secret in vault.secrets()} == {None}
     assert vault.to_fetch(API_KEY.name, HOST, 0.0) == ()
 
 
@@ -105,7 +105,7 @@ def test_an_older_program_refuses_the_file(referring: Vault, made: bytes) -> Non
     def read(data: bytes) -> list[EntryOfBefore]:
         return msgspec.convert(json.loads(data)["secrets"], list[EntryOfBefore])
 
-    assert [one.name for one in read(made)] == ["mail", "tickets"]
+    assert [entry.name for entry in read(made)] == ["mail", "tickets"]
     with pytest.raises(msgspec.ValidationError, match="elsewhere"):
         read(referring.path.read_bytes())
 

@@ -52,7 +52,7 @@ def test_reading_lending_and_locking_do_not_wait_for_a_writer(vault: Vault, path
     try:
         with ThreadPoolExecutor(1) as threads:
             change = threads.submit(vault.set_secret, "mail", Secret(OTHER))
-            assert [one.name for one in vault.candidates(CONNECTOR, "basic")] == [BASIC.name]
+            assert [candidate.name for candidate in vault.candidates(CONNECTOR, "basic")] == [BASIC.name]
             with VaultLender(vault).lend(use(BASIC)) as loan:
                 assert loan.secret.reveal() == CANARY
             assert vault.status().locked is False

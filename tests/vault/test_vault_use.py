@@ -84,7 +84,7 @@ def test_a_locked_vault_shows_names_but_no_values(locked: Vault):
     stored = 1_750_000_000.5
     assert locked.secrets() == (SecretInfo("mail", stored, stored), SecretInfo("tickets", stored, stored))
     assert locked.bindings() == (API_KEY, BASIC)
-    assert [one.name for one in locked.candidates(CONNECTOR, "basic")] == [BASIC.name]
+    assert [candidate.name for candidate in locked.candidates(CONNECTOR, "basic")] == [BASIC.name]
     for attempt in (
         locked.check_unlocked,
         lambda: locked.set_secret("mail", Secret(CANARY)),

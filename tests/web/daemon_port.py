@@ -128,11 +128,11 @@ class ToldDesk:
 
     async def waiting(self) -> list[ApprovalEntry]:
         """Return the rows of pending questions."""
-        return self._rows(lambda one: one["status"] == "pending_approval")
+        return self._rows(lambda question: question["status"] == "pending_approval")
 
     async def recent(self) -> list[ApprovalEntry]:
         """Return the rows of all other questions."""
-        return self._rows(lambda one: one["status"] != "pending_approval")
+        return self._rows(lambda question: question["status"] != "pending_approval")
 
     def _rows(self, wanted: Callable[[dict[str, Any]], bool]) -> list[ApprovalEntry]:
         return [
@@ -142,9 +142,9 @@ class ToldDesk:
 
     async def question(self, approval_id: str) -> Question:
         """Return the question with this id. AileronError(not_found)."""
-        for one in self.questions:
-            if one.get("approval_id", approval_id) == approval_id:
-                return msgspec.convert(one, Question)
+        for question in self.questions:
+            if question.get("approval_id", approval_id) == approval_id:
+                return msgspec.convert(question, Question)
         raise AileronError(FailureClass.NOT_FOUND, "no such question")
 
     async def preview(self, approval_id: str, plan_digest: str) -> Preview:
@@ -154,11 +154,11 @@ class ToldDesk:
 
     async def decide(self, _key: Any, decided: UnsignedDecision) -> Settled:
         """Settle the question by this decision."""
-        (one,) = [one for one in self.questions if one["approval_id"] == decided.approval_id]
-        one["status"] = "denied" if decided.decision == "deny" else "completed"
+        (question,) = [question for question in self.questions if question["approval_id"] == decided.approval_id]
+        question["status"] = "denied" if decided.decision == "deny" else "completed"
         self.told.append((decided.approval_id, decided.decision))
         await self._hold("decide")
-        return Settled(status=one["status"], approval_id=decided.approval_id, audit_id=None)
+        return Settled(status=question["status"], approval_id=decided.approval_id, audit_id=None)
 
     async def result(self, approval_id: str) -> RunState:
         """Return the state of the run, with the fields in `came`."""

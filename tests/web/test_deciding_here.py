@@ -205,13 +205,13 @@ def test_a_preview_is_read_once_and_a_contradiction_is_an_alarm(
     """The decision covers the plan and the shown preview; reloading the page does not read it again."""
     upstream.page = "/effect/other"
     asked = home.asked("previewed", {"path": "/effect/mine"})
-    reads = len([one for one in upstream.requests if one[1] == "/read"])
+    reads = len([request for request in upstream.requests if request[1] == "/read"])
     for _ in range(3):
         page = opened(person, asked)
         assert "! Path: the agent said “/effect/mine”, the service has “/effect/other”" in page.words
     confirm = person.submit(page.form("/approve"))
     assert "the service has “/effect/other”" in confirm.words
-    assert len([one for one in upstream.requests if one[1] == "/read"]) == reads + 1
+    assert len([request for request in upstream.requests if request[1] == "/read"]) == reads + 1
     person.submit(confirm.form("/decide"), word="yes")
 
     assert home.result(asked)["status"] == "completed"
@@ -375,15 +375,15 @@ def test_a_link_from_another_site_loads_no_preview(
     """The page says that nothing was loaded, and offers no yes before; a click of the person loads it."""
     upstream.page = "/effect/mine"
     asked = home.asked("previewed", {"path": "/effect/mine"})
-    reads = len([one for one in upstream.requests if one[1] == "/read"])
+    reads = len([request for request in upstream.requests if request[1] == "/read"])
     led = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     page = person.get(f"/approvals/{asked['approval_id']}", **led)
 
     assert "! current state not loaded" in page.words
-    assert len([one for one in upstream.requests if one[1] == "/read"]) == reads
+    assert len([request for request in upstream.requests if request[1] == "/read"]) == reads
     assert [form.action.rpartition("/")[2] for form in page.forms] == ["lock", "preview", "ask"]
     assert person.submit(page.form("/preview")).form("/approve")
-    assert len([one for one in upstream.requests if one[1] == "/read"]) == reads + 1
+    assert len([request for request in upstream.requests if request[1] == "/read"]) == reads + 1
 
 
 @pytest.mark.parametrize(
@@ -395,27 +395,27 @@ def test_the_second_step_is_reached_only_from_the_first(
     """The address alone gives the first page without a second step, and loads nothing; the form of the first page works."""
     upstream.page = "/effect/mine"
     asked = home.asked("previewed", {"path": "/effect/mine"})
-    one = f"/approvals/{asked['approval_id']}"
+    address = f"/approvals/{asked['approval_id']}"
     digest = home.must("GET", f"/v1/action-approvals/{asked['approval_id']}")["digest"]
     fields, led = {"digest": digest, "read": "all", "edit": ""}, {}
     if how != "no token":
         whose = PageClient(home) if how == "another session's token" else person
         if whose is not person:
             whose.unlock()
-        fields = {**whose.get(one).form("/approve").fields, "read": "all"}
+        fields = {**whose.get(address).form("/approve").fields, "read": "all"}
     if how == "a link of elsewhere":
         led = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     if how == "another digest's token":
         fields["digest"] = digest
     runs = len(events(home, "approval.previewed"))
-    reads = len([one for one in upstream.requests if one[1] == "/read"])
-    page = person.get(f"{one}/approve?{urllib.parse.urlencode(fields)}", **led)
+    reads = len([request for request in upstream.requests if request[1] == "/read"])
+    page = person.get(f"{address}/approve?{urllib.parse.urlencode(fields)}", **led)
 
     assert page.status in (403, 409), page.words
     assert not [form for form in page.forms if form.fields.get("decision") == "approve"]
-    assert len([one for one in upstream.requests if one[1] == "/read"]) == reads
+    assert len([request for request in upstream.requests if request[1] == "/read"]) == reads
     assert len(events(home, "approval.previewed")) == runs
-    confirm = person.submit(person.get(one).form("/approve"))
+    confirm = person.submit(person.get(address).form("/approve"))
     assert confirm.form("/decide").fields["decision"] == "approve"
 
 

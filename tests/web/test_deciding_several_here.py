@@ -31,12 +31,12 @@ def mild(home: DaemonHome, *names: str) -> list[dict[str, Any]]:
 
 def together(asked: list[dict[str, Any]]) -> str:
     """Return the address of the page for these requests."""
-    return "/approvals/together?of=" + ",".join(one["approval_id"] for one in asked)
+    return "/approvals/together?of=" + ",".join(request["approval_id"] for request in asked)
 
 
 def states(home: DaemonHome, asked: list[dict[str, Any]], *, wait: float = 0) -> list[str]:
     """Return the status of each."""
-    return [str(home.result(one, wait=wait)["status"]) for one in asked]
+    return [str(home.result(request, wait=wait)["status"]) for request in asked]
 
 
 def withdraw(home: DaemonHome, asked: dict[str, Any]) -> None:
@@ -75,7 +75,9 @@ def test_three_alike_requests_are_approved_on_one_page_and_each_is_signed(
     assert states(home, asked, wait=25) == ["completed"] * 3
     assert upstream.effects == before + 3
     rows = decided(home)[-3:]
-    assert [(row["surface"], row["approval"]) for row in rows] == [("page", one["approval_id"]) for one in asked]
+    assert [(row["surface"], row["approval"]) for row in rows] == [
+        ("page", request["approval_id"]) for request in asked
+    ]
     assert len({row["signature"] for row in rows}) == 3
     assert home.must("GET", "/v1/audit/verify")["ok"] is True
     assert states(home, [other]) == ["pending_approval"]
@@ -102,7 +104,7 @@ def test_several_requests_are_denied_with_one_reason(home: DaemonHome, person: P
 
     assert "2 of 2 denied." in done.words
     assert states(home, asked) == ["denied"] * 2
-    assert [home.result(one)["reason"] for one in asked] == ["not today"] * 2
+    assert [home.result(request)["reason"] for request in asked] == ["not today"] * 2
 
 
 def test_a_request_decided_elsewhere_keeps_the_others_from_being_signed(home: DaemonHome, person: PageClient) -> None:
@@ -166,8 +168,8 @@ def test_a_locked_page_shows_nothing_of_several_requests(home: DaemonHome, stran
     for path in ("approve", "deny"):
         assert stranger.post(f"/approvals/together/{path}", {"token": "x"}).status == 403
     assert states(home, asked) == ["pending_approval"] * 2
-    for one in asked:
-        withdraw(home, one)
+    for request in asked:
+        withdraw(home, request)
 
 
 # With a scripted daemon port
@@ -175,7 +177,7 @@ def test_a_locked_page_shows_nothing_of_several_requests(home: DaemonHome, stran
 
 def of(asked: list[dict[str, Any]]) -> str:
     """Return their ids as the page names them."""
-    return ",".join(one["approval_id"] for one in asked)
+    return ",".join(request["approval_id"] for request in asked)
 
 
 async def card_of(browser: Browser, asked: list[dict[str, Any]]) -> httpx.Response:
@@ -185,14 +187,14 @@ async def card_of(browser: Browser, asked: list[dict[str, Any]]) -> httpx.Respon
 
 async def approved(browser: Browser, asked: list[dict[str, Any]]) -> httpx.Response:
     """Send the form of the second step, and follow it to the list."""
-    digest = ",".join(one["digest"] for one in asked)
+    digest = ",".join(request["digest"] for request in asked)
     token = browser.session.token("approve together", of(asked), digest, "all")
     fields = {"token": token, "of": of(asked), "digest": digest, "read": "all"}
     answer = await browser.post("/approvals/together/approve", fields)
     return await browser.get(answer.headers["location"]) if answer.status_code == 303 else answer
 
 
-@pytest.mark.parametrize(("asked", "why"), [one for one in APART if "2 to 10" not in one[1]])
+@pytest.mark.parametrize(("asked", "why"), [case for case in APART if "2 to 10" not in case[1]])
 async def test_requests_that_are_not_alike_are_listed_with_a_page_for_each(
     asked: Callable[[], list[dict[str, Any]]], why: str
 ) -> None:
@@ -206,8 +208,8 @@ async def test_requests_that_are_not_alike_are_listed_with_a_page_for_each(
     assert why in listed.text
     assert "/together/" not in listed.text
     assert "/approvals/together" not in queue.text
-    for one in desk.questions:
-        assert f'href="/approvals/{one["approval_id"]}"' in listed.text
+    for question in desk.questions:
+        assert f'href="/approvals/{question["approval_id"]}"' in listed.text
     assert forced.status_code == 409
     assert not [who for who, _ in desk.told if who.startswith("act-")]
 
@@ -271,7 +273,7 @@ async def test_each_current_state_is_read_only_if_a_person_opens_the_page(is_els
 
     assert ("current state of 2" in page.text) is not is_elsewhere
     assert ("its current state is not loaded" in page.text) is is_elsewhere
-    assert desk.read == ([] if is_elsewhere else [one["approval_id"] for one in desk.questions])
+    assert desk.read == ([] if is_elsewhere else [question["approval_id"] for question in desk.questions])
 
 
 async def test_a_contradiction_of_one_agent_stops_all_of_them() -> None:

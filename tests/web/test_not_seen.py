@@ -55,4 +55,4 @@ async def test_a_forged_form_approves_nothing_without_a_preview(shown: Preview) 
             await browser.deny(digest)
 
     assert desk.told[-1] == (ASKED, "deny" if shown is FAILED else "approve")
-    assert len([one for one in desk.told if one[0] == ASKED]) == 1
+    assert len([entry for entry in desk.told if entry[0] == ASKED]) == 1

@@ -42,7 +42,7 @@ def device(home: DaemonHome) -> Device:
     person = PageClient(home)
     confirm = person.submit(person.unlock(to=asked["approval_id"]).form("/approve")).form("/decide")
     person.submit(confirm, **({"word": "allow"} if "word" in confirm.fields else {}))
-    assert [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]] == [made.key_id]
+    assert [passkey["id"] for passkey in home.must("GET", "/v1/passkeys")["passkeys"]] == [made.key_id]
     return made
 
 
@@ -167,7 +167,7 @@ def test_adding_and_revoking_a_passkey_take_the_sessions_token(
     without = PageClient(home)
     touched(without, device)
     assert not [form for form in without.get("/approvals/passkeys").forms if "register" in form.action]
-    assert [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]] == [device.key_id]
+    assert [passkey["id"] for passkey in home.must("GET", "/v1/passkeys")["passkeys"]] == [device.key_id]
 
 
 @pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "shared"])
@@ -182,4 +182,4 @@ def test_a_process_that_cannot_be_identified_gets_no_challenge(
     refused = home.must("GET", "/v1/audit?type=approval.refused&limit=1000&order=oldest")["events"][since:]
 
     assert said == (["403", "text/html;"] if is_shared else ["200", "application/json"])
-    assert [(one["decision"], one["reason"]) for one in refused] == ([("unlock", "process")] if is_shared else [])
+    assert [(event["decision"], event["reason"]) for event in refused] == ([("unlock", "process")] if is_shared else [])

@@ -211,7 +211,7 @@ async def test_a_malformed_question_gets_a_page_that_says_so(
     }
     words = Reply(200, {}, page.text).words
     assert page.status_code == codes[status == "denied"]
-    assert [one for one in said[page.status_code] if one not in words] == []
+    assert [part for part in said[page.status_code] if part not in words] == []
     assert "Traceback" not in page.text
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
     assert after.status_code == 200

@@ -90,13 +90,13 @@ def _semaphores(mib: int) -> None:
         _checked(_LIBC.semget(0, 32_000, _IPC_CREAT | 0o600))
 
 
-def _fill(one: socket.socket) -> int:
+def _fill(sending: socket.socket) -> int:
     """Fill a socket until it takes no more. Return the number of bytes."""
-    one.setblocking(False)
-    sent, piece = 0, bytes(one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 8)
+    sending.setblocking(False)
+    sent, piece = 0, bytes(sending.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 8)
     try:
         while True:
-            sent += one.send(piece)
+            sent += sending.send(piece)
     except BlockingIOError:
         return sent
 

@@ -136,11 +136,11 @@ def fill(path, limit):
 
 def pass_descriptors():
     """Try SCM_RIGHTS in both directions over the only sockets that a jail has, and over the frame pipes."""
-    one, other = socket.socketpair()
+    sender, receiver = socket.socketpair()
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", 0))]
     return {
-        "send one to itself": outcome(lambda: one.sendmsg([b"x"], rights)),
-        "receive with ancillary data": outcome(lambda: other.recvmsg(1, 100)),
+        "send one to itself": outcome(lambda: sender.sendmsg([b"x"], rights)),
+        "receive with ancillary data": outcome(lambda: receiver.recvmsg(1, 100)),
         "receive one over the frames": outcome(lambda: call(47 if X86_64 else 212, 3, 0, 0)),
         "take one of a process": outcome(lambda: call(434, 1, 0)),
     }
@@ -148,9 +148,9 @@ def pass_descriptors():
 
 def harmless_bytes():
     """Return whether bytes go through a pair: the control of `pass_descriptors`."""
-    one, other = socket.socketpair()
-    one.send(b"x")
-    return other.recv(1) == b"x"
+    sender, receiver = socket.socketpair()
+    sender.send(b"x")
+    return receiver.recv(1) == b"x"
 
 
 def hold(seconds):
@@ -160,10 +160,10 @@ def hold(seconds):
     fcntl.fcntl(0, fcntl.F_SETFL, os.O_NONBLOCK | os.O_APPEND)
     area = mmap.mmap(-1, 4096)
     area.write(b"canary-of-a-sibling")
-    one, other = socket.socketpair()
+    left, right = socket.socketpair()
     os.write(4, b'"ready"\n')
     time.sleep(seconds)
-    return [file.name, len(area), one.fileno(), other.fileno()]
+    return [file.name, len(area), left.fileno(), right.fileno()]
 
 
 def hold_a_lock(path, seconds):

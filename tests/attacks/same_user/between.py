@@ -109,11 +109,13 @@ class Between:
     @property
     def heard(self) -> bytes:
         """All that came through, in both directions, as one text to search in."""
-        return json.dumps([dataclasses.asdict(one) for one in self.passed]).encode()
+        return json.dumps([dataclasses.asdict(exchange) for exchange in self.passed]).encode()
 
     def heard_of(self, end: str) -> bytes:
         """Return the same text for requests whose path ends with `end`."""
-        return json.dumps([dataclasses.asdict(one) for one in self.passed if one.path.endswith(end)]).encode()
+        return json.dumps(
+            [dataclasses.asdict(exchange) for exchange in self.passed if exchange.path.endswith(end)]
+        ).encode()
 
     def __enter__(self) -> Self:
         os.rename(self._name, self._real)

@@ -85,7 +85,11 @@ class FullScreen:
     @property
     def processes(self) -> list[psutil.Process]:
         """The console's processes: the command, and the process that holds the key alone."""
-        return [one for one in psutil.Process(self._leader.pid).children(recursive=True) if "console" in _words_of(one)]
+        return [
+            process
+            for process in psutil.Process(self._leader.pid).children(recursive=True)
+            if "console" in _words_of(process)
+        ]
 
     def press(self, *keys: str) -> None:
         """Press keys as a person does: no sooner than the console accepts a key."""
@@ -96,7 +100,7 @@ class FullScreen:
     def until(self, *wanted: str) -> str:
         """Wait until all of these were drawn. Return what was drawn since the last call, without colours and positions."""
         until = time.monotonic() + _DEADLINE_S
-        while not all(one in (text := _DRAWN.sub("", self._raw)) for one in wanted):
+        while not all(part in (text := _DRAWN.sub("", self._raw)) for part in wanted):
             left_s = max(0.0, until - time.monotonic())
             assert select.select([self._master], [], [], left_s)[0], f"{wanted} are not to be seen: {text[-4000:]}"
             self._raw += os.read(self._master, 65536).decode("utf-8", "replace")

@@ -35,7 +35,9 @@ class Said:
 
     def __init__(self, pieces: Iterable[bytes] = (), kind: str = JSON, status: int = 200, **headers: str) -> None:
         self.status = status
-        self.headers = Fields({"content-type": kind, **{name.replace("_", "-"): one for name, one in headers.items()}})
+        self.headers = Fields(
+            {"content-type": kind, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        )
         self.retry_after_s: int | None = None
         self.is_closed = False
         self._pieces = pieces
@@ -56,7 +58,7 @@ def answer(number: Any, result: Any = DONE) -> dict[str, Any]:
 
 def event(*messages: Any) -> bytes:
     """Return messages as events."""
-    return b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in messages)
+    return b"".join(b"data: " + json.dumps(message).encode() + b"\n\n" for message in messages)
 
 
 Reply = Callable[[dict[str, Any]], Said]

@@ -106,7 +106,7 @@ def test_an_invalid_answer_is_refused(name: str, protocol: str) -> None:
     assert "secret" not in caught.value.message
     is_refusal = "status 500" in words or "refused" in words
     assert ("do not simply repeat it" in caught.value.message) is not is_refusal
-    assert all(one.is_closed for one in wire.said)
+    assert all(said.is_closed for said in wire.said)
 
 
 def test_an_invalid_message_is_kept_in_the_details() -> None:
@@ -152,10 +152,10 @@ def test_progress_is_reported_and_bounded() -> None:
         {"progressToken": 3, "progress": 1, "total": "x", "message": "half\n\u200bway"},
         *[{"progressToken": 3, "progress": number} for number in range(2, 5000)],
     ]
-    messages = [{"jsonrpc": "2.0", "method": "notifications/progress", "params": one} for one in params]
+    messages = [{"jsonrpc": "2.0", "method": "notifications/progress", "params": progress} for progress in params]
     wire = Played(call=lambda asked: stream(*messages, answer(asked["id"])))
 
-    assert called(wire, on_progress=lambda *one: heard.append(one)) == DONE
+    assert called(wire, on_progress=lambda *args: heard.append(args)) == DONE
     assert heard[0] == (1, None, "half way")
     assert len(heard) < 200
 

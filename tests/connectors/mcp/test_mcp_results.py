@@ -183,7 +183,7 @@ def test_a_changed_tool_is_not_called(now: dict[str, Any], place: str) -> None:
     found = done({}, now=[now])
     assert len(found.requests) == 1
     assert found.failure.details["reason"] == "tool_changed"
-    assert [one["where"] for one in found.failure.details["changes"]] == [place]
+    assert [change["where"] for change in found.failure.details["changes"]] == [place]
     assert "\u200b" not in json.dumps(found.failure.details["changes"], ensure_ascii=False)
     assert json.loads(found.failure.details["now"]) == now, "whole and as it is, for whoever shows it"
 
@@ -238,7 +238,7 @@ def test_reported_differences_are_bounded() -> None:
     tool = {**TOOL, "inputSchema": {"properties": many}}
     found = done({}, tool, now=[{**tool, "inputSchema": {"properties": now}}]).failure.details["changes"]
     assert len(found) == 8
-    assert all(len(one["before"]) < 300 and "b" in one["before"] and "c" in one["after"] for one in found)
+    assert all(len(change["before"]) < 300 and "b" in change["before"] and "c" in change["after"] for change in found)
 
 
 def test_arguments_go_where_the_tool_has_them() -> None:
@@ -251,7 +251,7 @@ def test_arguments_go_where_the_tool_has_them() -> None:
     headers = dict(request.headers)
     assert headers["Mcp-Param-Text"] == "=?base64?bcO/bGs=?="
     assert (headers["Mcp-Method"], headers["Mcp-Name"]) == ("tools/call", "add")
-    assert {one.credential for one in found.requests} == {"api_key"}
+    assert {request.credential for request in found.requests} == {"api_key"}
 
     whole = done({}, args={"body": {"a": 1}}, argument="body")
     assert whole.requests[1].json()["params"]["arguments"] == {"a": 1}

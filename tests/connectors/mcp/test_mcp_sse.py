@@ -47,8 +47,8 @@ def test_any_split_of_the_bytes_gives_the_same_messages(data: bytes, cuts: list[
 @given(st.lists(st.dictionaries(st.text(), st.text())), ENDS)
 def test_messages_are_read_as_they_were_sent(values: list[dict[str, str]], end: bytes) -> None:
     """Each event has one line of JSON."""
-    data = b"".join(b"event: message" + end + b"data: " + json.dumps(one).encode() + end + end for one in values)
-    assert [json.loads(one) for one in read(data)] == values
+    data = b"".join(b"event: message" + end + b"data: " + json.dumps(value).encode() + end + end for value in values)
+    assert [json.loads(message) for message in read(data)] == values
 
 
 @pytest.mark.parametrize(

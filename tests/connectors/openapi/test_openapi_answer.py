@@ -308,7 +308,7 @@ def test_a_list_too_large_for_a_frame_is_cut_at_its_end() -> None:
 
     for answer, at in (many, "items"), ({"rows": many}, "rows"):
         output = answered(of, says(answer), fields=["*"]).output
-        assert [one["id"] for one in output[at]] == list(range(len(output[at])))
+        assert [member["id"] for member in output[at]] == list(range(len(output[at])))
         assert len(output[at]) + output["left_out"] == 2000
         assert 850 < len(output[at]) < 1048
     assert answered(of, says(many)).output == {
@@ -384,8 +384,8 @@ def test_a_404_at_a_path_without_arguments_hints_at_the_address() -> None:
         "404: no; if every operation answers so, the address is wrong: import the document with --server URL"
     )
     assert "--server" not in failed({}, says({"message": "no"}, 403))[0]
-    one = {"parameters": [parameter("id", "path")]}
-    lookup = answered(one, says({"message": "no"}, 404), path="/items/{id}", id="7")
+    operation = {"parameters": [parameter("id", "path")]}
+    lookup = answered(operation, says({"message": "no"}, 404), path="/items/{id}", id="7")
     assert lookup.failure.message == "the service answered with status 404: no"
 
 

@@ -130,6 +130,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def test_a_packed_document_runs_as_a_connector(bench: Bench) -> None:
     """Each kind of request is sent as expected, and misfits are failures with class and details."""
     reports = bench.run(parse_cases(CASES, file="cases.toml").cases)
-    assert [(one.case, one.problem) for one in reports if one.problem] == []
+    assert [(report.case, report.problem) for report in reports if report.problem] == []
     assert len(reports) == 5
-    assert [one.log for one in reports] == [()] * 5
+    assert [report.log for report in reports] == [()] * 5

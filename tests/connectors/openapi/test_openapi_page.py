@@ -64,7 +64,7 @@ def test_the_documented_keywords_are_checked() -> None:
 def test_the_documented_extensions_are_those_of_the_types() -> None:
     """An extension that is only in the table would be one that no code reads."""
     structs = [getattr(document, name) for name in document.__all__ if isinstance(getattr(document, name), type)]
-    read = {field.encode_name for one in structs for field in msgspec.structs.fields(one)}
+    read = {field.encode_name for struct in structs for field in msgspec.structs.fields(struct)}
     assert {name for name in read if name.startswith("x-")} == set(re.findall(r"`(x-aileron-[a-z]+)` \|", PAGE))
 
 

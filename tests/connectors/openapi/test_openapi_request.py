@@ -370,11 +370,11 @@ def test_a_multipart_body_has_files_text_and_json() -> None:
 
     found = parts(request(of, {"File": {"type": "string", "format": "binary"}}, **given_))
 
-    def shown(one: Any) -> tuple[Any, ...]:
-        name = one.get_param("name", header="content-disposition")
-        return name, one.get_filename(), one.get("Content-Type"), one.get_payload(decode=True)
+    def shown(part: Any) -> tuple[Any, ...]:
+        name = part.get_param("name", header="content-disposition")
+        return name, part.get_filename(), part.get("Content-Type"), part.get_payload(decode=True)
 
-    assert [shown(one) for one in found] == [
+    assert [shown(part) for part in found] == [
         ("na%22me%0D%0A", None, None, "ü".encode()),
         ("file", "file", "application/octet-stream", b"\x89PNG\r\n--aileron"),
         ("files", "files", "image/png", b"\x89PNG\r\n--aileron"),

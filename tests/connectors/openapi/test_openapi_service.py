@@ -43,7 +43,7 @@ def asked(of: dict[str, Any], hosts: list[str], server: str = "/v1") -> Any:
 def test_a_request_goes_to_the_first_host_or_the_operations_own(server: str, servers: Any, url: str) -> None:
     """The first host may have been bound when the connector was built."""
     done = asked({"servers": servers}, ["http://127.0.0.1:8080", "https://up.example.com"], server)
-    assert [one.url for one in done.requests] == [url]
+    assert [request.url for request in done.requests] == [url]
 
 
 @pytest.mark.parametrize("url", ["https://other.example.com/a", "https://up.example.com:8443", "http://up.example.com"])

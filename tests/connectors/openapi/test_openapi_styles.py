@@ -109,7 +109,7 @@ def test_members_of_a_list_decode_to_what_was_given(values: list[str], style: An
     ((_, text),) = query("x", values, Way(style, False, allow_reserved))
     delimiter = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C"}[style]
     if style == "form":
-        assert [urllib.parse.unquote(one) for one in text.split(delimiter)] == values
+        assert [urllib.parse.unquote(member) for member in text.split(delimiter)] == values
     assert urllib.parse.unquote(text) == urllib.parse.unquote(delimiter).join(values)
 
 

@@ -283,8 +283,8 @@ def after_options():
 
 def socket_of_a_pair(kind):
     """Return an open socket declared as IPv4, so that the library writes such an address."""
-    one, _ = socket.socketpair(socket.AF_UNIX, kind)
-    return socket.socket(socket.AF_INET, kind, fileno=one.detach())
+    end, _ = socket.socketpair(socket.AF_UNIX, kind)
+    return socket.socket(socket.AF_INET, kind, fileno=end.detach())
 
 
 def in_a_thread(act):
@@ -340,15 +340,15 @@ def libc_socket(family, kind):
 
 
 def pair(family):
-    one, two = socket.socketpair(family, socket.SOCK_STREAM)
-    one.send(b"x")
-    two.recv(1)
+    sender, receiver = socket.socketpair(family, socket.SOCK_STREAM)
+    sender.send(b"x")
+    receiver.recv(1)
     return True
 
 
 def send_to_address():
-    one, _ = socket.socketpair(socket.AF_UNIX)
-    one.sendto(b"x", "\0somebody")
+    sender, _ = socket.socketpair(socket.AF_UNIX)
+    sender.sendto(b"x", "\0somebody")
 
 
 def fork():

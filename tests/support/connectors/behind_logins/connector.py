@@ -21,7 +21,11 @@ def cache(protocol: int, placeholder: bool, waits: bool = False):
         client.set("blob", os.urandom(1000) * 1000)
         with client.pipeline() as pipe:
             together = pipe.incr("count").incr("count").get("count").execute()
-        found = {"user": client.acl_whoami(), "size": client.strlen("blob"), "together": [int(one) for one in together]}
+        found = {
+            "user": client.acl_whoami(),
+            "size": client.strlen("blob"),
+            "together": [int(reply) for reply in together],
+        }
         said = client.echo(marker())
         if waits:
             client.blpop("go", 30)
