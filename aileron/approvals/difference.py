@@ -25,10 +25,12 @@ __all__ = ["differences", "most_similar"]
 
 
 def differences(before: Plan, now: Plan) -> tuple[Change, ...]:
-    """Return the differences in this order: arguments, new hosts, another credential, another connector.
+    """Return the differences between two plans of one action in this order: arguments, new hosts, another credential, another
+    connector.
 
     `where` names the argument and its kind of change: `args.to (new)`, `args.amount (larger)` or `(smaller)`, `args.cc (added)`
-    or `(left out)`. Every difference is marked as widening, except a smaller number and an argument that is left out.
+    or `(left out)`, and `(changed)` for a boolean. Every difference is marked as widening, except a smaller number and an
+    argument that is left out.
     """
     return (
         *_arguments(before.args, now.args),
@@ -39,7 +41,7 @@ def differences(before: Plan, now: Plan) -> tuple[Change, ...]:
 
 
 def most_similar(approved: Iterable[Plan], now: Plan) -> int:
-    """Return the index of the approved call that differs least, or of the newest such call.
+    """Return the index of the approved call that differs least from `now`; of equally similar calls, that of the newest.
 
     `approved` has at least one call, the newest first.
     """
@@ -81,25 +83,33 @@ def _hosts(before: tuple[Step, ...], now: tuple[Step, ...]) -> Iterator[Change]:
 
 def _credentials(before: tuple[Step, ...], now: tuple[Step, ...]) -> Iterator[Change]:
     known = _uses(before)
-    for connector, use in _uses(now).items():
-        was = known.get(connector)
-        if was is None or _is_another(was, use):
-            yield Change.of(f"credential of {connector}", None if was is None else was.whose, use.whose)
+    for (connector, role), uses in _uses(now).items():
+        earlier = known.get((connector, role), [])
+        for use in uses:
+            if all(_is_another(was, use) for was in earlier):
+                replaced = next((was for was in earlier if all(_is_another(was, kept) for kept in uses)), None)
+                yield Change.of(f"credential of {connector}", None if replaced is None else replaced.whose, use.whose)
 
 
 def _connectors(before: tuple[Step, ...], now: tuple[Step, ...]) -> Iterator[Change]:
     yield from _by_connector("connector", _pins(before), _pins(now))
 
 
-def _uses(steps: tuple[Step, ...]) -> dict[str, CredentialUse]:
-    """Return the credential of each connector; a plan has at most one for each."""
-    uses = [(step.connector.name, step.grant.credential) for step in steps]
-    return {name: use for name, use in uses if use is not None}
+def _uses(steps: tuple[Step, ...]) -> dict[tuple[str, bool], list[CredentialUse]]:
+    """Return the credentials of each connector, apart by whether they log in as a role that only reads: an action may read its
+    preview with one binding and write with another.
+    """
+    uses: dict[tuple[str, bool], list[CredentialUse]] = {}
+    for step in steps:
+        use = step.grant.credential
+        if use is not None:
+            uses.setdefault((step.connector.name, use.login == "read_only"), []).append(use)
+    return uses
 
 
 def _is_another(use: CredentialUse, other: CredentialUse) -> bool:
-    """Return whether the binding differs, or the account or the login where both are known, since a binding's name can
-    be reused for another.
+    """Return whether two credentials of one connector differ in their binding, or in the account or the login where both are
+    known. A binding's name alone is not enough, because it can be reused.
     """
     is_named = use.account is not None and other.account is not None
     is_known = use.bound is not UNSET and other.bound is not UNSET

@@ -118,6 +118,39 @@ def test_another_login_under_the_same_binding_is_reported(plan: Plan) -> None:
     assert differences(in_shop, in_shop) == differences(unsaid, in_shop) == ()
 
 
+def test_another_account_that_writes_is_reported_beside_one_that_reads_the_preview(plan: Plan) -> None:
+    """The role that only reads is the same in all calls, and must not stand for the account that writes."""
+
+    def written_as(writer: str, reader: str = "reader") -> Plan:
+        reading = msgspec.structs.replace(use(reader), login="read_only")
+        preview = PlannedPreview(step=step(credential=reading), render=(("A", "b"),))
+        return msgspec.structs.replace(plan, steps=(step(credential=use(writer)),), preview=preview)
+
+    where = f"credential of {MAIL}"
+    assert differences(written_as("home"), written_as("home")) == ()
+    assert differences(written_as("home"), written_as("work")) == (
+        Change(where=where, before="basic/mail/home", after="basic/mail/work"),
+    )
+    assert differences(written_as("home"), written_as("home", "other")) == (
+        Change(where=where, before="basic/mail/reader", after="basic/mail/other"),
+    )
+    assert differences(written_as("home", "work"), written_as("work", "home")) == (
+        Change(where=where, before="basic/mail/home", after="basic/mail/work"),
+        Change(where=where, before="basic/mail/work", after="basic/mail/home"),
+    )
+
+
+def test_a_step_with_a_further_account_is_reported(plan: Plan) -> None:
+    """The action writes to one account more, and no account went."""
+    home, both = (
+        msgspec.structs.replace(plan, steps=tuple(step(credential=use(name)) for name in names))
+        for names in (("home",), ("home", "work"))
+    )
+
+    assert differences(home, both) == (Change(where=f"credential of {MAIL}", before=None, after="basic/mail/work"),)
+    assert differences(both, home) == ()
+
+
 def test_another_connector_is_reported(plan: Plan) -> None:
     """The version tells them apart, and the hash if the version is the same."""
     newer = msgspec.structs.replace(plan, steps=(step(version="1.3.0"),))
