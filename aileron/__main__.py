@@ -21,11 +21,11 @@ from aileron.client import is_in_cell
 __all__ = ["main"]
 
 _COMPLETING = "_AILERON_COMPLETE"
-"""Environment variable that the shell's completion script sets while words are completed. cli/completing.py has it too, but is
-imported only then."""
+"""Environment variable that the shell's completion script sets when it asks for completions. Repeated from cli/completing.py,
+which is imported only for a completion."""
 _COLLECT_AFTER: Final = 20_000
-"""New objects before a search for cycles, 2 MB of them. With Python's 700, each command searched dozens of times during its
-imports: 2 ms."""
+"""Number of new objects, 2 MB of them, after which Python searches for reference cycles. With Python's default of 700, each
+command searched dozens of times during its imports, which took 2 ms."""
 
 
 def main() -> int:

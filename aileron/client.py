@@ -360,8 +360,8 @@ def home_directory() -> Path:
 
 
 def is_in_cell() -> bool:
-    """Return whether this process runs in a cell, where only the sockets for agents are visible of the home, and an agent may
-    be the user.
+    """Return whether this process runs in a cell. There, the home has only the sockets for agents, and the user may
+    be an agent.
     """
     return os.environ.get("AILERON_SESSION_TOKEN") == CELL_PLACEHOLDER
 

@@ -344,7 +344,7 @@ SCHEMA: Final = {
     "notify": _table(desktop=_SWITCH, details=_SWITCH, webhook=_TEXT, webhook_secret=_SECRET),
     "vault": _table(lock_after=_TEXT),
 }
-"""Schema of the whole file. `_meaning` below interprets the values, beyond checking their kinds."""
+"""Schema of config.toml. `_meaning` below interprets the values, beyond checking their kinds."""
 FIELDS: Final = {f"{row.table[1:-1]}.{row.key}": row.field for row in rows(SCHEMA)}
 """Fields of SCHEMA by their dotted names."""
 SETTINGS: Final = tuple(FIELDS)

@@ -27,8 +27,8 @@ _TIME_WAIT: Final = "06"  # include/net/tcp_states.h
 
 
 class Connection(NamedTuple):
-    """An end of a connection: its addresses in the kernel's spelling, its user, and its socket (0: no process holds the
-    socket any more).
+    """An end of a TCP connection: its addresses in the kernel's hexadecimal spelling, its user id, and the inode of
+    its socket (0 if no process holds the socket).
     """
 
     local: str
@@ -40,8 +40,8 @@ class Connection(NamedTuple):
 
 
 def connections() -> Iterator[Connection]:
-    """Yield every end on this machine. The table is read line by line, so that no number of other connections hides
-    one. Raises OSError; a missing IPv6 is not an error.
+    """Yield each end of a TCP connection on this machine. The kernel's tables are read line by line, so that no
+    number of other connections hides one. Raises OSError; a missing table for IPv6 is not an error.
     """
     for table in _TABLES:
         with (
@@ -57,8 +57,8 @@ def connections() -> Iterator[Connection]:
 
 
 def spellings_of(address: str, port: int) -> tuple[str, ...]:
-    """Return an address and a port as the tables list them. An IPv4 address has two spellings, because an IPv6 socket
-    that speaks IPv4 is in the other table. Raises ValueError if the text is not an address.
+    """Return an address and a port as the kernel's tables list them. An IPv4 address has two spellings, because an
+    IPv6 socket that speaks IPv4 is in the table for IPv6. Raises ValueError if the text is not an address.
     """
     found = ipaddress.ip_address(address)
     packed = [found.packed]
@@ -68,6 +68,6 @@ def spellings_of(address: str, port: int) -> tuple[str, ...]:
 
 
 def _hex(packed: bytes) -> str:
-    """Return 32-bit words in the machine's byte order, in hexadecimal."""
+    """Return the 32-bit words of a packed address in hexadecimal, each in the machine's byte order."""
     words = (packed[at : at + 4] for at in range(0, len(packed), 4))
     return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)

@@ -58,7 +58,7 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def published(self) -> Path:
-        """Directory of action files as they were published, which the next update is merged with."""
+        """Directory of unmodified copies of published action files, the common base when an update is merged."""
         return self.path / "store" / "actions"
 
     @property
@@ -88,7 +88,7 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def mcp_answers(self) -> Path:
-        """File with the first answers to agents, for the relay that starts the next daemon."""
+        """Copy of the daemon's first answers over MCP, from which a relay answers its agent while the next daemon starts."""
         return self.run / "mcp-answers.json"
 
     @property

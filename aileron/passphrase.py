@@ -51,7 +51,7 @@ TAG_BYTES: Final = 16  # GCM's full tag
 
 
 class EnvelopeError(Exception):
-    """Raised when the key, the context or the bytes differ from those of the sealing."""
+    """Error: sealed bytes cannot be decrypted, because the key, the context or the bytes differ from those of the sealing."""
 
 
 class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +64,7 @@ class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lanes: int
 
     def check(self) -> None:
-        """Raise ValueError if the cost is below `COST`, which makes guessing cheap, or above the maximum that a machine should
+        """Raise ValueError if the cost is below `COST`, so that guessing is cheap, or above the maximum that a machine should
         spend.
         """
         if not COST.memory_kib <= self.memory_kib <= _MOST.memory_kib:

@@ -27,7 +27,7 @@ Texts are action files, or a configuration's certificates and settings.
 
 
 class ApprovedTexts:
-    """The texts stored in `directory`, which is created with the first text."""
+    """Store of texts that a person approved, in `directory`, by digest. The directory is created with the first text."""
 
     def __init__(self, directory: Path) -> None:
         self._directory: Final = directory

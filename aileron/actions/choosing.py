@@ -39,22 +39,24 @@ from aileron.model.plan import CredentialUse
 __all__ = ["MAX_CHOICES", "Bindings", "Choice", "choices", "credentials", "named"]
 
 MAX_CHOICES: Final = 32
-"""Maximum number of choices that are listed: a person or a model reads them all, and nobody has so many accounts."""
+"""Maximum number of bindings, or of combinations of bindings, that are listed for a choice. A person or a model reads them all,
+and nobody has so many accounts."""
 _MAX_QUOTED: Final = 200
 """Maximum number of characters of a caller's text that a message quotes; a binding's name has at most 194."""
 
 
 class Bindings(Protocol):
-    """The bindings as the vault lists them, without secrets and without the need to unlock it."""
+    """The vault's list of bindings. It contains no secrets and can be read while the vault is locked."""
 
     def candidates(self, connector: str, kind: str) -> Sequence[Candidate]:
         """Return every binding of `kind` made for this connector."""
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that a caller can give if several bindings could be used.
+    """A choice between several bindings that could be used.
 
-    `value` is the text that the caller gives; `uses` has the binding that is then used, for each connector with a choice.
+    `value` is the text that the caller gives; `uses` has the binding that is then used, for each connector with several usable
+    bindings.
     """
 
     value: str
@@ -74,7 +76,8 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
     only_reads: bool = False
     """True if the connector's operations run only as a role that only reads."""
     others: int = 0
-    """Number of the connector's bindings for the other role, which these operations never use."""
+    """Number of the connector's bindings that these operations never use, because those are for the other role: able to write, or
+    read-only."""
 
     @property
     def other_role(self) -> str:
@@ -101,7 +104,7 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def named(wanted: str | None) -> frozenset[str] | None:
-    """Return the names that a caller gave, or None if the caller gave none."""
+    """Return the binding names in `wanted`, which a caller gave separated by commas; None if the caller gave none."""
     return None if wanted is None else frozenset(part.strip() for part in wanted.split(","))
 
 
@@ -130,11 +133,10 @@ def choices(
     idle: frozenset[str] = frozenset(),
     reading: frozenset[str] = frozenset(),
 ) -> tuple[Choice, ...]:
-    """Return the values between which a caller can choose, ordered by name;
-    empty if there is nothing to choose, or no choice works.
+    """Return the choices between usable bindings that a caller has, ordered by the bindings' names.
 
-    MAX_CHOICES + 1 values mean that there are more than can be listed. Each value stands for exactly its bindings, whatever
-    other bindings exist now.
+    Empty if no connector has several usable bindings, or if a connector has none. MAX_CHOICES + 1 choices mean that there are
+    more than can be listed. Each choice's value stands for exactly its bindings, whatever other bindings exist now.
     """
     needs = {key: need for key, need in _needs(manifests, bindings, idle, reading).items() if not need.is_idle}
     if any(not need.serving for need in needs.values()):
@@ -148,7 +150,9 @@ def choices(
 
 
 def _choice(needs: Mapping[str, _Need], uses: Mapping[str, Candidate]) -> Choice | None:
-    """Return the shortest value that stands for exactly these bindings; None if there is none."""
+    """Return the choice of the bindings in `uses`, with the shortest value that stands for exactly these; None if there is no
+    such value.
+    """
     for value in _spellings(list(uses.values())):
         try:
             chosen = _chosen(needs, value)
@@ -285,7 +289,9 @@ def _required(message: str, need: _Need, **more: Any) -> AileronError:
 
 
 def _facts(candidates: Sequence[Candidate]) -> dict[str, Any]:
-    """Return the names to choose from, and the account of each binding whose account is known."""
+    """Return the `details` of an error: the binding names to choose from, and the account of each binding that has a known
+    one.
+    """
     listed = candidates[:MAX_CHOICES]
     facts: dict[str, Any] = {"choices": [str(candidate.name) for candidate in listed]}
     accounts = {str(candidate.name): candidate.account for candidate in listed if candidate.account is not None}

@@ -41,7 +41,7 @@ from aileron.model.preview import EFFECTS_LABEL
 __all__ = ["check_action", "check_call", "check_seen", "seen_steps", "value_problem"]
 
 _MAX_NAMED: Final = 20
-"""Maximum number of operations that a message lists; its details have all of them."""
+"""Maximum number of operations that an error message lists; the error's details have all of them."""
 
 
 def check_action(
@@ -72,9 +72,10 @@ def check_action(
 
 
 def check_seen(action: ActionFile, manifests: Mapping[Fqn, ConnectorManifest | None]) -> None:
-    """Check that at most one step changes only what a person saw, and that the preview's operation shows its changes.
+    """Check the step that changes only what a person saw in the preview, if the action has one.
 
-    Raises AileronError(invalid_request) if not, or if the preview has a line with the label that Aileron itself uses.
+    There can be only one such step, and the preview must run an operation of its connector that shows these changes. Raises
+    AileronError(invalid_request) if not, or if the preview has a line with the label that Aileron itself uses.
     """
     previewed, changing = _previewed(manifests), seen_steps(action, manifests)
     if not changing:
@@ -235,8 +236,8 @@ def _or(types: tuple[str, ...]) -> str:
 
 
 class _Given(msgspec.Struct, frozen=True, kw_only=True):
-    """The value that a file gives for a parameter:
-    its possible types, whether it is always given, and the value itself if the file contains it.
+    """The value that an action file gives for an operation's parameter: its possible types, whether it is always given, and the
+    value itself if the file contains it.
     """
 
     kinds: frozenset[str] | None

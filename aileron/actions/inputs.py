@@ -51,9 +51,9 @@ _FITS: Final[dict[str, tuple[str, ...]]] = {
     "minLength": ("string",),
     "maxLength": ("string",),
 }
-"""The keywords that a scalar's rule can have, each with the types that it applies to."""
+"""JSON Schema keywords that the rule of a scalar input can have, each with the input types that can have it."""
 _SPELLED: Final = {"minLength": "min_length", "maxLength": "max_length"}
-"""Keywords that an action file spells differently, with the file's spelling."""
+"""JSON Schema keywords that have another name in an action file, each with that name."""
 SCALAR_KEYS: Final = tuple(_SPELLED.get(keyword, keyword) for keyword in _FITS)
 """The keywords of a scalar's rule, spelled as keys of `[[inputs]]`."""
 MAX_CHOICES: Final = 256
@@ -65,13 +65,13 @@ _MAX_RULE_BYTES: Final = 16 << 10
 _MAX_PROPERTIES: Final = 64
 """Maximum number of properties in an object; forms that people fill in have fewer than half as many."""
 MAX_LENGTH: Final = 1 << 20
-"""The largest count that a rule may specify; all arguments of a step together have at most 48 KiB."""
+"""Largest number that a rule can give as a length or a number of items; all arguments of a step together have at most 48 KiB."""
 _MAX_DEPTH: Final = 32
 """Maximum number of nested levels in an argument: twice what a rule can describe."""
 _SHOWN: Final = 200
-"""Maximum number of characters shown in a message of a refused value's place, and of its rule."""
+"""Maximum number of characters that an error message quotes of a refused value's path, and of the keyword's value in its rule."""
 _DESCRIBED: Final = 500
-"""Maximum number of characters of an input's description in a message about a pattern; tools use fewer."""
+"""Maximum number of characters that an error message about a pattern quotes of the input's description; tools use fewer."""
 
 EXPECTED: Final = {
     "string": "a string",
@@ -81,7 +81,7 @@ EXPECTED: Final = {
     "array": "an array",
     "object": "an object",
 }
-"""Text for a value of each type, for an error about a missing value or one of another type."""
+"""Text for the expected type, for an error about a missing value or a value of another type."""
 _TYPES: Final = ("string", "integer", "number", "boolean", "array", "object", "null")
 _LOWER: Final = frozenset({"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})
 _UPPER: Final = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})
@@ -99,7 +99,7 @@ _KEYWORDS: Final = frozenset(
 
 
 def scalar_rule(entry: Table, kind: str) -> dict[str, Any]:
-    """Return the rule in the keys of a scalar input; empty if there is none.
+    """Return the rule of a scalar input, from the keys of its `[[inputs]]` entry; empty if there is none.
 
     Raises AileronError with file and line if it is invalid.
     """
@@ -115,7 +115,7 @@ def scalar_rule(entry: Table, kind: str) -> dict[str, Any]:
 
 
 def schema_rule(entry: Table, kind: str) -> dict[str, Any]:
-    """Return the rule in the `schema` of an array or object. Raises AileronError with file and line if it is invalid."""
+    """Return the rule of an array or object input, from its `schema`. Raises AileronError with file and line if it is invalid."""
     rule = {key: value for key, value in entry.free("schema").items() if key != "type"}
     try:
         if entry.free("schema").get("type", kind) != kind:
@@ -129,9 +129,9 @@ def schema_rule(entry: Table, kind: str) -> dict[str, Any]:
 
 
 def rule_problem(rule: dict[str, Any], *, most_bytes: int = _MAX_RULE_BYTES) -> str | None:
-    """Return why a rule, which includes its type, cannot be the rule of an input; None if it can.
+    """Return why `rule`, which includes its type, cannot be the rule of an input; None if it can.
 
-    `most_bytes` is the size limit, which is larger for a rule that is made smaller later.
+    `most_bytes` is the size limit. It can be larger than that of an action file if the rule is made smaller later.
     """
     try:
         _check(rule, "")
@@ -242,7 +242,7 @@ def _check_order(schema: dict[str, Any], at: str, spelled: Callable[[str], str])
 
 
 def fragment(kind: str, rule: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rule with its type as a JSON Schema, which is shown to a model and used to check values."""
+    """Return an input's rule and type as a JSON Schema, which is shown to a model and used to check values."""
     return {"type": kind, **rule}
 
 
@@ -310,7 +310,9 @@ def _words(keyword: str, rule: Any, value: Any) -> str:
 
 
 def _unsayable(value: Any, depth: int = 0) -> Iterator[str]:
-    """Yield the faults of numbers without an exact canonical form and of text that is not Unicode, down to the allowed depth."""
+    """Yield the problems of a value that canonical JSON cannot express: numbers out of range, text that is not valid Unicode, or
+    nesting deeper than _MAX_DEPTH.
+    """
     match value:
         case dict() | list() if depth == _MAX_DEPTH:
             yield f"it is nested deeper than {_MAX_DEPTH} levels"
@@ -405,7 +407,9 @@ _IS_OF_TYPE: Final[dict[str, Callable[[object], bool]]] = {
 
 
 def is_narrower(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether `before` accepted everything that `after` accepts. True only if each keyword alone shows it."""
+    """Return whether every value that the rule `after` accepts was accepted by the rule `before`. Keywords are compared one by
+    one, so the result can be False although no further value is accepted.
+    """
     return all(_holds_as_much(keyword, before, after) for keyword in before)
 
 

@@ -97,7 +97,7 @@ _TYPES: Final[tuple[str, ...]] = get_args(InputType)
 
 _FENCE: Final = "+++"
 _SOME: Final = range(1, MAX_NUMBER + 1)
-"""Allowed number of entries if there must be at least one."""
+"""Allowed number of entries in a list that must not be empty."""
 _NOT_EMPTY: Final = r".*\S.*"
 
 
@@ -444,7 +444,7 @@ class _Parts(NamedTuple):
 
 
 def _split(text: str, file: str) -> _Parts:
-    """Split the text at the `+++` lines. This is where the complete text's size and hidden characters are checked."""
+    """Split an action file at its `+++` lines. The size and hidden characters of the complete text are checked here."""
     check_text(text, file=file, boundary=Boundary.ACTION)
     lines = text.splitlines(keepends=True)
     if not lines or lines[0].rstrip("\r\n") != _FENCE:
@@ -567,7 +567,7 @@ def _steps(table: Table, connectors: set[Fqn], inputs: tuple[InputSpec, ...]) ->
 
 
 class _Known(NamedTuple):
-    """The names that references can use: the inputs of the file, and the earlier steps."""
+    """The names that a reference in an action file can use: the inputs of the file, and the ids of the earlier steps."""
 
     inputs: dict[str, InputSpec]
     steps: tuple[str, ...]
@@ -596,8 +596,8 @@ def _step(entry: Table, connectors: set[Fqn], known: _Known) -> StepSpec:
 
 
 def _summary(table: Table, inputs: tuple[InputSpec, ...], preview: PreviewRule | None) -> str:
-    """Return the summary. Raises AileronError if a placeholder is neither an argument that always has a value nor a line of
-    the preview.
+    """Return the action's summary. Raises AileronError if a placeholder names neither an input nor a label of the preview, or,
+    outside brackets, only an input that can be absent.
     """
     text = table.string("summary")
     try:

@@ -29,7 +29,8 @@ Known action files have about a hundred, and 256 KiB of the worst lines take min
 """
 _Lines = Sequence[str]
 _Settling = Callable[[_Lines, _Lines, _Lines], list[str] | None]
-"""Function that combines base, mine and theirs at one place, or returns None if a person must choose."""
+"""Function that merges base, mine and theirs where both sides changed the lines; it returns None if a person must resolve the
+conflict."""
 
 
 class Merged(NamedTuple):
@@ -85,7 +86,7 @@ def _nothing(base: _Lines, mine: _Lines, theirs: _Lines) -> list[str] | None:
 
 
 class _Edit(NamedTuple):
-    """A change: the lines of the base from `begin` up to but not including `end`, and the lines that replace them."""
+    """A change to the base text: the lines from `begin` up to but not including `end`, and the lines that replace them."""
 
     begin: int
     end: int
@@ -111,7 +112,7 @@ def _edits(base: _Lines, changed: _Lines) -> list[_Edit]:
 
 
 def difference(before: str, after: str, *, names: tuple[str, str]) -> str:
-    """Return the changes as a unified diff; empty if there are none.
+    """Return the changes from `before` to `after` as a unified diff; empty if there are none.
 
     If very long texts differ, all lines of both are in the diff.
     """

@@ -29,5 +29,5 @@ def words_of(name: str) -> str:
 
 
 def guessed_effect(op: str) -> Effect | None:
-    """Return the effect of the operation's first word, if that is a known verb; None otherwise."""
+    """Return the effect that the first word of an operation's name suggests; None if it is not a known verb."""
     return _EFFECTS.get(op.partition("_")[0])

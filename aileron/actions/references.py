@@ -43,7 +43,9 @@ Piece = str | Argument | StepValue
 
 
 def pieces(text: str) -> tuple[Piece, ...]:
-    """Return the pieces of `text` in order, without empty words. Raises ValueError for a `${` that does not begin a reference."""
+    """Return the references in `text` and the literal text between them, in order and without empty strings. Raises ValueError
+    for a `${` that does not begin a reference.
+    """
     found: list[Piece] = []
     end = 0
     for match in _REFERENCE.finditer(text):

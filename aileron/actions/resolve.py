@@ -88,14 +88,16 @@ class Connectors(Protocol):
 
 
 class Accepted(Protocol):
-    """The consents to changed tools of MCP servers."""
+    """Lookup of the changed tools of MCP servers that a person accepted."""
 
     def __call__(self, pin: ConnectorPin, op: str, /) -> str | None:
-        """Return the digest of the tool that was last accepted; None if it is the one that the connector was made from."""
+        """Return the digest of the tool's definition that was accepted last; None if it is the definition that the connector was
+        made from.
+        """
 
 
 def nothing_accepted(_pin: ConnectorPin, _op: str, /) -> str | None:
-    """Return None, so that every tool must be as it was when its connector was made."""
+    """Return None: no changed tool was accepted, so every tool must be as it was when its connector was made."""
     return None
 
 
@@ -274,13 +276,13 @@ def used_credentials(
 
 
 class _Roles(NamedTuple):
-    """The roles for which an action's connectors need credentials.
+    """The roles in which an action uses its connectors. Each role has its own credential, if it needs one.
 
     Each connector has one role, and a second if some of its operations run only as a role that only reads.
     """
 
     keys: dict[tuple[str, str], str]
-    """Key of the role of each operation that is used, by the connector's pin and the operation's name."""
+    """Key of the role that each used operation runs in, by the connector's pin and the operation's name."""
     manifests: dict[str, ConnectorManifest]
     """Manifests of the connectors, by the key of the role."""
     idle: frozenset[str]
@@ -397,7 +399,7 @@ def _check_capability(step: StepSpec, connector: RequiredConnector, manifest: Co
 
 
 def grant_of(manifest: ConnectorManifest, credential: CredentialUse | None, settings: Settings) -> Grant:
-    """Return the reach of a step of this connector with these settings and this credential."""
+    """Return what a step of this connector can reach with these settings and this credential."""
     hosts = frozenset(manifest.hosts)
     plain = hosts & settings.egress_private_plain
     return Grant(
@@ -446,7 +448,7 @@ def _preview(rule: PreviewRule, step: Step) -> PlannedPreview:
 
 
 class _Final(NamedTuple):
-    """The arguments of a step, and the places in them that are filled from results of earlier steps."""
+    """The arguments that a step's operation is called with, and the places in them to fill from results of earlier steps."""
 
     args: dict[str, Any]
     filled: tuple[Filled, ...]

@@ -40,7 +40,8 @@ __all__ = ["ActionStore", "Listed"]
 _MAX_ACTIONS: Final = 1000
 """Maximum number of files that are listed; an agent cannot use a thousand tools, and each listing reads all files."""
 _FEW_ACTIONS: Final = 100
-"""Maximum number of actions whose names are checked without a thread; the check takes 0.1 ms."""
+"""Maximum number of actions with which `at_hand` returns an action: checking all their names takes 0.1 ms, and so needs no
+thread."""
 _MAX_STATE_BYTES: Final = 128 << 10
 """128 KiB: maximum size of `action-state.json`, enough for a thousand names of 64 characters."""
 _LOCK_DEADLINE_S: Final = 5.0
@@ -48,7 +49,9 @@ _LOCK_DEADLINE_S: Final = 5.0
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of the directory: its name, and either the `action` or the `problem`, never both."""
+    """An action file in the store's directory: its name, whether it is enabled, and either the `action` or the `problem`, never
+    both.
+    """
 
     name: str
     enabled: bool
@@ -306,7 +309,9 @@ class ActionStore:
 
 
 def _by_tool(names: Sequence[str]) -> dict[str, list[str]]:
-    """Return a dict from tool names to action names. If several actions share one, an agent could not tell which it calls."""
+    """Return the action names by the tool name that an agent sees. If several actions share a tool name, an agent could not tell
+    which one it calls.
+    """
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(tool_name(name), []).append(name)

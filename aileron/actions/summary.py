@@ -26,7 +26,7 @@ _QUOTES: Final = frozenset('"“”„«»')
 
 
 class Words(NamedTuple):
-    """Words of the author, unchanged. `group` is the number of the bracketed part that they are in; None outside brackets."""
+    """Literal text of a summary. `group` is the number of the bracketed part that it is in; None outside brackets."""
 
     text: str
     group: int | None
@@ -48,7 +48,7 @@ Part: TypeAlias = Words | Place
 
 
 def template_of(text: str) -> tuple[Part, ...]:
-    """Return the parts of a summary in order.
+    """Return the literal texts and placeholders of a summary in order.
 
     Raises ValueError for a text that is too long or contains a quote, and for an unclosed, nested or empty brace or bracket.
     """
@@ -86,5 +86,5 @@ def as_compared(name: str) -> str:
 
 
 def is_same_name(first: str, other: str) -> bool:
-    """Return whether two names of placeholders, arguments or labels are equivalent."""
+    """Return whether two names of placeholders, arguments or labels are the same when normalised."""
     return as_compared(first) == as_compared(other)

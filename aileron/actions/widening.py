@@ -34,11 +34,13 @@ from aileron.model.plan import ConnectorPin
 __all__ = ["changes", "consent_of"]
 
 _Facts = Mapping[str, str]
-"""Facts about one entry of a file: its values as text, by key."""
+"""The values of one entry in an action file, such as a step, as text by key."""
 
 
 def changes(before: ActionFile | None, after: ActionFile) -> tuple[Change, ...]:
-    """Return every difference that a person would want to see, most important first. If `before` is None, there was no file."""
+    """Return every difference between two versions of an action file that a person would want to see, most important first.
+    `before` is None for a new file.
+    """
     if before is None:
         return (Change.of("file", None, f"{after.name} {after.version}"),)
     return tuple(_differences(before, after))
@@ -52,10 +54,10 @@ def consent_of(
     install: bool,
     replace: bool,
 ) -> ActionFileConsent:
-    """Return the question to a person about `after`, with the hosts and credentials of the connectors pinned in `after`.
+    """Return the consent that a person is asked for `after`, with the hosts and credentials of the connectors pinned in `after`.
 
-    `manifests` returns the verified manifest of a pin. Its AileronError (not_found, hash_mismatch) is not caught, because
-    nobody can consent to what cannot be shown.
+    `manifests` returns the verified manifest of a pin. Its AileronError (not_found, hash_mismatch) is not caught, because nobody
+    can consent to what cannot be shown.
     """
     pinned = [
         manifests(ConnectorPin(str(connector.name), connector.version, connector.hash))
@@ -147,8 +149,8 @@ def _steps(action: ActionFile) -> dict[str, _Facts]:
 
 
 def _entries(table: str, before: dict[str, _Facts], after: dict[str, _Facts]) -> Iterator[Change]:
-    """Yield the changes to a table's entries. All of them widen (additions, changes, another order), except
-    the removal of an entry.
+    """Yield the changes to a table's entries. A removed entry does not widen; an added or changed entry, or another order,
+    does.
     """
     for name, facts in before.items():
         if name not in after:
@@ -220,5 +222,5 @@ def _together(facts: _Facts) -> str:
 
 
 def _json(value: Any) -> str:
-    """Return the JSON text of a value, one for each value and order of keys. Values that TOML distinguishes stay different."""
+    """Return a value as JSON text. Values that TOML distinguishes, and tables in another order of keys, have different texts."""
     return json.dumps(value, ensure_ascii=False)

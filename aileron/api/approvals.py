@@ -166,11 +166,11 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
     asked_back: Literal["waiting", "answered"] | UnsetType = UNSET
     """State of the person's latest question to the agent; absent if there is none. Lists only."""
     group: str | UnsetType = UNSET
-    """Value shared by questions that must be approved together, or none of them takes effect. Lists only."""
+    """Identifier shared by questions that take effect only if all of them are approved. Lists only."""
     alike: str | UnsetType = UNSET
-    """Value shared by runs that are alike; absent if no other run is like this one. Lists only."""
+    """Identifier shared by runs that are alike: they differ in at most two arguments. Absent if there is only one. Lists only."""
     differs: list[str] | UnsetType = UNSET
-    """Names of the arguments in which the runs that are alike differ, at most two. Lists only."""
+    """Names of the arguments, at most two, in which runs that are alike differ. Lists only."""
 
 
 class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):

@@ -117,14 +117,18 @@ class InventoryConnector(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InventoryKeys(msgspec.Struct, frozen=True, kw_only=True):
-    """The fingerprints of the keys of one authority that the new approver would trust. `name` is the authority."""
+    """The fingerprints of the keys of one publisher that the new approver would trust. `name` is the publisher's authority, as in
+    the keyring.
+    """
 
     name: str
     keys: list[str]
 
 
 class InventoryReference(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret that is stored outside the vault, its place, and the token that is sent there to fetch it."""
+    """A secret that is stored outside the vault. `kept_at` says in words where it is, and with which program and token it is
+    read.
+    """
 
     name: str
     kept_at: str

@@ -21,7 +21,7 @@ AUDIT_FILTERS: Final = (
     *("run", "session", "type", "action", "connector", "class"),
     *("since", "until", "after", "before", "limit", "order", "form"),
 )
-"""The query parameters that select events, and their form."""
+"""The query parameters that select events, and their order, number and form."""
 
 
 class EventList(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,11 +49,11 @@ class RemoveUnused(Body, frozen=True, kw_only=True):
 
 
 class CredentialWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The credential that a connector needs. Only a sign-in or a client that gets tokens has `scopes` and `provider` (the host
-    that issues them), and only a sign-in `device` (whether the provider supports device codes). Only one that logs in has
-    `logins` (`PROTOCOL+ENCRYPTION://HOST:PORT`), `commands` (which `ssh` may execute) and `read_only` (whether an operation needs
-    a role that cannot write). Any other has `sent_as`: how it is sent in requests, in words. Only a client that gets tokens has
-    `stores`: what its secret is.
+    """The credential that a connector needs. A sign-in, or a client that gets tokens, has `scopes` and `provider` (the host that
+    issues the tokens). A sign-in also has `device` (whether the provider supports device codes); a client that gets tokens has
+    `stores` (what its secret is). A credential that logs in has `logins` (`PROTOCOL+ENCRYPTION://HOST:PORT`), `commands` (which
+    `ssh` may execute) and `read_only` (whether an operation needs a role that cannot write). Any other credential has `sent_as`:
+    how it is sent in requests, in words.
     """
 
     kind: str

@@ -16,8 +16,8 @@ __all__ = ["ErrorAnswer", "ErrorBody"]
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A failure. `audit_id` is the run under which it is recorded, or null if nothing was recorded. `details` are
-    facts for programs, by class. Only a denied capability (`capability_denied`) has `connector`, `requested` and
+    """A failure. `audit_id` is the run under which it is recorded, or null if nothing was recorded. `details` has facts for
+    programs, with keys that depend on the class. Only a denied capability (`capability_denied`) has `connector`, `requested` and
     `granted`.
     """
 

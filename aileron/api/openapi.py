@@ -43,9 +43,7 @@ def openapi_document(version: str) -> dict[str, Any]:
 
 
 def _described(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema with its description without the indentation of the source, because Markdown would treat indented text
-    as code.
-    """
+    """Return the schema with the source's indentation removed from its description. Markdown would show indented text as code."""
     if "description" not in schema:
         return schema
     return {**schema, "description": inspect.cleandoc(schema["description"])}

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class LookForKey(Body, frozen=True, kw_only=True):
-    """Request body of `POST /v1/keyring/look`. `authority` is a repository."""
+    """Request body of `POST /v1/keyring/look`: the repository whose published key is wanted. `authority` names the repository."""
 
     authority: str
 

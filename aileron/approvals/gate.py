@@ -38,21 +38,23 @@ __all__ = ["Admission", "Approver", "Gate", "NeedsPerson", "Queue", "QueuedAppro
 
 
 class NeedsPerson(msgspec.Struct, frozen=True):
-    """The plan waits for a person's decision until `expires_at` (seconds since the epoch)."""
+    """The gate's answer that a person must decide about the plan, until `expires_at` (seconds since the epoch)."""
 
     digest: str
     expires_at: float
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """The plan can be executed now: by `grant`, whose use is counted with the record of the run, or by the rules alone."""
+    """The gate's answer that the plan can be executed now: by the rules alone, or by `grant`, whose use is counted with the
+    record of the run.
+    """
 
     approved: ApprovedPlan
     grant: StandingGrant | None = None
 
 
 class QueuedApproval(msgspec.Struct, frozen=True):
-    """An approval as stored in the queue. `digest` is of the plan, or with `preview` of plan and preview (model/decision.py)."""
+    """An approval as stored in the queue. `digest` covers the plan, and the preview if `preview` is set (model/decision.py)."""
 
     approval_id: str
     digest: str
@@ -67,7 +69,7 @@ class Queue(Protocol):
     """The durable queue of questions to a person."""
 
     async def redeem(self, approval_id: str, digest: str, now: float) -> None:
-        """Mark an approved, unexpired question for `digest` as used; the change is durable on return.
+        """Mark an approved, unexpired question about `digest` as used. The change is durable on return.
 
         Raises AileronError: not_found, approval_denied, approval_expired, already_decided (pending, or used before).
         """
@@ -85,8 +87,8 @@ class Approver(Protocol):
         ...
 
     async def spend_decision(self, approval_id: str, until: float) -> None:
-        """Record durably in the sealed vault that this decision was used. At `until` (s since the epoch) it is too
-        old to be used anyway.
+        """Record durably in the sealed vault that this decision was used. The record is needed until `until` (seconds since the
+        epoch); later, the decision is too old to be used.
 
         Raises AileronError: vault_locked; hash_mismatch if the decision was used before.
         """
@@ -151,7 +153,9 @@ class Gate:
             )
 
     async def redeem(self, plan: Plan, decided: QueuedApproval) -> ApprovedPlan:
-        """Use a person's decision, at most once. Raises AileronError as `check_decided` and `Queue.redeem` do."""
+        """Use up a person's decision about `plan`, which is possible only once, and return the approved plan. Raises AileronError
+        as `check_decided` and `Queue.redeem` do.
+        """
         self.check_decided(plan, decided)
         await self._queue.redeem(decided.approval_id, decided.digest, time.time())
         return _approve(plan, plan.digest, decided.approval_id, _seen(decided))
@@ -167,7 +171,7 @@ class Gate:
 
 
 def _seen(decided: QueuedApproval) -> str | None:
-    """Return the digest of the decided effects; None unless the recorded effects match `preview`, which is signed."""
+    """Return the digest of the effects that the person saw; None unless the recorded effects match `preview`, which is signed."""
     effects = decided.effects
     return effects.effects if effects is not None and effects.digest == decided.preview else None
 

@@ -45,7 +45,7 @@ MIN_FOR_S: Final = 60
 MAX_FOR_S: Final = 30 * 24 * 3600
 """30 days, in seconds: longest duration of a grant. A month later nobody remembers what they approved."""
 MAX_CHOICES: Final = 64
-"""Maximum number of values of one `one_of`: still a list that a person reads."""
+"""Maximum number of values in a `one_of` constraint, so that a person still reads the list."""
 MAX_VALUE_BYTES: Final = 4 << 10
 """4 KiB: maximum size of one constraint's value as canonical JSON."""
 
@@ -68,7 +68,9 @@ def credentials_of(plan: Plan) -> tuple[str, ...]:
 
 
 def check_grant(action: ActionFile, constraints: Sequence[Constraint], uses: int, for_s: int) -> None:
-    """Check that such a grant can be created for `action`. Raises AileronError(invalid_request) with the reason."""
+    """Check that a grant with these constraints, this number of uses and this duration in seconds can be created for `action`.
+    Raises AileronError(invalid_request) with the reason.
+    """
     if not action.approval.required:
         raise _refused(f"action {action.name!r} asks nobody: there is nothing to grant")
     if action.approval.irreversible:
@@ -95,9 +97,9 @@ def check_grant(action: ActionFile, constraints: Sequence[Constraint], uses: int
 
 
 def _problem(constraint: Constraint, spec: InputSpec) -> str | None:
-    """Return a description of the error in a constraint on an argument of this type, or None.
+    """Return a description of the error in a constraint on the input `spec`, or None.
 
-    The value is omitted, since it may be long.
+    The constraint's value is omitted, since it may be long.
     """
     try:
         if len(canonical_json(constraint.value)) > MAX_VALUE_BYTES:
@@ -158,7 +160,7 @@ def _holds(constraint: Constraint, args: dict[str, Any]) -> bool:
 
 
 def _are_equal(given: Any, value: Any) -> bool:
-    """Return whether two plain values are equal; any other value equals nothing."""
+    """Return whether two numbers, two strings or two booleans are equal; False for all other values."""
     if _is_number(given) and _is_number(value):
         return bool(given == value)
     return type(given) is type(value) and isinstance(given, str | bool) and given == value

@@ -42,14 +42,14 @@ _COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class _Missing:
-    """Value of a path that matches nothing."""
+    """Type of the marker for a path that matches nothing in the output."""
 
 
 _MISSING: Final = _Missing()
 
 
 def rendered(output: Any, preview: PlannedPreview) -> list[PreviewField]:
-    """Return each line of the preview, in the preview's order.
+    """Return the lines of the preview, in its order, with values from `output`.
 
     `output` is the output of the preview operation, as JSON values.
     """
@@ -74,7 +74,9 @@ def _text(value: Any) -> str | None:
 
 
 def _nearest(output: Any, names: set[str]) -> dict[str, Any]:
-    """Return, for each name, the value of the first table key with that name, searching level by level."""
+    """Return, for each name, the value of the first object key with that name, searching level by level. Names that are not found
+    are absent.
+    """
     found: dict[str, Any] = {}
     waiting = deque([output] if isinstance(output, dict | list) else [])
     for _ in range(_MAX_NODES):
@@ -125,7 +127,7 @@ def _bounded_text(text: str) -> str:
 
 
 def _bounded_json(value: Any) -> str:
-    """Return value as JSON, encoded only as far as it is shown, because an output of 16 MiB may be selected for every line."""
+    """Return `value` as JSON, encoded only up to the size that is shown, because every line may select an output of 16 MiB."""
     pieces: list[str] = []
     size = 0
     try:

@@ -48,9 +48,8 @@ Why = Literal["unsigned", "key", "kind", "signature", "time", "digest", "decided
 """Reasons why a decision is not valid, as recorded in `approval.refused`."""
 
 CLOCK_S: Final = 60.0
-"""Maximum number of seconds between a program's signature and its arrival at the daemon: one machine, one clock, and a
-slow disk.
-"""
+"""Maximum number of seconds between a program's signature and its arrival at the daemon. Both use the clock of one machine, but
+its disk may be slow."""
 CEREMONY_S: Final = 300.0
 """Maximum number of seconds between a page's request for a passkey and the response: a person has to find their phone. As in
 browsers (Web Authentication, section 15.1).
@@ -58,7 +57,7 @@ browsers (Web Authentication, section 15.1).
 
 
 class NotCounted(AileronError):
-    """The decision is not valid; `why` is the reason as recorded."""
+    """Error: a decision, or another request by the approver, is not valid. `why` is the reason as recorded."""
 
     def __init__(self, why: Why, message: str, failure_class: FailureClass = FailureClass.UNAUTHORIZED) -> None:
         super().__init__(failure_class, message, boundary=Boundary.USER)
@@ -75,7 +74,8 @@ def check_signed(
     reason: str | None,
     kind: str,
 ) -> None:
-    """Check that the approver of `consents`, or a passkey of theirs, signed exactly this about a question of this kind.
+    """Check that the approver of `consents`, or a passkey of theirs, signed exactly this decision. A passkey cannot approve every
+    `kind` of question.
 
     Raises NotCounted otherwise.
     """
@@ -118,7 +118,7 @@ def counted(
 
 
 def check_head(consents: Consents, signed: Signature) -> None:
-    """Check that the newest row, if the decision includes one, is signed too. Raises NotCounted otherwise."""
+    """Check the signature over the ledger's head, if the decision includes one. Raises NotCounted if it is not valid."""
     if signed.head is None or signed.head_signature is None:
         return
     statement = HeadStatement(head=signed.head, at=signed.at, key_id=signed.key_id)
@@ -126,8 +126,9 @@ def check_head(consents: Consents, signed: Signature) -> None:
 
 
 def check_fresh(at: str, key_id: str = "", now: float | None = None) -> None:
-    """Check that `at` is at most CLOCK_S ago, or CEREMONY_S with a passkey, which is asked for after `at`; and at most
-    CLOCK_S ahead. Raises NotCounted otherwise.
+    """Check that `at`, the signed time of a decision, is at most CLOCK_S ago and at most CLOCK_S ahead.
+
+    With a passkey it can be CEREMONY_S ago, because the passkey is asked for after `at`. Raises NotCounted otherwise.
     """
     now = time.time() if now is None else now
     ago_s = now - _moment(at)

@@ -39,11 +39,11 @@ MAX_CHANGES: Final = 64
 """Maximum number of differences that are listed singly: three screens. The complete definition is shown in addition."""
 _MAX_WHERE: Final = 200
 _MAX_DEPTH: Final = 64
-"""Depth below which a value is compared as a unit."""
+"""Nesting depth in a definition from which values are compared as a whole, not member by member."""
 _MAX_NESTED: Final = 200
-"""Maximum depth of a definition: no connector is made of a tool with more (importing/mcp_listing.py). JSON nested to just
-below the interpreter's recursion limit is parsed in one place, and fails in another that has a few more frames.
-"""
+"""Maximum nesting depth of a tool's definition; no connector is made from a deeper one (importing/mcp_listing.py). A definition
+nested to just below the interpreter's recursion limit could be parsed in one function, but not in another that is called some
+frames deeper."""
 _ABSENT: Final = object()
 
 HowChanged = Literal["changed", "gone", "untold"]
@@ -53,7 +53,9 @@ tool's current form in a way that can be shown.
 
 
 class ToolReport(NamedTuple):
-    """A connector's report. `before` and `now` are definitions in canonical form if the tool `changed`, otherwise None."""
+    """A connector's report that a tool has changed. `before` and `now` are definitions in canonical form if the tool `changed`,
+    otherwise None.
+    """
 
     how: HowChanged
     before: str | None = None
@@ -74,7 +76,9 @@ def reported(failure: Failure) -> ToolReport | None:
 
 
 def tool_changes(before: str, now: str) -> tuple[Change, ...]:
-    """Return the differences, with dotted names and `[0]` in arrays. Each one widens, because no untrusted text is harmless."""
+    """Return the differences between two definitions of a tool, located by dotted names and by `[0]` in arrays. Each one counts
+    as widening, because no untrusted text is harmless. If there are more than MAX_CHANGES, the last one says so.
+    """
     found = list(islice(_found(msgspec.json.decode(before), msgspec.json.decode(now), "", 0), MAX_CHANGES + 1))
     if len(found) > MAX_CHANGES:
         return (*found[:MAX_CHANGES], Change.of("more", None, "further places differ: read the whole definition"))

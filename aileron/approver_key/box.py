@@ -41,7 +41,7 @@ _HEX: Final = re.compile(r"[0-9a-f]{64}")
 
 @final
 class Recipient:
-    """The only object that can open messages sealed to `public`."""
+    """A new X25519 key pair. Only this object can open messages sealed to its public half, `public`."""
 
     __slots__ = ("_key", "public")
 
@@ -78,7 +78,8 @@ class Recipient:
 
 
 def seal(recipient: str, plaintext: bytes, context: bytes) -> bytes:
-    """Encrypt to `recipient`, which is a `Recipient.public`; return the ephemeral public half, then the ciphertext with its tag.
+    """Encrypt `plaintext` to `recipient`, which is a `Recipient.public`; return the ephemeral public key, the ciphertext and its
+    tag.
 
     Raises AileronError(invalid_request) for an invalid recipient, (resource_limit_exceeded) for more than MAX_PLAINTEXT_BYTES.
     """

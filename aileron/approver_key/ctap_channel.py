@@ -45,7 +45,8 @@ class BusyElsewhereError(Exception):
 
 
 def opened(port: Port, until: float) -> CtapHidDevice:
-    """Open a separate channel to the device, for use in a `with`. No wait goes beyond `until`, of time.monotonic().
+    """Open a channel of its own to the security key, for use in a `with`. Every wait ends at `until` (time.monotonic()) at the
+    latest.
 
     Raises OSError, SilentError, BusyElsewhereError, and the library's errors for an invalid response.
     """
@@ -59,7 +60,7 @@ def opened(port: Port, until: float) -> CtapHidDevice:
 
 
 class _Connection(CtapHidConnection):
-    """Packets of one channel, which is that of the packet written last."""
+    """The packets of one CTAPHID channel to a security key. Its channel is that of the packet written last."""
 
     def __init__(self, port: Port, until: float) -> None:
         self._descriptor: Final = os.open(port.path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
@@ -70,7 +71,7 @@ class _Connection(CtapHidConnection):
         self._poll.register(self._descriptor, select.POLLIN)
 
     def write_packet(self, data: bytes) -> None:
-        """Write a packet, preceded by its report number, which is 0: hidraw.rst, write()."""
+        """Write a packet after the report number 0, as the kernel's hidraw.rst requires of write()."""
         self._channel = data[:_CHANNEL_BYTES]
         if os.write(self._descriptor, b"\0" + data) != len(data) + 1:
             raise OSError("a packet was cut")

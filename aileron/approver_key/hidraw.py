@@ -51,7 +51,9 @@ def is_plugged_in() -> bool:
 
 
 def ports() -> list[Port]:
-    """Return the security keys, sorted by the names of their devices. Imports the library that parses descriptors."""
+    """Return the plugged-in security keys, sorted by the names of their devices. Imports the library that parses report
+    descriptors.
+    """
     return [port for entry in _entries() if (port := _port(entry)) is not None]
 
 

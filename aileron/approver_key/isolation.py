@@ -77,7 +77,8 @@ __all__ = [
 ]
 
 ASK_S: Final = 600.0
-"""Ten minutes, in seconds: long enough to look a passphrase up, but a forgotten terminal is not held for ever."""
+"""Ten minutes, in seconds, to answer a question: long enough to look a passphrase up, but a forgotten terminal is not held for
+ever."""
 END_S: Final = 3.0
 """Seconds from a signal until this process ends at the latest: restoring a terminal takes milliseconds, and a terminal that
 no longer accepts output must not block the end.
@@ -148,11 +149,10 @@ def end_in_time() -> None:
 
 
 def end_with_terminal() -> None:
-    """Send this process SIGHUP when its terminal ends, even if the kernel notifies another process.
+    """Start a thread that sends this process SIGHUP when its terminal hangs up, even if the kernel signals only another process.
 
-    Does nothing without a terminal.
-
-    After the end of a terminal, reads return end of input repeatedly, and writes fail or block; neither ends a program by itself.
+    Does nothing without a terminal. After a hangup, reads return end of input repeatedly, and writes fail or block; neither ends
+    a program by itself.
     """
     try:
         descriptor = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
@@ -167,7 +167,9 @@ def end_with_terminal() -> None:
 
 
 def _tell_of_end(terminal: int) -> None:
-    """Wait only for the end of a terminal (poll(2): POLLHUP needs no request), then send SIGHUP."""
+    """Wait until the terminal hangs up, then send SIGHUP to this process. It reads nothing: poll(2) reports POLLHUP
+    unrequested.
+    """
     poll = select.poll()
     poll.register(terminal, 0)
     while not poll.poll():
@@ -218,7 +220,9 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
 
 
 def _attend(child: int, terminal: _Terminal | None, waited_for: set[signal.Signals], put_right: bytes) -> NoReturn:
-    """Run the parent until the child has ended. The child's deadlines are the only ones."""
+    """Run the parent until the child ends, then end in the same way. Relay signals to the child, and restore the terminal if the
+    child stops or is killed. The parent sets no deadline; only the child has deadlines.
+    """
     while True:
         info = signal.sigwaitinfo(waited_for)
         if info.si_signo != signal.SIGCHLD:
@@ -253,7 +257,7 @@ def _die_by(number: int) -> NoReturn:
 
 
 class _Terminal:
-    """The terminal in the state before the child began, to be restored if the child cannot do it."""
+    """The terminal, and its settings from before the child began; the parent restores them if the child cannot."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: Final = descriptor
@@ -286,7 +290,7 @@ class _Terminal:
             os.write(self._descriptor, words)
 
     def release(self, *, was_killed: bool) -> None:
-        """Restore the terminal after a question, if the child was interrupted in one, or was killed."""
+        """Restore the terminal if the child was killed, or was stopped while it held the terminal for a question."""
         with contextlib.suppress(OSError):  # the terminal has gone
             if not self._was_held and (was_killed or is_held(self._descriptor)):
                 _put_right(self._descriptor, self._found)
@@ -355,11 +359,11 @@ class _SignalledError(Exception):
 
 
 class _Signals:
-    """Signals that would leave the terminal in a question's state. They are deferred until it is restored; `seen` lists them.
+    """Handlers of the signals that would leave the terminal in a question's state. They defer each signal until the terminal is
+    restored; `seen` lists them.
 
-    Only while the terminal is read does a signal interrupt (`waiting`), and it does so by an exception: after a handler that
-    returns, Python continues reading (PEP 475). A signal that arrives between that check and read(2) waits for the next key,
-    or ASK_S.
+    A signal interrupts only while the terminal is read (`waiting`), and does so by an exception: after a handler that returns,
+    Python continues reading (PEP 475). A signal that arrives between that check and read(2) waits for the next key, or ASK_S.
     """
 
     _KEPT: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT)
@@ -383,7 +387,7 @@ class _Signals:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """End this block with _SignalledError at a signal, including an earlier one."""
+        """Raise _SignalledError in this block when a signal arrives, and at its start if one has arrived before."""
         self._interrupts = True
         try:
             self.check()
@@ -440,7 +444,9 @@ def _asked_once(descriptor: int, question: str, twice: bool, may_be_empty: bool,
 
 @contextlib.contextmanager
 def _taken(descriptor: int) -> Iterator[list[Any]]:
-    """Hold the terminal for a block, then restore it; yield its previous settings."""
+    """Hold the terminal exclusively during a block, then restore it; yield its previous settings. Raises
+    AileronError(unauthorized) if another process holds it.
+    """
     before = termios.tcgetattr(descriptor)
     if is_held(descriptor):
         raise _held_by_another()
@@ -483,15 +489,15 @@ def _line(descriptor: int, before: list[Any], question: str, signals: _Signals) 
 class _Shower:
     """A thread that shows the question once the main thread waits in read(2) as the reader that will receive the line.
 
-    The kernel function in which the main thread sleeps shows that (proc_pid_wchan(5)): `wait_woken` is the wait for input,
-    with the lock of the terminal's readers; any other is the wait for that lock, which another reader holds. Kernels without
-    names for it (no CONFIG_KALLSYMS) say `0`: there the question is shown after SETTLED_S nevertheless, and
+    The name of the kernel function in which the main thread sleeps shows this (proc_pid_wchan(5)). In `wait_woken` it waits for
+    input and has the lock of the terminal's readers; in any other it waits for that lock, which another reader holds. Kernels
+    without these names (no CONFIG_KALLSYMS) say `0`: there the question is shown after _SETTLED_S nevertheless, and
     `check_nobody_reads` must suffice.
     """
 
     _WAITS_FOR_INPUT: Final = "wait_woken"
     _SETTLED_S: Final = 0.5
-    """Seconds to wait for the reader: the thread gets from its start to read(2) in 0.1 ms; a machine under load takes longer."""
+    """Seconds after which the main thread must be in read(2). It gets there in 0.1 ms; a machine under load takes longer."""
     _PAUSE_S: Final = 0.0005
 
     def __init__(self, descriptor: int, question: str, signals: _Signals) -> None:
@@ -534,8 +540,8 @@ class _Shower:
                 return
 
     def _sleeps_in(self) -> str | None:
-        """Return the kernel's name for the function in which the reader sleeps, `0` if it has none; None while the
-        reader does not sleep.
+        """Return the name of the kernel function in which the main thread sleeps, `0` if the kernel has no names; None if the
+        thread does not sleep.
         """
         try:
             with open(f"{self._place}/stat", "rb") as file:

@@ -80,7 +80,7 @@ _PUBLIC: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The contents of the file; `sealed` is the private key (RFC 8032: 32 random bytes)."""
+    """The contents of the key's file; `sealed` is the encrypted private key (RFC 8032: 32 random bytes)."""
 
     format: int
     key_id: str
@@ -91,7 +91,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sealed: Sealed
 
     def context(self) -> bytes:
-        """Return the bytes to which the sealed key is bound: all other fields."""
+        """Return the bytes that are authenticated together with the sealed key: all other fields, as canonical JSON."""
         fields = {name: msgspec.to_builtins(value) for name, value in msgspec.structs.asdict(self).items()}
         del fields["sealed"]
         return canonical_json({"use": f"aileron approver {FORMAT}: key", **fields, "salt": self.salt.hex()})
@@ -102,7 +102,9 @@ class _Format(msgspec.Struct):
 
 
 class PublicHalf(msgspec.Struct, frozen=True):
-    """The open fields of a key's file. They are unverified: only the passphrase, or the vault that names the key, proves them."""
+    """The unencrypted fields of a key's file. They are unverified: only the passphrase, or the vault that names the key, proves
+    them.
+    """
 
     key_id: str
     public_key: bytes
@@ -112,7 +114,7 @@ class PublicHalf(msgspec.Struct, frozen=True):
 
 @final
 class ApproverKey:
-    """The private key while it is open, for one thread and one command. `wipe` it after use, or use it in a `with`."""
+    """The approver's private key, decrypted for one thread and one command. `wipe` it after use, or use it in a `with`."""
 
     __slots__ = ("_seed", "key_id", "public_key")
 
@@ -222,7 +224,9 @@ def key_in(path: Path) -> str | None:
 
 
 def file_of(path: Path, key_id: str | None) -> Path:
-    """Return the file of the key with this id: the staged file, if a command ended before it moved the new key into place."""
+    """Return the path of the file that has the key with this id. This is the staged file if a command ended before it moved the
+    new key into place; otherwise it is `path`.
+    """
     new = staged(path)
     return new if key_id is not None and key_in(new) == key_id else path
 

@@ -38,16 +38,15 @@ must not block us.
 _PIECE: Final = 1024
 _ECHO: Final = termios.ECHO | termios.ECHONL
 _BY_KEY: Final = termios.ICANON | termios.ISIG
-"""Terminal modes without which each key is read immediately, and Ctrl-C is read as a key."""
+"""Local modes to clear so that each key can be read immediately, and Ctrl-C is read as a key."""
 
 
 @contextlib.contextmanager
 def no_echo(rest_s: float) -> Iterator[None]:
-    """Protect a block that asks for a passphrase on standard input.
+    """Turn echo off for a block that asks for a passphrase on standard input, then restore the terminal.
 
-    If the block fails, discard input until none arrives for `rest_s`.
-
-    Does nothing if standard input is no terminal, or outside the main thread, since no prompt can be interrupted there.
+    If the block fails, discard input until none arrives for `rest_s` seconds. Does nothing if standard input is no terminal, or
+    outside the main thread, since no prompt can be interrupted there.
     """
     before = _settings()
     if before is None or threading.current_thread() is not threading.main_thread():
@@ -113,6 +112,6 @@ def _throw_away(before: list[Any], rest_s: float) -> None:
 
 
 def _set_local(before: list[Any], *, off: int) -> None:
-    """Set the terminal's settings without these local modes; do nothing if the terminal is gone."""
+    """Set the terminal to the settings `before` with the local modes in `off` cleared; do nothing if the terminal is gone."""
     with contextlib.suppress(termios.error, OSError):
         apply(sys.stdin.fileno(), [*before[:3], before[3] & ~off, *before[4:]])

@@ -64,9 +64,9 @@ __all__ = [
 OFFER: Final = "Security key found: press Enter to use it, or type the approver passphrase."
 """Line shown above the question for the passphrase."""
 TOUCH_S: Final = 60.0
-"""Seconds to wait from the PIN to the touch: keys themselves wait for 30 s, keys with a sensor that retries for longer."""
+"""Seconds to wait for the touch after the PIN. Keys themselves wait for 30 s; keys with a sensor that retries wait longer."""
 _LOOK_S: Final = 5.0
-"""Seconds to wait for requests that need no person: a key responds in milliseconds."""
+"""Seconds to wait for the responses to requests that need no person; a key responds in milliseconds."""
 GRACE_S: Final = 2.0
 """Seconds to wait after TOUCH_S for a key to report that it has stopped."""
 _TRIES: Final = 3
@@ -109,7 +109,7 @@ _CLASSES: Final[dict[Why, FailureClass]] = {
 
 
 class SecurityKeyError(AileronError):
-    """A security key signed nothing; `why` and the message give the reason."""
+    """Error: a security key did not sign. `why` and the message give the reason."""
 
     def __init__(self, why: Why, message: str) -> None:
         super().__init__(_CLASSES[why], f"nothing is signed: {message}", boundary=Boundary.USER)
@@ -155,7 +155,7 @@ class _SensorError(Exception):
 
 
 class _Facts(NamedTuple):
-    """A key's own report about itself."""
+    """A security key's report about itself: its sensor and PIN, and the number of PIN attempts that are left."""
 
     has_sensor: bool
     has_pin: bool
@@ -163,26 +163,32 @@ class _Facts(NamedTuple):
 
 
 class _Verified(NamedTuple):
-    """The proof in a request that the key's person was verified: a token, or the sensor at the time of the request (CTAP 2.0)."""
+    """The proof of user verification in a request to a key. It is a PIN/UV token, or nothing if the key's sensor verifies its
+    owner during the request (CTAP 2.0).
+    """
 
     protocol: PinProtocol | None
     token: bytes | None
 
     def options(self, *, touched: bool) -> dict[str, bool] | None:
-        """Return the options of an assertion."""
+        """Return the options of a getAssertion request: whether the key's sensor must verify (`uv`), and that no touch is needed
+        (`up`). None if neither applies.
+        """
         uv = {"uv": True} if touched and self.token is None else {}
         return {**uv, **({} if touched else {"up": False})} or None
 
     def proof(self, client_hash: bytes) -> tuple[bytes | None, int | None]:
-        """Return the last two parameters of an assertion."""
+        """Return the last two parameters of a getAssertion request: pinUvAuthParam and pinUvAuthProtocol. Both are None without a
+        token.
+        """
         if self.protocol is None or self.token is None:
             return None, None
         return self.protocol.authenticate(self.token, client_hash), self.protocol.VERSION
 
 
 def enrolled(passkeys: Iterable[PasskeyEntry]) -> tuple[PasskeyKey, ...]:
-    """Return the listed passkeys that a security key can hold: of this home's page, with USB as a transport, or with
-    no transport listed.
+    """Return the passkeys of this home's page that a security key can hold: those with USB as a transport, or with no transport
+    listed.
 
     Omits a passkey whose id does not match its contents, because it would sign under another passkey's name.
     """
@@ -211,7 +217,7 @@ def _own(passkey: PasskeyEntry) -> Iterator[PasskeyKey]:
 
 @final
 class SecurityKeys:
-    """The security keys of one home and one person, for a decision or two. The PIN of an opened key is stored until `wipe`."""
+    """The plugged-in security keys of one person, for one or two decisions in one home. The typed PIN is stored until `wipe`."""
 
     def __init__(
         self, keys: Sequence[PasskeyKey], person: Person, *, plugged_in: Callable[[], Sequence[Port]] = ports
@@ -270,9 +276,8 @@ class SecurityKeys:
         return holding[0]
 
     def _may_hold(self, port: Port) -> bool:
-        """Return whether the key reports, without a PIN, that it holds a passkey.
-
-        A key that does not respond, or fails, is not used.
+        """Return whether the key reports, without a PIN, that it holds one of the passkeys; False if it does not respond, or
+        fails.
         """
         try:
             return _at(port, lambda ctap: _held(ctap, self._keys, _Verified(None, None))) is not None
@@ -312,7 +317,7 @@ _T = TypeVar("_T")
 
 
 class _Deadline(threading.Event):
-    """A deadline in the form of an event that is set once the deadline has passed; the library then tells the key to stop."""
+    """An event that counts as set once `seconds` have passed; the library then tells the key to stop."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -324,13 +329,17 @@ class _Deadline(threading.Event):
 
 
 def _at(port: Port, work: Callable[[Ctap2], _T]) -> _T:
-    """Return the result of `work` with a key, without a person. Raises SecurityKeyError if the key fails."""
+    """Return the result of `work`, run with the opened key for requests that need no person. Raises SecurityKeyError if the key
+    fails.
+    """
     with _opened(port, _LOOK_S) as ctap:
         return work(ctap)
 
 
 def _at_work(port: Port, work: Callable[[Ctap2, _Deadline], _T]) -> _T:
-    """Return the result of `work` with a key and a person who touches it. Raises SecurityKeyError if the key fails."""
+    """Return the result of `work`, run with the opened key while a person verifies and touches it. Raises SecurityKeyError if the
+    key fails.
+    """
     with _opened(port, TOUCH_S + GRACE_S) as ctap:
         return work(ctap, _Deadline(TOUCH_S))
 
@@ -365,7 +374,7 @@ def _opened(port: Port, seconds: float) -> Iterator[Ctap2]:
 
 
 def _garbled() -> tuple[type[Exception], ...]:
-    """Return the types of the library's errors for malformed bytes, which the library parses without further checks."""
+    """Return the exception types that the library raises for malformed responses, which it does not check first."""
     from fido2.hid import ConnectionFailure
 
     return (
@@ -383,7 +392,7 @@ def _garbled() -> tuple[type[Exception], ...]:
 
 
 def _refused(port: Port, error: CtapError) -> SecurityKeyError:
-    """Return a key's refusal as an error for a person."""
+    """Return the error for a person that a key's error code stands for."""
     from fido2.ctap import CtapError
 
     codes = CtapError.ERR
@@ -514,7 +523,7 @@ def _assertion(
     tell: Callable[[str], None],
     deadline: _Deadline,
 ) -> str:
-    """Return this passkey's signature over a statement, in stored form.
+    """Return this passkey's signature over a statement, encoded as it is stored.
 
     Raises CtapError, or SecurityKeyError for an invalid signature.
     """

@@ -77,7 +77,7 @@ def signed_decision(
     reason: str | None,
     head: str | None,
 ) -> Decision:
-    """Return a signed decision. With the approver's key, the `head` of the record is signed too, if it is known.
+    """Return a signed decision. With the approver's key, the ledger's `head` is signed too, if it is known.
 
     A security key signs no head: that would need a second touch (docs/adr/0028-passkeys.md). Raises SecurityKeyError,
     KeyboardInterrupt.
@@ -110,7 +110,7 @@ def signed_decision(
 
 
 def _signed(by: ApproverKey | SecurityKeys | ReadingKey, about: Callable[[str], _S]) -> tuple[_S, str]:
-    """Return the statement, which names its signer, and the signature."""
+    """Return the statement that `about` makes for the id of the signing key, and its signature."""
     if isinstance(by, ApproverKey | ReadingKey):
         statement = about(by.key_id)
         return statement, by.sign(statement)

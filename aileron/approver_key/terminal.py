@@ -43,9 +43,9 @@ _VARIABLES: Final = {
     "KONSOLE_DBUS_SERVICE": "konsole",
     "WEZTERM_UNIX_SOCKET": "wezterm",
 }
-"""Environment variables that a program sets for its child processes, with the way in which it takes commands: `send-keys`,
-`kitten @ send-text`, `nvim --server … --remote-send`, `qdbus … sendText`, `wezterm cli send-text`.
-"""
+"""Terminal programs in which other processes can type, by the environment variable that each sets for its child processes. They
+accept input by commands: `send-keys`, `kitten @ send-text`, `nvim --server … --remote-send`, `qdbus … sendText`, `wezterm cli
+send-text`."""
 _MULTIPLEXERS: Final = {
     "tmux: server": "tmux",
     "screen": "screen",
@@ -62,7 +62,7 @@ _MOST_ANCESTORS: Final = 64
 
 
 class _Process(NamedTuple):
-    """Facts of a process from /proc."""
+    """Facts about a process, from /proc."""
 
     pid: int
     name: str
@@ -72,9 +72,7 @@ class _Process(NamedTuple):
 
 
 def who_else_can_type() -> str | None:
-    """Return the reason why a key press at this terminal can be another program's, as text for a person; None if none
-    was found.
-    """
+    """Return why another program could press keys at this terminal, as text for a person; None if no such program was found."""
     for variable, program in _VARIABLES.items():
         if os.environ.get(variable):
             return f"this is a terminal of {program}, and any process of yours can press keys in it"
@@ -94,7 +92,9 @@ def who_else_can_type() -> str | None:
 
 
 def _shares_terminal(process: _Process, other: _Process) -> bool:
-    """Return whether two processes have the same terminal and session. Other devpts(5) instances repeat terminal numbers."""
+    """Return whether two processes have the same terminal and session. Terminal numbers alone repeat in other devpts(5)
+    instances.
+    """
     return (process.terminal, process.session) == (other.terminal, other.session)
 
 
@@ -135,7 +135,7 @@ def take() -> None:
 
 
 def let_go() -> None:
-    """Release the terminal, because a question for a passphrase takes its own hold."""
+    """Release the hold of the terminal, for example because a question for a passphrase takes its own."""
     _control(termios.TIOCNXCL)
 
 
@@ -148,7 +148,7 @@ def _control(request: int) -> None:
 
 
 def _has_tiocsti() -> bool:
-    """Return whether a process can press keys at its own terminal; a kernel without the setting always permits that."""
+    """Return whether a process can press keys at its own terminal (TIOCSTI). A kernel without the setting always permits that."""
     try:
         return _LEGACY.read_text(encoding="ascii").strip() != "0"
     except OSError:

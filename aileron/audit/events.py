@@ -170,11 +170,12 @@ class RunRequested(_Event, frozen=True, kw_only=True, tag="run.requested"):
     """The complete arguments."""
     steps: list[PlannedStep]
     claim: str | None = None
-    """`sha256:…` of session, idempotency key and request. Written by the ledger, which stores the key itself."""
+    """`sha256:…` of session, idempotency key and request. The ledger adds this digest; it stores the key itself beside the
+    chain."""
     again: str | None = None
-    """An earlier run of the same plan with an unknown outcome, which the caller knowingly repeats."""
+    """Id of an earlier run of the same plan with an unknown outcome, which the caller knowingly repeats."""
     party: str | None = None
-    """Party whose share the run counts against, if other than its session's own or, on the operator's socket, the person's."""
+    """Party whose share the run counts against. Absent if that is the run's session or, on the operator's socket, the person."""
 
 
 class RunRefused(_Event, frozen=True, kw_only=True, tag="run.refused"):
@@ -200,7 +201,7 @@ class RunStarted(_Event, frozen=True, kw_only=True, tag="run.started"):
     attempt: int
     """Number of the attempt, from 1."""
     layers: list[str]
-    """The isolation in force."""
+    """Names of the layers of isolation that are in force."""
     args: str | None = None
     """Digest (`sha256:…`) of the step's arguments in canonical JSON, if they include results of earlier steps;
     otherwise the plan has the arguments.
@@ -350,7 +351,7 @@ class EgressSubmitted(_Event, frozen=True, kw_only=True, tag="egress.submitted")
 class EgressEffects(_Event, frozen=True, kw_only=True, tag="egress.effects"):
     """The changes of a database transaction.
 
-    A preview's changes are rolled back; a run's changes are those a person saw, and commit next.
+    A preview's changes are rolled back. A run's changes are those that a person saw in the preview, and are committed next.
     """
 
     run: str
@@ -449,7 +450,7 @@ class ApprovalDecided(_Event, frozen=True, kw_only=True, tag="approval.decided")
     """Digest of the plan or consent that the person was shown."""
     decision: Literal["approve", "deny"]
     surface: str
-    """Scope of the socket on which the decision arrived: `operator`; or `page`."""
+    """`operator` if the decision arrived on the operator socket, or `page` if a person decided on the page."""
     reason: str | None = None
     run: str | None = None
     key_id: str | None = None
@@ -494,7 +495,7 @@ class ApprovalRefused(_Event, frozen=True, kw_only=True, tag="approval.refused")
     reason: RefusedReason
     """Reason why the attempt was refused."""
     surface: str
-    """Scope of the socket on which the attempt arrived, or `page`."""
+    """Origin of the attempt: the scope of its socket, or `page`."""
     approval: str | None = None
     """Id of the question; absent if this row counts several attempts, or is about the page."""
     key_id: str | None = None
@@ -525,9 +526,8 @@ class ApprovalCancelled(_Event, frozen=True, kw_only=True, tag="approval.cancell
 
     approval: str
     surface: str
-    """Scope of the socket on which the withdrawal arrived, `agent` or `operator`; or `page`; or `session` if the
-    question's session ended.
-    """
+    """Origin of the withdrawal: the scope of its socket, `agent` or `operator`; `page`; or `session` if the question's session
+    ended."""
     run: str | None = None
 
 
@@ -541,7 +541,7 @@ class ApproverSet(_Event, frozen=True, kw_only=True, tag="approver.set"):
     public_key: str
     """The key: 32 bytes in hex, Ed25519."""
     inventory: str
-    """Digest of the contents that existed then and were approved with this key."""
+    """Digest of the inventory of everything that existed in the home then and was approved with this key."""
     signed_at: str
     signature: str
     """Signature over the statement by the new key: base64."""
@@ -661,7 +661,8 @@ class SessionStarted(_Event, frozen=True, kw_only=True, tag="session.started"):
     pid_ticks: int | None = None
     """Start of the cell's process, in clock ticks since the machine started."""
     inject_digest: str | None = None
-    """`sha256:…` of the name in the session's addresses at the gateway, if tools are injected into its requests to models."""
+    """`sha256:…` of the secret name in the session's paths at the gateway; absent if no tools are injected into its requests to
+    models."""
 
 
 class SessionEnded(_Event, frozen=True, kw_only=True, tag="session.ended"):
@@ -689,7 +690,7 @@ class TunnelOpened(_Event, frozen=True, kw_only=True, tag="tunnel.opened"):
     """Host that the agent requested and that its ClientHello names."""
     port: int
     may_hide: bool = False
-    """True if the ClientHello has an extension (ECH) that contains another name or nothing; nobody can tell which."""
+    """True if the ClientHello has an extension (ECH or ESNI) that can hide another host name; nobody can tell whether it does."""
 
 
 class TunnelClosed(_Event, frozen=True, kw_only=True, tag="tunnel.closed"):
@@ -706,9 +707,8 @@ class TunnelClosed(_Event, frozen=True, kw_only=True, tag="tunnel.closed"):
     bytes_down: int
     ms: int
     reason: str
-    """Cause of the end: `closed`, `idle`, `reset by client`, `reset by host`, `unreachable`, `session ended`,
-    `stopping`, or the rule's name.
-    """
+    """Cause of the end: `closed`, `idle`, `reset by client`, `reset by host`, `unreachable`, `session ended`, `stopping`, or the
+    name of the rule that ended it."""
 
 
 class TunnelRefused(_Event, frozen=True, kw_only=True, tag="tunnel.refused"):
@@ -733,7 +733,7 @@ class InjectionAdded(_Event, frozen=True, kw_only=True, tag="injection.added"):
 
     session: str
     wire: str
-    """API: `messages`, `chat`, `responses`."""
+    """API of the model that the requests use: `messages`, `chat`, `responses`."""
     tools: tuple[str, ...]
     """Names of the tools as the model sees them; only the first 128."""
     count: int
@@ -756,7 +756,9 @@ class InjectionCalled(_Event, frozen=True, kw_only=True, tag="injection.called")
 
 
 class InjectionAnswered(_Event, frozen=True, kw_only=True, tag="injection.answered"):
-    """The model received the result of that call; absent if the program disconnected before the call ended."""
+    """The model received the result of a call of an injected tool. If the program disconnected before the call ended, this event
+    is absent.
+    """
 
     session: str
     wire: str
@@ -765,7 +767,7 @@ class InjectionAnswered(_Event, frozen=True, kw_only=True, tag="injection.answer
     """State of the run as the model sees it; absent if the tool is not a run."""
     failure_class: str | None = msgspec.field(default=None, name="class")
     asked: str | None = None
-    """Id of the run or of the question."""
+    """Id of the run, or of the question to a person, in the result."""
 
 
 # What is installed
@@ -1210,7 +1212,7 @@ Notice = (
     | DaemonStarted
     | DaemonStopped
 )
-"""Events that change the state of no run or approval."""
+"""Events that do not change the state of a run or an approval."""
 Event = (
     Genesis
     | RunRequested
@@ -1251,6 +1253,6 @@ EVENT_TYPES: Final[dict[str, type[_Event]]] = {str(kind.__struct_config__.tag): 
 
 
 def facts_of(event: Event) -> dict[str, Any]:
-    """Return the event as JSON values, with its name under `type`, in the form that the ledger chains."""
+    """Return an event's fields as JSON values, with its name under `type`. The ledger hashes this form into its chain."""
     facts: dict[str, Any] = msgspec.to_builtins(event)
     return facts

@@ -31,7 +31,7 @@ __all__ = ["Frozen", "Question", "StoredDecision", "decision_of", "freeze", "is_
 class StoredDecision(msgspec.Struct, frozen=True):
     """A person's decision as stored in the ledger; `signed` is its signature, None if decisions are not signed.
 
-    `digest` is the decided candidate, `preview` the digest of the preview shown with it. Times are in seconds since the epoch.
+    `digest` is the digest that was decided, `preview` that of the preview shown with it. Times are in seconds since the epoch.
     """
 
     decision: Literal["approve", "deny"]
@@ -44,10 +44,10 @@ class StoredDecision(msgspec.Struct, frozen=True):
 
 
 class Frozen(msgspec.Struct, frozen=True):
-    """The plan that a run waits with: the decided plan, or the requested one. Times are in seconds since the epoch.
+    """The stored plan of a run that waits: the decided plan, or the requested one. Times are in seconds since the epoch.
 
-    `digest` is the row's digest; with a preview it differs from the plan's. `asked_digest` is the digest of the plan asked
-    about first.
+    `digest` is that of the approval's row; with a preview it differs from the plan's. `asked_digest` is the digest of the plan
+    that was asked about first.
     """
 
     run_id: str
@@ -66,8 +66,8 @@ class Frozen(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question that can be decided now, with the digests that a decision can be about; the question's own digest is
-    the first.
+    """A question that can be decided now. `candidates` has the digests that a decision can name; the question's own digest is the
+    first.
     """
 
     row: ApprovalRow
@@ -113,7 +113,9 @@ def freeze(subject: Plan | dict[str, Any]) -> tuple[bytes, str]:
 
 
 def subject_of(stored: bytes, digest: str, approval_id: str) -> dict[str, Any]:
-    """Return the frozen subject as JSON values. Raises AileronError(hash_mismatch) if the subject does not have this digest."""
+    """Return a subject that `freeze` stored, as JSON values. Raises AileronError(hash_mismatch) if it does not have this
+    digest.
+    """
     try:
         value = msgspec.json.decode(stored, type=dict[str, Any])
         if sha256_digest(canonical_json(value)) == digest:
@@ -127,7 +129,9 @@ def subject_of(stored: bytes, digest: str, approval_id: str) -> dict[str, Any]:
 
 
 def is_frozen(stored: bytes, digest: str) -> bool:
-    """Return whether `stored` has this digest and is byte for byte as frozen, since JSON has many spellings of one value."""
+    """Return whether `stored` is what `freeze` returns for the subject with this digest. JSON can spell the same subject in other
+    bytes.
+    """
     try:
         return msgspec.json.encode(subject_of(stored, digest, ""), order="sorted") == stored
     except AileronError:

@@ -28,7 +28,9 @@ class AskedHost(NamedTuple):
 
 
 def hosts_on_record(look: Snapshot) -> dict[str, dict[HostPort, AskedHost]]:
-    """Return the questions by session and host. Raises AileronError(hash_mismatch) if a row was altered."""
+    """Return the newest question about each host, by session and host. Raises AileronError(hash_mismatch) if a row was
+    altered.
+    """
     every: list[Recorded[HostAsked] | Recorded[HostAllowed]] = [
         *look.all_of(HostAsked, 0),
         *look.all_of(HostAllowed, 0),

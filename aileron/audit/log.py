@@ -98,9 +98,8 @@ __all__ = ["MOVES", "Audit", "GrantSpent", "GrantUse", "KeyTaken", "Repeated"]
 MAX_KEY_CHARACTERS: Final = 255
 """Maximum number of characters in an idempotency key; UUIDs and hashes have at most 128."""
 REFUSALS_A_MINUTE: Final = 60
-"""Number of refused decisions per minute that are recorded singly: a person with a wrong passphrase, not a program that
-guesses.
-"""
+"""Number of refused decisions per minute that are recorded one by one. A person with a wrong passphrase stays below this limit; a
+program that guesses does not."""
 
 
 _MAY_HAVE_HAPPENED: Final = (
@@ -143,7 +142,9 @@ class Repeated(AileronError):
 
 
 class KeyTaken(AileronError):
-    """Another caller used the same idempotency key a moment ago, so nothing was written. `earlier` finds that caller's run."""
+    """Error: another caller used the same idempotency key a moment ago, so nothing was written. `earlier` finds that caller's
+    run.
+    """
 
     def __init__(self, run_id: str) -> None:
         super().__init__(
@@ -155,14 +156,17 @@ class KeyTaken(AileronError):
 
 
 class Audit(Questions):
-    """The record of one daemon, around its ledger, with all verbs including those of questions.py."""
+    """The audit trail of one daemon, with methods to record every event in its ledger. Those about questions are in
+    questions.py.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
         self._refused: Throttle[_RefusedKey] = Throttle(REFUSALS_A_MINUTE)
         self._callers: Throttle[tuple[str, str]] = Throttle(1)
         self._tunnels: dict[str, Throttle[tuple[str, str, str]]] = {}
-        """Refused hosts by session, because names that one session makes up never count as another session's."""
+        """Limits for the records of refused hosts, by session, because names that one session makes up never count as another
+        session's."""
         self._begun: dict[str, tuple[str, int]] = {}
         """Runs whose first start `requested` recorded, until `started` is called: at most as many as run at once."""
 
@@ -621,7 +625,9 @@ class Audit(Questions):
         await self._append_all(told)
 
     async def tell_refused(self, *, rest: bool = False) -> None:
-        """Record the counts of completed minutes; with `rest`, all counts. Call this method each minute and at the end."""
+        """Record the counts of refusals that were not recorded one by one, for completed minutes; with `rest`, all of them. Call
+        this method each minute and at the end.
+        """
         now_us = self._ledger.now_us()
         decisions = self._refused.rest() if rest else self._refused.over(now_us)
         callers = self._callers.rest() if rest else self._callers.over(now_us)
@@ -634,7 +640,9 @@ class Audit(Questions):
         await self._append_all(told)
 
     def _take_tunnels(self, now_us: int | None) -> list[Tally[tuple[str, str, str]]]:
-        """Take the counts of completed minutes, or all if `now_us` is None; forget sessions without a count."""
+        """Return and reset the counts of refused hosts for completed minutes, or all if `now_us` is None; forget sessions without
+        a count.
+        """
         taken = [throttle.rest() if now_us is None else throttle.over(now_us) for throttle in self._tunnels.values()]
         self._tunnels = {session: throttle for session, throttle in self._tunnels.items() if not throttle.is_idle}
         return [tally for tallies in taken for tally in tallies]
@@ -677,14 +685,16 @@ class Audit(Questions):
         return await self._append(event)
 
     def note_end(self, event: Notice) -> None:
-        """Record the end of an activity whose start was noted, if nothing depends on this record.
+        """Record the end of an activity whose start was noted. Nothing may depend on this record.
 
-        The record is on disk with the next record, after 20 ms at most.
+        It is written to disk with the next record, after 20 ms at most.
         """
         self._later(event)
 
     async def is_noted(self, event: Notice, since: float) -> bool:
-        """Return whether an event with these facts is among the newest of its kind since `since` (seconds since the epoch)."""
+        """Return whether an event with the facts of `event` is among the newest of its type since `since` (seconds since the
+        epoch).
+        """
         facts = facts_of(event)
         wanted = EventFilter(type=str(facts["type"]), since_us=int(since * 1_000_000), limit=MAX_ROWS)
         rows = await self._ledger.read(lambda look: look.events(wanted))
@@ -840,7 +850,7 @@ def _key_of(invocation: Invocation) -> str | None:
 
 
 def _digest_of(invocation: Invocation) -> str:
-    """Return the digest that must match before an idempotency key can be used again. It covers the request, not the caller."""
+    """Return the digest of a request without its caller. An idempotency key can be used again only for the same digest."""
     asked = {"action": invocation.action, "args": invocation.args, "binding": invocation.binding}
     try:
         return sha256_digest(canonical_json(asked))

@@ -44,7 +44,8 @@ __all__ = [
 ]
 
 MAX_NAME_CHARACTERS: Final = 200
-"""Maximum number of characters in an unchecked name: a missing action's or a connector event's. Action names have at most 64."""
+"""Maximum number of characters that are recorded of an unchecked name: a missing action's or a connector event's. Action names
+have at most 64."""
 MAX_DESTINATION_CHARACTERS: Final = 300
 """Maximum number of characters in a refused request's destination: a host name has at most 253, and a port six."""
 MAX_MESSAGE_CHARACTERS: Final = MAX_MESSAGE
@@ -74,14 +75,16 @@ MOVES: Final[dict[str, tuple[frozenset[RunStatus], frozenset[RunStatus]]]] = {
     "expire": (frozenset({_PENDING, _APPROVED}), frozenset({RunStatus.EXPIRED})),
     "cancel": (frozenset({_PENDING, _APPROVED}), frozenset({RunStatus.CANCELLED})),
 }
-"""Moves of a run, each with its starting states and resulting state.
+"""The changes of a run's status, by name: the statuses in which each can begin, and the resulting status.
 
 `start` is also used for each later step of a running run.
 """
 
 
 def move(tx: Transaction, how: str, run_id: str, new: RunStatus, **changes: Any) -> RunRow:
-    """Compare and set a run's status according to the table. Raises AileronError as `Transaction.move_run` does."""
+    """Change a run's status to `new` by the move `how`, if the run is in one of the move's starting statuses. Raises AileronError
+    as `Transaction.move_run` does.
+    """
     expected, reached = MOVES[how]
     assert new in reached
     return tx.move_run(run_id, expected, new, **changes)
@@ -115,12 +118,12 @@ def end(
 
 
 def end_unstarted(tx: Transaction, how: str, run_id: str, status: RunStatus, failure: Failure) -> None:
-    """End a run that never began."""
+    """End a run that never began, with the failure as its outcome."""
     end(tx, how, run_id, status, failure, storable(Failed(run_id=run_id, failure=failure))[1], None)
 
 
 def lose(tx: Transaction, run_id: str, failure: Failure, stored: bytes, ms: int | None) -> None:
-    """End an interrupted run, whose effect is unknown."""
+    """End a run as `unknown`: it was interrupted, and may have taken effect."""
     row = move(tx, "lose", run_id, RunStatus.UNKNOWN, outcome=stored)
     lost = RunUnknown(
         run=run_id,
@@ -175,7 +178,9 @@ def _with_bounded_message(outcome: Outcome) -> Outcome:
 
 
 def _replaced(outcome: Outcome, failure_class: FailureClass, problem: str, details: dict[str, Any]) -> Failed:
-    """Return a failure with the same class and without details; a result becomes a failure."""
+    """Return a failure in place of an outcome that cannot be stored: the same failure with its details omitted, or, for a result,
+    a failure of `failure_class` with `details`.
+    """
     if isinstance(outcome, Failed):
         failure = msgspec.structs.replace(outcome.failure, details={"omitted": bounded(problem, MAX_NAME_CHARACTERS)})
     else:
@@ -189,7 +194,7 @@ def _replaced(outcome: Outcome, failure_class: FailureClass, problem: str, detai
 
 
 def recordable(details: dict[str, Any]) -> dict[str, Any]:
-    """Return these details, or the reason why they cannot be recorded."""
+    """Return `details`, or the reason why they cannot be recorded, under `omitted`."""
     problem = unfit(details)
     return details if problem is None else {"omitted": problem}
 

@@ -19,7 +19,7 @@ __all__ = ["PasskeysOnRecord", "passkeys_on_record"]
 
 
 class PasskeysOnRecord(NamedTuple):
-    """The passkeys in the ledger since its newest approver."""
+    """The passkeys that were enrolled since the ledger's newest change of the approver's key."""
 
     in_force: Mapping[str, str]
     """Ids of the passkeys that can decide, each with the id of the approval that enrolled the passkey."""

@@ -81,14 +81,13 @@ with every change.
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION: Final = re.compile(r"(?a:(\d{1,6})([smhdw]))")
 _ENDS: Final = ("approval.decided", "approval.expired", "approval.cancelled")
-"""Events that end a question from the view of a person who decides."""
+"""Types of the events after which a question no longer waits for a person."""
 _OPEN: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
 _TIMES: Final = ("expires_at_us", "until_us", "since_us")
 
 Rows: TypeAlias = Callable[[Sequence[tuple[ApprovalEntry, bytes | None, bool]]], list[ApprovalEntry]]
-"""A function that completes questions for a list. Takes each question with its stored plan or subject (None if that is too
-long), and whether a person edited the plan; returns the list entries with descriptions.
-"""
+"""A function that completes the entries of a list of questions. It takes each entry, its stored plan or subject (None if that is
+too long), and whether a person edited the plan; it returns the entries with descriptions."""
 
 
 async def events(ledger: Ledger, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -288,7 +287,9 @@ def _state(snapshot: Snapshot, run: RunRow, approval: ApprovalRow | None) -> Run
 
 
 def _with_said(snapshot: Snapshot, approval: ApprovalRow, state: RunState) -> RunState:
-    """Add the information that the requester needs from the person's side: question, changes, and the end of a hold."""
+    """Return `state` with what the person contributed: their question to the agent, the arguments that they changed, and the time
+    until which the approved run is held.
+    """
     if approval.state is ApprovalState.PENDING:
         rounds = snapshot.conversation(approval.id)
         is_asked = rounds and rounds[-1].answer is None
@@ -331,7 +332,7 @@ def _about_run(snapshot: Snapshot, row: ApprovalRow, question: Question) -> Ques
 
 
 def _subject(snapshot: Snapshot, row: ApprovalRow, digest: str) -> dict[str, Any]:
-    """Return the subject with this digest as JSON values, exactly as it was shown even if plans have another form now."""
+    """Return the plan or subject with this digest as JSON values, exactly as it was shown even if plans have another form now."""
     return subject_of(snapshot.plan_of(row, digest) or b"", digest, row.id)
 
 
@@ -384,7 +385,9 @@ class _OfSession(msgspec.Struct):
 
 
 def _host_session(snapshot: Snapshot, row: ApprovalRow) -> str | None:
-    """Return the session whose agent requests a host. Only this kind of consent is requested by no command of the person."""
+    """Return the session whose agent requests a host; None for other questions. No other kind of consent is requested by an
+    agent.
+    """
     stored = snapshot.subject(row.id, _MAX_PLAN_BYTES) if row.kind == ConsentKind.HOST else None
     try:
         return None if stored is None else msgspec.json.decode(stored, type=_OfSession).session
@@ -455,7 +458,9 @@ def _chained(row: RecordRow) -> dict[str, Any]:
 
 
 def _is_never(wanted: EventFilter) -> bool:
-    """Return whether events of the requested type lack a requested fact. Then nothing can match, and no rows need to be read."""
+    """Return whether no event can match the filter, because events of its type lack one of its facts. Then no rows need to be
+    read.
+    """
     if wanted.type is None:
         return False
     facts = {field.encode_name for field in msgspec.structs.fields(EVENT_TYPES[wanted.type])}

@@ -94,9 +94,10 @@ MAX_OPEN_CONSENTS: Final = 200
 """Maximum number of consents that can wait, in addition to runs: an agent's runs must not block a person's own changes."""
 _PLACES: Final = Places(MAX_OPEN_RUNS)
 MAX_CANDIDATES: Final = 16
-"""Maximum number of digests of one question that can be decided: some edits, each with a preview or two."""
+"""Maximum number of digests that a decision about one question can name: some edits, each with a preview or two."""
 _MAX_PREVIEWED: Final = 1000
-"""Maximum number of previews of any question, newest first, since the question began, that are searched for the decided one."""
+"""Maximum number of `approval.previewed` events that are searched for a question's preview: the newest since the question began,
+of all questions."""
 MAX_EDITS: Final = 7
 """Maximum number of edits of a question.
 
@@ -113,9 +114,9 @@ _OPEN_STATES: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
 
 
 class Settlement(NamedTuple):
-    """The new state of an approval.
+    """The new state of an approval, and an error for the caller.
 
-    `refusal` is for the caller; it is returned and not raised, so that the state stays written.
+    `refusal` is returned and not raised, because an exception would undo the written state.
     """
 
     row: ApprovalRow
@@ -123,7 +124,7 @@ class Settlement(NamedTuple):
 
 
 class Questions:
-    """The verbs of questions, around a ledger. Audit (log.py) has them with all others."""
+    """Methods to record and read questions to a person in a ledger. Audit (log.py) inherits them and adds all others."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -582,9 +583,9 @@ def candidates_of(states: Transaction | Snapshot, row: ApprovalRow) -> tuple[Can
 
 
 def plan_digest_of(states: Transaction | Snapshot, row: ApprovalRow) -> str:
-    """Return the digest of the plan behind the row's digest, which may be that of a plan and its preview together.
+    """Return the digest of the plan that a question's digest covers, alone or together with a preview.
 
-    Raises AileronError(hash_mismatch) if the row's digest is none of its candidates.
+    Raises AileronError(hash_mismatch) if the question's digest is none of its candidates.
     """
     for candidate in candidates_of(states, row):
         if candidate.digest == row.digest:
@@ -661,7 +662,9 @@ def _expire(tx: Transaction, row: ApprovalRow) -> AileronError:
 
 
 def _waiting(tx: Transaction, approval_id: str) -> tuple[ApprovalRow, AileronError | None]:
-    """Return a question that waits, or the error that it expired, which is then on record. Otherwise raise AileronError."""
+    """Return a question that waits; if it has expired, record that and return the error, too. Raise AileronError if it is no
+    longer open.
+    """
     row = _approval(tx, approval_id)
     if row.state in _OPEN_STATES and row.expires_us <= tx.now_us:
         return row, _expire(tx, row)
@@ -673,7 +676,7 @@ def _waiting(tx: Transaction, approval_id: str) -> tuple[ApprovalRow, AileronErr
 
 
 def _usable(tx: Transaction, approval_id: str, now_us: int) -> tuple[ApprovalRow, AileronError | None]:
-    """Return an approved and unused approval, or the error that it expired, which is then on record.
+    """Return an approval that can be used; if it has expired, record that and return the error, too.
 
     Raises AileronError for every other state, except `pending` and `redeemed`, which `_use` refuses.
     """
@@ -714,7 +717,9 @@ def _add_candidate(
 
 
 def _held_until(tx: Transaction, row: ApprovalRow, hold_s: float) -> int:
-    """Return the expiry of an approval that is held first, in µs. It leaves time to use the approval after the hold."""
+    """Return the time at which an approval expires, in µs. If its run is held first, time is left to begin the run after the
+    hold.
+    """
     return max(row.expires_us, tx.now_us + int(hold_s * 1_000_000) + _USE_US) if hold_s > 0 else row.expires_us
 
 

@@ -19,22 +19,23 @@ from typing import Final, Generic, TypeVar
 __all__ = ["WINDOW_US", "Tally", "Throttle"]
 
 WINDOW_US: Final = 60 * 1_000_000
-"""A minute, in microseconds: soon enough for a person who follows the record."""
+"""Length of a counting window, a minute in microseconds. A person who follows the audit trail sees the count soon enough."""
 MAX_GROUPS: Final = 64
-"""Maximum number of groups that are counted separately. There are fewer routes; requests for made-up routes share one count."""
+"""Maximum number of groups, and of keys in a group, that are counted separately. There are fewer routes; requests for made-up
+routes share one count."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclasses.dataclass(frozen=True)
 class Tally(Generic[K]):
-    """A count of events that were not recorded singly, and the time of the first."""
+    """The number of events with the same key that were not recorded one by one, and the time of the first."""
 
     key: K
     count: int
     since_us: int
     note: str
-    """Note of the last counted event."""
+    """The `note` that was given for the last counted event."""
 
 
 @dataclasses.dataclass
@@ -45,9 +46,10 @@ class _Window(Generic[K]):
 
 
 class Throttle(Generic[K]):
-    """A limit of `rows` events per minute and group; the excess gives one tally per key when the minute ends.
+    """A limit of `rows` recorded events per minute and group. Further events are only counted, with one tally per key when the
+    minute ends.
 
-    The caller bounds the keys of a group.
+    A group has at most MAX_GROUPS keys; events with further keys are counted under the last of these.
     """
 
     def __init__(self, rows: int) -> None:
@@ -55,7 +57,7 @@ class Throttle(Generic[K]):
         self._windows: dict[Hashable, _Window[K]] = {}
 
     def admits(self, group: Hashable, key: K, now_us: int, note: str = "") -> bool:
-        """Return whether to record this event singly now; otherwise count it. Take the tallies of `over` first."""
+        """Return whether to record this event by itself now; otherwise count it. Call `over` first, and record its tallies."""
         window = self._windows.get(group)
         if window is None:
             if len(self._windows) >= MAX_GROUPS:
@@ -67,11 +69,11 @@ class Throttle(Generic[K]):
         return self._count(window, key, now_us, note)
 
     def over(self, now_us: int) -> list[Tally[K]]:
-        """Take the counts of ended windows, to be recorded now. A clock that was set back also ends windows."""
+        """Return and reset the counts of ended windows, to be recorded now. A clock that was set back also ends windows."""
         return self._take([group for group, window in self._windows.items() if _is_over(window, now_us)])
 
     def rest(self) -> list[Tally[K]]:
-        """Take every count that was not recorded yet."""
+        """Return and reset all counts that were not recorded yet."""
         return self._take(list(self._windows))
 
     @property

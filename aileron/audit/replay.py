@@ -69,7 +69,7 @@ Moving = (
     | GrantUsed
     | GrantRevoked
 )
-"""Events that change a state."""
+"""Events that change the state of a run, an approval or a grant."""
 
 
 class ToldRun(msgspec.Struct, kw_only=True):
@@ -105,7 +105,7 @@ class ToldRound(msgspec.Struct, kw_only=True):
 
 
 class ToldGrant(msgspec.Struct, kw_only=True):
-    """The uses of a grant, according to the events."""
+    """A grant's number of uses, and the time of its revocation in µs, according to the events."""
 
     used: int = 0
     revoked_us: int | None = None
@@ -151,12 +151,13 @@ class Replay:
         self.approvals: Final[dict[str, ToldApproval]] = {}
         """Approvals that have not ended."""
         self.claims: Final[dict[str, tuple[int, str]]] = {}
-        """Idempotency keys that are still stored, by run: the time at which each was taken, and the digest of its row."""
+        """Idempotency keys that must still be stored, by run: the time at which each was taken in µs, and its digest in the event
+        (`claim`)."""
         self.grants: Final[dict[str, ToldGrant]] = {}
         """Grants that were used or revoked. A person signed each grant, so there are few."""
         self._by_age: Final[list[tuple[int, str]]] = []
         self.counts: Final = dict.fromkeys(("runs", "approvals", "candidates", "conversation"), 0)
-        """Number of rows in each table."""
+        """Number of rows that each table must have."""
 
     def follow(self, told: Recorded[Moving]) -> list[ToldRun | ToldApproval]:
         """Apply the next event; return the runs and approvals that it ended, whose rows must stay unchanged."""
@@ -216,7 +217,7 @@ class Replay:
             self._claim(run_id, at_us, event.claim)
 
     def _claim(self, run_id: str, at_us: int, digest: str) -> None:
-        """Take an idempotency key, and forget expired keys: the ledger does both in the same transaction."""
+        """Add the idempotency key that a run took, and forget expired keys: the ledger does both in the same transaction."""
         while self._by_age and self._by_age[0][0] <= at_us - IDEMPOTENCY_KEPT_US:
             del self.claims[heapq.heappop(self._by_age)[1]]
         self.claims[run_id] = (at_us, digest)
@@ -384,7 +385,9 @@ _SIGNED: Final = ("key_id", "signed_at", "signature", "head", "head_signature")
 
 
 def _check_move(run: ToldRun, status: RunStatus) -> None:
-    """Raise OutOfOrderError unless the table, which the ledger's verbs follow, has a move from the run's status to `status`."""
+    """Raise OutOfOrderError unless MOVES, which the ledger's writers follow too, has a change from the run's status to
+    `status`.
+    """
     if not isinstance(status, str) or not any(
         run.status in expected and status in reached for expected, reached in MOVES.values()
     ):

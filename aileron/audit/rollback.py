@@ -32,7 +32,7 @@ _PAGE: Final = 500
 
 
 async def rolled_back(ledger: Ledger, consents: Consents) -> str | None:
-    """Return a sentence that shows that `consents` are old; None if nothing shows that.
+    """Return a sentence that says how the ledger shows that `consents` are not the newest; None if it does not show that.
 
     Reads a row for each consent that was ever given.
     """
@@ -71,8 +71,8 @@ def _older(snapshot: Snapshot, consents: Consents) -> str | None:
 
 
 def _was_named_by(known: ApproverSet, consents: Consents) -> bool:
-    """Return whether the key on record signed that the key in `consents` replaces it, which a daemon that ended early
-    did not record.
+    """Return whether the approver's key on record signed its replacement by the key in `consents`. A daemon that ended early did
+    not record that replacement.
     """
     named, statement = consents.appointed, consents.appointment()
     if named is None or statement is None or named.replaces != known.key_id or named.old_signature is None:

@@ -63,7 +63,7 @@ class Decisions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signatures:
-    """The signature check of one chain. Pass every event in order."""
+    """A check of all signatures in one ledger. Pass the events that `Signed` lists, in order."""
 
     def __init__(self, hash_of: Callable[[int], bytes | None]) -> None:
         """Start a check. `hash_of` returns the hash of a row that was already checked."""
@@ -74,7 +74,7 @@ class Signatures:
         """Ids of approvals that enrolled a passkey, so that no approval enrolls a second one."""
         self._signed = self._unsigned = self._unchecked = 0
         self.key_id: str | None = None
-        """Id of the key that decides at this point."""
+        """Id of the approver's key after the events that were checked so far; None if no approver was set."""
         self.head: Head | None = None
         """Newest row that was signed as a head."""
 
@@ -84,7 +84,7 @@ class Signatures:
         return Decisions(signed=self._signed, unsigned=self._unsigned, unchecked=self._unchecked)
 
     def follow(self, told: Recorded[Signed]) -> None:
-        """Check the next event. Raises WrongSignatureError or ForeignHeadError."""
+        """Check the signature that belongs to the next event. Raises WrongSignatureError or ForeignHeadError."""
         match told.event:
             case ApproverSet() as event:
                 self._appoint(_whole(event, told.problem))

@@ -21,7 +21,7 @@ ToolKey = tuple[str, str]
 
 
 class ToolState(NamedTuple):
-    """The known state of one operation of one pin.
+    """The state of one tool on record: of an operation of one pinned connector.
 
     `accepted` is the definition that a person accepted last; None if there is none.
     """
@@ -38,7 +38,7 @@ class ToolState(NamedTuple):
 
 
 class ToolsOnRecord(NamedTuple):
-    """Every tool that was ever suspended and not removed, and the approvals that accepted a change, each of which
+    """The tools that were ever suspended and not removed since, and the ids of approvals that accepted a change. Each of these
     counts only once.
     """
 
@@ -47,7 +47,9 @@ class ToolsOnRecord(NamedTuple):
 
 
 def tools_on_record(look: Snapshot | Transaction) -> ToolsOnRecord:
-    """Return the state that results from the events. Raises AileronError(hash_mismatch) if a row was altered."""
+    """Return the states of the tools that result from the ledger's events. Raises AileronError(hash_mismatch) if a row was
+    altered.
+    """
     states: dict[ToolKey, ToolState] = {}
     used: set[str] = set()
     every: list[Recorded[ToolSuspended] | Recorded[ToolResumed]] = [
@@ -76,7 +78,7 @@ def after_suspended(before: ToolState | None, event: ToolSuspended) -> ToolState
 
 
 def after_resumed(before: ToolState, event: ToolResumed) -> ToolState:
-    """Return the state of a tool after it was resumed, for all reasons but the removal of its connector."""
+    """Return the state of a tool after this event resumed it, unless the event is the removal of its connector."""
     if event.reason != "accepted":
         return before._replace(suspended=None)
     if before.suspended is None or before.suspended.digest != event.digest:

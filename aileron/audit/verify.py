@@ -306,7 +306,9 @@ class _Check:
 
 
 def _facts_of(row: StoredRow) -> dict[str, Any]:
-    """Return the record as values. Its hash was checked, so these bytes were chained; this checks that they are a valid row."""
+    """Return the facts in a row's record, whose hash was already checked. Raises _FoundError if they are not valid or do not
+    match the row's columns.
+    """
     try:
         facts = _RECORD.decode(row.record)
     except msgspec.DecodeError as error:
@@ -358,7 +360,7 @@ def _check_state(stored: StoredLedger, seq: int | None, told: ToldRun | ToldAppr
 
 
 def _check_belonging(stored: StoredLedger, seq: int | None, told: ToldApproval) -> None:
-    """Check the additional candidates of the question that can be decided, and the conversation about it."""
+    """Check the stored candidates of a question, and the stored conversation about it, against the events."""
     candidates = stored.candidates(told.id)
     subjects = [candidate.pop("subject") for candidate in candidates]
     for kind, there, expected in (
@@ -388,7 +390,9 @@ def _check_grants(stored: StoredLedger, replay: Replay) -> None:
 
 
 def _check_claims(stored: StoredLedger, told: dict[str, tuple[int, str]]) -> None:
-    """Check that exactly the expected keys are stored. Old records do not name their keys."""
+    """Check that each stored idempotency key belongs to its run, and that each key that an event names is stored. Old events name
+    no keys.
+    """
     for claim in stored.claims():
         if (claim.run_session, claim.run_created_us) != (claim.session, claim.claimed_us):
             raise _FoundError(

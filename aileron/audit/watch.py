@@ -41,7 +41,9 @@ class WatchedRun:
 
 
 class Watch:
-    """The watchers of one daemon; the audit log reports every change to it."""
+    """The callers in one daemon that wait for a change of a run or consent, or for a new question. Audit reports every change
+    here.
+    """
 
     def __init__(self) -> None:
         self._runs: dict[str, WatchedRun] = {}

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["NOT_LOADED", "Alarm", "alarms", "letter_alarms", "spelled"]
 
 _MAX_BRIEF: Final = 100
-"""Maximum number of characters of each side of a contradiction: two lines of a small terminal. The card shows the full value."""
+"""Maximum number of characters of each of two values that contradict each other: two lines of a small terminal. The card shows
+the full value."""
 _NO_STATE: Final = "current state could not be loaded"
 _CANNOT: Final = "what it would do could not be tried, so it cannot be approved"
 _MOST_WORDS: Final = 3
@@ -61,7 +62,9 @@ NOT_LOADED: Final = Alarm("current state not loaded", "")
 
 
 def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[Alarm]:
-    """Yield each alarm, the most important first. `than` has the differences from the most similar approved call."""
+    """Yield the alarms of a run's card, the most important first. `than` has the differences from the most similar approved
+    call.
+    """
     fields: list[PreviewField] = []
     if plan.preview is not None:
         if preview is None:
@@ -81,9 +84,9 @@ def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[Alar
 
 
 def spelled(value: Any) -> str:
-    """Return a text unchanged, unless it could be taken for another kind of value.
+    """Return a string unchanged, unless it could be taken for another kind of value.
 
-    Return JSON for such a text and other values.
+    Return JSON for such a string and for other values.
     """
     if isinstance(value, str) and value == value.strip() and value and not _reads_as_json(value):
         return value
@@ -104,7 +107,9 @@ def _contradictions(fields: list[PreviewField], plan: Plan) -> Iterator[str]:
 
 
 def _elsewhere(field: PreviewField, given: Iterable[LabelledArgument]) -> Iterator[str]:
-    """Yield a contradiction if a service's destination, under a label of its own, certainly differs from the agent's."""
+    """Yield the text of an alarm if a field of the preview names a destination that certainly differs from the agent's. The field
+    need not have the argument's label.
+    """
     there = destinations(field.value) if is_destination(field.label) else None
     if there is None:
         return
@@ -124,7 +129,7 @@ def _names_of(argument: LabelledArgument) -> set[str]:
 
 
 def _another_place(than: Compared) -> Iterator[Alarm]:
-    """Yield alarms for accounts and hosts that this call uses and the approved call did not."""
+    """Yield alarms for the accounts and hosts that this call uses, but the most similar approved call did not."""
     for change in than.accounts:
         used = "none" if change.before is None else _brief(change.before)
         yield Alarm(f"another account: {_brief(change.after)}; the approved call used {used}", "another account")
@@ -134,7 +139,9 @@ def _another_place(than: Compared) -> Iterator[Alarm]:
 
 
 def _blind_copies(fields: Iterable[PreviewField], plan: Plan, than: Compared) -> Iterator[str]:
-    """Yield recipients that other recipients do not see, from arguments and preview, except those of the approved call."""
+    """Yield the text of an alarm for each blind copy in the arguments and the preview, except those of the most similar approved
+    call.
+    """
     handed_on = _handed_on_blind(plan)
     approved: list[Any] = []
     for argument in given_of(plan):
@@ -151,7 +158,7 @@ def _blind_copies(fields: Iterable[PreviewField], plan: Plan, than: Compared) ->
 
 
 def _handed_on_blind(plan: Plan) -> set[str]:
-    """Return the names of the arguments that a step passes on as a blind copy, whatever the arguments are called."""
+    """Return the names of the arguments that a step passes on as blind copies, whatever the arguments are called."""
     action = action_in(plan.action_text)
     steps = () if action is None else action.steps
     said = (text for step in steps for value in blind_copies("", step.inputs) for text in _texts(value))
@@ -194,9 +201,9 @@ def _or_nothing(found: str | None) -> str:
 
 
 def _brief(value: Any) -> str:
-    """Return the beginning of a value, and the number of further characters.
+    """Return the beginning of a value as text, and the number of further characters.
 
-    A text is quoted, so that it cannot be taken for the words around it.
+    A string is quoted, so that it cannot be taken for the words around it.
     """
     text = with_codes(without_gaps(spelled(value)))
     shown = text if len(text) <= _MAX_BRIEF else f"{text[:_MAX_BRIEF]}… ({len(text) - _MAX_BRIEF:,} more characters)"

@@ -44,7 +44,7 @@ _MOST_DIGITS: Final = 21
 
 
 def spoken_number(value: Any, name: str = "") -> str | None:
-    """Return a float, or an amount, with grouped thousands; None for other values."""
+    """Return a float, or an integer whose `name` marks it as an amount, as text with grouped thousands; None for other values."""
     if isinstance(value, float):
         exact = Decimal(repr(value))
         if not exact.is_finite() or exact.adjusted() >= _MOST_DIGITS or exact.adjusted() < -_MOST_DIGITS:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["as_if_read", "why_apart_unread"]
 
 _FOUND_NOTHING: Final = Preview(fields=[], problem=None, taken_at=None)
-"""Stand-in for a preview that nobody has read: it contradicts no argument. No decision is ever made about it."""
+"""Empty preview in place of one that has not been read: it contradicts no argument. No decision is ever made about it."""
 
 
 def why_apart_unread(reviews: Sequence[Review], when: Callable[[str | None], str]) -> str | None:
@@ -32,5 +32,5 @@ def why_apart_unread(reviews: Sequence[Review], when: Callable[[str | None], str
 
 
 def as_if_read(review: Review) -> Review:
-    """Return the review with an empty preview as if it had been read; return it unchanged if no preview is left to be read."""
+    """Return the review with an empty preview in place of its unread preview; unchanged if no preview needs to be read."""
     return review.with_preview(_FOUND_NOTHING) if review.is_unread else review

@@ -75,21 +75,21 @@ __all__ = [
 ]
 
 _CREDENTIAL: Final = re.compile(r"\Acredential of ")
-"""Beginning of a difference between accounts, which the daemon calls credentials (approvals/difference.py)."""
+"""Beginning of a change's `where` if another account is used, which the daemon calls a credential (approvals/difference.py)."""
 _OF_NUMBERS: Final = ("larger", "smaller")
 """Kinds of difference that only numbers have (approvals/difference.py).
 
 For these, the earlier value is a number, not a text of digits.
 """
 _AS_OURS: Final = tuple("!≠│┌└↳…！┃|▸")
-"""Beginnings of Aileron's own lines, and of lines that look like Aileron's."""
+"""Characters with which Aileron's own lines begin, and similar characters."""
 _ALARMS: Final = ("ALLOWS MORE: ", "RUNS WITHOUT", "NO LIMIT: ", "LOOKS LIKE ", "UNSIGNED")
 """Beginnings of the facts about a consent that are alarms (subject.py, registry/consent.py)."""
 _MOST_ALARMS: Final = 3
 """Maximum number of a consent's alarms shown above the scrolling part, which also contains all alarms."""
 _SHORT: Final = {"credential": "account"}
 _OF_CONSENT: Final = frozenset({"account", "goes to", "token goes to"})
-"""Names of a consent's facts that are never scrolled away."""
+"""Names of a consent's facts that stay visible while the other facts scroll."""
 _PROOF: Final = frozenset(
     {"hash", "commitment", "limits", "algorithm", "model", "action file", "accepted", "compared with"}
 )
@@ -230,7 +230,7 @@ def _run_essentials(
     than: Compared,
     when: Callable[[str | None], str],
 ) -> Iterator[Fact]:
-    """Yield the facts to decide by, in addition to the sentence and the alarms."""
+    """Yield the facts of a run's card that stay visible, in addition to the sentence and the alarms."""
     if edited:
         yield Fact("edited", tuple(line for change in edited for line in _change(change).lines))
     yield _fact("goes to", hosts_of(plan.steps) or "nowhere: no network")
@@ -403,7 +403,7 @@ def _run_proof(
 
 
 def found_facts(fields: Iterable[PreviewField]) -> Iterator[Fact]:
-    """Yield the fields that a preview found, under the author's labels, without empty fields."""
+    """Yield a fact for each field that a preview found, under the author's label. Empty fields are omitted."""
     for field in fields:
         if field.value is not None:
             yield Fact(visible(field.label), _found_lines(field.value))
@@ -436,7 +436,9 @@ def _was(how: str, before: str | None, name: str = "") -> Line:
 
 
 def _number(text: str, name: str) -> str:
-    """Return a number from a difference, which has it as JSON, formatted like the number that it is shown with."""
+    """Return the JSON number `text` from a difference in the format in which the argument `name` is shown; other text
+    unchanged.
+    """
     try:
         return spoken_number(json.loads(text), name) or text
     except ValueError:
@@ -449,7 +451,9 @@ def _difference(
     than: Compared,
     when: Callable[[str | None], str],
 ) -> Iterator[Line]:
-    """Yield lines about the differences. A different account or host is already an alarm, so only its name is shown here."""
+    """Yield the lines that compare a call with the most similar approved call. A different account or host is already an alarm,
+    so only its name is shown here.
+    """
     found = question.difference
     if not found:
         yield Line("first time for this action", Tone.PLAIN)
@@ -495,7 +499,7 @@ def _said(question: Question) -> Iterator[Section]:
 
 
 def _settled(plan: Plan) -> Iterator[Fact]:
-    """Yield the values that no argument sets, and that are the same in every run of this action."""
+    """Yield the values in steps' arguments that the action file sets, other than arguments that are passed on unchanged."""
     for name, value in settled_of(plan):
         yield Fact(visible(name), value_lines(value))
 
@@ -526,7 +530,7 @@ def value_lines(value: Any, name: str = "") -> tuple[Line, ...]:
 def _theirs(text: str) -> Line:
     """Return a line of untrusted text.
 
-    It is quoted if it, or text after a gap in it, could be taken for one of Aileron's own lines.
+    It is marked as quoted if its beginning, or text after a gap in it, could be taken for one of Aileron's own lines.
     """
     shown = visible(with_codes(text))
     return Line(shown, Tone.QUOTED if shown.startswith(_AS_OURS) or GAP.search(shown) else Tone.PLAIN)
@@ -548,15 +552,15 @@ def text_lines(text: str) -> tuple[Line, ...]:
 
 
 def _fact(name: str, value: str | Sequence[str] | None) -> Fact:
-    """Return a fact in the command line's form: one text or several, with a bar before untrusted text."""
+    """Return a fact from its name and its text or texts, as commands print them: untrusted text begins with a bar."""
     values = [value] if isinstance(value, str) or value is None else value
     return Fact(visible(name), tuple(_line(as_text(text), Tone.PLAIN) for text in values))
 
 
 def _line(text: str, tone: Tone) -> Line:
-    """Return a text as one line, with the tone that its leading sign stands for.
+    """Return a text as one line: quoted if it begins with a bar, an alarm if it has the words of one, otherwise with `tone`.
 
-    No blanks in the text can push a part out of sight.
+    Gaps are shortened, so that no blanks can push a part of the text out of sight.
     """
     shown = visible(text)
     if shown.startswith(BAR):

@@ -25,7 +25,9 @@ _FROM_THE_RIGHT: Final = frozenset({"R", "AL", "AN"})
 
 
 def change_lines(changes: Iterable[Change], more: str | None = None, *, marks: bool = False) -> list[str]:
-    """Return the lines of all changes, as `where: before → after`. With `marks`, lines of widening changes are marked."""
+    """Return the lines of all changes, as `where: before → after`. With `marks`, lines of widening changes are marked. With
+    `more`, long values and lists are cut, followed by this command.
+    """
     lines: list[str] = []
     listed = list(changes)
     for number, change in enumerate(listed):
@@ -61,7 +63,7 @@ def _digits(pin: str | None) -> str:
 
 
 def _change(where: str, before: str | None, after: str | None, more: str | None) -> list[str]:
-    """Return the old and the new value on one line if they are short; otherwise one below the other."""
+    """Return the lines of a change: the old and the new value on one line if they are short; otherwise one below the other."""
     if before is None or after is None:
         side, word = (after, "new, ") if before is None else (before, "gone, was ")
         return _side(f"{where}{word}", str(side), more)

@@ -46,7 +46,7 @@ class Compared(msgspec.Struct, frozen=True):
     edited: frozenset[str]
 
     def had(self, name: str) -> bool:
-        """Return whether a person approved exactly this value of the argument in the approved call."""
+        """Return whether the argument has the same value as in the most similar approved call."""
         return self.is_known and name not in self.arguments and name not in self.edited
 
 
@@ -77,6 +77,6 @@ def compared(question: Question, edited: Sequence[Change]) -> Compared:
 
 
 def argument_in(change: Change) -> tuple[str, str] | None:
-    """Return the name of the argument that a difference is about, and how it differs; None if it is about something else."""
+    """Return the name of the argument that a change is about, and how it differs; None if the change is not about an argument."""
     match = _ARGUMENT.fullmatch(change.where)
     return None if match is None else (match[1], match[2])

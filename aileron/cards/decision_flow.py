@@ -69,7 +69,8 @@ class UnsignedDecision(msgspec.Struct, frozen=True):
 
 
 class Review(msgspec.Struct, frozen=True, eq=False):
-    """A question as a surface holds it, with the preview that was read. It is immutable: each step makes a new review.
+    """A question as a person sees it on a surface, with its preview if that was read. It is immutable: each step makes a new
+    review.
 
     `content` is the plan of a run, or the subject of a consent; None if the content cannot be parsed here. `edited` has the
     person's changes to the request.
@@ -123,12 +124,12 @@ class Review(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_unread(self) -> bool:
-        """True if a preview must be read before an approval, and has not been read."""
+        """True if a preview must be read before the person can approve, and has not been read."""
         return self.has_preview and self.is_signed and self.preview is None
 
     @property
     def why_no_yes(self) -> str | None:
-        """Reason why approving this review as it is here would have no effect; None if none is known. Untrusted text.
+        """Reason why approving this review now would have no effect; None if none is known. Untrusted text.
 
         A denial is always possible.
         """
@@ -145,7 +146,7 @@ class Review(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def lends(self) -> bool:
-        """True if the run uses a credential, so that the vault must be unlocked."""
+        """True if the run uses a credential, so that the vault must be unlocked before it starts."""
         return self.plan is not None and any(step.grant.credential for step in self.plan.steps)
 
     @property
@@ -169,7 +170,7 @@ class Review(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def edits(self) -> list[tuple[str, tuple[Change, ...]]]:
-        """The person's edits that were not decided about: the digest of each edit, with its changes."""
+        """The person's edits that have not been decided: the digest of each edit, with its changes."""
         versions = (
             (edit.digest, msgspec.structs.replace(self.question, plan=edit.plan)) for edit in self.question.edits or ()
         )
@@ -221,7 +222,7 @@ def as_told(question: Question) -> Review:
 
 
 def is_withdrawal(reason: str | None, *, is_signed: bool, has_key: bool) -> bool:
-    """Return whether a denial is sent as a withdrawal.
+    """Return whether a denial is sent as a withdrawal instead: decisions are signed, the key is locked, and no reason is given.
 
     `has_key` means that the key is unlocked, so that signing needs no passphrase.
     """
@@ -229,7 +230,7 @@ def is_withdrawal(reason: str | None, *, is_signed: bool, has_key: bool) -> bool
 
 
 def already_words(status: str | None) -> str:
-    """Return the message for a person whose decision came after another person's."""
+    """Return the message for a person who decided too late, because the question was already decided elsewhere."""
     return f"already decided elsewhere: {state_words(str(status))}"
 
 
@@ -249,7 +250,9 @@ def _content_if_any(question: Question) -> Plan | Subject | None:
 
 
 def _changes(asked: Plan | Subject | None, edited: Plan | Subject | None) -> tuple[Change, ...]:
-    """Return the changes that a person's version of a plan makes to the request; none if one of the two cannot be parsed."""
+    """Return the differences between the requested plan and the person's edited version; none if one of the two cannot be
+    parsed.
+    """
     if not (isinstance(asked, Plan) and isinstance(edited, Plan)):
         return ()
     from aileron.approvals.difference import differences

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["far_end", "granted_action", "left_open"]
 
 _LONGEST_DAYS: Final = 366
-"""Longest plausible time to a grant's end, in days: a year. This version of the daemon asks for at most 30 days."""
+"""Longest plausible time from the request to a grant's end, in days: a year. This version of the daemon asks for at most 30
+days."""
 _MOST_NAMES: Final = 6
 """Maximum number of arguments that one line names; the action's file has all of them."""
 
@@ -41,10 +42,10 @@ def granted_action(subject: GrantConsent, text: str | None) -> ActionFile | None
 
 
 def left_open(subject: GrantConsent, action: ActionFile | None) -> tuple[str | None, str | None]:
-    """Return in words the arguments that a grant does not limit: first those that are an alarm, then the others.
-    Each is None if there are no such arguments.
+    """Return two texts about the arguments that a grant does not limit: one about those that are an alarm, one about the others.
 
-    Both are None for a grant without any limit, because other parts of its card say that.
+    Each is None if there are no such arguments. Both are None for a grant without any limit, because other parts of its card say
+    that.
     """
     if not subject.constraints:
         return None, None
@@ -61,10 +62,10 @@ def left_open(subject: GrantConsent, action: ActionFile | None) -> tuple[str | N
 
 
 def far_end(subject: GrantConsent, asked_at: str) -> str | None:
-    """Return words such as `until 31 Dec 2099: 73 years` for an end more than a year after the request,
-    and words for an end that cannot be parsed.
+    """Return words for an end more than a year after the request, such as `until 31 Dec 2099: 73 years`, or for an end that
+    cannot be parsed.
 
-    Return None for a nearer end.
+    Return None for an earlier end.
     """
     until, asked = parse_timestamp(subject.until), parse_timestamp(asked_at)
     if until is None or asked is None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Origin", "Span", "action_in", "cut_to_row", "headline_of", "quoted", "rows_of", "source_of", "spelled_out"]
 
 _MAX_VALUE: Final = 60
-"""Maximum number of characters of one value: a title, an address, or the beginning of a text."""
+"""Maximum number of characters of one value in a sentence: a title, an address, or the beginning of a text."""
 _MAX_LOOKED: Final = 8192
 """Maximum number of characters that are read to find a value's beginning: more than anybody pads by hand; takes about 0.1 ms."""
 _MAX_ROW_VALUE: Final = 32
@@ -58,7 +58,7 @@ _CLOSING: Final = str.maketrans(dict.fromkeys('"“”„‟«»〝〞＂❝❞'
 
 
 class Origin(enum.StrEnum):
-    """The source of a part of the sentence."""
+    """The source of a part of a headline."""
 
     WORDS = "words"
     """Source: the author of the action, or this program."""
@@ -71,7 +71,7 @@ class Origin(enum.StrEnum):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A part of the sentence, safe to print. `name` is set only if the part is a value."""
+    """A part of a headline, safe to print. `name` is set only if the part is a value."""
 
     text: str
     origin: Origin = Origin.WORDS
@@ -79,7 +79,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def headline_of(plan: Plan, preview: Preview | None) -> tuple[Span, ...]:
-    """Return the sentence about a plan. If the preview was read, its values fill the sentence's placeholders."""
+    """Return the headline for a plan. If the preview was read, its values fill placeholders of the action's summary."""
     action = action_in(plan.action_text)
     fields = () if preview is None else preview.fields or ()
     values = _Values(plan.args, {as_compared(field.label): field.value for field in fields}, _labels_in(action))
@@ -130,12 +130,12 @@ def action_in(text: str) -> ActionFile | None:
 
 
 def _labels_in(action: ActionFile | None) -> dict[str, str]:
-    """Return a dict from each argument to the label that the author gave it, or else its name."""
+    """Return the label that the author gave each argument, or else the argument's name, by argument."""
     return {} if action is None else {spec.name: spec.label or spec.name for spec in action.inputs}
 
 
 class _Values(msgspec.Struct, frozen=True):
-    """Values for the placeholders of a sentence.
+    """Values for the placeholders of an action's summary.
 
     `found` has the preview's values by normalised label (`as_compared`); `labels` has labels by argument.
     """
@@ -145,7 +145,7 @@ class _Values(msgspec.Struct, frozen=True):
     labels: Mapping[str, str]
 
     def span(self, name: str, most: int = _MAX_VALUE) -> Span | None:
-        """Return the value under a name; None if that is known to be empty."""
+        """Return the value that fills the placeholder `name`, with its source; None if it is known to be empty."""
         argument = self._argument(name)
         for known in (name, *(() if argument is None else (argument, self.labels.get(argument, argument)))):
             if as_compared(known) in self.found:
@@ -184,9 +184,9 @@ def _filled(template: Sequence[Part], values: _Values, most: int = _MAX_VALUE) -
 
 
 def _made_up(ops: Iterable[str], values: _Values, names: Iterable[str], most: int = _MAX_VALUE) -> Iterator[Span]:
-    """Yield a sentence for an action without a summary.
+    """Yield the parts of a headline for an action without a summary.
 
-    It has the names of its operations, and the arguments that tell this call from others.
+    They are the names of its operations, and the arguments that tell this call from others.
     """
     said = ", then ".join(visible(op.replace("_", " ")) for op in ops)
     yield Span(said[:1].upper() + said[1:])
@@ -247,7 +247,7 @@ def _cut(text: str, most: int) -> str:
 
 
 class _Asked(msgspec.Struct):
-    """The part of a stored plan that a row is made from."""
+    """The fields of a stored plan that are needed for its row in a list."""
 
     args: dict[str, Any] = {}
     action_text: str = ""
@@ -255,7 +255,7 @@ class _Asked(msgspec.Struct):
 
 
 class _AskedStep(msgspec.Struct):
-    """The operation's name in a stored step."""
+    """The fields of a stored step that are needed for a row: the operation's name."""
 
     op: str = ""
 
@@ -301,7 +301,7 @@ def _row(plan: _Asked, telling: Mapping[str, int]) -> str:
 
 
 def _alike(rows: Mapping[str, str]) -> list[str]:
-    """Return the ids of the rows whose text is not unique."""
+    """Return the ids of the rows whose text equals that of another row."""
     by_text: dict[str, list[str]] = {}
     for name, row in rows.items():
         by_text.setdefault(row, []).append(name)
@@ -318,7 +318,7 @@ def _told_apart(row: str, args: Mapping[str, Any], telling: Mapping[str, int]) -
 
 
 def _from(value: Any, at: int, name: str) -> str:
-    """Return a part of a value that includes the character at index `at`, the first that differs."""
+    """Return the part of a value around the character at index `at`, the first that differs between the rows of a list."""
     if (number := spoken_number(value, name)) is not None:
         return number
     text = value if isinstance(value, str) else _json(value)
@@ -327,7 +327,9 @@ def _from(value: Any, at: int, name: str) -> str:
 
 
 def _telling(calls: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the arguments that are not the same in all calls, each with the index of the first character that differs."""
+    """Return the arguments that are not the same in all calls, each with the index of the first character in which its values
+    differ.
+    """
     spelled = [
         {name: value if isinstance(value, str) else _json(value) for name, value in args.items()} for args in calls
     ]

@@ -25,7 +25,7 @@ _MAX_BRIEF: Final = 100
 """Maximum number of characters listed of one suspicious piece: two lines of a small terminal. The card shows the full value."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _PIECE: Final = re.compile(r"[^\s,;<>()\"'/]+")
-"""Pattern of a piece between separators. It is a single character class, so that a megabyte of text is read only once."""
+"""Pattern of a piece of text between separators. It is a single character class, so that a megabyte of text is read only once."""
 _ALIKE: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
 """Alphabets with letters that look like those of another alphabet."""
 
@@ -54,7 +54,9 @@ def _marked(match: re.Match[str]) -> str:
 
 
 def _found_in(piece: str) -> Iterator[tuple[int, str]]:
-    """Yield suspicious parts with their offsets: a complete address, host or file name (with a dot or @), else single words."""
+    """Yield the suspicious parts of a piece with their offsets: the complete address, host or file name (with a dot or @), or
+    single words.
+    """
     if piece.isascii():
         return
     whole = piece.strip("@.")

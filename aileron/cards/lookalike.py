@@ -25,7 +25,7 @@ from typing import Final
 __all__ = ["looks_like"]
 
 _LEAST: Final = 6
-"""Minimum number of letters of a known domain; shorter ones are part of many names."""
+"""Minimum number of letters of a known domain for it to be compared; shorter ones are part of many names."""
 _ALIKE: Final = str.maketrans({"0": "o", "1": "l", "i": "l", ".": None, "-": None})
 
 

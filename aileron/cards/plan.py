@@ -54,7 +54,7 @@ _MAX_ARGUMENTS = 40
 
 
 def operations_of(steps: Iterable[Step]) -> list[str]:
-    """Return what the steps do, in order: each operation, with the connector that runs it."""
+    """Return a line for each step in order: its operation, and the connector that runs it."""
     return [f"{step.op}, by {step.connector}" for step in steps]
 
 
@@ -64,7 +64,7 @@ def hosts_of(steps: Iterable[Step]) -> list[str]:
 
 
 def accounts_of(steps: Iterable[Step], more: str | None = None) -> list[str]:
-    """Return the owners of the credentials that the steps use, with the purpose that the connectors state."""
+    """Return the owners of the credentials that the steps use, each with the purpose that its connector states."""
     return _each(line for step in steps for line in _credential(step.grant.credential, more))
 
 
@@ -91,10 +91,10 @@ def preview_facts(plan: Plan) -> list[FactRow]:
 
 
 def settled_of(plan: Plan) -> list[tuple[str, Any]]:
-    """Return the values that steps get from the action's file itself, not from an argument, each with its place.
+    """Return the values in steps' arguments to which the action file contributes more than a reference, each with its path.
 
-    Places are compared, not values, because an agent could choose an argument that equals a value in the file. Results of
-    earlier steps are in `unknown_of`; the file's text around them is included here.
+    Paths are compared, not values, because an agent could choose an argument that equals a value in the file. Results of earlier
+    steps are in `unknown_of`; the file's text around them is included here.
     """
     action = _action_of(plan)
     said = {} if action is None else {step.id: step.inputs for step in action.steps}
@@ -110,11 +110,11 @@ def settled_of(plan: Plan) -> list[tuple[str, Any]]:
 
 
 _NOTHING: Final = object()
-"""Marker that the file has no value in a place."""
+"""Marker for a path at which the action file has no value."""
 
 
 def _by_the_file(said: Any, value: Any, at: str) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a value for which the file has more than a single reference, each with its place."""
+    """Yield the parts of a step's argument that are not just one reference in the action file (`said`), each with its path."""
     from aileron.actions.references import pieces
 
     if isinstance(said, dict) and isinstance(value, dict):
@@ -138,7 +138,7 @@ def _spelled(value: Any) -> str:
 
 
 def unknown_of(plan: Plan) -> list[str]:
-    """Return each place that is filled from an earlier step's result, which cannot be shown yet."""
+    """Return a line for each value that comes from an earlier step's result, which cannot be shown yet."""
     return [
         f"step {number}: {line}, not known yet"
         for number, step in enumerate(plan.steps, start=1)
@@ -234,7 +234,7 @@ def missing_lines(count: int, what: str, more: str) -> list[str]:
 
 
 def step_facts(number: int, step: Step, more: str | None, *, is_whole: bool) -> list[FactRow]:
-    """Return the facts about one step and its connector. `is_whole` adds the hosts and the account."""
+    """Return the facts about one step and its connector. `is_whole` adds the hosts, the account and the logins."""
     facts: list[FactRow] = [
         (f"step {number}", f"{step.id}: {step.op}"),
         ("connector", str(step.connector)),
@@ -255,7 +255,7 @@ def step_facts(number: int, step: Step, more: str | None, *, is_whole: bool) -> 
 
 
 def _filled_lines(places: Iterable[Filled], more: str | None) -> list[str]:
-    """Return the places that are filled from results of earlier steps, whose values are not known yet."""
+    """Return a line for each value that comes from the result of an earlier step, and so is not known yet."""
     lines: list[str] = []
     for place in places:
         values = [part for part in place.parts if not isinstance(part, str)]
@@ -277,7 +277,9 @@ def _each(names: Iterable[str]) -> list[str]:
 
 
 def _logins(use: CredentialUse | None) -> list[FactRow]:
-    """Return where the supervisor logs in with the credential, and which commands it can execute there."""
+    """Return the facts about logins: where the supervisor logs in with the credential, and which commands it can execute
+    there.
+    """
     if use is None or not use.need.logins:
         return []
     return [

@@ -58,7 +58,7 @@ KINDS: Final = {
     "tool_change": "changed tool",
     "host": "host",
 }
-"""Displayed name of each kind of entry."""
+"""Displayed name of each kind of question."""
 _ASKED_BACK: Final = {"waiting": "no answer yet", "answered": "answered"}
 _STATES: Final = {
     "pending_approval": "waiting for you",
@@ -110,7 +110,8 @@ def closed_words(question: Question) -> str | None:
 
 
 def tags_of(entries: Sequence[ApprovalEntry]) -> dict[str, str]:
-    """Return a dict from the ids of waiting entries to their tags, in Aileron's words: asked back, identical, part of a group.
+    """Return the tags of the waiting entries by id, in Aileron's words: a question to the agent, identical requests, part of a
+    group.
 
     Most entries have no tag.
     """
@@ -178,7 +179,7 @@ def difference_lines(
 
 
 def edit_lines(edits: Iterable[tuple[str, Iterable[Change]]], more: str | None) -> list[str] | None:
-    """Return lines for the edits that nobody has decided about yet: each digest, with its changes."""
+    """Return lines for the edits that nobody has decided about yet: the digest of each, with its changes."""
     lines: list[str] = []
     for number, (digest, changes) in enumerate(edits, start=1):
         lines += [f"{number}, not decided: {digest}", *(f"  {line}" for line in change_lines(changes, more))]

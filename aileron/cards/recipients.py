@@ -40,7 +40,7 @@ _GETS_IT: Final = _DESTINATIONS | {
     *("attendees", "invited", "guests", "members", "assignee", "assignees", "email", "emails", "address", "addresses"),
     *("phone", "phone number", "iban", "payee", "beneficiary", "url", "host", "webhook", "forward to", "share with"),
 }
-"""Names of values that say who is notified, invited or paid."""
+"""Names of arguments and labels that say who is notified, invited or paid."""
 _FORMS: Final = {
     "address": re.compile(r"(?:[^@<>]*<)?([^\s@<>,;]+@[^\s@<>,;]+)>?\s*"),
     "channel": re.compile(r"(#[^\s#,;]+)"),
@@ -50,7 +50,7 @@ _FORMS: Final = {
 
 
 def blind_copies(name: str, value: Any) -> Iterator[Any]:
-    """Yield each non-empty value under a name for blind copies: the value itself, or values nested in it."""
+    """Yield each non-empty value whose name is one for blind copies: `value` itself, or a value nested in it."""
     waiting = deque([(name, value)])
     while waiting:
         called, part = waiting.popleft()
@@ -64,7 +64,7 @@ def blind_copies(name: str, value: Any) -> Iterator[Any]:
 
 
 def is_destination(name: str) -> bool:
-    """Return whether a name says only where a call goes. Two such names in one call mean the same."""
+    """Return whether a name can only mean a call's destination. Two such names in one call mean the same destination."""
     return as_compared(name) in _DESTINATIONS
 
 
@@ -74,7 +74,9 @@ def says_who_gets_it(name: str) -> bool:
 
 
 def destinations(value: Any) -> tuple[str, frozenset[str]] | None:
-    """Return the form that all parts of a value have, and the parts in lower case; None if the parts have no common form."""
+    """Return the kind of destination that all parts of a value are (`address`, `channel`, `handle` or `host`), and the parts in
+    lower case; None if the parts have no common kind.
+    """
     found = several(value)
     parts = value if isinstance(value, list) else [value] if found is None else found.parts
     for form, pattern in _FORMS.items():

@@ -51,7 +51,9 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A recorded run: its state, its events in order, and its requests. `is_cut` means that the ledger has more than this."""
+    """A recorded run: its state, its events in order, and its requests. `is_cut` means that the ledger has more events of the
+    run.
+    """
 
     audit_id: str
     status: str

@@ -62,7 +62,7 @@ class Row(NamedTuple):
 
 
 def rows_for(entries: Sequence[ApprovalEntry]) -> dict[str, Row]:
-    """Return a dict from ids to rows, in the order of `in_order`."""
+    """Return the row of each entry by id, in the order of `in_order`."""
     tags = tags_of(entries)
     return {entry.approval_id: _row(entry, tags.get(entry.approval_id, "")) for entry in in_order(entries)}
 
@@ -79,7 +79,7 @@ def common_asker(rows: Iterable[Row]) -> str | None:
 
 
 def group_title(rows: Sequence[Row], name: str) -> str:
-    """Return the title of a group of alike rows.
+    """Return the title of a group of rows that are alike.
 
     It is never one row's title, which would suggest that all have the same values.
     """

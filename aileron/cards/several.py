@@ -30,7 +30,7 @@ class Several(NamedTuple):
 
 
 def several(value: Any) -> Several | None:
-    """Return the parts of a value; None if it has fewer than two."""
+    """Return the parts of a list, or of a text that lists mail addresses; None if there are fewer than two."""
     if isinstance(value, list):
         return Several(value, "items") if len(value) > 1 else None
     parts = re.split(r"[,;]", value) if isinstance(value, str) and "@" in value and "\n" not in value else []

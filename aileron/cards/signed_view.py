@@ -39,7 +39,7 @@ def content_of(question: Question) -> Plan | Subject:
 
 
 def signed_view(question: Question) -> tuple[Question, Plan | Subject]:
-    """Return the question with only the plan or subject that its digest covers, and with the name in it.
+    """Return the question with only the plan or subject that its digest covers, and the name from there; and this content.
 
     Raises MismatchError if the digest does not match the content, or if the question cannot be shown in full.
     """

@@ -86,19 +86,19 @@ def _condition(constraint: Constraint) -> str:
 
 
 def consent_headline(subject: Subject) -> tuple[Span, ...]:
-    """Return a sentence that says what would be allowed. Names are untrusted, so they are quoted."""
+    """Return a sentence that says what the consent would allow. Names are untrusted, so they are quoted."""
     return tuple(
         Span(part) if isinstance(part, str) else Span(quoted(part[0]), Origin.SAID, "name") for part in _said(subject)
     )
 
 
 def names_in(subject: Subject) -> list[str]:
-    """Return the untrusted names in the sentence, unchanged."""
+    """Return the untrusted names in the sentence of a consent, unchanged."""
     return [part[0] for part in _said(subject) if isinstance(part, tuple)]
 
 
 def _said(subject: Subject) -> Iterator[str | tuple[str]]:
-    """Yield the parts of the sentence: words as strings, and each name as a tuple with one string."""
+    """Yield the parts of a consent's sentence: words as strings, and each name as a tuple with one string."""
     match subject:
         case ActionFileConsent():
             yield from ("Add the action " if subject.before is None else "Change the action ", (subject.name,))
@@ -158,14 +158,16 @@ def _changed_settings(subject: SettingsConsent) -> list[str]:
 
 
 def subject_changes(subject: Subject) -> tuple[Change, ...]:
-    """Return the changes since the previous consent. Kinds of subject that are not compared have none."""
+    """Return the changes since the previous consent; none for kinds of subject that are not compared."""
     return (
         subject.changes if isinstance(subject, ActionFileConsent | ConnectorUpdateConsent | ToolChangeConsent) else ()
     )
 
 
 def subject_facts(subject: Subject, more: str | None, when: Callable[[str | None], str]) -> list[FactRow]:
-    """Return the name and value of each fact; the value is a list for several lines, or None if there is nothing to say."""
+    """Return the facts about a consent, each with its name and value; the value is a list for several lines, or None if there is
+    nothing to say.
+    """
     match subject:
         case ActionFileConsent():
             return list(_of_action_file(subject, more))
@@ -192,7 +194,9 @@ def subject_facts(subject: Subject, more: str | None, when: Callable[[str | None
 
 
 def _of_binding(subject: BindingConsent) -> Iterator[FactRow]:
-    """Yield the owner of a credential, and all uses of the credential. A sign-in has no secret name yet."""
+    """Yield the facts about a binding: the owner of its credential, and all uses of the credential. A sign-in has no secret name
+    yet.
+    """
     connector, is_sign_in = subject.connector, subject.commitment is not None
     yield "binding", f"{subject.name}{', replacing the existing one' if subject.replaces else ''}"
     if is_sign_in:
@@ -294,10 +298,10 @@ def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[Fa
 
 
 def _what_it_is(text: str, *, is_wider: bool) -> tuple[str | None, str | None]:
-    """Return the intent and the need for approval, from exactly the signed text; None for both if it cannot be parsed.
+    """Return an action's intent and its need for approval, from exactly the signed text; None for both if it cannot be parsed.
 
-    A run without approval is not an alarm if the author declares that every step only reads, unless the file allows more than
-    its previous version.
+    A run without approval is not an alarm if the author declares that every step only reads, unless the file allows more than its
+    previous version.
     """
     action = action_in(text)
     if action is None:
@@ -310,7 +314,7 @@ def _what_it_is(text: str, *, is_wider: bool) -> tuple[str | None, str | None]:
 
 
 def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[FactRow]:
-    """Yield the claimed publisher and its proof, before what the connector would be allowed to do."""
+    """Yield the facts about a connector: the claimed publisher and its proof, then what the connector would be allowed to do."""
     yield "signature", subject.signature
     yield "connector", f"{subject.name}@{subject.version}"
     yield "publisher", subject.publisher
@@ -335,7 +339,7 @@ def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[FactR
 
 
 def _of_trusted_key(subject: TrustedKeyConsent) -> Iterator[FactRow]:
-    """Yield the claimed owner of a key, and what the key would be trusted for."""
+    """Yield the facts about a publisher's key: its claimed owner, and what the key would be trusted for."""
     authority = subject.authority
     whole = " and all its repositories" if authority.count("/") == 2 else ""  # scheme://owner
     yield "publisher", authority
@@ -357,7 +361,7 @@ def _of_grant(subject: GrantConsent, more: str | None, when: Callable[[str | Non
 
 
 def _of_passkey(subject: PasskeyConsent) -> Iterator[FactRow]:
-    """Yield the claimed facts about a passkey, and what to compare, because there is no proof of where the passkey is."""
+    """Yield the claimed facts about a passkey, and what the person must compare, because nothing proves where the passkey is."""
     yield "passkey", subject.name
     yield "key", subject.key_id
     yield "compare", "this key with the one on your page; approve only if you created it just now"
@@ -370,7 +374,9 @@ def _of_passkey(subject: PasskeyConsent) -> Iterator[FactRow]:
 
 
 def _of_tool_change(subject: ToolChangeConsent, more: str | None) -> Iterator[FactRow]:
-    """Yield the changes, before the complete definition. Both are only the connector's claim, which repeats the server's."""
+    """Yield the facts about a changed tool, the changes before the complete definition. Both are only the connector's claim,
+    which repeats the server's.
+    """
     yield "tool", f"{subject.op} of {subject.connector}@{subject.version}"
     yield "found by", f"a run of {subject.action}; no action has used the tool since"
     yield (
@@ -384,7 +390,9 @@ def _of_tool_change(subject: ToolChangeConsent, more: str | None) -> Iterator[Fa
 
 
 def _of_host(subject: HostConsent) -> Iterator[FactRow]:
-    """Yield the destination, and the consequence that only the agent and the host know the content of the connection."""
+    """Yield the facts about a host: the destination, and the consequence that only the agent and the host know what is
+    exchanged.
+    """
     yield "goes to", host_line(subject.destination)
     yield "agent", f"{subject.agent} in {subject.folder}"
     yield (
@@ -395,7 +403,7 @@ def _of_host(subject: HostConsent) -> Iterator[FactRow]:
 
 
 def _indented(definition: str) -> str:
-    """Return the definition as indented JSON with every value; unchanged if it is not JSON."""
+    """Return the tool's definition as indented JSON with every value; unchanged if it is not JSON."""
     try:
         return json.dumps(json.loads(definition), ensure_ascii=False, indent=2)
     except (ValueError, RecursionError):

@@ -63,13 +63,13 @@ _LEAST: Final = 2
 
 
 class Apart(msgspec.Struct, frozen=True):
-    """A refusal to approve the requests together; `why` is the reason, for a person."""
+    """Result instead of a card: the requests cannot be approved together. `why` is the reason, for a person."""
 
     why: str
 
 
 def card_of_several(reviews: Sequence[Review], when: Callable[[str | None], str]) -> Card | Apart:
-    """Return the card of requests that are alike, in the given order; or `Apart` if they must be decided one by one."""
+    """Return the card for several requests that are alike, in the given order; or `Apart` if they must be decided one by one."""
     if (why := why_apart(reviews, when)) is not None:
         return Apart(why)
     return _laid_out(reviews, [review.card(when) for review in reviews], _plans(reviews))
@@ -94,7 +94,7 @@ class Likeness(NamedTuple):
 
 
 class Alike(NamedTuple):
-    """Requests that a list shows as one row; `differs` names the arguments that are not the same in all of the requests."""
+    """Requests that are alike, shown by a list as one group. `differs` names the arguments in which they differ."""
 
     names: list[str]
     differs: list[str]
@@ -114,10 +114,10 @@ def likeness_of(plan: Plan) -> Likeness | None:
 
 
 def alike_among(likenesses: Mapping[str, Likeness]) -> list[Alike]:
-    """Return the groups that a list shows and selects, in order.
+    """Return the groups of requests that a list shows and selects together, in order.
 
-    The requests of a group could be approved together, and differ in at most MOST_ALIKE arguments. The caller leaves out
-    requests with an alarm or a conversation.
+    The requests of a group could be approved together, and differ in at most MOST_ALIKE arguments. The caller leaves out requests
+    with an alarm or a conversation.
     """
     by_shape: dict[bytes, list[Alike]] = {}
     for name, likeness in likenesses.items():
@@ -224,7 +224,7 @@ def _told(card: Card, shared: Sequence[Fact]) -> tuple[Line, ...]:
 
 
 def _of_its_own(fact: Fact, shared: Sequence[Fact]) -> Iterator[Line]:
-    """Yield a fact that is not the same in all requests. `touches` and `compared` are shown without their names."""
+    """Yield the lines of a fact, unless all requests share it. `touches` and `compared` are shown without their names."""
     if fact in shared:
         return
     first, *more = fact.lines
@@ -275,7 +275,7 @@ def _names_that_differ(requests: Sequence[Mapping[str, str | bytes]]) -> list[st
 
 
 def _shape(plan: Plan) -> Plan:
-    """Return a plan without the values of its arguments. Plans that are alike must agree in this."""
+    """Return a plan without the values of its arguments. Plans that are alike must agree in all that is left."""
     steps = tuple(msgspec.structs.replace(step, args={}) for step in plan.steps)
     preview = plan.preview and msgspec.structs.replace(
         plan.preview, step=msgspec.structs.replace(plan.preview.step, args={})

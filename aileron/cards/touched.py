@@ -21,7 +21,8 @@ __all__ = ["touched_of"]
 
 
 def touched_of(plan: Plan, preview: Preview | None) -> list[str]:
-    """Return one line, such as `14 addresses in To, 3 items in labels`; an empty list if no value has several parts.
+    """Return one line that counts the parts of values, such as `14 addresses in To, 3 items in labels`; an empty list if no value
+    has several parts.
 
     If the preview found several parts under the name of an argument, these are counted instead of the argument's.
     """

@@ -105,7 +105,8 @@ def consent_verdict_of(subject: Subject, granted: ActionFile | None) -> Verdict:
 def _allows_little(subject: Subject, granted: ActionFile | None) -> bool:
     """Return whether a consent allows only reading, or no more than before, by the subject alone, which is signed.
 
-    The result is False for a binding, a secret, a key, a passkey or settings, for which this is unknown.
+    For a connector, the result is True if it reaches no host and needs no credential. For a binding, a secret, a key, a passkey,
+    settings, a changed tool or a host, it is False, because this is unknown.
     """
     match subject:
         case ActionFileConsent() if subject.before is None:

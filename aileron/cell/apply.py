@@ -44,12 +44,12 @@ from aileron.model.failure import AileronError, FailureClass
 __all__ = ["Done", "apply", "discard", "has_aside", "pending"]
 
 _MAX_PENDING: Final = 1_000_000
-"""Maximum number of differences that are held in memory: about 500 MB."""
+"""Maximum number of pending changes that are held in memory: about 500 MB."""
 _RECORDED_EVERY: Final = 256
-"""Number of changes that are applied before the first record. Each later record is made when the number of applied
+"""Number of applied changes after which the first record is written. Each later record is written when the number of applied
 changes is twice the recorded number plus this.
 
-A change that was applied but not recorded before a kill does no harm, because it is no longer a difference.
+A change that was applied but not recorded before the process was killed does no harm, because it is no longer a difference.
 """
 _PIECE: Final = 1 << 20  # bytes that are copied at once
 _RENAMES_ONLY: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
@@ -69,13 +69,13 @@ class Done:
 
 
 def has_aside(kept: Kept) -> bool:
-    """Return whether an overlay's stored changes still exist."""
+    """Return whether the folder with the stored changes of a session's overlay still exists."""
     return os.path.lexists(kept.upper)
 
 
 def pending(kept: Kept) -> list[Difference]:
-    """Return the stored changes that are not decided. Raises AileronError if they are too many or unreadable, or if
-    the session has no overlay.
+    """Return the changes in a session's overlay that were neither applied nor discarded. Raises AileronError if they are too many
+    or unreadable, or if the session had no overlay.
     """
     folder = _project_of(kept)
     if not has_aside(kept):
@@ -105,10 +105,11 @@ def _project_of(kept: Kept) -> str:
 
 
 def apply(kept: Kept, paths: Sequence[str] = (), *, force: bool = False) -> Done:
-    """Apply pending changes to the project: all, or those at and below `paths`. The result has the refused ones.
+    """Apply pending changes to the project: all, or those at and below `paths`. The result lists the refused changes.
 
-    Raises AileronError(busy) if the session is in use, AileronError(not_found) if there is no change at and below
-    one of `paths`, and otherwise as `pending` does.
+    With `force`, changes to entries that the person changed since the session began are applied, too. Raises AileronError(busy)
+    if the session is in use, AileronError(not_found) if there is no change at and below one of `paths`, and otherwise as
+    `pending` does.
     """
     with kept.held():
         every = _pending_at(kept, paths)
@@ -196,7 +197,7 @@ class _RefusedError(Exception):
 
 
 class _Application:
-    """The state of one `apply`: the paths applied, the paths refused, and the data that the remaining work needs."""
+    """A call of `apply`: the paths that were applied, the paths that were refused, and the data that the remaining work needs."""
 
     def __init__(self, kept: Kept, *, force: bool) -> None:
         self.applied: list[str] = []
@@ -258,7 +259,9 @@ class _Application:
                 self._write(change, source, target, name, there)
 
     def _meanwhile(self, change: Difference, there: os.stat_result | None) -> str | None:
-        """Return a reason to refuse the change if the person changed the entry since the start; None if they did not."""
+        """Return a reason to refuse the change if the person changed the project's entry since the session began; None if they
+        did not.
+        """
         folder, _, name = change.path.rpartition("/")
         known = self._start.names.get(folder)
         was = None if known is None else known.names.get(name)
@@ -276,8 +279,8 @@ class _Application:
         return None
 
     def _make_room(self, change: Difference, target: int, name: str, there: os.stat_result) -> None:
-        """Remove an entry of another kind. The removal is recorded first, because the program can be killed before
-        the new entry is in its place.
+        """Remove the project's entry of another kind at the new entry's path. The removal is recorded first, because the process
+        can be killed before the new entry is in its place.
         """
         self._replacing.add(change.path)
         _record(self._kept, "replacing", [change.path])
@@ -295,7 +298,7 @@ class _Application:
                 os.fchmod(folder, stat.S_IMODE(change.status.st_mode) & 0o777)
 
     def _write(self, change: Difference, source: int, target: int, name: str, there: os.stat_result | None) -> None:
-        """Write the new file or link under a temporary name in the same folder, then move it into place."""
+        """Write the new file or link under a temporary name in the project's folder, then move it into place."""
         try:
             if change.kind == "link":
                 os.symlink(os.readlink(name, dir_fd=source), self._temporary, dir_fd=target)
@@ -376,7 +379,7 @@ def _remove(folder: int, name: str, there: os.stat_result | None) -> None:
 
 
 def _copy(source: int, target: int, name: str, temporary: str, there: os.stat_result | None) -> None:
-    """Copy an upper file's bytes, permissions and times to a new file at `temporary`."""
+    """Copy a file of the overlay's upper folder, with its permissions and times, to the new file `temporary` in `target`."""
     reading = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=source)
     with open(reading, "rb") as original:
         status = os.fstat(reading)

@@ -59,7 +59,8 @@ _QUIET_S: Final = 0.5
 could write to it.
 """
 _STALLED_S: Final = 5.0
-"""Seconds to wait for a reader that takes no byte, if no key can end the wait or this process was told to end."""
+"""Seconds to wait for a reader that accepts no byte of the remaining output. The limit applies if no key can end the wait, or if
+this process was told to end."""
 _SETTLE_S: Final = 0.2
 """Seconds to wait for output that an agent wrote before it stopped: for example, it may have left the alternate screen."""
 _PIPE_BUF: Final = 4096
@@ -146,7 +147,7 @@ def attend(
 
 
 class _Attendance:
-    """The work of the command while one agent runs."""
+    """The connection between one running agent and this process: its streams, the signals for it, and its end."""
 
     def __init__(self, cell: RunningCell, streams: Streams, loop: Loop, patience_s: float) -> None:
         self._cell = cell
@@ -334,7 +335,7 @@ class _Attendance:
             self._loop.turn(0.01)
 
     def _write_rest(self, outputs: list[Pump], ending: Ending, signals: _Signals) -> Ending:
-        """Write the remaining output of these streams. Return the ending, changed if output was lost."""
+        """Write the remaining output of these pumps after the agent's end. Return the ending, changed if output was lost."""
         read_s, moved, moved_at = 0.0, self._moved(), time.monotonic()
         while not all(pump.is_over for pump in outputs):
             begun = time.monotonic()
@@ -372,7 +373,7 @@ class _Attendance:
 
 
 def _taken_over(theirs: int) -> int:
-    """Take over the outer end of one of the cell's pipes, so that only this process owns it. /dev/null takes its
+    """Return a copy of the outer end of one of the cell's pipes, so that only this process owns it. /dev/null takes the old
     number, for the cell to close.
     """
     ours = os.dup(theirs)
@@ -427,7 +428,7 @@ class _Signals:
         return taken
 
     def stop_us(self, *, is_by_key: bool) -> None:
-        """Stop this process until it is continued, and discard that SIGCONT. If the key caused the stop, stop the
+        """Stop this process until it is continued, and discard the SIGCONT that continued it. If Ctrl-Z caused the stop, stop the
         complete job as the kernel would.
         """
         if not is_by_key:

@@ -63,7 +63,8 @@ _SHOWN_OF_KIND: Final = 5
 
 
 def starts_of(roots: Iterable[Root], cells: Path) -> list[Start]:
-    """Read which names exist in the roots before the agent starts. Raises AileronError if a root cannot be used.
+    """Return the starts of the roots: the names that exist in each before the agent starts. Raises AileronError if a root cannot
+    be used.
 
     Aileron's home, which contains `cells` (Home.cells), is left out, because no cell shows it.
     """
@@ -72,7 +73,7 @@ def starts_of(roots: Iterable[Root], cells: Path) -> list[Start]:
 
 
 class Watch:
-    """The watch for a cell's changes, from before its agent starts until the cell is closed. It holds the cell's lock."""
+    """A recording of the changes in a cell, from before its agent starts until the cell is closed. It holds the cell's lock."""
 
     def __init__(self, kept: Kept, lock: int) -> None:
         self._kept = kept

@@ -58,7 +58,7 @@ out of the root.
 
 
 def compare(start: Start, listing: Listing, *, is_project: bool = True) -> None:
-    """Add to the listing the changes in a root since its start."""
+    """Add the changes in a root since the session's start to the listing. `start` has the names that existed then."""
     root = start.root.path
     tree = _Tree(start, listing, is_project=is_project)
     try:
@@ -87,7 +87,7 @@ class _Entry(NamedTuple):
     path: str
     status: os.stat_result
     inode: int = 0
-    """Inode number as listed by the folder, like the number in the start. On a mount point, stat(2) gives another."""
+    """Inode number as returned with the folder's names, as in the start. For a mount point, stat(2) returns another number."""
     places: GitPlaces = GitPlaces()
 
     @property
@@ -96,7 +96,7 @@ class _Entry(NamedTuple):
 
 
 class _Tree:
-    """The comparison of one root with its start."""
+    """A comparison of one root with its recorded start."""
 
     def __init__(self, start: Start, listing: Listing, *, is_project: bool) -> None:
         self._start = start
@@ -119,7 +119,7 @@ class _Tree:
             )
 
     def root_file(self, name: str, parent: int, status: os.stat_result) -> None:
-        """Compare a root that is not a folder."""
+        """Compare a root that is not a folder with its start."""
         if self._start.kind is None or self._is_of_now(status):
             what: What = "made" if self._start.kind is None else "changed"
             self._add(_Entry(parent, name, "", status), what, self._start.kind)
@@ -135,7 +135,7 @@ class _Tree:
         is_replaced: bool,
         depth: int,
     ) -> None:
-        """Compare an open folder. `known` are its contents at the start; None if there was no such folder."""
+        """Compare an open folder with `known`, its contents at the start; None if there was no such folder."""
         is_replaced = is_replaced or (known is not None and known.inode != inode)
         # A fifth of the memory of stat(2) results: one folder may hold all _MAX_LOOKED entries
         names: dict[str, int] = {}
@@ -204,8 +204,8 @@ class _Tree:
                 self._add(entry, what, was, (f"cannot be read: {os.strerror(error.errno or 0)}",))
 
     def _count_objects(self, descriptor: int, path: str, depth: int) -> None:
-        """Count the files that are new or changed in a folder whose names were not read. List the entries that could
-        lead elsewhere.
+        """Count the new or changed files in a folder of git objects, whose names were not read at the start. List the entries
+        that could lead elsewhere.
         """
         with os.scandir(descriptor) as found:
             for entry in found:

@@ -48,7 +48,8 @@ EntryKind = Literal["file", "directory", "link", "socket", "pipe", "device"]
 INSTALLED: Final = "installed packages"
 """Kind of the entries that a package manager put into its folder; the detail is that folder's path."""
 _STANDS_ALONE: Final = frozenset({"agents", "set-user-ID", "special file", "version control"})
-"""Kinds that, like git's, take effect even if the packages are not used, so they are listed by themselves."""
+"""Kinds of entries in a package manager's folder that are listed one by one, like those of git: they take effect even if the
+packages are not used."""
 _MAX_DETAILS: Final = 8
 """Maximum number of keys or names that are shown for one file."""
 _MAX_DETAIL: Final = 80
@@ -74,7 +75,8 @@ class Candidate(NamedTuple):
     tree: str = ""
     """The package manager's folder that contains the entry, as `tree_of` returns it; empty if there is none."""
     above: str = ""
-    """Path of the folder above, such as ~/.config/fish, if it is not a project but the table also applies there."""
+    """Prefix of `path`, such as home/me/.config/fish/, if the changed folder is not a project but the table also applies to
+    it."""
 
 
 class Finding(NamedTuple):
@@ -102,14 +104,16 @@ class Execution(NamedTuple):
 
 
 def _of_git(content: bytes) -> list[str]:
-    """Return the keys that execute. A configuration that is not known to be harmless counts, even without such a key."""
+    """Return the keys of a git configuration that execute programs. A configuration that is not known to be harmless counts, even
+    without such a key.
+    """
     from aileron.cell.git_config import git_keys, is_plain  # takes 2 ms, and only if a configuration has changed
 
     return [] if is_plain(content) else git_keys(content) or [""]
 
 
 def _of_attributes(content: bytes) -> list[str]:
-    """Return the attributes that refer to a command in the git configuration."""
+    """Return the attributes in a gitattributes file that refer to a command in the git configuration."""
     lines = (line for line in content.decode("utf-8", "replace").split("\n") if not line.lstrip().startswith("#"))
     return list(dict.fromkeys(word for line in lines for word in re.findall(r"\s((?:filter|diff|merge)=\S+)", line)))
 
@@ -698,7 +702,9 @@ has the same order.
 
 
 class _GitPlace(NamedTuple):
-    """A place in a repository: the kind of a file there, and the places below by name; `*` stands for every other name."""
+    """A place in the folder of a git repository: the kind of a file there, and the places below by name. `*` stands for every
+    other name.
+    """
 
     kind: str | None = None
     names: Mapping[str, _GitPlace] = {}
@@ -778,7 +784,8 @@ _PASSIVE: Final = (
         ".github/ISSUE_TEMPLATE", ".github/PULL_REQUEST_TEMPLATE",
     )),
 )  # fmt: skip
-"""Hidden files known to run nothing: patterns, marks, results. Files in .git that git obeys have their own rows."""
+"""Hidden files that are known to run nothing: ignore patterns, marker files, caches and reports. Files in .git that git obeys
+have their own rows in KINDS."""
 _LIKE_SETTINGS: Final = (
     r"(?:.*/)?(?:"
     r"\.(?:[^/]+/)*[^/]+"  # hidden, or in a hidden folder
@@ -795,7 +802,7 @@ count, too.
 
 
 def _is_like_settings(path: str) -> bool:
-    """Return whether a file that no row matches has a name like a tool's settings file."""
+    """Return whether a path that matches no row of KINDS looks like a tool's settings file."""
     return re.fullmatch(_LIKE_SETTINGS, path, re.DOTALL) is not None and _passive().fullmatch(path) is None
 
 
@@ -838,7 +845,9 @@ def _is_sample(candidate: Candidate) -> bool:
 
 @functools.cache
 def _rules() -> tuple[tuple[str, Execution, re.Pattern[str]], ...]:
-    """Return the compiled table. It is compiled on the first call, in 25 ms, so that no agent waits for this before it starts."""
+    """Return KINDS with compiled patterns. They are compiled on the first call, in 25 ms, so that no agent waits for this before
+    it starts.
+    """
     return tuple((kind, rule, matching(rule.files)) for kind, rule in KINDS.items() if rule.files)
 
 
@@ -859,12 +868,14 @@ def findings(candidate: Candidate) -> tuple[Finding, ...]:
 
 
 def tree_in(found: Iterable[Finding]) -> str:
-    """Return the package manager's folder to which a change belongs; empty if the change is listed by itself."""
+    """Return the package manager's folder to which a change with these findings belongs; empty if the change is listed by
+    itself.
+    """
     return next((finding.detail for finding in found if finding.kind == INSTALLED), "")
 
 
 def rank(found: Iterable[Finding]) -> int:
-    """Return the position of a change in a list, given by the first finding's kind. A change that executes nothing comes last."""
+    """Return the rank of a change in a list, given by its first finding's kind. A change that executes nothing comes last."""
     return next((_ORDER[finding.kind] for finding in found), len(_ORDER))
 
 

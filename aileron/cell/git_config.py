@@ -22,7 +22,7 @@ __all__ = ["git_keys", "is_plain"]
 _BOOLEAN: Final = r"true|false"
 _PLAIN_TEXT: Final = r"[\w .,'@+()-]*"
 _PLAIN_URL: Final = r"(?!.*::)(?:(?:https|ssh|git)://[A-Za-z0-9][\w@:/.~%+-]*|[A-Za-z0-9][\w.+-]*@[A-Za-z0-9][\w.-]*:[\w./~+-]+|[/.~][\w./~+-]*)"
-"""Pattern of an address that git itself understands, without a helper (`ext::`) or an option (`-o`) in it, or of a path."""
+"""Pattern of a repository URL that git itself understands, without a helper (`ext::`) or an option (`-o`) in it, or of a path."""
 _PLAIN_REMOTE: Final = re.compile(r"[A-Za-z0-9_][\w./-]*")
 _HARMLESS: Final = {
     "core.repositoryformatversion": re.compile("[01]"),
@@ -37,7 +37,7 @@ _HARMLESS: Final = {
     "branch.*.remote": re.compile(r"\.|[A-Za-z0-9_][\w.-]*", re.ASCII),
     "branch.*.merge": re.compile(r"refs/[\w./@+-]+"),
 }
-"""Mapping of a key to the pattern of values with which it executes nothing. `*` stands for a name in quotes."""
+"""Keys of a git configuration, each with a pattern of values with which it executes nothing. `*` stands for a name in quotes."""
 _PLAIN_SECTION: Final = re.compile(r'[ \t]*\[([A-Za-z]+)(?: "([^"\\]*)")?\][ \t]*')
 _PLAIN_KEY: Final = re.compile(r'[ \t]*([A-Za-z]+)[ \t]*=[ \t]*([^"\\#;]*)')
 _PLAIN_OTHER: Final = re.compile(r"[ \t]*(?:[#;][^\\]*)?")
@@ -45,7 +45,9 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u0085\u2028\u2029\ufeff]"
 
 
 def is_plain(content: bytes) -> bool:
-    """Return whether no key executes anything, and each key is on its own line, without quotes, escapes or continuations."""
+    """Return whether a git configuration is known to execute nothing: it has only harmless keys, each on its own line, without
+    quotes, escapes or continuations.
+    """
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -124,7 +126,7 @@ def _entries(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Return the position behind the match of `pattern` at `at`. These patterns always match."""
+    """Return the position behind the match of `pattern` at `at`. The patterns that are passed always match."""
     match = pattern.match(text, at)
     return at if match is None else match.end()
 

@@ -35,7 +35,8 @@ _MARKS: Final = {
     "Pods": ("Manifest.lock",),
     "vendor": ("autoload.php",),
 }
-"""Names of files that mark a folder of this name as a package manager's. The folder must contain at least one of them."""
+"""Names of folders that package managers fill, each with the names of marks. The folder must contain at least one of its
+marks."""
 _OF_ENVIRONMENT: Final = re.compile(
     r"(?:bin|Scripts|include|share|man|lib(?:64|32)?)(?:/.*)?|pyvenv\.cfg|\.lock|CACHEDIR\.TAG",
     re.DOTALL,
@@ -47,10 +48,10 @@ _Has = Callable[[str], bool]
 
 
 def tree_of(path: str, has: _Has, had: _Has | None) -> str:
-    """Return the path again if a package manager fills the folder, else an empty text; all of Python's caches are one tree.
+    """Return the package manager's folder to which the contents of the folder `path` belong; an empty text if there is none.
 
-    `has` and `had` return whether a name is in the folder now, and was in it at the start. `had` is None if the
-    folder did not exist.
+    It is `path` itself, or one name for all of Python's caches. `has` and `had` return whether a name is in the folder now, and
+    was in it at the start. `had` is None if the folder did not exist.
     """
     name = path.rpartition("/")[2]
     if not path or (had is not None and not _is_marked(name, had)):
@@ -61,8 +62,8 @@ def tree_of(path: str, has: _Has, had: _Has | None) -> str:
 
 
 def is_of_tree(path: str, tree: str, *, is_link_out: bool) -> bool:
-    """Return whether an entry below a tree belongs to it. Of links out of the project, only the Python of a virtual
-    environment does.
+    """Return whether an entry in a package manager's folder belongs to its packages. Of links out of the project, only the Python
+    of a virtual environment does.
     """
     if is_link_out:
         return _PYTHON_LINK.fullmatch(path) is not None

@@ -45,7 +45,9 @@ _UPPER: Final = "upper"
 
 
 class Kept:
-    """The folder of one cell. `Kept(path)` touches no file. Raises ValueError if the path does not end in a session's name."""
+    """The folder with the records of one cell. `Kept(path)` touches no file. Raises ValueError if the path does not end in a
+    session's name.
+    """
 
     def __init__(self, path: Path) -> None:
         if _SESSION.fullmatch(path.name) is None:
@@ -68,7 +70,9 @@ class Kept:
         return self.path / "work"
 
     def write(self, name: str, value: Any) -> None:
-        """Write a value as JSON, and replace the file. Names that are not UTF-8 are escaped as Python's surrogates."""
+        """Write a value as JSON to the file `name`, and replace that file. File names in the value that are not UTF-8 are escaped
+        as Python's surrogates.
+        """
         with open_directory(self.path, OTHERS_MAY_USE) as directory:
             replace(directory, self.path / name, json.dumps(value, separators=(",", ":")).encode("ascii"))
 
@@ -131,7 +135,9 @@ def kept_cells(cells: Path) -> list[Kept]:
 
 
 def prune(cells: Path, *, now: float | None = None) -> None:
-    """Remove the folders that exceed the bounds. A folder that cannot be removed stays until the next call."""
+    """Remove the folders of cells that exceed the bounds, except folders with an overlay's changes. A folder that cannot be
+    removed stays until the next call.
+    """
     moment = time.time() if now is None else now
     for number, kept in enumerate(kept_cells(cells)):
         with contextlib.suppress(OSError, AileronError):

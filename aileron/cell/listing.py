@@ -73,7 +73,7 @@ class Changes(msgspec.Struct, frozen=True):
     entries: tuple[Change, ...]
     """Changes that execute something or have notes first, then the others by path; at most `_MAX_LISTED` of each."""
     counts: Mapping[What, int]
-    """Numbers of changes by what happened, including changes that are not listed."""
+    """Number of changes of each `what` (made, changed, removed), including changes that are not listed."""
     executing: int
     """Number of entries that execute something; each folder of a package manager counts as one."""
     git_data: int
@@ -125,7 +125,7 @@ class Listing:
         self._others: list[Change] = []
 
     def add(self, change: Change) -> None:
-        """Count a change, and list it within the bounds."""
+        """Count a change, and add it to the list if the bounds permit."""
         self.counts[change.what] += 1
         tree = tree_in(change.executes)
         if tree:

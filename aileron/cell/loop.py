@@ -26,9 +26,8 @@ from typing import Final, Literal
 __all__ = ["BUFFER", "End", "Loop", "Pump", "PumpEnd", "Timer"]
 
 BUFFER: Final = 256 << 10
-"""Maximum number of bytes that one read takes, and that a direction holds while its sink is not writable. More is not
-faster (measured).
-"""
+"""Maximum number of bytes that one read takes, and that a pump holds while its sink is not writable. More is not faster
+(measured)."""
 _READ: Final = select.EPOLLIN
 _WRITE: Final = select.EPOLLOUT
 _GONE: Final = select.EPOLLHUP | select.EPOLLERR
@@ -52,7 +51,7 @@ class Timer:
 
 
 class Loop:
-    """The event loop: callbacks for descriptors and for times."""
+    """An event loop that calls callbacks when descriptors are ready and when timers expire."""
 
     def __init__(self) -> None:
         self.buffer: Final = memoryview(bytearray(BUFFER))
@@ -123,8 +122,8 @@ class Loop:
 
 
 class End:
-    """A descriptor of this process to read or write. It is a socket, or does not block, or does not block for up to
-    `most` bytes.
+    """A descriptor of this process that the loop reads or writes. It is a socket, or does not block, or is written at most `most`
+    bytes at a time, which do not block.
     """
 
     def __init__(self, loop: Loop, kept: int | socket.socket, *, most: int | None = None) -> None:
@@ -235,7 +234,7 @@ class Pump:
 
     @property
     def is_held_up(self) -> bool:
-        """True while the sink has not accepted all bytes that were read."""
+        """True while the sink has not accepted all bytes that this pump has for it."""
         return bool(self._left)
 
     def _read(self) -> None:

@@ -145,7 +145,7 @@ def remove_aside(kept: Kept) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """An entry in which the merged folder differs from the project."""
+    """An entry that differs between the project and the merged folder, which the agent saw."""
 
     path: str
     what: What
@@ -293,7 +293,7 @@ class _Pair:
 
 @contextlib.contextmanager
 def _opened_below(below: int | None, name: str, was: EntryKind | None) -> Iterator[int | None]:
-    """Yield the descriptor of the project's folder of the same name; None if that is not a folder."""
+    """Yield the descriptor of the folder `name` in the project; None if that is not a folder there."""
     if below is None or was != "directory":
         yield None
         return
@@ -311,7 +311,7 @@ def _status(folder: int | None, name: str) -> os.stat_result | None:
 
 
 def _is_removal(status: os.stat_result) -> bool:
-    """Return whether an upper entry marks a name as removed."""
+    """Return whether an entry in the upper folder marks a name as removed (a character device with number 0)."""
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
 

@@ -28,7 +28,7 @@ from aileron.cell.relays import Door
 __all__ = ["Publish", "PublishRefused", "Published", "parse_publish"]
 
 _BACKLOG: Final = 64
-"""Maximum number of connections that wait to be accepted: a browser opens six at once."""
+"""Maximum length of a listener's queue of connections that are not yet accepted. A browser opens six at once."""
 
 
 class PublishRefused(Exception):
@@ -48,7 +48,7 @@ class Publish(msgspec.Struct, frozen=True):
 
 
 def parse_publish(text: str) -> Publish:
-    """Parse the value of the option. Raises ValueError, with the expected form, if the value has another form."""
+    """Parse the value of `--publish`: PORT or HOSTPORT:PORT. Raises ValueError, with the expected form, for any other text."""
     if re.fullmatch(r"[0-9]{1,5}(?::[0-9]{1,5})?", text) is None:
         raise ValueError(f"{text!r} is not a port: use PORT or HOSTPORT:PORT")
     host_port, _, port = text.partition(":")
@@ -60,8 +60,8 @@ def parse_publish(text: str) -> Publish:
 
 
 class Published:
-    """The listeners for one port, on both loopback addresses. They open before the agent starts, so a refused port is
-    reported first.
+    """The listeners of one published port, on both loopback addresses. They open before the agent starts, so that a
+    port that is refused is reported first.
     """
 
     def __init__(self, publish: Publish) -> None:
@@ -74,8 +74,8 @@ class Published:
         self.listeners: Final = tuple(made)
 
     def door(self, connect: Callable[[int], socket.socket]) -> Door:
-        """Return the door to the port in the cell, through `connect`. The door closes connections at once if no
-        server listens there.
+        """Return a `Door` that forwards connections to the port in the cell, which `connect` reaches. If no server
+        listens on that port, the door closes a connection at once.
         """
         return Door(f"publish {self.publish.host_port}", lambda: connect(self.publish.port), patience_s=0)
 

@@ -31,22 +31,28 @@ from aileron.cell.loop import End, Loop, Pump, PumpEnd
 __all__ = ["MAX_CONNECTIONS", "Door", "Relays", "unix_target"]
 
 MAX_CONNECTIONS: Final = 128
-"""Maximum number of connections of one door: package managers keep some 50, a browser 32 to a proxy. Each has two
-descriptors; four doors take 1024.
+"""Maximum number of open connections through one door. Package managers keep about 50, and a browser keeps 32 to a
+proxy. Each connection takes two descriptors, so four doors take at most 1024.
 """
 _PATIENCE_S: Final = 5.0
-"""Seconds for which connecting to a target is attempted again. A daemon that restarts is back after one or two."""
+"""Seconds for which a failed connection to a door's target is retried. A daemon that restarts is back after one or two."""
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 0.5
 _LAST_WORD_S: Final = 10.0
-"""Seconds to read the rest of a kernel's queue, some MiB at most; a peer that reads takes it at once."""
+"""Seconds until both sides are closed after writing to one side failed. Meanwhile the other direction delivers the
+bytes that the kernel still holds, some MiB at most; a peer that reads takes them at once.
+"""
 _OUT_OF_DESCRIPTORS_S: Final = 0.5
-"""Seconds until the next attempt to accept. Meanwhile connections end and free descriptors."""
+"""Seconds until the next attempt to accept after the process ran out of descriptors or memory. Meanwhile connections
+end, which frees descriptors.
+"""
 
 
 @dataclass(frozen=True)
 class Door:
-    """The target of connections to the listeners of this name. `connect` returns a connection at once, or raises OSError."""
+    """A named target to which accepted connections are forwarded. `connect` returns a connection to the target at
+    once, or raises OSError.
+    """
 
     name: str
     connect: Callable[[], socket.socket]
@@ -55,7 +61,7 @@ class Door:
 
 
 def unix_target(path: str) -> Callable[[], socket.socket]:
-    """Return a `Door.connect` that connects to the socket that exists at a path at that time."""
+    """Return a `Door.connect` function that connects to the Unix socket at `path`. Each call looks up the path again."""
 
     def connect() -> socket.socket:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
@@ -70,7 +76,7 @@ def unix_target(path: str) -> Callable[[], socket.socket]:
 
 
 class Relays:
-    """The connections of all doors."""
+    """A forwarder of connections through any number of doors. It owns the connections; the caller owns the listeners."""
 
     def __init__(self, loop: Loop, *, most: int = MAX_CONNECTIONS) -> None:
         self._loop = loop
@@ -78,7 +84,7 @@ class Relays:
         self._served: list[_Served] = []
 
     def serve(self, listeners: Iterable[socket.socket], door: Door) -> None:
-        """Accept connections on these listeners, which the caller keeps, and forward each one through the door."""
+        """Accept connections on the listeners, and forward each one through the door. The caller must close the listeners."""
         self._served.append(_Served(self._loop, list(listeners), door, self._most))
 
     @property
@@ -141,7 +147,7 @@ class _Served:
 
 
 class _Connection:
-    """A connection, from its acceptance to its end."""
+    """An accepted connection and its connection to the door's target, until both are closed."""
 
     def __init__(self, loop: Loop, accepted: socket.socket, door: Door, on_end: Callable[[_Connection], None]) -> None:
         self._loop = loop
@@ -170,8 +176,9 @@ class _Connection:
         Pump(self._loop, there, here, functools.partial(self._over, here))
 
     def _over(self, sink: End, why: PumpEnd) -> None:
-        """Tell the other side that one direction has ended. Close both sides after an error of the source, or when
-        both directions have ended; after an error of the sink, _LAST_WORD_S later.
+        """Handle the end of one direction. At the end of the source's data, tell the receiving side that no more
+        follows. Close both sides after a read error, or when both directions have ended; after a write error,
+        _LAST_WORD_S seconds later.
         """
         self._finished += 1
         if why == "source broke" or self._finished == 2:

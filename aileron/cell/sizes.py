@@ -43,7 +43,7 @@ class Size(NamedTuple):
         return 2 * self.disk_bytes < self.read_bytes
 
     def words(self) -> str:
-        """Return one size in words, or both sizes if they differ much."""
+        """Return the read size as text, followed by the size on disk if the file is sparse."""
         shown = spoken(self.read_bytes)
         return f"{shown}, {spoken(self.disk_bytes)} on disk" if self.is_sparse else shown
 

@@ -34,7 +34,7 @@ __all__ = ["GIT_OBJECTS", "MAX_ENTRIES", "Moment", "Root", "Start", "is_since"]
 MAX_ENTRIES: Final = 500_000
 """Maximum number of names read from one root before the agent starts: they take about a second, and 50 MiB."""
 GIT_OBJECTS: Final = frozenset({".git/objects", ".git/lfs"})
-"""Folders whose names are not read: new entries in them are only counted."""
+"""Folders, by the end of their paths, whose names are not read: new entries in them are only counted."""
 _SECOND: Final = 1_000_000_000
 _GRAINS: Final = (2_000_000_000, 1_000_000_000, 100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100)
 """Resolutions in ns of file systems' timestamps: FAT has 2 s, HFS+ and ext3 a second, NTFS 100 ns."""
@@ -43,8 +43,8 @@ _GRAINS: Final = (2_000_000_000, 1_000_000_000, 100_000_000, 10_000_000, 1_000_0
 class Root(msgspec.Struct, frozen=True):
     """A folder or file to which the agent can write, given by a path without links. The first root is the project.
 
-    `only` limits the listed paths to globs like those of `KINDS`. It is for an agent's own state, where only files
-    that are executed or obeyed later matter.
+    `only` limits the listed changes to paths that match these globs, in the form of those in `executes.KINDS`. It is
+    for an agent's own state, where only files that are executed or obeyed later matter.
     """
 
     path: str
@@ -62,7 +62,7 @@ class Root(msgspec.Struct, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A moment by a file system's clock, with the same moment on two clocks of the machine."""
+    """A point in time by the clock of a file system (`stamp_ns`), by the machine's wall clock and by its clock since boot."""
 
     stamp_ns: int
     realtime_ns: int
@@ -81,7 +81,7 @@ class Moment(msgspec.Struct, frozen=True):
         return cls(coarse if probed is None else min(coarse, probed), realtime, boottime)
 
     def earliest(self) -> int:
-        """Return the stamp in ns, minus the time by which the clock was set back since then."""
+        """Return the stamp in ns, minus the time by which the machine's wall clock was set back since then."""
         passed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self.boottime_ns
         shown = time.clock_gettime_ns(time.CLOCK_REALTIME) - self.realtime_ns
         return self.stamp_ns - max(0, passed - shown)
@@ -120,7 +120,9 @@ def _named_stamp(path: str) -> int | None:
 
 
 def is_since(ctime_ns: int, start_ns: int) -> bool:
-    """Return whether a ctime can be from the start or later. A file system may have truncated it, so that it ends in zeros."""
+    """Return whether a file with this ctime may have changed at or after `start_ns`. Its file system may have
+    truncated the ctime, so that it ends in zeros.
+    """
     if ctime_ns >= start_ns:
         return True
     if ctime_ns < start_ns - _GRAINS[0]:
@@ -129,7 +131,7 @@ def is_since(ctime_ns: int, start_ns: int) -> bool:
 
 
 class Start(msgspec.Struct, frozen=True):
-    """The state of one root at the time before the agent started."""
+    """The state of one root before the agent started."""
 
     root: Root
     moment: Moment
@@ -137,7 +139,7 @@ class Start(msgspec.Struct, frozen=True):
     """Kind of the root; None if it did not exist."""
     names: Names
     obeyed: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Mapping of a path to the digest of the part of the state file there that an agent obeys."""
+    """Mapping from the path of each state file in the root ("" for the root itself) to its digest by `obeyed_at`."""
 
     @classmethod
     def of(cls, root: Root, most: int = MAX_ENTRIES) -> Start:
@@ -162,7 +164,7 @@ class Start(msgspec.Struct, frozen=True):
             yield from (f"{above.rstrip('/')}/{name}" for name, kind in known.names.items() if kind == "socket")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the state as the value for names.json."""
+        """Return the state as a JSON value, which is stored in names.json."""
         return {
             "path": self.root.path,
             "only": list(self.root.only),
@@ -181,7 +183,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 def _obeyed_at(root: Root, kind: EntryKind | None) -> dict[str, str]:
-    """Return the digests of the state files in a root, or of the root itself if it is a state file."""
+    """Return the `obeyed_at` digests of the state files in a root, by path; of the root itself, as "", if it is a state file."""
     folder, own = (root.path, None) if kind == "directory" else os.path.split(root.path)
     contents = Bytes()
     found = {}

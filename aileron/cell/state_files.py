@@ -32,7 +32,7 @@ _MAX_STATE: Final = 8 << 20
 Reading this much takes 0.1 s.
 """
 STATE_FILES: Final = frozenset({".claude.json"})
-"""Names of the state files."""
+"""Names of the files in which an agent keeps both records, such as counts, and settings that it obeys later."""
 _REMEMBERED: Final = frozenset(
     {
         "cachedChangelog", "changelogLastFetched", "closedIssuesLastChecked", "feedbackSurveyState", "firstStartTime",
@@ -42,7 +42,7 @@ _REMEMBERED: Final = frozenset(
         "subscriptionNoticeCount", "tipLifetimeShownCounts", "tipsHistory", "tipsHistoryByCommand", "toolUsage",
     }
 )  # fmt: skip
-"""Keys that an agent only remembers: counts, times, and texts that are only shown."""
+"""Top-level keys of a state file that an agent records but does not obey: counts, times, and texts that are only shown."""
 _REMEMBERED_OF_PROJECT: Final = frozenset(
     {
         "exampleFiles", "exampleFilesGeneratedAt", "history", "lastAPIDuration", "lastAPIDurationWithoutRetries", "lastCost",
@@ -52,12 +52,12 @@ _REMEMBERED_OF_PROJECT: Final = frozenset(
         "lastTotalWebSearchRequests", "lastVersionBase", "projectOnboardingSeenCount",
     }
 )  # fmt: skip
-"""Keys below each project's path in `projects` that an agent only remembers."""
+"""Keys of each project in a state file's `projects` that an agent records but does not obey."""
 
 
 def obeyed_at(name: str, parent: int, contents: Bytes) -> str | None:
-    """Return a digest of a state file's permissions and of the part that may be obeyed later. None if that is
-    unknown; None equals no digest.
+    """Return a hex digest of a state file's permissions and of its content without the keys that the agent does not
+    obey. None if the content cannot be read or understood; the caller must then count the file as changed.
     """
     content = contents.read(name, parent, _MAX_STATE) if name in STATE_FILES else None
     if content is None:

@@ -37,7 +37,9 @@ __all__ = ["Terminal", "speaks_utf8", "streams_of_ours"]
 _QUESTION: Final = b"\x1b[5n"
 _ANSWER: Final = b"\x1b[0n"
 _ANSWER_S: Final = 1.0
-"""Seconds to wait for the answer. A terminal behind a slow connection takes half a second; all terminals know the query."""
+"""Seconds to wait for the terminal's answer to the query `CSI 5 n`. A terminal behind a slow connection takes half a
+second; all terminals know the query.
+"""
 _WRITE_S: Final = 2.0
 """Seconds to wait until a terminal has accepted the bytes that restore it."""
 _READ: Final = 65536
@@ -50,7 +52,7 @@ def streams_of_ours() -> Streams:
 
 
 class Terminal:
-    """The terminal that is standard input, output or error, whichever comes first."""
+    """The person's terminal: the first of standard input, output and error that is a terminal."""
 
     def __init__(self, number: int, *, is_input: bool) -> None:
         self.is_input: Final = is_input
@@ -66,7 +68,9 @@ class Terminal:
 
     @property
     def is_ours(self) -> bool:
-        """True if this process is in the terminal's foreground, or the terminal does not control it and so cannot stop it."""
+        """True if this process is in the terminal's foreground, or the terminal is not its controlling terminal and
+        cannot stop it.
+        """
         try:
             return os.tcgetpgrp(self.descriptor) == os.getpgrp()
         except OSError as error:
@@ -101,8 +105,9 @@ class Terminal:
         self._set(settings)
 
     def put_back(self, undone: bytes, *, was_asked: bool) -> None:
-        """Write `undone`, which reverts the agent's changes, wait until no answer is pending, and restore the
-        settings. Never raises OSError.
+        """Restore the terminal: write `undone`, which reverts the agent's changes, wait until no answer is pending,
+        and restore the settings. `was_asked` says whether the agent's output made the terminal send answers. Never
+        raises OSError.
         """
         with contextlib.suppress(OSError):
             if self._is_raw and was_asked and self.is_ours:
@@ -147,7 +152,7 @@ class Terminal:
         return bool(poll.poll(most_s * 1000))
 
     def _wait_for_answer(self) -> None:
-        """Read and discard input up to the answer, for at most _ANSWER_S seconds."""
+        """Read and discard input up to the answer to `CSI 5 n`, for at most _ANSWER_S seconds."""
         until = time.monotonic() + _ANSWER_S
         kept = b""
         while _ANSWER not in kept and (left := until - time.monotonic()) > 0:
@@ -167,8 +172,8 @@ def speaks_utf8(environment: Mapping[str, str]) -> bool:
 
 
 def _opened(number: int) -> int:
-    """Open the terminal again as a separate open file, by its name or, if that leads elsewhere, by its number. Raises
-    OSError if both fail.
+    """Open the terminal of descriptor `number` again, and return the new descriptor, which has its own flags. Open it
+    by its name or, if that is another device, by `number`. Raises OSError if both fail.
     """
     flags = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
     for path in (_name_of(number), f"/proc/self/fd/{number}"):

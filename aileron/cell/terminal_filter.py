@@ -32,15 +32,17 @@ from aileron.cell.terminal_rules import MODES
 __all__ = ["MAX_KEPT", "TerminalFilter"]
 
 MAX_KEPT: Final = 4096
-"""Maximum number of stored bytes of one unfinished sequence: enough for a link of 2083 with its parameters; shells'
-titles have some hundred.
+"""Maximum number of bytes that are stored of one unfinished sequence. A link's address of 2083 bytes fits, with its
+parameters; the titles that shells set are much shorter.
 """
 _MAX_CSI: Final = 256
 """Maximum number of bytes of one control sequence: all attributes and three colors of SGR take 80."""
 _MAX_TITLE: Final = 120
 """Maximum number of characters of a title: more do not fit into a window's title."""
 _MAX_STACK: Final = 8
-"""Maximum number of states that a program can push: xterm keeps 10 titles, and drops the oldest, which is the person's."""
+"""Maximum depth of the stacks that a program can push to: titles, and keyboard states. xterm keeps 10 titles, and
+drops the oldest, which is the person's.
+"""
 
 _UTF8 = (
     rb"(?:[\xc3-\xdf][\x80-\xbf]|\xc2[\xa0-\xbf]"
@@ -95,7 +97,7 @@ class TerminalFilter:
 
     def __init__(self, *, is_utf8: bool = True) -> None:
         self.questions = 0
-        """Number of passed sequences that make the terminal answer or report."""
+        """Number of queries and modes that passed and make the terminal send an answer or reports."""
         self._plain = _PLAIN if is_utf8 else _PLAIN_ASCII
         self._is_utf8 = is_utf8
         self._kept = b""
@@ -103,7 +105,7 @@ class TerminalFilter:
         self._forget()
 
     def _forget(self) -> None:
-        """Forget the modes that were turned on."""
+        """Reset the record of everything that the output changed in the terminal: modes, titles, keyboard states and others."""
         self._modes: dict[int, bool] = {}
         self._keyboards: dict[bool, list[bytes]] = {False: [], True: []}  # by whether it is the alternate screen's
         self._titles = 0
@@ -182,7 +184,9 @@ class TerminalFilter:
     # Reading
 
     def _skip(self, data: bytes, at: int) -> int:
-        """Return the position behind the sequence that is dropped, or the end of the data if the sequence continues."""
+        """Skip the rest of a dropped sequence. Return the position behind it, or the end of the data if the sequence
+        continues.
+        """
         assert self._skipping is not None
         end = self._skipping.search(data, at)
         if end is None:
@@ -192,7 +196,7 @@ class TerminalFilter:
         return end.start() + is_last
 
     def _step(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """Filter one piece of text or one sequence at `at`, and return the position behind it."""
+        """Filter the run of plain text, or the one sequence, at `at`. Return the position behind it."""
         run = self._plain.match(data, at)
         if run is not None:
             text = run[0]
@@ -210,7 +214,9 @@ class TerminalFilter:
         return at + 1
 
     def _beyond_ascii(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """Filter a control in two bytes, an incomplete character, or bytes that are not UTF-8."""
+        """Filter a byte from 0x80 at which no valid character begins: drop an 8-bit control, store an incomplete
+        character, and replace any other. Return the next position.
+        """
         if not self._is_utf8:
             out.append(b"?")
             return at + 1
@@ -293,7 +299,9 @@ class TerminalFilter:
     # Deciding
 
     def _controlled(self, middle: bytes, final: bytes) -> bytes:
-        """Return the bytes to write for one control sequence, given the bytes between `CSI` and the last byte."""
+        """Return the bytes to write for one control sequence, given the bytes between `CSI` and its final byte; empty
+        to drop it.
+        """
         strict = _STRICT.fullmatch(middle)
         if strict is None:
             return b""
@@ -333,7 +341,9 @@ class TerminalFilter:
         return b""
 
     def _set_modes(self, parameters: bytes, *, is_on: bool) -> bytes:
-        """Return the sequence with only the listed modes, in their order, and remember these modes; empty if none is listed."""
+        """Return the sequence for those modes in `parameters` that MODES lists, in their order, and record them;
+        empty if MODES lists none.
+        """
         if not _NUMBERS.fullmatch(parameters):
             return b""
         numbers = [number for number in map(int, parameters.split(b";")) if number in MODES]

@@ -51,13 +51,15 @@ __all__ = [
 ]
 
 MAX_CONTENT: Final = 1 << 20
-"""Maximum number of bytes read from a file to find out whether it executes, 1 MiB: a package.json has a hundredth of it."""
+"""Maximum size in bytes of a file that is read to find out whether it can execute, 1 MiB. A package.json has a
+hundredth of it.
+"""
 MAX_DEPTH: Final = 128
 """Maximum depth of nested folders. Each takes a descriptor while it is read; a process has 1024, and projects have 20 levels."""
 _REMOVED: Final = 4096
 """Number of names in a folder that are read at a time while the folder is emptied: they take a MiB."""
 _MAX_ALL_CONTENT: Final = 256 << 20
-"""Maximum number of bytes read from all files together to find out whether they execute. It takes about a quarter of a second."""
+"""Maximum number of bytes read from all files together to find out whether they can execute. It takes about 0.25 s."""
 _LETTERS: Final[dict[EntryKind, str]] = {
     "file": "f",
     "directory": "d",
@@ -89,7 +91,7 @@ def child(path: str, name: str) -> str:
 
 
 def under(root: str, path: str) -> str:
-    """Return the absolute path of a path in the tree."""
+    """Return the absolute path of `path`, which is relative to the tree at `root`."""
     return os.path.join(root, path) if path else root
 
 
@@ -173,7 +175,7 @@ def read_names(
 
 
 class _Budget:
-    """The number of entries that may still be read."""
+    """The number of entries that one walk of a tree may still read."""
 
     def __init__(self, most: int) -> None:
         self.left = most
@@ -221,8 +223,8 @@ def _ends(path: str, end: str) -> bool:
 
 
 def names_to(names: Names) -> list[list[Any]]:
-    """Return the names as a JSON value: for each folder its path, its inode, whether it is known, and its names,
-    joined by kind.
+    """Return the names as a JSON value: for each folder a row of its path, its inode, `is_known`, and an object that
+    maps each kind's letter to the names of that kind, joined by `/`.
     """
     rows: list[list[Any]] = []
     for path, folder in names.items():

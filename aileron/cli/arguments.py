@@ -30,7 +30,7 @@ _HELP = "aileron run --help"
 
 
 def pairs_of(words: Sequence[str]) -> dict[str, str]:
-    """Parse `KEY=VALUE` words into names and texts. Raises Problem for a word without `=`, and for a name given twice."""
+    """Return the `KEY=VALUE` words as texts by key. Raises Problem for a word without `=`, and for a key given twice."""
     pairs: dict[str, str] = {}
     for word in words:
         key, separator, value = word.partition("=")
@@ -43,7 +43,7 @@ def pairs_of(words: Sequence[str]) -> dict[str, str]:
 
 
 def typed(pairs: dict[str, str], types: dict[str, str], *, action: str = "NAME") -> dict[str, Any]:
-    """Convert each text to its input's type.
+    """Convert each argument's text to the type that its input declares.
 
     Raises Problem for a text that does not fit, and for an unknown input, with the nearest known name.
     """

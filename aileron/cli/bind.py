@@ -79,9 +79,9 @@ _TYPED = {
     "client_secret": "Client secret",
     "token": "Token to exchange",
 }
-"""Words of the prompt for a secret, by the form in which the secret is stored (`BindRequest.stored`)."""
+"""Prompts for a secret that the person types, by the form in which the secret is stored (`BindRequest.stored`)."""
 _BOTH = (("client_secret", "client_secret"), ("subject_token", "token"))
-"""Members of the JSON object that contains both secrets, each with the kind of its secret, as in `_TYPED`."""
+"""Keys of the JSON object that holds a client secret and the token to exchange. Each has the `_TYPED` key for its prompt."""
 _USER_NAMES = {"basic": "User name", "login": "User name", "digest": "User name"}
 _CLIENT_NAMES = {"aws_sigv4": "Access key ID", "oauth2_client": "Client ID"}
 """Prompts for a client ID or key ID, by kind. The person is asked unless the secret is a file that contains the ID."""
@@ -111,7 +111,7 @@ _MEANING = {
     "token": "a token{stored}, which Aileron exchanges for others",
     "client_secret_and_token": "a client ID, its secret and a token{stored}, which Aileron exchanges for others",
 }
-"""Descriptions of the stored forms for the person.
+"""Descriptions, for the person, of the credential in each stored form.
 
 `{stored}` is replaced by words that say that the vault stores the secret, or by nothing.
 """
@@ -135,13 +135,15 @@ class BindRequest(NamedTuple):
     has_readers: bool = False
     """True if some of the connector's operations run only with a read-only role."""
     sent_as: str | None = None
-    """Words that say how requests carry the credential; None if the connector logs in instead."""
+    """Description, for people, of how requests carry the credential; None if the connector logs in instead."""
     stores: StoredAs | None = None
-    """Form of the stored secret for an OAuth client that requests tokens."""
+    """Form in which the secret of an OAuth client that requests tokens is stored; None for other credentials."""
 
     @property
     def stored(self) -> str:
-        """Form in which the secret is stored: a key of `_TYPED` and the other tables above."""
+        """Form in which the secret is stored: a key of `_MEANING`; `oauth2` for a sign-in, which needs no secret of
+        the person.
+        """
         return "ssh" if self.ssh is not None else self.stores or self.kind
 
     @property
@@ -165,11 +167,11 @@ class BindOptions(NamedTuple):
     is_part: bool = False
     """True if the binding is part of a run; standard output is then only for the run's result."""
     details: LoginDetails = LoginDetails()
-    """Details of a login."""
+    """Details of a login that the options give, such as its database or the server's key."""
     read_write: bool = False
-    """True to rebind without the promise that the role is read-only."""
+    """True to withdraw, on rebinding, the promise that the login's role is read-only."""
     only_scram: bool = False
-    """True to rebind without allowing a weaker password form."""
+    """True to require SCRAM on rebinding, so that a weaker form of password is no longer allowed."""
 
 
 def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
@@ -201,7 +203,7 @@ def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
 
 
 def facts_of(wanted: BindRequest, *, is_here: bool = True) -> list[tuple[str, Any]]:
-    """Return facts about the requested credential. `is_here` is true if the vault will store the secret."""
+    """Return labeled facts about the requested credential, for printing. `is_here` is true if the vault will store the secret."""
     where = "" if wanted.provider is None else f" at {host_line(wanted.provider)}"
     if wanted.stored in _MEANING:
         meaning = _MEANING[wanted.stored].format(stored=", stored in the vault" if is_here else "")
@@ -312,7 +314,9 @@ def rebind(supervisor: Supervisor, name: str, given: BindOptions) -> int:
 
 
 def keep_at(supervisor: Supervisor, shown: BindingDetail, given: BindOptions, *, as_json: bool) -> int:
-    """Approve the current value of a binding's secret in its external store, or in another store. Return the exit code."""
+    """Have a binding use the value that its secret has now in its external store, or in the store that the options
+    give. Return the exit code.
+    """
     if given.source is None and shown.elsewhere:
         body = SetSecret(reference=shown.elsewhere.reference, token=shown.elsewhere.token)
     else:
@@ -348,9 +352,10 @@ def reauthorize(supervisor: Supervisor, shown: BindingDetail, given: BindOptions
 
 
 def fitting(wanted: BindRequest, how: How) -> How:
-    """Return how to sign in here.
+    """Return how to sign in: as the options say, otherwise by device code if this machine has no browser and the
+    provider supports device codes.
 
-    Raises Problem without a terminal, because nobody would see the address to open, unless options specify how.
+    Raises Problem if the options say nothing and there is no terminal, because nobody would see the address to open.
     """
     if how.is_said:
         return how
@@ -373,8 +378,8 @@ def print_new(connector: str, new: list[str]) -> bool:
 def mended(asked: RunCommand, problem: Problem) -> RunCommand | int:
     """Fix a run that needs a credential, with the person's help. Return the run to start instead, or an exit code.
 
-    Raises Problem if the fix fails. Raises `problem` itself if nothing can be fixed here, because credentials are bound on the
-    daemon's machine, and a dry run changes nothing.
+    Raises Problem if the fix fails. Raises `problem` itself if the person declines, or if nothing can be fixed here,
+    because credentials are bound on the daemon's machine, and a dry run changes nothing.
     """
     details = problem.details
     if details.get("choices"):
@@ -397,9 +402,9 @@ def mended(asked: RunCommand, problem: Problem) -> RunCommand | int:
 
 
 def _agreed(asked: RunCommand, problem: Problem, supervisor: Supervisor, name: str) -> RunCommand | int:
-    """Show what is new for a suspended binding and ask the person; then rebind it or sign in again.
+    """Show what a suspended binding's connector newly asks for, and ask the person; then rebind it or sign in again.
 
-    Return the run or an exit code.
+    Return the run to start, or an exit code. Raises `problem` if the person declines.
     """
     shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
     output.note(f"{visible(name)} is suspended")
@@ -414,9 +419,10 @@ def _agreed(asked: RunCommand, problem: Problem, supervisor: Supervisor, name: s
 
 
 def _chosen(asked: RunCommand, problem: Problem) -> RunCommand:
-    """Let the person choose among several bindings.
+    """Let the person choose among the bindings that match, and return the run with the chosen binding.
 
-    A binding that was specified for another connector of the action stays specified.
+    A binding that was specified for another connector of the action stays specified. Raises `problem` without a
+    choice.
     """
     choices = [str(name) for name in problem.details["choices"]]
     accounts = problem.details.get("accounts") or {}
@@ -444,7 +450,7 @@ def _chosen(asked: RunCommand, problem: Problem) -> RunCommand:
 
 
 def _which(choices: list[str]) -> str | None:
-    """Ask for a choice by number, name or unique identity.
+    """Ask which binding to use, by its number, its name or the identity at the name's end. Return its name.
 
     Return None for an empty answer, and after _MOST_ANSWERS wrong answers.
     """
@@ -468,7 +474,8 @@ def _names_of(choices: list[str]) -> set[str]:
 
 
 def _finish(supervisor: Supervisor, given: BindOptions, name: str, was: str = "") -> Callable[[msgspec.Struct], int]:
-    """Return a function that reports the binding or has it decided.
+    """Return a function that handles the daemon's answer to a binding: it asks for consent if that is needed, reports
+    the binding, and returns the exit code.
 
     `was` is the previous account if the person signs in again.
     """
@@ -588,9 +595,8 @@ def _typed(wanted: BindRequest) -> bytes:
 
 
 def _says_who(wanted: BindRequest, secret: bytes | None) -> bool:
-    """Return whether no client ID is needed.
-
-    That is so if a service account's key file contains the ID, or if a token is exchanged without a client.
+    """Return whether no client ID is needed: a service account's key file contains it, or a token is exchanged
+    without a client.
     """
     if secret is None:
         return wanted.stores == "token"

@@ -30,20 +30,21 @@ from aileron.model.visible import BAR, FURTHER, visible
 __all__ = ["names_in_proof", "show_card", "show_card_of_several", "show_subject"]
 
 _MAX_LINES: Final = 12
-"""Maximum number of lines of a fact: half of a small terminal."""
+"""Maximum number of lines that are shown of a fact (a labeled value): half of a small terminal."""
 _MAX_CHARACTERS: Final = 600
 """Maximum number of characters of a line: eight rows of a terminal. An address, a title or a paragraph has fewer."""
 _MAX_FACTS: Final = 40
 """Maximum number of facts of a section: two screens. Actions declare a handful of arguments."""
 _MAX_SAID: Final = 12
-"""Maximum number of facts of a conversation, the newest ones: six turns."""
+"""Maximum number of facts that are shown of a conversation with the agent. The newest are shown: six turns."""
 _AT: Final = {stream: functools.partial(output.local_time, stream=stream) for stream in ("stdout", "stderr")}
 """Time formatters by output stream, because a pipe and a terminal use different forms."""
 _STYLES: Final = {Tone.ALARM: "red", Tone.CHANGED: "bold", Tone.MARKED: "bold", Tone.SOFT: "dim"}
 
 
 def show_card(review: Review, stream: str = "stderr", *, more: str | None = None) -> None:
-    """Show a question. `more` is the command that shows what is too long for a terminal; None shows everything.
+    """Show a question's card. Text that is too long for a terminal is cut, and `more` is the command that shows the
+    whole question; with None, nothing is cut.
 
     The state of the question is not shown: the caller knows that it waits.
     """
@@ -73,7 +74,7 @@ def show_card_of_several(card: Card, expires_at: str, stream: str = "stderr") ->
 
 
 def show_subject(subject: Subject, stream: str = "stderr", *, more: str | None = None) -> None:
-    """Show the subject of a consent before a question about it exists."""
+    """Print the facts about a change that needs consent, before a question about it exists. `more` is as for `show_card`."""
     output.print_facts(subject_facts(subject, more, _AT[stream]), stream, column=COLUMN)
 
 
@@ -125,7 +126,7 @@ def _print_facts(facts: Sequence[Fact], stream: str, more: str | None) -> None:
 
 
 def _lines(fact: Fact, more: str | None) -> Iterator[str]:
-    """Yield a fact's lines.
+    """Yield the lines of a fact (a labeled value).
 
     A vertical bar stands before text of another party, and a line that is cut says how much is missing.
     """

@@ -27,15 +27,17 @@ __all__ = ["begin", "end", "start", "taken"]
 
 _WITHOUT: Final = {"--no-jail", "--explain", "--dry-run", "--help", "-h"}
 _SET: Final = b"jail = true"
-"""Text in config.toml that suggests a cell, in the form that `aileron config set` and the question at a terminal write."""
+"""Text that is searched for in config.toml, unparsed: if it is there, the agent probably starts in a cell. `aileron
+config set` and the question at a terminal write it in this form.
+"""
 _MAX_SETTINGS: Final = 1 << 16
-"""64 KiB: the maximum that is read of config.toml for the guess."""
+"""Maximum number of bytes of config.toml that are searched, 64 KiB."""
 
 _begun: list[Stub] = []
 
 
 def begin(words: list[str]) -> None:
-    """Start a cell's process if the words after `launch` and the settings suggest a cell."""
+    """Start a cell's process early if the words after `launch` and the settings suggest that the agent will run in a cell."""
     options = words[: words.index("--")] if "--" in words else words
     if is_in_cell() or not _WITHOUT.isdisjoint(options) or not ("--jail" in options or _is_set()):
         return

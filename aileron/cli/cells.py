@@ -39,10 +39,12 @@ _ANSWERS: Final = {"": True, "y": True, "yes": True, "n": False, "no": False}
 
 
 def ask_about_cells(config: Path, running: Status, *, is_possible: Callable[[], bool]) -> bool | None:
-    """Return whether this agent starts in a cell, for a command with neither --jail nor --no-jail. None if nobody has chosen.
+    """Return whether the agent starts in a cell, if the command has neither --jail nor --no-jail. None if nobody has
+    chosen.
 
-    `config` is the home's config.toml. `is_possible` says whether this machine can make cells; it is called last, because it
-    tries to make one.
+    The choice is the setting or, without one, the person's answer, which is saved in `config`, the home's
+    config.toml. `is_possible` says whether this machine can make cells; it is called last, because it tries to make
+    one.
     """
     if running.launch.jail is not None:
         return running.launch.jail

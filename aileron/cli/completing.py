@@ -41,7 +41,9 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=/:@-]*", re.ASCII)
 
 
 class _Listing(NamedTuple):
-    """A listing in the daemon's API: its path, its field in the response body, and the member of an entry that a person types."""
+    """A list that the daemon's API returns: its path, its field in the response, and the field of an entry that a
+    person types.
+    """
 
     path: str
     field: str
@@ -77,20 +79,22 @@ TAKES: Final = {
     ),
     "grant revoke": "grant",
 }
-"""Kinds of the first argument, by command. tests/cli/test_completion.py compares the table with the commands."""
+"""Kind of name or id that the first argument of each command is. tests/cli/test_completion.py compares this with the commands."""
 _SEVERAL: Final = frozenset({"approve", "deny"})
 """Commands whose further arguments are of the same kind as the first."""
 
 
 def words_of(kind: str, incomplete: str) -> list[str]:
-    """Return the words of this kind that a running daemon knows and that start with `incomplete`; none if no daemon runs."""
+    """Return the names or ids of this kind that the daemon lists and that start with `incomplete`. If there are none,
+    return `_no_files`.
+    """
     listing = _LISTINGS[kind]
     words = plain_words(incomplete, (entry.get(listing.word) for entry in _listed(listing)))
     return words or _no_files(incomplete)
 
 
 def _further(kind: str, given: list[str], incomplete: str) -> list[str]:
-    """Return the words for a further argument, without those that are arguments already."""
+    """Return the words of `kind` for a further argument, without those that are arguments already."""
     return [word for word in words_of(kind, incomplete) if word not in given] or _no_files(incomplete)
 
 
@@ -181,9 +185,9 @@ def _listed(listing: _Listing) -> list[dict[str, Any]]:
 
 
 def _no_files(incomplete: str) -> list[str]:
-    """Return a mark that Aileron's scripts never show.
+    """Return a mark for no completion, which Aileron's scripts never show.
 
-    Without any word, these scripts would offer file names. The result is empty for other scripts.
+    Without any word, these scripts would offer file names. The result is empty for scripts that do not know the mark.
     """
     return [incomplete + MARK] if os.environ.get(KNOWS_MARK) else []
 

@@ -45,9 +45,9 @@ _MAX_TOLD: Final = 12
 _MAX_TAGS: Final = 40
 _MAX_LISTED: Final = 30
 _MAX_ANSWERS: Final = 50
-"""Number of invalid answers after which the question ends by itself."""
+"""Number of invalid answers after which the question to the person ends by itself."""
 _MAX_SHOWN: Final = 160
-"""Maximum number of characters of the old or the new side of a change."""
+"""Maximum number of characters that are shown of the text before or after a change."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ def update_document(name: Fqn, directory: Path, wanted: Wanted) -> Update:
 
 
 def paths_of(directory: Path, texts: Iterable[str]) -> Iterator[str]:
-    """Return the existing files of the repository that an import made."""
+    """Return the paths, relative to the repository, of the files that an import made and that still exist."""
     known = (*texts, "service/document.json", "service/tools.json")
     return (path for path in known if _place(directory, path).is_file())
 
@@ -207,7 +207,7 @@ def _write_whole(place: Path, data: bytes) -> None:
 
 
 def choices_of(wanted: Wanted) -> Choices:
-    """Return the author's choices other than operations. Raises Problem(usage) if an option has an invalid value."""
+    """Return the choices of the command line that an import records: host, credential, names and others, but not operations."""
     from aileron.importing.fetching import is_url
     from aileron.importing.record import Choices
     from aileron.model.names import HostPort
@@ -309,7 +309,7 @@ def _tell_found(found: Described) -> None:
 
 
 def tell_made(made: Made, facts: Mapping[str, str], *, as_json: bool) -> None:
-    """Report what was made, what was not imported, and what to check before the connector is built."""
+    """Report the connector that an import made, the operations that it omitted, and what to check before the build."""
     if as_json:
         output.print_json({**facts, **_as_json(made)})
         return
@@ -374,7 +374,8 @@ def _remarks(made: Made) -> Iterator[str]:
 
 
 def _remarks_on_host(origin: Origin) -> list[str]:
-    """Return the remarks on a host, without remarks about anything that config.toml already allows.
+    """Return the warnings about a host for the person who binds a key to it, without those that config.toml makes
+    needless.
 
     An unreadable config.toml allows nothing.
     """

@@ -129,7 +129,7 @@ def _check_signs_in(wanted: Wanted, auth: str | None) -> None:
 
 
 def _kept(choices: Choices, listing: Listing) -> Choices:
-    """Return the choices for an update. A server that once required a sign-in is not asked again whether it requires one."""
+    """Return the choices to record: with a sign-in, if the server required one, so that an update does not find out again."""
     return choices if listing.authorization is None else msgspec.structs.replace(choices, auth="oauth2")
 
 
@@ -195,11 +195,11 @@ def _settings() -> Settings:
 def _authorization(
     source: str, refused: UnauthorizedError | None, settings: Settings, choices: Choices
 ) -> Authorization:
-    """Return where to sign in.
+    """Return where to sign in, and with which scopes.
 
-    Unless an option demands a sign-in, raises the server's first refusal if the server has no information about sign-ins, or if
-    it refused with 403 for a reason other than `insufficient_scope`. Raises DocumentError if the discovery fails otherwise, or
-    if no one can sign in with the client.
+    Unless an option demands a sign-in, raises `refused` if the server has no information about sign-ins, or if it
+    refused with 403 for a reason other than `insufficient_scope`. Raises DocumentError if the discovery fails
+    otherwise, or if no one can sign in with the client.
     """
     from aileron.importing.authorization import NoMetadataError
     from aileron.importing.mcp_signin import check_client, discovered

@@ -130,7 +130,7 @@ def _home() -> Path:
 
 
 def _let_go(work: Callable[[str], _T]) -> Callable[[str], _T]:
-    """Wrap `work` so that it can hold the terminal itself, or run a program that opens it."""
+    """Wrap `work` so that this process releases the terminal meanwhile. `work` reads from it, or runs a program that opens it."""
     from aileron.approver_key import terminal
 
     def done(given: str) -> _T:

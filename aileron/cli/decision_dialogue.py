@@ -120,18 +120,19 @@ class AlreadyDecided(Problem):
 
 
 class _Said(NamedTuple):
-    """The person's answer. Without a decision the question stays open."""
+    """The person's answer to a question. If `decision` is None, the question stays open."""
 
     decision: Literal["approve", "deny"] | None
     reason: str | None = None
 
 
 class Dialogue:
-    """The dialogue about one question, with the person at this terminal or the one who typed the command.
+    """A dialogue in which a person at this terminal decides one question, or in which the command's options decide
+    it.
 
-    `tell` reports the result of an executed consent. `edit` is the digest of the edited plan to decide about. Afterwards
-    `can_begin` is true if the approved run can start now (only the vault's passphrase may be missing), and `other` is set if
-    another decision was made first.
+    `tell` reports the result of an executed consent. `edit` is the digest of the edited plan to decide about.
+    Afterwards `can_begin` is true if the approved run can start now (only the vault's passphrase may be missing), and
+    `other` is set if another decision was made first.
     """
 
     def __init__(
@@ -160,7 +161,8 @@ class Dialogue:
     def approve(self) -> int:
         """Show the question, ask the person, and approve it. Raises Problem if it cannot be approved.
 
-        Return 0 if it is approved, 75 if the person says no, or the exit code of an approved change that failed.
+        Return 0 if it is approved, 75 if the person leaves it open, or the exit code of an approved change that
+        failed.
         """
         return self._hold(self._approve)
 
@@ -320,7 +322,7 @@ class Dialogue:
     def _more(self, signer: Signer | None) -> str | None:
         """Return the hint to show where the terminal's text is cut; None if everything is shown.
 
-        In a signed dialogue with `--yes` everything is shown, because no prompt could offer it.
+        In a signed dialogue with `--yes` everything is shown, because there is no prompt that could offer the rest.
         """
         return more_of(self._id) if signer is None else None if self._yes else _MORE
 
@@ -333,7 +335,7 @@ class Dialogue:
     def _send(self, decided: UnsignedDecision, kind: str, signer: Signer | None, *, is_here: bool = False) -> int:
         """Sign the decision if there is a signer, send it, and report it.
 
-        With `is_here`, the decision is not reported, because the end of the run is.
+        With `is_here`, a decision about a run is not reported, because the command reports how the run ends.
         """
         body = decided.as_sent
         if signer is not None:
@@ -385,7 +387,9 @@ def signed_alone(supervisor: Supervisor, standing: ApproverStatus, work: Callabl
 
 
 def previewed(supervisor: Supervisor, reviews: Sequence[Review], signer: Signer) -> list[Review]:
-    """Read all previews that were not read yet. The passphrase is asked for once, before the first preview."""
+    """Return the reviews with their previews, after reading those that were not read yet. The passphrase is asked for
+    once, before the first of them.
+    """
     if any(review.is_unread for review in reviews):
         output.note("loading the current state first, which only you can read")
         signer.unlock()
@@ -504,7 +508,7 @@ def more_of(approval_id: str) -> str:
 
 
 def note_unsigned(standing: ApproverStatus) -> None:
-    """Print a note if decisions are not signed: that fact, and how to change it."""
+    """Print a note if decisions are not signed. It says so, and how to change that."""
     if not standing.is_signed:
         output.note(UNSIGNED)
 
@@ -598,7 +602,9 @@ def _show(review: Review, more: str | None) -> None:
 
 
 def _is_yes(review: Review) -> bool:
-    """Ask for approval of another party's question. The most serious questions need the word that every surface asks for."""
+    """Ask the person to approve a question that another party asks, and return whether they do. The most serious
+    questions need the word that every surface asks for.
+    """
     word = review.card(_when).word
     prompt = f"Type {word} to approve: " if word else "Approve? [y/N] "
     approving = (word,) if word else YES
@@ -608,7 +614,9 @@ def _is_yes(review: Review) -> bool:
 
 
 def _ask_here(review: Review, signer: Signer | None) -> _Said:
-    """Ask the person at this terminal about the request that they have just made. A single letter is a sufficient answer."""
+    """Ask the person at this terminal about the request that their command has just made, and return the answer. A
+    single letter is a sufficient answer.
+    """
     if review.why_no_yes is not None:
         output.note(f"cannot be approved: {visible(review.why_no_yes)}")
     ways = "Approve? [y]es, [n]o" if review.why_no_yes is None else "[n]o"

@@ -73,7 +73,7 @@ class Argument:
 
 
 class Parameter:
-    """A parameter of a command: its name, the type of one value, and the facts from its annotation."""
+    """A parameter of a command: its name, the type of one value, its default, and the Option or Argument that declares it."""
 
     __slots__ = ("annotation", "declared", "default", "is_list", "kind", "name")
 

@@ -71,7 +71,7 @@ _SAILING: Final = _Event("Sailing with Mira", 6, 9)
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A claim of the demo, and whether it was observed."""
+    """A claim that the demo makes about Aileron, and whether the demo observed that it is true."""
 
     name: str
     text: str

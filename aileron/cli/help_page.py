@@ -32,7 +32,7 @@ _KINDS: Final = {"str": "text", "int": "int", "Path": "path"}
 _HELP: Final = (", ".join(HELP_FLAGS), "Show this message and exit.")
 
 Rows = Sequence[tuple[str, str]]
-"""Pairs of a term and its text."""
+"""Rows of a help section: each pairs an option, argument or command with its description."""
 
 
 class Page(NamedTuple):

@@ -26,7 +26,7 @@ __all__ = ["LEAST_PART", "meant", "recorded", "run_meant", "session_meant"]
 LEAST_PART: Final = 4
 """Minimum number of characters of an id's end; a shorter end is a typing mistake."""
 _END: Final = re.compile(r"[0-9a-f]{4,20}")
-"""Pattern of an id's end, without the id's time. Anything else is a complete id or a mistake."""
+"""Pattern of the end of an id, which follows the id's time. Any other text is a complete id or a mistake."""
 _PAGE: Final = 1000
 _PAGES: Final = 20
 """Maximum number of pages of events that are searched, newest first: 20,000 events in all.

@@ -132,7 +132,7 @@ def _with_keyring(use: Callable[[Any], _T]) -> _T:
 
 
 def _foreign() -> tuple[type[Exception], ...]:
-    """Return the exceptions that the Secret Service's library raises unchanged through `keyring`."""
+    """Return the exception types of the Secret Service's library that `keyring` lets through; empty without that library."""
     try:
         from secretstorage.exceptions import SecretStorageException
     except ImportError:

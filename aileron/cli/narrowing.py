@@ -35,7 +35,7 @@ class NotNarrowed(Exception):
 
 
 class LoosePermission(NamedTuple):
-    """A part of the home and the permission bits that it must not have."""
+    """A file or directory of the home, and the permission bits that it must not have."""
 
     path: Path
     kind: Literal["directory", "file"]
@@ -113,7 +113,8 @@ def _kept(home: Home) -> tuple[LoosePermission, ...]:
 
 @contextlib.contextmanager
 def _opened(home: Path, kept: LoosePermission) -> Iterator[int]:
-    """Yield an O_PATH descriptor of `kept`, which reads and triggers nothing whatever the path is.
+    """Yield an O_PATH descriptor of the file or directory in `kept`. Opening it has no side effect, whatever its kind
+    is.
 
     Raises OSError if it cannot be opened, and NotNarrowed for a link on the way to it.
     """

@@ -71,7 +71,7 @@ class _Refused(Exception):
 
 
 class NotesServer:
-    """The service as an ASGI application. `key` is the API key that every request must carry."""
+    """The notes service as an ASGI application. `key` is the API key that every request must carry, except for /openapi.json."""
 
     def __init__(self, key: str, log: Log) -> None:
         self._authorization = f"Bearer {key}".encode()

@@ -74,7 +74,7 @@ It raises ValueError if it cannot do what was asked.
 
 
 class _Call(msgspec.Struct):
-    """The parameters of a request, all optional."""
+    """The `params` of a JSON-RPC request, all optional."""
 
     name: str = ""
     arguments: dict[str, Any] = {}
@@ -89,7 +89,7 @@ class _Request(msgspec.Struct):
 
 
 def answered(body: bytes, tools: Mapping[str, Doing]) -> tuple[int, dict[str, Any]]:
-    """Return the HTTP status and the message that respond to a request."""
+    """Return the HTTP status and the JSON-RPC message that respond to the request in `body`."""
     try:
         asked = msgspec.json.decode(body, type=_Request)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -32,13 +32,15 @@ _AS_THEY_ARE: Final = frozenset(
         "aileron.client", "aileron.model.effect",
     }
 )  # fmt: skip
-"""Modules that an outline really imports: the modules that declarations use, and those that help has imported anyway."""
+"""Modules that are really imported for an outline: those that declarations use, and those that help has imported anyway."""
 _MOST_NEEDED: Final = 8
-"""Maximum number of modules that the declarations of one module may need. If they need more, that module itself is imported."""
+"""Maximum number of attempts to outline one command module, each of which can find one more module that must be
+really imported. After them, the command module itself is imported.
+"""
 
 
 class _NeededError(Exception):
-    """Exception for a declaration that needs the real value behind a stand-in, a name in `module`."""
+    """Exception for a declaration that needs the real value of an imported name, not its stand-in. `module` has the name."""
 
     def __init__(self, module: str) -> None:
         self.module = module
@@ -77,7 +79,9 @@ def _stand_in(module: str, name: str = "") -> _StandIn:
 
 
 class _Outlines:
-    """Outlines of command modules, for which the modules `as_they_are` are really imported."""
+    """Outlines of command modules: each module's names, after its code ran with stand-ins for all imports except the
+    modules `as_they_are`.
+    """
 
     def __init__(self, as_they_are: frozenset[str] = _AS_THEY_ARE) -> None:
         self.as_they_are = as_they_are
@@ -98,7 +102,7 @@ class _Outlines:
     def _import(
         self, name: str, _: Any = None, __: Any = None, names: Sequence[str] | None = None, level: int = 0
     ) -> Any:
-        """Import on behalf of an `import` statement in an outline. Relative imports do not occur."""
+        """Import a module or its stand-in for an `import` statement in an outline. Relative imports do not occur."""
         if name in self.as_they_are:
             return __import__(name, None, None, names or (), level)
         if name.startswith(f"{PACKAGE}."):
@@ -108,7 +112,7 @@ class _Outlines:
         return _stand_in(name)
 
     def _part(self, package: str, name: str) -> Any:
-        """Return a submodule of a package, or a name of the package itself."""
+        """Return a submodule of a package, if it is really imported; otherwise the package's own name, or a stand-in."""
         module = f"{package}.{name}"
         if module in self.as_they_are:
             return __import__(module, None, None, ("",))
@@ -119,7 +123,8 @@ _outlines = _Outlines()
 
 
 def outlined(function: str, *, is_read: bool = True) -> Command:
-    """Return the function MODULE.NAME from an outline; it must not be called.
+    """Return the command function MODULE.NAME for its declarations, from an outline if that is possible; it must not
+    be called.
 
     Its parameters are checked only if `is_read`, that is, if help will read them.
     """
@@ -142,7 +147,7 @@ def outlined(function: str, *, is_read: bool = True) -> Command:
 
 
 def _check_parameters(command: Command) -> None:
-    """Check that the parameters have real values wherever help shows these.
+    """Check that no stand-in is left where help shows a parameter's default or type. Raises _NeededError otherwise.
 
     The type of a path need not be real, because its name is sufficient.
     """

@@ -62,7 +62,7 @@ _LEAST_INDENT = 2
 _NO_TERMINAL = 80
 """Number of columns that is assumed without a terminal."""
 _BETWEEN = 2
-"""Cells between the columns of a table."""
+"""Number of terminal cells between the columns of a table."""
 _TO_COPY = ("fix: ", "look: ", "approve: ", "deny: ", "cancel: ", "review: ", "undo: ", "aileron ")
 """Prefixes of lines that are never folded, because a person copies the rest of the line."""
 WHOLE_ID: Final = re.compile(r"[a-z]{2,12}-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}")
@@ -410,8 +410,9 @@ def _folded_inside(line: str, column: int) -> list[str]:
 
 
 def _is_too_narrow(titles: Sequence[str], rows: list[list[str]]) -> bool:
-    """Return whether the last column would have to break words of plain letters, which it must not, because a name must stay in
-    one piece.
+    """Return whether a word of the last column is too long for that column, but would fit on a separate line.
+
+    A name must stay in one piece.
     """
     others = sum(max(len(row[column]) for row in [titles, *rows]) + 2 for column in range(len(titles) - 1))
     longest = max(len(word) for row in [titles, *rows] for word in row[-1].split(" ") or [""])
@@ -424,7 +425,7 @@ def _width(rows: Sequence[Sequence[str]]) -> int:
 
 
 def _stacked(titles: Sequence[str], rows: list[list[str]], below: int = 1) -> None:
-    """Print the last columns on separate lines below the others."""
+    """Print each row with its last `below` columns on separate lines below the others."""
     beside = len(titles) - below
     widths = [max(len(row[column]) for row in [titles, *rows]) for column in range(beside)]
     for number, row in enumerate([list(titles), *rows]):

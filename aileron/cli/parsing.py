@@ -23,7 +23,7 @@ __all__ = ["Call", "call_of"]
 
 
 class Call(NamedTuple):
-    """A command's function and its arguments."""
+    """A call of a command: its function, and the arguments parsed from the command line."""
 
     command: Command
     values: dict[str, Any]
@@ -38,11 +38,11 @@ class Call(NamedTuple):
 
 
 class _UnusualError(Exception):
-    """Exception for words that only typer can read."""
+    """Exception for a command line that only typer can parse."""
 
 
 def call_of(words: Sequence[str]) -> Call | None:
-    """Return the call that the words of a command line mean; None if typer has to read them."""
+    """Parse a command line and return the call that it requests; None if typer has to parse it."""
     function, rest = _function_of(words)
     if function is None:
         return None

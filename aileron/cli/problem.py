@@ -100,8 +100,9 @@ _LAST_FIX = (
     r" (?:/[\w@%+=:,./-]+|'/[^'\n]+')"
     r"|set AILERON_HOME to [a-z ]+|put the real thing in its place|free some space and try again)"
 )
-"""Pattern of a fix without quotes at the end of a message: a command, a change of a file's owner or mode (files.py), or another
-home."""
+"""Pattern of a fix without quotes at the end of a message: a command, a change of a file's owner or mode (files.py),
+or an instruction in fixed words.
+"""
 _ANYBODYS_FIX = "aileron config set egress.ca_file FILE"
 """The fix that is accepted from any message, because it has no variable part."""
 _FIX_OF_PHASE = {

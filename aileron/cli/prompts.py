@@ -158,7 +158,8 @@ def is_yes(question: str) -> bool:
 
 
 def ask_unseen(question: str, *, twice: bool = False, may_be_empty: bool = False) -> str:
-    """Return what a person types, without showing it. With `twice`, ask for two entries until both match.
+    """Ask for a text without showing what is typed, and return it. With `twice`, ask for two entries until both
+    match.
 
     With `may_be_empty`, Enter alone is an answer.
     """
@@ -362,11 +363,10 @@ def _check_is_pem(data: bytes, source: str) -> None:
 
 
 def _is_sequence(data: bytes) -> bool:
-    """Return whether the data is exactly one ASN.1 SEQUENCE, as a certificate, a key or a PKCS #12 file is, but not a random
-    key.
+    """Return whether the data is one complete ASN.1 SEQUENCE, as a DER certificate, a DER key or a PKCS #12 file is.
 
-    The length of the SEQUENCE takes one or two further bytes, because no certificate or key for TLS is shorter, or is given by
-    an end mark, which some programs write (X.690, section 8.1.3).
+    A random key must not match by chance. So the length must have one or two further bytes, because nothing for TLS
+    is shorter, or be indefinite with an end mark, which some programs write (X.690, section 8.1.3).
     """
     if data.startswith(b"\x30\x80"):
         return data.endswith(b"\0\0")

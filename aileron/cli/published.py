@@ -89,7 +89,7 @@ def _waited_for(supervisor: Supervisor, path: str) -> Fetch:
 
 
 def resolved(supervisor: Supervisor, job: Fetch, text: str) -> Fetch:
-    """Make `text` the action that an update installs, and return the update's job with what to show for it.
+    """Make `text` the action file that an update installs, and return the update's job with the facts to show for it.
 
     Raises Problem if the daemon refuses the text.
     """
@@ -98,7 +98,7 @@ def resolved(supervisor: Supervisor, job: Fetch, text: str) -> Fetch:
 
 
 def given_up(supervisor: Supervisor, job: Fetch) -> None:
-    """Drop a job whose downloads are not wanted."""
+    """Have the daemon delete a fetch whose downloads are not wanted."""
     supervisor.fetch(Fetch, "DELETE", path_of("v1", "fetches", job.fetch), wait_s=_LONG_S)
 
 

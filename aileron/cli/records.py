@@ -36,7 +36,9 @@ _MOST_COLUMNS = 12
 _LEAST_CELLS = 12
 """Minimum number of cells of a folded column: a date fits, and most words."""
 _WHOLE_CELLS = 25
-"""Width in cells up to which a column is folded last: a time in RFC 3339 with an offset."""
+"""Width in cells of columns that are folded only if folding the wider ones is not sufficient. A time in RFC 3339 with
+an offset fits.
+"""
 _MOST_LINES = 4
 """Maximum number of lines of a cell. Taller cells contain prose, which is unreadable in a column."""
 _BETWEEN = "  "
@@ -52,7 +54,7 @@ class TableLine(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table: the facts in addition to the list, the lines of the table, and the number of rows that are not shown."""
+    """A table of a list of records: the result's other fields, the lines of the table, and the number of rows not shown."""
 
     facts: tuple[tuple[str, Any], ...]
     lines: tuple[TableLine, ...]
@@ -88,7 +90,7 @@ def table_of(value: Any, width: int) -> Table | None:
 
 
 def _records_in(value: Any) -> tuple[tuple[tuple[str, Any], ...], list[_Record]] | None:
-    """Return the facts that a result has in addition to its list of records, and that list.
+    """Return the fields that a result has in addition to its list of records, and that list.
 
     None if the result has any other value.
     """
@@ -117,7 +119,9 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether the value is right-aligned, so that digits stand below digits."""
+    """Return whether the value is a number or missing. A column of such values is right-aligned, so that digits stand
+    below digits.
+    """
     return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 

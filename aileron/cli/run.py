@@ -274,7 +274,7 @@ def _with_whole_run(asked: RunCommand) -> RunCommand:
 
 
 def _with_pairs(args: dict[str, Any], asked: RunCommand, supervisor: Supervisor) -> dict[str, Any]:
-    """Add the arguments that were given as KEY=VALUE."""
+    """Return `args` with the arguments that were given as KEY=VALUE. Raises Problem for an argument that is given both ways."""
     if asked.pairs:
         action = supervisor.ask("GET", path_of("v1", "actions", asked.action))
         types = {str(spec.get("name")): str(spec.get("type")) for spec in action.get("inputs", [])}
@@ -373,7 +373,9 @@ def _waits_for_a_person(asked: RunCommand, answer: dict[str, Any]) -> int:
 
 
 def _with_the_persons_part(asked: RunCommand, answer: dict[str, Any]) -> dict[str, Any]:
-    """Add the person's question and the arguments that they approved, for a caller that repeats a request with its key."""
+    """Add the person's question and the arguments that they approved to the response, if the caller can repeat the
+    request with its idempotency key.
+    """
     if asked.idempotency_key is None or "audit_id" not in answer:
         return answer
     found = Supervisor(operator=False).ask("GET", path_of("v1", "runs", str(answer["audit_id"])))

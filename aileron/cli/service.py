@@ -110,7 +110,7 @@ class Service:
         return self._systemctl is not None and self._state("--user") in _MANAGER_STATES
 
     def write(self, home: Path) -> None:
-        """Write the unit file. Raises Problem if a foreign file has its path, or if it cannot be written."""
+        """Write the unit file. Raises Problem if it cannot be written, or if its path has a file that is not Aileron's."""
         self._check_ours()
         text = unit_text(sys.executable, home, os.environ)
         try:
@@ -123,7 +123,7 @@ class Service:
             raise Problem(f"{self.path}: {error.strerror}", exit_code=FAILED) from error
 
     def is_written(self) -> bool:
-        """Return whether Aileron's unit is installed. Raises Problem if a foreign file has its path."""
+        """Return whether Aileron's unit is installed. Raises Problem if its path has a file that is not Aileron's."""
         self._check_ours()
         return self.path.exists()
 

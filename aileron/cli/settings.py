@@ -78,7 +78,9 @@ def is_list(key: str) -> bool:
 
 
 def entries_of(key: str, words: Sequence[str]) -> list[str]:
-    """Return the words as distinct entries of this list. Raises Problem if the setting is not a list or there is no entry."""
+    """Return the distinct entries of the list setting `key` that the words name. Raises Problem if the setting is not
+    a list or there is no entry.
+    """
     if not is_list(key):
         raise Problem.usage(f"{key} is not a list", why=f"it is {kind_of(key)}", fix=f"aileron config set {key} VALUE")
     entries = list(dict.fromkeys(entry for word in words for entry in value_of(key, word)))
@@ -133,7 +135,7 @@ def write_text(path: Path, before: str, text: str) -> Settings:
 
 
 def changed(text: str, changes: Mapping[str, Any], path: Path) -> str:
-    """Return `text` with only these settings changed.
+    """Return the text of config.toml with only these settings changed.
 
     Raises AileronError if `text` is not TOML, Problem if the change is impossible.
     """
@@ -170,9 +172,10 @@ def _edited(text: str, changes: Mapping[str, Any]) -> str:
 
 
 def _put(place: Any, name: str, value: Any) -> None:
-    """Set a value.
+    """Set a value in a table of a TOML document.
 
-    An existing list is edited instead of replaced, so that the remaining entries keep their layout and their comments.
+    An existing list is edited instead of replaced, so that the remaining entries keep their layout and their
+    comments.
     """
     there = place.get(name)
     if isinstance(value, list) and isinstance(there, list):

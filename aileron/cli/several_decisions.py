@@ -76,7 +76,7 @@ class NotAlike(Problem):
 
 
 class _Several:
-    """Questions by their complete ids, in the order of the command line, and the outcome of each."""
+    """A command that decides several questions, which are given by their complete ids, in the order of the command line."""
 
     def __init__(self, supervisor: Supervisor, names: Sequence[str], *, reason: str | None, as_json: bool) -> None:
         self._supervisor = supervisor

@@ -109,7 +109,7 @@ def alone(work: Callable[[], int]) -> int:
 
 
 def ask_alone(question: str, *, may_be_empty: bool = False) -> str:
-    """Return the vault's passphrase, typed like the approver's on a terminal that no other process reads.
+    """Ask for the vault's passphrase on a terminal that no other process reads, as for the approver's, and return it.
 
     Raises Problem if it cannot be read.
     """
@@ -180,8 +180,8 @@ class Signer:
             self._by = None
 
     def unlock(self, *, by_passkey: bool = True) -> ApproverKey | SecurityKeys:
-        """Ask for the passphrase, unless it was typed already. Raises Problem for a third wrong passphrase, and if the key is
-        another approver's.
+        """Return the approver's key or a security key, ready to sign. Ask for the passphrase, unless it was typed
+        already. Raises Problem for a third wrong passphrase, and if the key is another approver's.
 
         `by_passkey`: a passkey may make this signature, so a security key is offered if one is plugged in.
         """
@@ -268,7 +268,7 @@ class Signer:
 
 
 def _not_opened(failed: AileronError) -> Problem:
-    """Convert the failure to a Problem. For a wrong passphrase, the Problem says what can still be done."""
+    """Convert a failure to open the approver's key to a Problem. For a wrong passphrase, it says what the person can still do."""
     from aileron.model.failure import FailureClass
 
     problem = Problem.of_failure(failed)

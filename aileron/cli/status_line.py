@@ -44,7 +44,9 @@ _CLEARED = "\r\x1b[K"  # ECMA-48, EL
 
 
 class StatusLine:
-    """A line that is shown during a `with` block, but only if it is `wanted` and standard error is a terminal."""
+    """A line on standard error that shows a run's progress during a `with` block. It is shown only if it is `wanted`
+    and standard error is a terminal.
+    """
 
     def __init__(self, name: str, *, wanted: bool = True) -> None:
         self.is_shown = wanted and is_terminal("stderr") and os.environ.get("TERM", "dumb") != "dumb"

@@ -68,7 +68,7 @@ class Single:
 
 
 class Group:
-    """A noun: its help, and MODULE.NAME of each of its verbs."""
+    """A group of commands for one noun, such as `action`: its help, and MODULE.NAME of each of its verbs."""
 
     __slots__ = ("functions", "summary")
 
@@ -177,7 +177,7 @@ def import_msgspec() -> None:
 
 
 def check_in_cell(words: list[str]) -> None:
-    """Check that a command works in this place.
+    """Check that a command works where this process runs: in a cell, only some commands do.
 
     Raises Problem for a command that does not work in a cell, before the command asks or reads anything.
     """

@@ -43,7 +43,7 @@ _PLACE: Final = re.compile(r"%%([a-z]+)%%")
 _WORKFLOW: Final = ".github/workflows/release.yml"
 _PROGRAMS: Final[dict[Language, str]] = {"python": "connector.py", "c": "connector.c"}
 _TAKEN: Final = frozenset({"hosts", "http", "log", "msgspec", "op", "run", "int", "str", "dict"})
-"""Names that the Python program already uses for something else."""
+"""Names that no operation of a Python connector can have, because the generated program uses them for something else."""
 _MAX_DOES: Final = 100
 """Maximum number of characters of a connector's description: a line that a person reads before they bind a credential."""
 _LISTS: Final = frozenset({"count", "find", "list", "query", "search"})
@@ -61,8 +61,8 @@ render = {{ "{label}" = "{key}.text" }}"""
 
 
 class _Operation(NamedTuple):
-    """An operation whose facts are derived from its name: the words for its object in sentences and in keys, and the form of its
-    requests.
+    """An operation of the new connector, with what its name implies: its effect, the singular and plural of its
+    object, and the shape of its requests.
     """
 
     name: str
@@ -200,7 +200,7 @@ def imported_repository(
 
 
 def _suites(title: str, actions: Sequence[str]) -> dict[str, str]:
-    """Return all actions as suites to install: one suite, or several if the actions do not fit into one."""
+    """Return the suite files that name all actions, by path: one file, or several if the actions do not fit into one."""
     from aileron.registry.suite import MAX_ENTRIES
 
     parts = [actions[at : at + MAX_ENTRIES] for at in range(0, len(actions), MAX_ENTRIES)]
@@ -258,9 +258,9 @@ def _program(language: Language, every: list[_Operation]) -> dict[str, str]:
 
 
 def _joined(language: Language, kind: str, every: list[_Operation], *, between: int) -> str:
-    """Join the parts of all operations with `between` line ends.
+    """Return a file of the new connector: the parts of all operations, joined with `between` line ends.
 
-    Put the head of this kind of file before the parts and its tail, if any, after them.
+    The head of this kind of file stands before the parts and its tail, if any, after them.
     """
     folder = f"operations/{language}"
     parts = [

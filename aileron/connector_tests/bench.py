@@ -110,10 +110,10 @@ class LocalUpstream(msgspec.Struct, frozen=True):
 
 
 class Bench:
-    """A connector and a jail for it. Use it as a context manager, in the main thread."""
+    """A connector, and the jails in which its operations run. Use it as a context manager, in the main thread."""
 
     def __init__(self, artifact: Artifact) -> None:
-        """Start the jail. Raises AileronError(sandbox_unavailable) if this machine cannot run jails."""
+        """Prepare the jails. Raises AileronError(sandbox_unavailable) if this machine cannot run jails."""
         self._artifact = artifact
         self._kind = program_kind(artifact.connector)
         with _no_jail():
@@ -254,7 +254,7 @@ def artifact_of(directory: Path, hosts: Sequence[HostPort]) -> Artifact:
 
 
 class _Nowhere(Unrecorded):
-    """A journal that drops everything, because a trial has no effects to record."""
+    """A journal that records nothing, because a test run has no effects to record."""
 
     async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
         """Ignore the event, because the test sees the output of the operation."""
@@ -264,7 +264,7 @@ class _Nowhere(Unrecorded):
 
 
 class _TestLender:
-    """A lender that replaces the vault. It has a made-up value of each kind, so that injecting and scrubbing are real."""
+    """A lender that replaces the vault. It lends a made-up credential, so that injecting and scrubbing are real."""
 
     def __init__(self, need: CredentialNeed | None, upstream: HostPort) -> None:
         """Make a credential for `need` and this upstream. If `need` is None, there is no credential."""
@@ -293,7 +293,7 @@ class _TestLender:
         return self._needles
 
     def may_be_bound(self, destination: HostPort) -> bool:
-        """Return whether a made-up credential exists, and with it needles."""
+        """Return whether there is a made-up credential, so that answers must be scrubbed of it."""
         return bool(self._needles)
 
 

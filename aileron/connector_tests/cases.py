@@ -38,7 +38,7 @@ from aileron.model.near import did_you_mean
 __all__ = ["CASES", "SCHEMA", "Case", "CaseExchange", "CaseStream", "CaseWebSocket", "Cases", "parse_cases"]
 
 CASES: Final = "tests/cases.toml"
-"""Path of the file below the connector's directory. Files in `tests/` are not packed."""
+"""Path of the file of test cases, relative to the connector's directory. Files in `tests/` are not packed."""
 _MAX_CASES: Final = 500
 _STATUS: Final = range(200, 600)
 _METHOD: Final = re.compile(r"[A-Z]{1,32}")
@@ -165,7 +165,7 @@ class CaseWebSocket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of an operation. It must give `output`, or a `failure` whose details include `details`."""
+    """A test case: one run of an operation, which must give `output`, or a `failure` whose details include `details`."""
 
     name: str
     op: str

@@ -38,7 +38,7 @@ def fake_credential(need: CredentialNeed) -> LentCredential:
 
 
 def _stored(need: CredentialNeed) -> bytes:
-    """Return the value in the form in which it would be stored. The key of an HMAC is often written in another encoding."""
+    """Return the made-up secret in the form in which the vault would store it, such as an HMAC key in its encoding."""
     value = FAKE_SECRET.encode()
     match need:
         case CredentialNeed(kind="mtls"):

@@ -49,7 +49,9 @@ _MAX_SHOWN: Final = 200
 
 
 class Stub:
-    """The connection of one case (executor/broker.py, WayOut). `problem` describes the first request that did not match."""
+    """A stand-in for all services in one case (a WayOut, executor/broker.py): it answers the connector's requests
+    with the case's exchanges. `problem` describes the first request that did not match.
+    """
 
     def __init__(
         self,
@@ -89,7 +91,8 @@ class Stub:
     ) -> EgressResponse:
         """Return the answer of the matching exchange.
 
-        Raises AileronError with the words `what` if no exchange matches, and if the matching exchange is marked as unreachable.
+        Raises AileronError with the message `what` if no exchange matches, and if the matching exchange is marked as
+        unreachable.
         """
         exchange = self._taken(admitted, credential, body, what)
         if exchange.unreachable:
@@ -97,7 +100,7 @@ class Stub:
         return _answer(exchange, admitted, meter)
 
     def refuse(self, problem: str) -> NoReturn:
-        """End the run, and store the reason."""
+        """End the run, and store the problem, unless one is stored already. Raises AileronError."""
         self.problem = self.problem or problem
         raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.USER)
 
@@ -116,7 +119,7 @@ class Stub:
 
 
 class _WebSockets:
-    """The WebSockets of one case. Each serves once, in any order."""
+    """The expected WebSockets of one case. The connector can open each once, in any order."""
 
     def __init__(self, stub: Stub, websockets: tuple[CaseWebSocket, ...], first: HostPort | None) -> None:
         self._stub: Final = stub
@@ -180,7 +183,7 @@ class _WebSockets:
 
 
 class _Streams:
-    """The streams of one case. Each serves once; streams to the same host serve in their order."""
+    """The expected streams of one case. The connector can open each once; those to the same host serve in their order."""
 
     def __init__(self, stub: Stub, streams: tuple[CaseStream, ...], first: HostPort | None) -> None:
         self._stub: Final = stub
@@ -315,7 +318,7 @@ def _paths(admitted: AllowedRequest) -> tuple[str, str]:
 
 
 def _check_held(request: EgressRequest, admitted: AllowedRequest, body: bytes, grant: Grant) -> None:
-    """Check that a body that arrived in pieces has a place for the key to be inserted. Raises AileronError as egress does."""
+    """Check that a streamed body has the place where egress would insert the key. Raises AileronError as egress does."""
     if admitted.use is None or not isinstance(request.body, AsyncIterator):
         return
     try:
@@ -325,7 +328,7 @@ def _check_held(request: EgressRequest, admitted: AllowedRequest, body: bytes, g
 
 
 async def _whole(body: bytes | AsyncIterator[bytes] | None, meter: Meter) -> bytes:
-    """Return the complete body of the request. Each piece is counted against the budget."""
+    """Return the complete body of the request, and count its bytes against the run's budget."""
     if isinstance(body, bytes) or body is None:
         meter.count_up(len(body or b""))
         return body or b""

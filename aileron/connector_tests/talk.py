@@ -38,7 +38,9 @@ _MAX_SHOWN: Final = 200
 
 
 class Line(NamedTuple):
-    """A line without its line end. `is_service` is true if the service sends the line, false if the connector does."""
+    """A line of a conversation, without its line end. `is_service` is true if the service sends it, false if the
+    connector does.
+    """
 
     is_service: bool
     text: str
@@ -105,7 +107,7 @@ class Script:
         return said
 
     def said(self) -> list[str]:
-        """Return the service's lines up to the connector's next line."""
+        """Take the service's lines up to the connector's next line from the script, and return them."""
         said = []
         while self._left and self._left[0].is_service:
             said.append(_NAME.sub(lambda name: self._words[name[1]], self._left.pop(0).text))

@@ -27,8 +27,8 @@ _NORMAL: Final = 1000
 
 
 class WebSocketService:
-    """The service of one WebSocket. `talk` runs concurrently with the connector; call `finish` after the connector's end is
-    closed.
+    """The service's end of one WebSocket, which follows a case's script. `talk` runs concurrently with the connector;
+    call `finish` after the connector's end is closed.
     """
 
     def __init__(self, sock: socket.socket, script: Script) -> None:
@@ -72,7 +72,7 @@ class WebSocketService:
             return b""
 
     def _answer(self, event: object) -> bytes:
-        """Return the answer to an event. Raises ValueError if the event is not the expected one."""
+        """Return the bytes with which the service answers a WebSocket event. Raises ValueError if the event is not expected."""
         match event:
             case Ping():
                 return self._frames.send(event.response())

@@ -35,8 +35,8 @@ def keep_to_one_installation() -> None:
 
 
 class _OneInstallation:
-    """A finder that only checks each import, and leaves finding the module to later finders. It does not use the base class,
-    which takes 15 ms to import.
+    """An import finder (`sys.meta_path`) that only checks each import, and leaves finding the module to later finders. It does
+    not use the base class, which takes 15 ms to import.
     """
 
     def __init__(self) -> None:

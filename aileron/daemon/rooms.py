@@ -67,10 +67,10 @@ _Task = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """Values that were created during the start of the daemon, and that the rooms are built from.
+    """Values that were created during the start of the daemon, and that its services (rooms) are built from.
 
-    `started_at` is in seconds since the epoch, and `read` is the stamp that config.toml had when it was read. `elsewhere` is what
-    `daemon.listen` asks for: a listening socket, and the host names that clients may use for it.
+    `started_at` is in seconds since the epoch, and `read` is the stamp that config.toml had when it was read. `elsewhere` is the
+    listening socket for `daemon.listen`, with the host names that clients can use for it; None without that setting.
     """
 
     home: Home
@@ -89,7 +89,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rooms:
-    """All rooms of the daemon. An instance is used once: call `build`, then `serve`."""
+    """All services of the daemon, grouped in rooms. An instance is used once: call `build`, then `serve`."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
@@ -101,7 +101,7 @@ class Rooms:
         self._adopted = 0
 
     async def build(self) -> None:
-        """Build the rooms, each after the rooms that it needs. No request is answered before this returns."""
+        """Build all services, each after the services that it needs. No request is answered before this returns."""
         start, base = self._start, self._foundation()
         known, board, runs = KnownCallers(), Board(), anyio.create_task_group()
         sessions = Sessions(base.audit, base.ledger, known)
@@ -286,11 +286,11 @@ class Rooms:
             tasks.cancel_scope.cancel()
 
     def _note_bound(self) -> None:
-        """Increment the count of changed credentials."""
+        """Count a change of a credential, after which agents may see other tools."""
         self._bound += 1
 
     def _note_adopted(self, settings: Settings) -> None:
-        """Increment the count of changes of settings, and store the MCP settings in force."""
+        """Count a change of the settings in force, and store their MCP settings."""
         self._adopted += 1
         self._mcp = settings.mcp
 

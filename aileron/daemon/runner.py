@@ -70,7 +70,7 @@ class _Entry:
 
 
 class Runner:
-    """Submits invocations to the spine (runs/spine.py). `tasks` must outlive every caller."""
+    """Starts runs, each as a task in `tasks`, and lets callers wait for them. `tasks` must outlive every caller."""
 
     def __init__(self, spine: Spine, tasks: TaskGroup, watch: Watch) -> None:
         self._spine = spine

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 __all__ = ["supervise"]
 
 BUILD_AFTER_S: Final = 5.0
-"""Seconds after `ready` until the rooms are built even if no client connects: sessions must end, and settings must be checked,
-without any request. The client that started the daemon normally connects long before.
+"""Seconds after `ready` until the daemon's services (rooms.py) are built even if no client connects: sessions must end, and
+settings must be checked, without any request. The client that started the daemon normally connects long before.
 """
 _log = logging.getLogger(__name__)
 
@@ -62,8 +62,8 @@ def supervise(
     jails: Jails,
     tell: Callable[[str], None],
 ) -> None:
-    """Serve until stopped; call `tell` with `ready`. Raises AileronError, JailUnavailable or OSError if that is not
-    possible.
+    """Run the daemon until it is stopped. Call `tell` with `ready` once clients can connect. Raises AileronError, JailUnavailable
+    or OSError if the daemon cannot start.
 
     `wanted` are the settings of config.toml, which has the stamp `read`; `settings` are the settings in force.
     """
@@ -108,7 +108,9 @@ class _Daemon:
         sockets: HomeListeners,
         tell: Callable[[str], None],
     ) -> Exception | None:
-        """Report ready, build the rooms once there is a client, and serve. Return why the rooms could not be built, or None."""
+        """Report ready, build the services (rooms.py) once there is a client, and serve. Return the error if they could not be
+        built, otherwise None.
+        """
         async with anyio.create_task_group() as background:
             background.start_soon(self._jails.serve)
             await background.start(_stop_on_signal, stopping)
@@ -131,7 +133,7 @@ class _Daemon:
         return None
 
     async def _built(self, audit: Audit, ledger: Ledger, stopping: anyio.Event, sockets: HomeListeners) -> Rooms:
-        """Build every room. Their hundred modules, and the HTTP server, are imported only now."""
+        """Build the daemon's services (rooms.py). Their hundred modules, and the HTTP server, are imported only now."""
         from aileron.daemon.rooms import Rooms, Start
 
         rooms = Rooms(
@@ -181,8 +183,8 @@ async def _stop_on_signal(stopping: anyio.Event, *, task_status: TaskStatus[None
 
 
 def _elsewhere(settings: Settings) -> tuple[socket.socket, list[str]] | None:
-    """Return the listening socket and host names that `daemon.listen` asks for. The ingress process reads the certificate
-    itself; this function only checks, before anything is served, that the certificate can be used.
+    """Return the listening socket for `daemon.listen` and the host names that clients can use for it; None without that setting
+    or its certificate. The ingress process reads the certificate itself; here it is only checked before anything is served.
     """
     address, pem, key = settings.daemon_listen, settings.daemon_certificate_pem, settings.daemon_certificate_key
     if address is None or pem is None or key is None:

@@ -166,7 +166,7 @@ def gateway_facts(settings: GatewaySettings) -> dict[str, GatewayUpstream]:
 
 
 def launch_facts(settings: LaunchSettings, problem: str | None) -> LaunchInForce:
-    """Return the settings with which agents are started. `problem` says why these may allow less than a person approved."""
+    """Return the settings with which agents are started now. `problem` says why they may allow less than a person approved."""
     cell = settings.cell
     return LaunchInForce(
         jail=settings.jail,
@@ -192,8 +192,8 @@ def review_url(review: str, approval_id: str) -> str:
 
 
 def where_to_decide(review: str, approval_id: str) -> str:
-    """Return the part of a sentence that says where a person can decide. It gives no means to decide, only the ways to the
-    person's surfaces.
+    """Return the part of a sentence that says where a person can decide a question: on its page or in a terminal. It gives an
+    agent no means to decide.
     """
     return (
         f"at {review_url(review, approval_id)} (`aileron open approval {approval_id}` opens it), "

@@ -74,7 +74,9 @@ class Exchange(Protocol[_T_co]):
 
 
 class Around(contextlib.AbstractAsyncContextManager[_T], Generic[_T]):
-    """Context manager of an exchange. Entering returns the answer to relay; leaving ends the exchange of that answer."""
+    """Base class of a context manager that makes an exchange and handles its refusal, for example by another exchange. Entering
+    returns the answer to relay to the connector; leaving ends the exchange of that answer.
+    """
 
     def __init__(self) -> None:
         self._open = contextlib.AsyncExitStack()

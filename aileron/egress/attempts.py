@@ -55,7 +55,7 @@ _MOST_TIMES: Final = 16
 
 
 class Account(NamedTuple):
-    """An account at a service, as the service counts refusals."""
+    """An account at a service: the unit by which a service counts refused logins."""
 
     protocol: LoginProtocol | Literal["http"]
     destination: HostPort
@@ -91,7 +91,7 @@ class _Series(msgspec.Struct, frozen=True):
 
 
 class Attempts:
-    """Refused logins of one daemon. `now` returns seconds of a monotonic clock."""
+    """Record of the logins that services refused. One instance per daemon. `now` returns seconds of a monotonic clock."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now: Final = now
@@ -114,7 +114,7 @@ class Attempts:
                 self._turns[account] = lock, waiting - 1
 
     def digest(self, secret: Secret) -> bytes:
-        """Return the digest that identifies the secret here."""
+        """Return a digest that identifies the secret within this instance, whose key it is made with."""
         return hashlib.blake2b(secret.reveal(), key=self._key, person=b"login").digest()
 
     def pause_of(self, account: Account, secret: Secret) -> float:

@@ -76,7 +76,7 @@ class _Kept(NamedTuple):
 
 
 class Rounds:
-    """Challenges of one daemon whose answers were accepted. `now` returns seconds of a monotonic clock."""
+    """Store of HTTP Digest challenges whose answers were accepted. `now` returns seconds of a monotonic clock."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now: Final = now
@@ -84,8 +84,9 @@ class Rounds:
         self.attempts: Final = Attempts(now)
 
     def next(self, binding: BindingName, destination: HostPort, secret: bytes) -> Round | None:
-        """Return the round for the next answer, which no other request gets. None if no challenge is stored, or the
-        stored one is too old or was answered with another password. `secret` is the password's digest.
+        """Return the stored challenge with the nonce count for the next answer (a `Round`), which no other request gets.
+        Return None if no challenge is stored, or the stored one is too old or was answered with another password. `secret`
+        is the password's digest.
         """
         place = _Place(binding, destination)
         kept = self._kept.pop(place, None)
@@ -139,7 +140,7 @@ class _Lent:
 
 
 class Challenged(Around[EgressResponse]):
-    """An exchange that answers challenges, with as many requests as the answers need."""
+    """An HTTP exchange that answers Digest challenges, with as many requests as the answers need."""
 
     def __init__(self, begin: Begin, rounds: Rounds, binding: BindingName, deadline: float) -> None:
         """Take `deadline`, as in `anyio.current_time()`: until then a request waits for another request's challenge to

@@ -284,8 +284,8 @@ class Wire(httpcore2.AsyncNetworkStream):
         return sock
 
     def end_writing(self) -> None:
-        """End writing in this direction. The peer notices only without TLS, because TLS 1.2 has no half-close (RFC 5246
-        section 7.2.1).
+        """Shut down the sending direction of the connection. The peer notices only without TLS, because TLS 1.2 has no
+        half-close (RFC 5246 section 7.2.1).
         """
         if not isinstance(self._sock, ssl.SSLSocket):
             with contextlib.suppress(OSError):  # it has closed before

@@ -82,7 +82,9 @@ _T = TypeVar("_T")
 
 
 class Egress:
-    """The engine of one daemon: the TLS settings, the pool of connections, and the way to the vault."""
+    """The engine that sends requests of connectors and the supervisor's own. One instance per daemon: it has the TLS
+    settings, the pool of connections, and the lender of credentials.
+    """
 
     def __init__(
         self,
@@ -161,7 +163,7 @@ class Egress:
 
 
 class _Exchange(HttpPassage[EgressResponse]):
-    """The exchange of one request and its response."""
+    """Context manager of one HTTP request: it sends the request when entered, and records the end when left."""
 
     def __init__(
         self,

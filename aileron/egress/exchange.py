@@ -74,7 +74,7 @@ class Ways(Protocol):
 
     @property
     def slots(self) -> anyio.Semaphore:
-        """Semaphore for the places, which all steps share: a request in progress takes one."""
+        """Semaphore that limits the requests in progress of all steps together."""
         ...
 
     @property
@@ -89,7 +89,9 @@ class Ways(Protocol):
 
 
 class HttpPassage(Passage[_T_co]):
-    """A request or a handshake, with its place, its credential, and the secrets to search its response for."""
+    """Base class of an HTTP request and of a WebSocket's handshake, with its place among the requests in progress, its
+    credential, and the secrets to search its response for.
+    """
 
     def __init__(
         self,
@@ -146,7 +148,7 @@ class HttpPassage(Passage[_T_co]):
         return addresses
 
     async def _ready(self, use: CredentialUse | None, destination: HostPort) -> None:
-        """Wait until the credential can be lent. Meanwhile the request holds none of the places that all steps share."""
+        """Wait until the credential can be lent. Meanwhile the request gives up its place among the requests in progress."""
         lender, deadline = self._ways.lender, self._deadline
         if lender.is_ready(use, destination):
             return
@@ -190,7 +192,7 @@ class HttpPassage(Passage[_T_co]):
         return certificate_refused(use, self.stored, error) if self._has_certificate and use is not None else None
 
     def _needles(self) -> Needles:
-        """Return the secrets that the response is to be searched for at this moment."""
+        """Return the secrets that the response must be searched for, as they are known at this moment."""
         if not self._is_own and self._destination is not None:
             try:
                 self._bound = self._ways.lender.needles(self._destination)

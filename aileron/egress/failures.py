@@ -67,8 +67,8 @@ TOO_SLOW: Final = ConnectionProblem("it took too long")
 
 
 def denied(refused: RefusedError, destination: HostPort | None, kind: str | None, grant: Grant) -> AileronError:
-    """Return `capability_denied`. `destination` is None if the URL has no valid destination; `kind` is the connector's
-    text.
+    """Return the error `capability_denied` for a refused request. `destination` is None if the URL has no valid
+    destination; `kind` is the kind of credential as the connector named it.
     """
     requested, granted = f"network:{destination or 'unknown'}", [f"network:{host}" for host in grant.hosts]
     if refused.reason is Reason.CREDENTIAL_NOT_GRANTED:
@@ -103,7 +103,9 @@ def unreachable(
     reason: str | None = None,
     said: str = "",
 ) -> AileronError:
-    """Return `network_error`. `reason` says why a login failed; `said` is the service's own text."""
+    """Return the error `network_error` for a problem on the way to or from a destination. `reason` says why a login failed;
+    `said` is the service's own text.
+    """
     reason = reason or problem.reason
     return AileronError(
         FailureClass.NETWORK_ERROR,
@@ -130,7 +132,7 @@ WITHOUT_TLS: Final = (
 
 
 def still_connecting(progress: DialProgress) -> ConnectionProblem:
-    """Return the stage that a connection was waiting for when its time ran out, as a problem."""
+    """Return the problem of a connection attempt whose time ran out, according to the stage that it had reached."""
     if not progress.is_connected:
         return TOO_SLOW
     if progress.heard == "TLS":

@@ -59,7 +59,7 @@ MAX_HEADER_BYTES: Final = 32 << 10  # 32 KiB of names and values; servers stop a
 MAX_RESPONSE_HEADER_BYTES: Final = 48 << 10  # as UTF-8: a frame's header holds 64 KiB, and MessagePack adds to it
 
 TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}")
-"""A token of RFC 9110 section 5.6.2, of at most 256 characters."""
+"""Pattern of a token of RFC 9110 section 5.6.2, of at most 256 characters."""
 _VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 _METHOD: Final = re.compile(r"[A-Za-z][A-Za-z0-9\-]{0,31}")  # every method of the IANA registry fits
 _REFUSED_METHODS: Final = frozenset({"CONNECT", "TRACE", "TRACK"})  # a tunnel; an echo of the credential

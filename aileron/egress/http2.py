@@ -245,7 +245,7 @@ class Http2:
             await self._wire.write(data)
 
     def _take_in(self, data: bytes) -> None:
-        """Process all frames in the data."""
+        """Process all complete frames in `data`, together with the rest of earlier data."""
         self._buffer += data
         while self._take_frame():
             pass

@@ -66,9 +66,9 @@ KINDS: Final[dict[str, Kind]] = {
 RENEWABLE: Final = frozenset(name for name, kind in KINDS.items() if kind.on_refusal == "renew")
 """Kinds whose credential is a token that expires and can be renewed."""
 MAX_SECRETS: Final = 128
-"""Maximum number of secrets of one host, including those that were replaced lately. The forms of the secrets are made
-again after each change of the vault, which takes some tenths of a second for so many. The cost of a search does not
-depend on their number (scrub.py).
+"""Maximum number of secrets that the responses of one host are searched for, including those that were replaced lately. The
+encoded forms of the secrets are made again after each change of the vault, which takes some tenths of a second for so
+many. The cost of a search does not depend on their number (scrub.py).
 """
 
 
@@ -90,8 +90,8 @@ def check_query(need: CredentialNeed, url: Url) -> None:
 
 
 def needles_for(known: Iterable[LentCredential], destination: HostPort) -> Needles:
-    """Return the needles to search responses of a host for: the secrets of `known`, which could have been sent to this
-    host. Raises AileronError(binding_failed) if there are too many.
+    """Return the needles, that is, the secrets to search responses of a host for: those of `known`, which could have been
+    sent to this host. Raises AileronError(binding_failed) if there are too many.
 
     A credential that cannot be sent (`inject` would refuse it) was not sent, and is left out.
     """
@@ -107,7 +107,7 @@ def needles_for(known: Iterable[LentCredential], destination: HostPort) -> Needl
 
 
 def login_roots(lent: LentCredential) -> frozenset[bytes]:
-    """Return the bytes to search HTTP responses for, for a credential that logs in elsewhere in the same step."""
+    """Return the secrets of a credential that logs in, to search the HTTP responses of the same step for."""
     return _roots(lent)
 
 
@@ -116,8 +116,8 @@ def _roots(lent: LentCredential) -> frozenset[bytes]:
 
 
 def inject(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
-    """Return the request with this loan in it. Raises AileronError(binding_failed) if the secret cannot be sent as its
-    kind requires.
+    """Return the request with the lent credential in it. Raises AileronError(binding_failed) if the secret cannot be sent as
+    its kind requires.
     """
     if lent.kind != use.need.kind:
         raise unusable(use, lent, f"is of kind {lent.kind}, not {use.need.kind}")

@@ -91,8 +91,8 @@ class MailReport(msgspec.Struct, frozen=True):
 
 
 class EffectsReport(msgspec.Struct, frozen=True):
-    """The effects of the transaction of a login, whose request has this `number`. The transaction is committed next, or
-    rolled back in a preview.
+    """The changes that a database transaction would make, over the login whose request has this `number`. The transaction is
+    committed next, or rolled back in a preview.
 
     `digest` (`sha256:…`) covers all effects, `text` shows them to a person.
     """
@@ -103,7 +103,7 @@ class EffectsReport(msgspec.Struct, frozen=True):
 
 
 class Journal(Protocol):
-    """The ledger, as one step sees it."""
+    """Protocol with which egress records the requests, mail and effects of one step in the ledger."""
 
     async def sending(self, intent: RequestIntent) -> None:
         """Record a request that is about to be sent. The record is durable on return; an error stops the request."""

@@ -59,7 +59,7 @@ such as that of a workspace.
 _PLACEHOLDER: Final = "%7Bkey%7D"
 _KEPT_IN_A_PATH: Final = "!$&'()*+,;=:@/"  # beside the unreserved characters: RFC 3986 section 3.3, and the slash
 _IS_SENT_AS_IT_IS: Final = re.compile(rb"[A-Za-z0-9._~-]+")
-"""Text of only the unreserved characters of RFC 3986, which JSON does not escape either."""
+"""Pattern of a key that has only unreserved characters of RFC 3986, which JSON does not escape either."""
 _INDEX: Final = re.compile(r"[\[\0]")
 _PHP: Final = str.maketrans({" ": "_", ".": "_"})
 _JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")
@@ -68,11 +68,13 @@ _UTF_8: Final = re.compile(r'charset="?utf-?8"?')
 _FORM: Final = re.compile(rb"[\x21-\x7e]*")
 
 _Value: TypeAlias = "str | bool | list[_Value] | dict[str, _Value] | None"
-"""JSON as it is parsed here: numbers stay text."""
+"""Type of a parsed JSON value, in which numbers stay text."""
 
 
 def check_path(need: CredentialNeed, url: Url) -> None:
-    """Raise RefusedError unless the path has a place for an API key exactly if the manifest puts the key into the path."""
+    """Raise RefusedError if the manifest puts an API key into the path and the path has no place for it, or if the path has
+    such a place although the manifest puts the key elsewhere.
+    """
     if need.path is UNSET:
         if _PLACEHOLDER in url.path:
             problem = (
@@ -143,7 +145,7 @@ def with_key_in_body(place: str, body: bytes, key: bytes) -> bytes:
 
 
 def key_roots(key: bytes) -> frozenset[bytes]:
-    """Return the byte strings to search responses for, if a key can be or was sent in any of these places.
+    """Return the byte strings to search responses for, if a key can be or was sent in a field, the query, the path or a body.
 
     These are: the key; the key as it is encoded in a path, a form or JSON, since a service may encode that form once
     more before showing it; and the long parts of all of these between slashes, since a service may split a path and

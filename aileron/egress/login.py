@@ -96,7 +96,9 @@ _FINISH_S: Final = 6.0
 report its end.
 """
 _BROKEN_S: Final = 1.0
-"""Seconds for a login's process to forward such bytes and to report its end if the step has failed or is over."""
+"""Seconds for a login's process to forward the connector's last bytes and to report its end, if the step has failed or is
+over.
+"""
 VERDICT_S: Final = 4.0
 """Seconds for a service to accept or refuse a secret after the step is over. Many services wait some seconds before
 they refuse a secret.
@@ -125,8 +127,8 @@ class LoginTalk(Protocol):
         ...
 
     async def begin(self, order: Order, service: socket.socket) -> None:
-        """Send the order to log in through a connected socket, and close `service`. Raises OSError if the order cannot
-        be sent.
+        """Send the login's process the order to log in over `service`, a connected socket, and close that socket here. Raises
+        OSError if the order cannot be sent.
         """
         ...
 
@@ -135,7 +137,7 @@ class LoginTalk(Protocol):
         ...
 
     async def noted(self) -> None:
-        """Tell the login's process that its note is on disk."""
+        """Tell the login's process that its note (a mail message, its result, or effects) is recorded on disk."""
         ...
 
     def close(self) -> None:
@@ -172,8 +174,8 @@ class Means(msgspec.Struct, frozen=True):
 
 
 class LoginStream(Stream):
-    """A stream that is logged in. `attend` must run concurrently, because the login's process does not send on before
-    its notes are recorded.
+    """A stream to a service after the login. `attend` must run concurrently, because the login's process sends nothing
+    more until its notes (mail messages, their results, or effects) are recorded.
     """
 
     def __init__(
@@ -269,7 +271,7 @@ class LoginStream(Stream):
 
 
 class LoginOpening(Passage[Stream]):
-    """The opening of one login, from the connector's request to its row in the ledger."""
+    """Context manager of one stream with a login: it logs in when entered, closes the stream and records the end when left."""
 
     def __init__(
         self,
@@ -362,8 +364,8 @@ class LoginOpening(Passage[Stream]):
         return self._use.login == "previewed"
 
     async def _ready(self, destination: HostPort) -> None:
-        """Renew the token if it has expired or soon will (step 4). Meanwhile no place is held, because the renewal is
-        itself a request and needs one of the places that all steps share.
+        """Renew the token if it has expired or soon will (step 4). Meanwhile the stream gives up its place among the requests
+        in progress, because the renewal is itself a request and needs one.
         """
         lender, deadline = self._means.lender, self._deadline
         if lender.is_ready(self._use, destination):
@@ -450,7 +452,7 @@ class LoginOpening(Passage[Stream]):
         return AileronError(FailureClass.INTERNAL_ERROR, f"no login at {self._target.destination} was made: {problem}")
 
     async def _noted(self, note: Note) -> None:
-        """Record the note of the login's process; the record is on disk on return."""
+        """Record a note of the login's process: a mail message, its result, or effects. The record is on disk on return."""
         if isinstance(note, Envelope):
             self._meter.count_request()
             self._unanswered += 1
@@ -486,7 +488,7 @@ class LoginOpening(Passage[Stream]):
         return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)
 
     def _failure(self, ended: Failed | Over, phase: Phase) -> AileronError:
-        """Return the failure that the step gets for the login's problem. If it is a denial, set the row that records it."""
+        """Return the failure that the step gets for the login's problem. If it is a denial, also set `_denial` to be recorded."""
         problem, text = ended.problem or Problem.CLOSED, ended.message
         if problem is Problem.NOT_ALLOWED:
             reason = Reason.READ_ONLY if self._grant.read_only else Reason.NOT_ALLOWED

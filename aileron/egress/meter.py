@@ -81,8 +81,8 @@ class Meter:
         self._lent |= frozenset(roots)
 
     def needles_with(self, bound: Needles) -> Needles:
-        """Return the needles for the secrets that were lent in this step and for those in `bound`, which are bound for
-        a host. Returns the same object until one of the two sets changes.
+        """Return the secrets to search a response for: those that were lent in this step, and those in `bound`, which are
+        bound for a host. Returns the same object until one of the two sets changes.
         """
         if bound.covers(self._lent):  # usual: what was lent for a host is bound for it, and its forms are known
             return bound
@@ -91,7 +91,9 @@ class Meter:
         return self._both[2]
 
     def may_renew(self, refused: Secret) -> bool:
-        """Return whether to renew this token, which a service refused. Several requests may ask about the same token."""
+        """Return whether this token, which a service refused, can be renewed: only the first refused token of a step can.
+        Several requests may ask about the same token.
+        """
         if self._refused is None:
             self._refused = refused
         return self._refused == refused

@@ -72,8 +72,8 @@ class Reason(enum.StrEnum):
     SYSTEM_CALL = "system_call"
     """Reason without a request: the connector tried to use the network itself, and was killed by its jail."""
     TUNNEL_CALLER = "tunnel_caller"
-    """First of the reasons for a tunnel out of a cell, which follow in the order of tunnel/way_out.py. Tunnels are also
-    refused for reasons above.
+    """First of the reasons that concern only tunnels out of a cell; they are in the order of tunnel/way_out.py. Tunnels are
+    also refused for reasons above.
     """
     TUNNEL_LIMIT = "tunnel_limit"
     TUNNEL_HEAD = "tunnel_head"
@@ -100,7 +100,7 @@ class Reason(enum.StrEnum):
 
 
 class RefusedError(Exception):
-    """A rule refuses this request: it must not leave."""
+    """Error: a rule of egress refuses a request, which must not be sent."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(shortened(message, MAX_REFUSAL))
@@ -116,4 +116,4 @@ def unencrypted(what: str, instead: str, destination: HostPort) -> RefusedError:
 
 
 class BadAnswerError(Exception):
-    """This response must not be accepted. The message never quotes the response, because it may echo a credential."""
+    """Error: a response must not be accepted. The message never quotes the response, because it may echo a credential."""

@@ -101,8 +101,8 @@ def is_reserved(url: Url, reserved: tuple[str, ...]) -> bool:
 
 @functools.lru_cache(maxsize=64)  # an installed connector has three; parsed once, not on each request
 def _endpoint(text: str) -> tuple[HostPort | None, frozenset[str]]:
-    """Return the destination of a reserved URL, and the keys of its path. The destination is None if the text is not a
-    valid URL.
+    """Return the destination of a reserved URL, and the keys (`_key`) of all readings of its path. The destination is None
+    if the text is not a valid URL.
     """
     try:
         url = parse_url(text)
@@ -112,7 +112,7 @@ def _endpoint(text: str) -> tuple[HostPort | None, frozenset[str]]:
 
 
 def _readings(path: str) -> dict[str, int]:
-    """Return every reading of a path, each with the smallest number of decodings that leads to it."""
+    """Return every text as which some server could read a path, each with the smallest number of decodings that leads to it."""
     found = {path: 0}
     new = [path]
     while new:

@@ -81,7 +81,9 @@ class EgressResponse:
 
 
 class Body(AsyncIterator[bytes]):
-    """A body that is being received. `bytes_down` is the decoded size so far."""
+    """The body of a response, which is decoded, counted and scrubbed while it is received. `bytes_down` is the decoded size so
+    far.
+    """
 
     def __init__(
         self,

@@ -83,8 +83,8 @@ class AllowedRequest:
 
 
 def admit(url: Url, request: EgressRequest, grant: Grant, *, is_websocket: bool = False) -> AllowedRequest:
-    """Do steps 2 to 8 for a parsed URL. `is_websocket`: the request opens a WebSocket. Raises the RefusedError of the
-    first rule that refuses the request.
+    """Check a request against every rule, and return it as it will be sent (steps 2 to 8). `url` is its parsed URL;
+    `is_websocket`: it opens a WebSocket. Raises the RefusedError of the first rule that refuses the request.
     """
     check_destination(url, grant)
     check_no_login(url.destination, grant)

@@ -247,8 +247,9 @@ _OF_ONE_REQUEST: Final[tuple[Callable[[bytes], Iterable[bytes]], ...]] = (
     _escaped_base64_forms,
     lambda data: (data.decode("latin-1").encode("utf-16-le"), data.decode("latin-1").encode("utf-16-be")),
 )
-"""The encodings that take some microseconds: literal, hex, base64, percent, JSON, HTML and UTF-16. A signature is hex
-or base64; the search for it also finds base64url, and encodings that escape only the necessary characters.
+"""Encodings in which a value of only one request, such as a signature, is searched for, because they take only some
+microseconds: literal, hex, base64, percent, JSON, HTML and UTF-16. A signature is hex or base64; the search for it also
+finds base64url, and encodings that escape only the necessary characters.
 """
 
 _MIN_REACH: Final = 1 << 10  # 1 KiB: all secrets of up to 120 characters look alike
@@ -277,7 +278,7 @@ _LOOK_BEHIND: Final = 33  # the longest wrapping ending, and the CR of a CR LF
 
 
 def _fold(data: bytes) -> bytes:
-    """Return the data folded: its letters and digits in lower case, and its non-ASCII bytes."""
+    """Return the data folded: in lower case, without NUL, line ends, blanks and punctuation."""
     return data.translate(_LOWER, _BETWEEN)
 
 
@@ -295,10 +296,10 @@ _ENDS: Final = _ends(b"")
 
 
 class Needles:
-    """The forms of some secrets, to be searched for. `roots` are the secrets themselves, each at least 8 bytes. The
-    repr is `<needles>`.
+    """The encoded forms of some secrets, which responses are searched for. `roots` are the secrets themselves, each at
+    least 8 bytes. The repr is `<needles>`.
 
-    `all` are the exact forms; the search begins with their folded forms.
+    `all` are the exact forms; the search begins with their folded forms (`_fold`).
     """
 
     __slots__ = (
@@ -453,8 +454,8 @@ def _without_longer(forms: Iterable[bytes]) -> tuple[bytes, ...]:
 
 
 def _blocks_of(folded: Iterable[bytes]) -> tuple[frozenset[int], tuple[bytes, ...]]:
-    """Return, for the long forms, the value of the first whole block at every alignment; and the other forms, which are
-    too short to have one at every alignment.
+    """Return the first eight-byte block of each long form at each of the eight alignments, as integers; and the other forms,
+    which are too short to have a whole block at every alignment.
     """
     forms = tuple(folded)
     long = [form for form in forms if len(form) >= 2 * _BLOCK - 1]
@@ -515,8 +516,8 @@ class Scrubber:
         self._needles = needles
 
     def feed(self, data: bytes) -> bytes:
-        """Take more bytes, and return the bytes that are decided by now, masked. The result may be empty, and always is
-        if `data` is empty.
+        """Take more bytes, and return bytes that later input can no longer change, masked. The result may be empty, and always
+        is if `data` is empty.
         """
         if not data:
             return b""

@@ -54,8 +54,8 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class Passage(contextlib.AbstractAsyncContextManager[_T_co], abc.ABC, Generic[_T_co]):
-    """A request or a stream, from the connector's request to its row in the ledger. `_run` begins it, and whatever
-    happens, `_end` ends it exactly once.
+    """Base class of the context managers of one request or stream. Entering calls `_run`, which opens it. Whatever happens,
+    `_end` is called exactly once, which closes it and records its end.
     """
 
     def __init__(self, grant: Grant, meter: Meter, journal: Journal, deadline: float) -> None:
@@ -90,15 +90,15 @@ class Passage(contextlib.AbstractAsyncContextManager[_T_co], abc.ABC, Generic[_T
 
     @abc.abstractmethod
     async def _end(self, error: BaseException | None) -> None:
-        """Release all resources, and record how the passage ended."""
+        """Release all resources, and record how the request or stream ended."""
 
     @abc.abstractmethod
     def _denied(self, refused: RefusedError) -> AileronError:
-        """Return the error for a refusal by a rule, and set the denial that is recorded."""
+        """Return the error for a refusal by a rule, and set `_denial`, which is then recorded."""
 
     @abc.abstractmethod
     def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
-        """Return the report of how the passage ended."""
+        """Return the report of how the request or stream ended."""
 
     def _checked(self, check: Callable[[], _T]) -> _T:
         """Return the result of `check`. If it raises RefusedError, raise a denial without cause or context."""
@@ -174,7 +174,9 @@ async def connected(
 async def enter(
     stack: contextlib.ExitStack, places: tuple[anyio.Semaphore, ...], destination: HostPort | None, deadline: float
 ) -> None:
-    """Wait for a place in each of these queues, until the deadline. `stack` releases the places."""
+    """Acquire each of these semaphores, waiting until the deadline at most. `stack` releases them. Raises AileronError
+    (network_error) after the deadline.
+    """
     if anyio.current_time() >= deadline:
         raise unreachable("queue", destination, TOO_SLOW)
     for semaphore in places:
@@ -186,7 +188,7 @@ async def enter(
 
 
 async def fit_for_use(deadline: float, phase: Phase, destination: HostPort, step: Callable[[], Awaitable[_T]]) -> _T:
-    """Wait for a credential to be renewed, until `deadline`. Errors of `step` are raised unchanged."""
+    """Run `step`, which renews or fetches a credential, until `deadline` at most. Errors of `step` are raised unchanged."""
     if anyio.current_time() < deadline:
         with anyio.CancelScope(deadline=deadline):
             return await step()

@@ -58,7 +58,7 @@ class StreamRequest(msgspec.Struct, frozen=True):
 
 
 class Stream:
-    """An open stream. One task can send while another receives."""
+    """An open stream of bytes to a service. One task can send while another receives."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Stream:
         await self._exchange(lambda: self._wire.write(data))
 
     def end(self) -> None:
-        """End writing in this direction. The service notices only without TLS."""
+        """Shut down the direction to the service. The service notices only without TLS."""
         self._wire.end_writing()
 
     async def receive(self) -> bytes:

@@ -55,7 +55,9 @@ METHOD: Final = "TCP"
 
 
 class Streams:
-    """The streams of one daemon, made with the parts of its `Egress`: the resolver, the trusted certificates, the places."""
+    """Opens the streams of connectors, with parts of the daemon's `Egress`: the resolver, the trusted certificates, and the
+    semaphore for all requests in progress.
+    """
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class Streams:
 
 
 class _Opening(Passage[Stream]):
-    """The opening of one stream, from the connector's request to its row in the ledger."""
+    """Context manager of one stream without a login: it connects when entered, and closes and records the end when left."""
 
     def __init__(
         self, streams: Streams, request: StreamRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float

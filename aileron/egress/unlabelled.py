@@ -66,8 +66,8 @@ _GZIP: Final = b"\x1f\x8b"
 
 
 class Unlabelled:
-    """The search of one body. `feed` yields the bytes that are clean. Raises BadAnswerError if the body contains a
-    secret or expands too much.
+    """The search of one body that may be compressed without a label. `feed` yields the bytes that are clean. Raises
+    BadAnswerError if the body contains a secret or expands too much.
 
     Exhaust the iterators that `feed` and `finish` return before the next call. Pieces may be empty, so that the work
     between two pieces is bounded.
@@ -84,12 +84,12 @@ class Unlabelled:
         self._held_bytes = self._bytes_in = self._bytes_out = self._decided = self._members = 0
 
     def look_for(self, needles: Needles) -> None:
-        """Search for `needles` from now on."""
+        """Search for the secrets in `needles` from now on."""
         self._needles = needles
         self._scrubber.look_for(needles)
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Take a piece, and yield the bytes that can be given out by now."""
+        """Take a piece of the body, and yield the bytes that can be passed on by now, including earlier held-back bytes."""
         if self._is_lost and self._needles:
             raise BadAnswerError(
                 "its body is compressed without saying so, and a secret was bound for this host during the transfer; try again"

@@ -81,8 +81,8 @@ class WebSocketRequest:
 
 
 class WebSockets:
-    """The WebSockets of one daemon, made with the parts of its `Egress`: the resolver, the trusted certificates, the
-    places, the way to the vault.
+    """Opens the WebSockets of connectors, with parts of the daemon's `Egress`: the resolver, the trusted certificates, the
+    semaphore for all requests in progress, and the lender of credentials.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class WebSockets:
 
 
 class _Opening(HttpPassage[Answer]):
-    """The opening of one WebSocket, from the connector's request to its row in the ledger."""
+    """Context manager of one WebSocket: it opens the WebSocket when entered, and closes it and records the end when left."""
 
     def __init__(
         self,

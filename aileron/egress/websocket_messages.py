@@ -353,12 +353,14 @@ class _Incoming:
         return self._scrubber.hits
 
     def look_for(self, needles: Needles) -> None:
-        """Search for `needles` from now on."""
+        """Search for the secrets in `needles` from now on."""
         self._scrubber.look_for(needles)
         self._unlabelled.look_for(needles)
 
     def take(self, data: bytes, *, is_over: bool) -> Iterator[bytes]:
-        """Yield the bytes that can be given out by now. Raises BadAnswerError if the message must be refused."""
+        """Take more bytes of the message, and yield the scrubbed bytes that can be passed on by now. Raises BadAnswerError if
+        the message must be refused.
+        """
         self._size += len(data)
         if self._size > MAX_MESSAGE_BYTES:
             raise BadAnswerError(f"it sent a message of more than {MAX_MESSAGE_BYTES >> 20} MiB")

@@ -45,8 +45,8 @@ from aileron_sandbox.frames.frame_messages import (
 __all__ = ["Broker", "Request", "Send", "StreamsOut", "WayOut", "WebSocketsOut", "check_imported"]
 
 _UPLOAD_CHUNKS: Final = 1
-"""Maximum number of chunks of a request body that wait for the upstream; the child's pipe gives the rest of the
-back-pressure.
+"""Maximum number of chunks of a request body that wait for the upstream. While so many wait, no more frames are read, so the
+connector's pipe fills up and the connector has to wait.
 """
 
 _FLUSH_S: Final = 5.0
@@ -148,8 +148,8 @@ class _Open:
 
 
 class Broker:
-    """The requests and streams of one try of one step. `serve` runs as a task for each request or stream; `deliver`
-    routes the frames that belong to one of them.
+    """Executes the requests and streams of a connector in one try of one step. `serve` runs as a task for each request or
+    stream; `deliver` routes the connector's further frames to the request or stream that they belong to.
     """
 
     def __init__(self, egress: WayOut, step: Step, meter: Meter, journal: Journal, deadline: float, send: Send) -> None:

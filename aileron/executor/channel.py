@@ -63,7 +63,7 @@ class Share:
 
 
 class FrameChannel:
-    """A channel that sends and receives frames. One task sends, another receives. The descriptors belong to the Child."""
+    """A channel for frames over the two pipes of a jailed child. One task sends, another receives. The Child owns the pipes."""
 
     def __init__(self, frames_in: int, frames_out: int) -> None:
         self._frames_in = frames_in

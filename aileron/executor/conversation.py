@@ -88,7 +88,7 @@ _log = logging.getLogger("aileron.connector")
 
 
 class StepJournal(EgressJournal, Protocol):
-    """The ledger, as one step sees it."""
+    """Protocol with which one step records its requests and audit events in the ledger, and reports progress."""
 
     async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
         """Record an audit event in the connector's own words."""
@@ -115,7 +115,7 @@ class Claims:
 
 
 class HostConversation:
-    """The conversation of one try. Call `run` once.
+    """The exchange of frames with one jailed connector, in one try of a step. Call `run` once.
 
     `was_ready`: the connector sent `ready` while it was a spare. `leave_s` replaces _LEAVE_S.
     """
@@ -407,7 +407,7 @@ class HostConversation:
 
 
 def _hosts(grant: Grant) -> list[GrantedHost]:
-    """Return the description of its destinations that a connector gets."""
+    """Return the granted destinations in the form in which they are described to the connector."""
     logins = (
         {}
         if grant.credential is None

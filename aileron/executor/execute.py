@@ -36,7 +36,7 @@ _JITTER_STEPS: Final = 1 << 16
 
 
 class RunJournal(Protocol):
-    """The ledger, as one run sees it. Each record is durable when its method returns."""
+    """Protocol with which the steps of one run are recorded in the ledger. Each record is durable when its method returns."""
 
     async def started(self, step: Step, attempt: int, layers: tuple[str, ...]) -> None:
         """Record that a jail is about to be told to run the step."""

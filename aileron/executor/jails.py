@@ -58,12 +58,12 @@ something is wrong with the machine, and this is logged.
 _MAX_RUNNING: Final = 64
 """Maximum number of running connectors of one template, in addition to its spares. Two cores are saturated by eight."""
 _FEW_RUNNING: Final = 4
-"""Number of running connectors from which the processors count as busy. Then returning before a jail is reaped makes no
-result faster, and detecting that a connector has left is extra work.
+"""Number of running connectors from which the processors count as busy. Further jails then do not report that their connector
+has left: that is extra work, and returning before a jail is reaped makes no result faster.
 """
 _MAX_LEAVING: Final = 8
-"""Maximum number of leaving connectors of one template that are reaped in the background: enough for eight callers that
-leave at once. Reaping takes 1 to 2 ms each. Beyond it `end` waits, so that leaving connectors never pile up.
+"""Maximum number of connectors of one template that have left and are reaped in the background: enough for eight callers
+that leave at once. Reaping takes 1 to 2 ms each. Beyond it `end` waits, so that such connectors never pile up.
 """
 _MAX_STARTED: Final = 4
 """Maximum number of templates in addition to Python's: for the sets of libraries in use, and for Python that may fork.
@@ -230,7 +230,9 @@ class _Warm:
 
 
 class Jails:
-    """The owner of the templates. `serve` must run in a task group while jails are opened."""
+    """Starts the jails of connectors, and owns the templates that they are forked from. `serve` must run in a task group while
+    jails are opened.
+    """
 
     def __init__(
         self,
@@ -274,8 +276,8 @@ class Jails:
         self._python_now()
 
     async def prepare(self, policy: Policy, runtime: ElfRuntime | None) -> None:
-        """Wait for the template of Python without blocking the event loop, if such a jail needs the template and the
-        previous one has ended.
+        """Wait for the template of Python without blocking the event loop, if a jail with these arguments needs that template
+        and none is running.
 
         Raises the errors of `open`.
         """
@@ -395,7 +397,7 @@ class Jails:
 
     async def end(self, jailed: Jailed) -> None:
         """Kill the connector if necessary, and wait until it is reaped, also while the caller is being cancelled. A
-        connector that has already left can do nothing, so it is reaped in the background, unless many are.
+        connector that has already left can do nothing, so it is reaped in the background, unless _MAX_LEAVING are.
         """
         jailed._watching.cancel()
         is_harmless = jailed.has_left and jailed.ending is None
@@ -465,8 +467,8 @@ class Jails:
         return self._python
 
     def _use(self, starting: Starting) -> _Warm:
-        """Open all further Python connectors in the template that is starting. Raises JailUnavailable if it could not
-        be started.
+        """Wait until the starting template is ready, return it, and use it for all further Python connectors. Raises
+        JailUnavailable if it could not be started.
         """
         if self._waiting is not None:
             self._waiting.cancel()  # the template's message is read here, so that task would not be woken
@@ -521,8 +523,8 @@ class Jails:
         warm.retire()
 
     def _renew_python(self, old: _Warm) -> _Warm:
-        """Start a template that replaces `old`, whose children end there. If no template can be started, `old` stays in
-        use.
+        """Start a template that replaces `old`, and return it. The connectors in `old` run to their end there. If no template
+        can be started, return `old`, which stays in use.
         """
         old.opened = 0
         try:

@@ -50,16 +50,20 @@ __all__ = ["Bounds", "Early", "Spare", "SpareJournal", "Spares"]
 _LATER_S: Final = 0.002
 """Seconds after a run until a spare for the next run is made, so that the result goes out first."""
 _LAST_WORDS_S: Final = 1.0
-"""Maximum seconds from the time a spare closes its frames until it has ended."""
+"""Maximum seconds to wait for the report on how a spare ended, after it exited or closed its frame pipe."""
 _READY_BYTES: Final = 256
-"""Maximum number of bytes that are read of a waiting connector's frames: `ready` has 20 to 40, depending on its encoding."""
+"""Maximum number of bytes to read from a waiting connector's frame pipe: a `ready` frame has 20 to 40, depending on its
+encoding.
+"""
 _PREFIX_BYTES: Final = 8
 """Bytes before the header of a frame: the length of the header, and that of the body."""
 _MOST_QUIET: Final = 256
-"""Maximum number of connectors whose early acts are remembered."""
+"""Maximum number of connectors for which the daemon remembers that they acted before their first `invoke` frame."""
 
 Early = Literal["frame", "output", "network", "exit", "resources"]
-"""An act of a connector before `invoke` told it what to do."""
+"""Early act of a connector, before an `invoke` frame told it what to do: it sent a frame, wrote output, used the
+network, exited, or used too much processor time.
+"""
 _log = logging.getLogger(__name__)
 
 
@@ -69,16 +73,16 @@ class Bounds(msgspec.Struct, frozen=True):
     each: int = 2
     """Maximum number of spares of one connector: while one is used and the next is being made, a second is available."""
     most: int = 8
-    """Maximum number of spares in all: the connectors of four actions in turn. Each takes 2 MB in addition to the
-    memory that it shares.
+    """Maximum number of spares of all connectors together, which is enough for four actions used in turn. Each spare
+    takes 2 MB in addition to the memory that it shares.
     """
     lifetime_s: float = 30.0
-    """Seconds for which a spare waits. An agent's calls follow one another within seconds, and nothing that a connector
-    has loaded is older than this.
+    """Maximum seconds that a spare waits for a run. An agent's calls follow one another within seconds, and the limit
+    bounds the age of everything that the connector has loaded.
     """
     busy: int = 2
-    """Number of running connectors from which no spare is made: two use two cores, and a spare would be ready no sooner
-    than it is needed.
+    """Number of running connectors at which no more spares are made: two connectors keep two cores busy, so a spare
+    would be ready no sooner than it is needed.
     """
     look_s: float = 1.0
     """Seconds between two checks of waiting spares."""
@@ -91,18 +95,20 @@ class Bounds(msgspec.Struct, frozen=True):
     least_free: float = 0.1
     """Fraction of the machine's memory that must be free; below it all spares are ended."""
     short_s: float = 10.0
-    """Seconds without spares after memory was short."""
+    """Seconds for which no spares are made after memory ran short."""
     quiet_s: float = 60.0
-    """Seconds without spares for a connector that acted early. They double each time, up to `quietest_s`."""
+    """Seconds for which a connector gets no spares after its first early act. Each further early act doubles the time,
+    up to `quietest_s`.
+    """
     quietest_s: float = 3600.0
 
 
 class SpareJournal(Protocol):
-    """The ledger, as spares see it."""
+    """The part of the ledger in which spares record early acts of connectors."""
 
     async def acted_early(self, pin: ConnectorPin, what: Early, destination: str | None) -> None:
         """Record that a spare of `pin` was ended for an early act. `destination` is where the spare tried to connect,
-        in the connector's own words.
+        as the connector named it; None for other acts.
         """
         ...
 
@@ -371,7 +377,7 @@ def _used(pids: Sequence[int], bounds: Bounds) -> _Used:
 
 
 def _acted(spare: Spare) -> Early | None:
-    """Return the connector's early act, or None. Once a run has taken the spare, that run checks its frames."""
+    """Return the early act of a spare's connector, or None. Once a run has taken the spare, that run reads the frames instead."""
     spare.early = spare.early or _acts(spare)  # a frame can be read only once
     return spare.early
 
@@ -396,7 +402,9 @@ def _acts(spare: Spare) -> Early | None:
 
 
 def _hears_ready(spare: Spare) -> bool:
-    """Read the connector's output. Return whether the output is exactly one complete `ready`, and the first."""
+    """Read from a waiting spare's frame pipe. Return whether the data is exactly one complete `ready` frame, the
+    spare's first.
+    """
     data = os.read(spare.jailed.child.frames_out, _READY_BYTES)
     decoder = Decoder(FromJail)
     decoder.feed(data)

@@ -77,8 +77,8 @@ class Dialer(httpcore2.AsyncNetworkBackend):
 
 
 def refusal_of(host: str, peer: tuple[str, int], ours: Iterable[tuple[str, int]]) -> str | None:
-    """Return why a connection to this peer is refused, if the peer was reached under the name `host`; None if it is not
-    refused. Pure.
+    """Return the reason to refuse a connection to `peer`, an address and port that were reached under the name `host`;
+    None to allow it. Pure.
     """
     address = _address(peer[0])
     for our_address, our_port in ours:
@@ -91,8 +91,8 @@ def refusal_of(host: str, peer: tuple[str, int], ours: Iterable[tuple[str, int]]
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
-    """A connection. It raises httpcore2's errors, with fixed messages. Only the handshake obeys `timeout`; Patience
-    limits the time of everything else (sides.py).
+    """A TCP or TLS connection to an upstream. It raises httpcore2's errors, with fixed messages. Only the TLS handshake
+    obeys `timeout`; Patience limits the time of everything else (sides.py).
     """
 
     def __init__(self, stream: anyio.abc.ByteStream, sock: socket.socket, peer: str) -> None:
@@ -101,7 +101,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
         self._peer: Final = peer
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Return some bytes, or none at the end."""
+        """Return at most `max_bytes` bytes, at least one unless the stream has ended."""
         try:
             return await self._stream.receive(max_bytes)
         except anyio.EndOfStream:
@@ -154,7 +154,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Return the address without its scope id. An IPv4-mapped IPv6 address becomes the IPv4 address."""
+    """Parse an IP address without its scope id. An IPv4-mapped IPv6 address becomes the IPv4 address."""
     address = ipaddress.ip_address(text.partition("%")[0])
     return getattr(address, "ipv4_mapped", None) or address
 
@@ -169,8 +169,8 @@ def _is_readable(sock: socket.socket) -> bool:
 
 
 def _why(error: OSError) -> str:
-    """Return the errno's own text, because asyncio replaces the text with the address, and anyio stores the errors of
-    several addresses in the cause.
+    """Return the system's text for the errno of a failed connection. The exception's own text cannot be used: asyncio
+    replaces it with the address, and anyio keeps the errors of several addresses in the cause.
     """
     cause: BaseException | None = error.__cause__
     if isinstance(cause, BaseExceptionGroup):

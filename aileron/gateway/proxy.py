@@ -67,8 +67,8 @@ MAX_IN_FLIGHT: Final = 256
 buffers. An agent with its helpers was observed to use a dozen.
 """
 MAX_OF_STRANGERS: Final = MAX_IN_FLIGHT // 2
-"""Maximum number of strangers' requests at once. Each has at most one connection of the pool, so strangers use at most
-half of the pool as well.
+"""Maximum number of requests at once that came over TCP without an open session. Each has at most one connection of the
+pool, so they use at most half of the pool as well.
 """
 KEEP_S: Final = 60.0
 """Seconds for which an idle connection upstream is kept open. An agent's next turn is seldom later. A connection that
@@ -83,12 +83,8 @@ class Keys(Protocol):
     """The vault and the sessions, as the gateway uses them."""
 
     def check_settings(self) -> None:
-        """Return if a person consented to the settings in force, which specify where a key is sent, or if there is no
-        approver.
-
-        Raises AileronError: consent_required if nobody consented, or if settings with consent take effect only after a
-        restart; vault_locked if there is an approver and the vault, which names the approver, is locked; hash_mismatch
-        if the vault does not name the approver on record.
+        """Check that a person consented to the settings in force, which specify where a key is sent, or that there is
+        no approver.
         """
         ...
 
@@ -105,7 +101,7 @@ class Keys(Protocol):
         ...
 
     async def check_token(self, token: str) -> None:
-        """Return if `token` belongs to an open session. Raises AileronError(unauthorized) otherwise."""
+        """Check that `token` belongs to an open session. Raises AileronError(unauthorized) otherwise."""
         ...
 
 
@@ -196,8 +192,8 @@ class Gateway:
 
     @contextlib.contextmanager
     def _place(self, scope: Scope) -> Iterator[None]:
-        """Take a place for a request until the block ends. Raises AileronError(busy) if no place is left for this kind
-        of caller.
+        """Count a request as in progress until the block ends. Raises AileronError(busy) if too many requests are in
+        progress, in all or from callers without an open session.
         """
         strangers = int(is_strangers(scope))
         if self._in_flight >= MAX_IN_FLIGHT:
@@ -230,8 +226,9 @@ class Gateway:
             await with_tools(self._injection, session, path, upstream, sides, relay)
 
     def _asked_by(self, scope: Scope) -> tuple[str | None, bytes]:
-        """Return the session whose requests get tools, or None, and the path as its API has it. Raises AileronError:
-        unauthorized if the address belongs to another session or to none, not_found if the address is malformed.
+        """Return the session into whose request tools are injected, or None, and the path without the session's prefix.
+        Raises AileronError: unauthorized if the address belongs to another session or to none, not_found if the address
+        is malformed.
         """
         path: bytes = scope["raw_path"]
         if self._injection is None:
@@ -292,8 +289,8 @@ async def _relay(upstream: Upstream, sides: Sides, content: AsyncIterable[bytes]
 
 
 async def _refuse_websocket(send: Send) -> None:
-    """Respond with 426 at once, because one client attempts a WebSocket first, and after any other response tries again
-    for ten seconds.
+    """Refuse a WebSocket with status 426 at once: one client attempts a WebSocket first, and after any other status it
+    tries again for ten seconds.
     """
     failure = AileronError(
         FailureClass.INVALID_REQUEST, "the gateway speaks no WebSocket: send the request with POST"

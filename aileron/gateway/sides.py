@@ -50,12 +50,13 @@ clients wait 600 s by default. Their deadline must come first, so that an agent 
 gateway.
 """
 STRANGER_IDLE_S: Final = 15.0
-"""Maximum seconds for the next piece of a stranger's body. Ingress shares 8 MiB a second among all strangers' bodies,
-so a piece of 8 KiB has its turn within a second; over a network, two packets may be lost.
+"""Maximum seconds for the next piece of a request body that comes over TCP without an open session. Ingress shares 8
+MiB a second among all such bodies, so a piece of 8 KiB has its turn within a second; over a network, two packets may be
+lost.
 """
 WRITE_S: Final = 60.0
-"""Seconds after which an upstream that accepts no byte counts as gone. Until then, a disconnected agent is not noticed
-either.
+"""Seconds after which an upstream that accepts no byte is considered gone. Until then, the gateway does not notice
+either that the agent has disconnected.
 """
 DRAIN_S: Final = 10.0
 """Maximum seconds to read the rest of an unwanted body. A client that is still writing when it is refused would see a
@@ -72,7 +73,8 @@ _UNKEPT: Final = [(b"cache-control", b"no-store"), (b"x-content-type-options", b
 
 
 class Patience:
-    """The time that an exchange waits for its next party. When it is used up, `scope` is cancelled.
+    """The time limit of an exchange for its next party: provider, agent or Aileron's tools. When the time is used up,
+    `scope` is cancelled.
 
     A single deadline is moved, and seldom, because a scope for each of ten thousand chunks would be a tenth of the
     gateway's cost.
@@ -85,7 +87,7 @@ class Patience:
         self._since = 0.0
 
     def wait_for(self, who: Literal["provider", "agent", "us"], limit_s: float | None = None) -> None:
-        """Start to wait for `who`, for `limit_s` (default: IDLE_S) or up to a hundredth less."""
+        """Restart the time limit, now for `who`: `limit_s` seconds (default: IDLE_S), or up to a hundredth less."""
         limit_s = IDLE_S if limit_s is None else limit_s
         self._who = who
         now = time.monotonic()  # twice for each piece; the event loop's own clock is slower to look up
@@ -94,7 +96,7 @@ class Patience:
             self.scope.deadline = anyio.current_time() + limit_s
 
     def check(self) -> None:
-        """Raise AileronError(network_error) if the time was used up."""
+        """Raise AileronError(network_error) if `scope` was cancelled because the time was used up."""
         if self.scope.cancelled_caught:
             whats = {"provider": "provider said or took", "agent": "agent sent or took", "us": "tools answered"}
             what = whats[self._who]
@@ -107,7 +109,8 @@ class Patience:
 
 
 class Upload:
-    """The body of a request on its way up, and the agent that sends it. Only one task at a time calls `receive`.
+    """The body of an agent's request as it arrives, and the watch for the agent's disconnecting. Only one task at a
+    time calls `receive`.
 
     httpcore2 iterates the body once. When the iteration ends, for whatever reason, `watch` reads the rest of the body,
     if there is any, and waits for the agent to disconnect.
@@ -260,7 +263,7 @@ class Sides(msgspec.Struct, frozen=True):
 
 
 def refusal(failure: Failure, status: int, more: Fields | None = None) -> list[Message]:
-    """Return the ASGI messages of one of the gateway's own responses."""
+    """Return the ASGI messages of an error response of the gateway's own."""
     body = _JSON.encode(ErrorAnswer(error=ErrorBody.of(failure, None)))
     fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *_UNKEPT, *(more or [])]
     return [
@@ -273,7 +276,9 @@ _HTTP_ERRORS: Final = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore
 
 
 def _failed(to: Destination, error: Exception | None) -> AileronError:
-    """Return the error in Aileron's own words, because a library's message may quote what a peer sent."""
+    """Return the AileronError for an httpcore2 error, in Aileron's own words, because a library's message may quote
+    what a peer sent.
+    """
     match error:
         case httpcore2.PoolTimeout():
             return busy("no connection to the model is free: try again")

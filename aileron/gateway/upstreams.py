@@ -64,8 +64,8 @@ PATHS: Final = (*(path.decode() for path, _ in _PATHS), _INJECTED.decode())
 _ANTHROPIC_ONLY: Final = b"anthropic-version"
 """Field that every request to Anthropic's API has, and that no other API has."""
 _OF_THE_CONNECTION: Final = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"})
-"""Fields that belong to one connection, RFC 9110 section 7.6.1. For a request, Transfer-Encoding is not among them,
-because the request is sent in chunks again.
+"""Header fields that belong to one connection, RFC 9110 section 7.6.1. Transfer-Encoding is missing, because a request
+that came in chunks is sent in chunks again.
 """
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"host"})
 """Fields that are not dropped even if `Connection` names them, because the other side would then see the end of a
@@ -78,8 +78,8 @@ _BEARER: Final = re.compile(rb"bearer +(\S+)", re.IGNORECASE)
 _TOKEN: Final = re.compile(rb"(?<![A-Za-z0-9_-])ail_[A-Za-z0-9_-]{43}")
 _TOKEN_PREFIX: Final = b"ail_"
 _DECODED: Final = 4
-"""Number of times that a target or a field is searched for a token: as it is, and decoded once, twice and three times.
-Text that could be decoded once more is not sent; nobody encodes that often.
+"""Number of times that a request target or a header field is searched for a token: as it is, and percent-decoded once,
+twice and three times. Text that could be decoded once more is not sent; nobody encodes that often.
 """
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 """Methods of RFC 9110 section 9.3 and RFC 5789 whose response is about a resource. The response to TRACE would repeat
@@ -88,16 +88,16 @@ the request, with the key; CONNECT has no such response; and the gateway does no
 _SENT_PATH: Final = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*")
 """A path of RFC 3986 section 3.3: `pchar` and slashes."""
 _NAMES: Final = re.compile(rb"(?:(?:[A-Za-z0-9_~@-][A-Za-z0-9._~!$&'()*+,;=:@ -]*)?(?:/|\Z))*")
-"""A path decoded once: segments of the same characters and the space. No segment begins with a dot, or with a character
-that some program removes before it looks for dots. The path has no `%`, so nothing is left to decode, and no byte above
-ASCII, so no dot or slash in another spelling.
+"""Pattern of a path that was percent-decoded once: segments of the characters in _SENT_PATH and the space. No segment
+begins with a dot, or with a character that some program removes before it looks for dots. The path has no `%`, so
+nothing is left to decode, and no byte above ASCII, so no dot or slash in another spelling.
 """
 _SENDABLE: Final = re.compile(rb"[!-~]+")
 
 
 class Destination(msgspec.Struct, frozen=True):
-    """An upstream, split into its parts. `prefix` comes before each path, without a slash at its end; `secret` is the
-    name of a secret.
+    """The URL of a provider's API, split into its parts. `prefix` comes before each path, without a slash at its end;
+    `secret` is the name of the vault secret with the API key.
     """
 
     provider: Provider
@@ -169,7 +169,7 @@ def injected_path(raw_path: bytes) -> tuple[str, bytes] | None:
 
 
 def why_unread(fields: Fields) -> str | None:
-    """Return why a body cannot be read or replaced; None if it can be."""
+    """Return why a request's body cannot be read or replaced; None if it can be."""
     for name, value in fields:
         if name.lower() == b"content-encoding" and value.strip().lower() != b"identity":
             return "the body is compressed"
@@ -179,8 +179,8 @@ def why_unread(fields: Fields) -> str | None:
 
 
 def round_fields(fields: Fields, length: int, number: int) -> Fields:
-    """Return a request's fields for another body, in round `number`, counted from 1. They ask for a response that can
-    be read.
+    """Return a request's header fields for the body of round `number`, counted from 1, with `length` bytes. They ask
+    for a response without compression.
     """
     changed: Fields = []
     for name, value in fields:
@@ -196,7 +196,7 @@ def round_fields(fields: Fields, length: int, number: int) -> Fields:
 
 
 def check_method(method: str) -> None:
-    """Return if a request with this method is passed on. Raises AileronError(invalid_request) otherwise."""
+    """Check that requests with this method are passed on. Raises AileronError(invalid_request) otherwise."""
     if method not in _METHODS:
         raise AileronError(
             FailureClass.INVALID_REQUEST, f"{method} is not passed on; the methods are {', '.join(_METHODS)}"
@@ -204,8 +204,8 @@ def check_method(method: str) -> None:
 
 
 def request_fields(fields: Fields, destination: Destination, key: bytes | None = None) -> Fields:
-    """Return the fields that go upstream, in their original order. `key` replaces the first of the client's keys, or
-    comes last if the client sent none.
+    """Return the header fields that go upstream, in their original order. `key` replaces the first of the client's
+    keys, or comes last if the client sent none.
     """
     dropped = _OF_THE_CONNECTION | _named_by_connection(fields)
     if any(name == b"transfer-encoding" for name, _ in fields):
@@ -252,7 +252,7 @@ def token_of(fields: Fields, destination: Destination) -> str:
 
 
 def check_no_token(target: bytes, fields: Fields, destination: Destination) -> None:
-    """Return if no session's token would leave with this target and these fields, percent-encoded or not. A cell's
+    """Check that no session's token would leave with this target and these fields, percent-encoded or not. A cell's
     placeholder has the form of a token and must not leave either.
 
     Raises AileronError: unauthorized if a token would leave, invalid_request if the text is encoded too often to tell.
@@ -269,8 +269,8 @@ def check_no_token(target: bytes, fields: Fields, destination: Destination) -> N
 
 
 def check_key(key: bytes, secret: str) -> None:
-    """Return if a stored secret can be a header's value. Raises AileronError(binding_failed), which does not quote the
-    secret, otherwise.
+    """Check that a stored secret can be the value of a header field. Raises AileronError(binding_failed), which does
+    not quote the secret, otherwise.
     """
     if not _SENDABLE.fullmatch(key):
         raise AileronError(
@@ -281,7 +281,7 @@ def check_key(key: bytes, secret: str) -> None:
 
 
 def _check_names(raw_path: bytes) -> None:
-    """Return if every program finds the same names in the path. Raises AileronError(invalid_request) otherwise."""
+    """Check that every program splits the path into the same segments. Raises AileronError(invalid_request) otherwise."""
     if not (_SENT_PATH.fullmatch(raw_path) and _NAMES.fullmatch(unquote_to_bytes(raw_path))):
         raise AileronError(
             FailureClass.INVALID_REQUEST,

@@ -34,7 +34,7 @@ _OPTIONAL: Final = "required = false"
 _END: Final = "\n+++\n"
 
 Parts = dict[str, str]
-"""Texts by name, in the order of the file."""
+"""Parts of an action file's text by the name of an input or of a key, in the order of the file."""
 
 
 class _File(NamedTuple):
@@ -61,7 +61,9 @@ def merged_action(base: str, mine: str, theirs: str) -> Merged:
 
 
 def _with_effect(was: str, edited: str, newer: str) -> str:
-    """Return the newer step, with the old effect if the author already set the newer effect, so that only one side changed it."""
+    """Return `newer`, with the old effect if the author already set the new one. So only the author has changed the
+    line, and there is no conflict.
+    """
     before, mine, now = (_EFFECT.findall(text) for text in (was, edited, newer))
     return newer.replace(now[0], before[0]) if len(before) == 1 and mine == now and mine != before else newer
 
@@ -118,7 +120,9 @@ def _is_kept_out(was: str, newer: str) -> bool:
 
 
 def _with_words(was: str, edited: str, newer: str) -> str:
-    """Return the newer text, but with the old words where the author replaced them, so that only one side changed them."""
+    """Return `newer`, with the old summary, tags and intent where the author replaced them. So only the author has
+    changed these lines, and there is no conflict.
+    """
     before, mine, after = (_WORDS.findall(text) for text in (was, edited, newer))
     if not len(before) == len(mine) == len(after):
         return newer

@@ -30,7 +30,9 @@ __all__ = ["Names", "action_text", "preview_of"]
 _MAX_ACTION: Final = 64
 _MAX_INTENT: Final = 80
 _MAX_BODY: Final = 700
-"""Maximum number of characters of the document's description: a model needs enough to choose, and not the manual."""
+"""Maximum number of characters of the document's description in an action's text: a model needs enough to choose an
+action, and not the manual.
+"""
 _MAX_TITLE: Final = 56
 """Maximum number of characters of a summary's words, so that there is room for values."""
 _MAX_PLACES: Final = 4
@@ -77,7 +79,9 @@ class Names:
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """An operation that reads the state that a call is about to change. `shown` maps a label to a path."""
+    """An operation that reads the state that a call is about to change. `shown` maps a label to the path of a value in
+    the operation's result.
+    """
 
     op: str
     inputs: tuple[str, ...]
@@ -85,7 +89,8 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 def preview_of(operation: Imported, reader: Imported | None, lookup: Lookup) -> Preview | None:
-    """Return the preview of a call, that is, the operation that reads the same path.
+    """Return the preview of a call: the operation that reads the URL path that the call changes, with the values to
+    show.
 
     None if the path cannot be read, or the result has nothing to show.
     """
@@ -112,10 +117,10 @@ def preview_of(operation: Imported, reader: Imported | None, lookup: Lookup) -> 
 
 
 def _shown(reader: Imported, operation: Imported, lookup: Lookup) -> Iterator[tuple[str, str]]:
-    """Yield labels and paths. The label of a value that is about to change is `… now`, to tell it from the input with the new
-    value.
+    """Yield a label and the path in the reader's result for each value to show. The label of a value that is about to
+    change is `… now`, to tell it from the input with the new value.
 
-    Values that the path already contains are not shown again.
+    Values that are also in the URL path are not shown again.
     """
     answer, effect = reader.answer, operation.effect
     inputs = {given.name.replace("_", " ") for given in operation.inputs}

@@ -170,7 +170,9 @@ class Discovery:
         return await self._first(places, NoMetadataError, f"the server has no metadata for a sign-in; {fix}")
 
     def _checked_resource(self, resource: dict[str, Any], where: str) -> str:
-        """Return the server's name for itself: its address or a leading part of that (RFC 9728, 3.3; MCP, canonical URI)."""
+        """Return the server's resource identifier from its metadata. It must be the server's address or a leading part
+        of that (RFC 9728, 3.3; MCP, canonical URI).
+        """
         name = resource.get("resource")
         if not isinstance(name, str):
             raise DocumentError(f"{where}: no resource, which says which server it is about")
@@ -194,10 +196,10 @@ class Discovery:
     # the authorization server
 
     async def _issuer(self, issuer: str) -> tuple[str, str, dict[str, Any]]:
-        """Return an authorization server's own name, the address of its metadata, and the metadata.
+        """Return an authorization server's issuer identifier, the address of its metadata, and the metadata.
 
-        Addresses are tried in the order of the specification: the well-known path of RFC 8414, then OpenID's, first inserted
-        before the issuer's path and then appended to it.
+        Addresses are tried in the order of the specification: the well-known path of RFC 8414, then OpenID's, first
+        inserted before the issuer's path and then appended to it.
         """
         url = _named(issuer, "the authorization server")
         self._check_local(url, "the authorization server")
@@ -262,7 +264,9 @@ class Discovery:
             raise DocumentError(f"{text}: it is not one JSON object with each key once") from None
 
     async def _fetched(self, text: str, url: Url) -> tuple[int, str, bytes, str]:
-        """Return status, media type, body, and the target of a redirect as the end of a phrase."""
+        """Return status, media type and body of a response, and ` to ADDRESS` if it is a redirect; the last is empty
+        otherwise.
+        """
         to = url.destination
         allowed = settings_for(self._settings, self._server, [text])
         grant = own_grant(to, allowed, _MAX_BYTES)
@@ -350,7 +354,9 @@ def _with_renewal(scopes: tuple[str, ...], metadata: dict[str, Any], at: str) ->
 def _authorization(
     resource: str, issuer: str, metadata: dict[str, Any], at: str, scopes: tuple[str, ...]
 ) -> Authorization:
-    """Return the used parts of an authorization server's metadata. Raises DocumentError if a sign-in needs more than it has."""
+    """Return the parts of an authorization server's metadata that a sign-in uses. Raises DocumentError if a needed part
+    is missing or unsupported.
+    """
     for problem in _missing(metadata, at):
         raise DocumentError(f"{at}: {problem}")
     return Authorization(

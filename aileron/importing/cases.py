@@ -59,7 +59,9 @@ _SHAPES: Final = {
     "date": re.compile(r"\d{4}-\d\d-\d\d"),
     "uuid": re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"),
 }
-"""Patterns that examples must match, because documents have dates with a time, and words in place of UUIDs."""
+"""Pattern for each format that a document's examples must match. Some documents have a date with a time where a date is
+expected, or words in place of a UUID.
+"""
 
 
 def cases_text(
@@ -134,7 +136,7 @@ def _case(operation: Imported, base: str, schemas: Schemas, references: Referenc
 
 
 def _sent(request: Request) -> str | None:
-    """Return the body as text; None if a case cannot contain it."""
+    """Return a request's body as text; None if there is none or a case cannot contain it."""
     if request.body is None or any(
         "multipart" in value for name, value in request.headers if name.lower() == "content-type"
     ):

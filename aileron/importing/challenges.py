@@ -26,7 +26,9 @@ import msgspec
 __all__ = ["Bearer", "UnreadableChallengeError", "is_scope", "maybe_bearer"]
 
 _MAX_CHARACTERS: Final = 8 << 10
-"""Maximum number of characters in all lines: the limit that many servers have for a header section."""
+"""Maximum number of characters in all WWW-Authenticate lines of a response: the limit that many servers have for a
+header section.
+"""
 _MAX_SCOPES: Final = 64
 """Maximum number of scopes of a challenge; the same limit as in a manifest."""
 _TCHAR: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -40,11 +42,11 @@ _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")
 
 
 class UnreadableChallengeError(Exception):
-    """Error: the header does not follow the grammar."""
+    """Error: a WWW-Authenticate header does not follow the grammar, or exceeds a limit."""
 
 
 class Bearer(msgspec.Struct, frozen=True, kw_only=True):
-    """A Bearer challenge."""
+    """A Bearer challenge in a WWW-Authenticate header (RFC 6750)."""
 
     resource_metadata: str = ""
     """URL of the resource's metadata, not validated; empty if the challenge has none."""
@@ -53,7 +55,7 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def maybe_bearer(lines: Sequence[str]) -> Bearer | None:
-    """Return the first Bearer challenge in a header's lines; None if there is none.
+    """Return the first Bearer challenge in the lines of a WWW-Authenticate header; None if there is none.
 
     Raises UnreadableChallengeError if a line breaks the grammar.
     """

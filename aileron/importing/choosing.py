@@ -44,7 +44,9 @@ def tags_of(described: Described) -> list[tuple[str, int, int]]:
 def wanted(
     described: Described, *, ops: Sequence[str] = (), tags: Sequence[str] = (), grep: str = "", everything: bool = False
 ) -> list[FoundOperation]:
-    """Return the selected operations in the order of the document. Raises DocumentError for a name that does not exist."""
+    """Return the selected operations in the order of the document; by default, those that read and are not deprecated.
+    Raises DocumentError for a name that does not exist.
+    """
     if everything:
         return list(described.operations)
     if not (ops or tags or grep):
@@ -85,8 +87,8 @@ def by_words(described: Described, words: Sequence[str]) -> list[FoundOperation]
 
 
 def by_found_names(described: Described, choices: Choices) -> Choices:
-    """Return the author's choices, keyed by the names that the import gave to operations, as an author may also use an
-    `operationId`.
+    """Return the author's choices, with each `operationId` that the author used as a key replaced by the import's name
+    for the operation.
 
     Raises DocumentError if a new name is not valid, or no operation has the old name.
     """

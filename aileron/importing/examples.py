@@ -52,14 +52,16 @@ def is_found(pattern: str, value: str) -> bool:
 
 
 class Example(NamedTuple):
-    """An example of a body. `nulls` are the places in the example that are null, which a call leaves out."""
+    """An example of a request body, without its null members, because a call leaves them out. `nulls` are the paths of
+    these members.
+    """
 
     value: Any
     nulls: tuple[str, ...]
 
 
 def bodies_of(media: Mapping[str, Any], references: References, file: str) -> list[Example]:
-    """Return the examples of a Media Type Object in their order; empty if none of them can be given."""
+    """Return the examples of a Media Type Object in their order, without those that are null or too large."""
     found = itertools.islice(_said(media, references, file), _MAX_EXAMPLES)
     return [_without_null(value) for value in found if value is not None and _is_small(value)]
 
@@ -109,7 +111,9 @@ def _said(media: Mapping[str, Any], references: References, file: str) -> Iterat
 
 
 def _unwrapped(value: Any, names: Any) -> Any:
-    """Return only the body, because some documents give it within a complete request, under an extra name, or as a text."""
+    """Return the body that an example contains: some documents give it within a complete request, under an extra name,
+    or as a JSON string.
+    """
     if isinstance(value, str) and names and value.lstrip().startswith("{") and len(value) <= _MAX_BYTES:
         try:
             value = json.loads(value)
@@ -160,7 +164,7 @@ def _is_small(value: Any) -> bool:
 
 
 def problem_of(value: Any, body: RequestBody | None, inputs: Sequence[Input]) -> str | None:
-    """Return why an example cannot be given as the arguments of an action; None if it can be given."""
+    """Return why an example of the body cannot be given as the arguments of an action; None if it can."""
     if body is None:
         return "the action has no body"
     by_name = {spec.name: spec for spec in inputs}

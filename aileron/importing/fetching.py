@@ -26,7 +26,7 @@ __all__ = ["is_url", "load"]
 
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
 _MAX_LOOKED_AT: Final = 100_000
-"""Maximum number of names, of any kind, in a folder and its subfolders."""
+"""Maximum number of directory entries, of any kind, in a folder and its subfolders."""
 _DEADLINE_S: Final = 60.0
 _MOST_S: Final = 20.0
 """Seconds to wait in one step: for a connection to be established, or for bytes to arrive."""

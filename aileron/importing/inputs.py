@@ -32,7 +32,7 @@ MAX_INPUTS: Final = 60
 _MAX_RULES: Final = 16 << 10
 """16 KiB: maximum size of all rules of one action, because a model has them in its context with every request."""
 _MAX_LOST: Final = 1000
-"""Maximum number of places of one input that are reported as left out; further places are only counted."""
+"""Maximum number of parts of one input that are reported as left out; further parts are only counted."""
 _MAX_WORDS: Final = 200
 _NOT_NAME: Final = re.compile(r"[^a-z0-9]+")
 _FORMATS: Final[dict[str, tuple[str, str]]] = {
@@ -46,11 +46,13 @@ _FORMATS: Final[dict[str, tuple[str, str]]] = {
     "ipv4": ("An IPv4 address", "ip"),
     "ipv6": ("An IPv6 address", "ip"),
 }
-"""Text about each format for a model, and a word. The text is omitted if the document's description contains the word."""
+"""Text about each format for a model, with a keyword. The text is omitted if the document's description already
+contains the keyword.
+"""
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """An argument of an action. `rule` includes its type, in the keywords of actions/inputs.py."""
+    """An argument of an action. `rule` is its JSON schema, including the type, with the keywords of actions/inputs.py."""
 
     name: str
     rule: Rule
@@ -123,7 +125,7 @@ class Inputs:
     ) -> None:
         """Add an input for an argument. `used` has the document's examples of the argument.
 
-        Raises UnusableError if the input would accept more than the schema.
+        Raises UnusableError if no input would accept only values that the schema allows, or if no more inputs fit.
         """
         try:
             if not required and len(self._inputs) >= MAX_INPUTS:  # `fit` would leave it out, after all the work
@@ -241,7 +243,7 @@ def _with_rule(entry: Input, rule: Rule) -> Input:
 
 
 def _lost(name: str, taken: Taken) -> Iterator[str]:
-    """Yield a text for each part that is left out of an input, place by place."""
+    """Yield a sentence for each part that is left out of an input, with the part's path."""
     for loss in taken.lost[:_MAX_LOST]:
         yield f"{line(f'{name}{loss.at}', 160)}: {loss.reason}"
     if len(taken.lost) > _MAX_LOST:

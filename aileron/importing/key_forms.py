@@ -24,7 +24,9 @@ _MAX_READ: Final = 20_000
 _SCHEMES: Final = (
     "ApiKey|Apikey|APIKEY|Api-Key|ApiToken|Basic|Bearer|bearer|Bot|GenieKey|JWT|Key|OAuth|OAuth2|SSWS|Token"
 )
-"""Words that announce a key after them, in exactly this spelling, even if neither a quote nor the header's name precedes them."""
+"""Authorization schemes, in exactly this spelling, that are recognised before a key even if neither a quote nor the
+header's name precedes them.
+"""
 _KEY: Final = (
     r"(?:<(?!(?:a|b|br|code|em|i|li|p|strong|ul)>)[A-Za-z][A-Za-z0-9 _-]{0,40}>|\$?\{{1,2}[^{}\n]{1,40}\}{1,2}"
     r"|\[[^\[\]\n]{1,40}\]|\$[A-Z_]{2,40}|[A-Z]{2,}(?:[_-][A-Z0-9]+)+"
@@ -51,7 +53,9 @@ _BEARER: Final = re.compile(r"(?i)\bbearer\b")
 
 
 def form_of(texts: Sequence[str]) -> str | None:
-    """Return a header value that contains `{key}`, from the first text that shows one; None if no text does."""
+    """Return a form, which is a header value with `{key}` in place of the key, from the first text that shows one; None
+    if no text does.
+    """
     for text in texts:
         found = next(_forms(text[:_MAX_READ]), None)
         if found is not None:
@@ -60,12 +64,16 @@ def form_of(texts: Sequence[str]) -> str | None:
 
 
 def form_in_text(text: str) -> str | None:
-    """Return the form in a text about any subject, searching only after the header's name; None if there is none."""
+    """Return the form (`form_of`) that a text about any subject shows right after the name of the Authorization header;
+    None if there is none.
+    """
     return next(_after_name(text[:_MAX_READ]), None)
 
 
 def form_of_value(value: str) -> str | None:
-    """Return the form in an example of the complete header value; None if it is not a key, alone or after a word."""
+    """Return the form (`form_of`) of an example of the complete header value; None if the value is neither a key nor a
+    word and a key.
+    """
     match = _VALUE.fullmatch(value.strip())
     return None if match is None else _form(match)
 

@@ -88,7 +88,9 @@ def fields_of(member: dict[str, Any] | bool, lookup: Lookup) -> list[str]:
 
 
 def _of_one(name: str, inner: Any, lookup: Lookup) -> Iterator[str] | list[str]:
-    """Return the property itself if it is a plain value, else the property of the nested object that identifies it."""
+    """Return the name of a property that is a plain value. For a nested object, return the dotted name of the field in
+    it that identifies the object; empty if there is none.
+    """
     seen = _seen(inner, lookup)
     if "items" in seen:
         seen = _seen(seen["items"], lookup)

@@ -100,7 +100,7 @@ class _JsonFields:
 
 
 class _MadeUp:
-    """A made-up response in the form that the client reads."""
+    """A made-up HTTP response in the form that the MCP client reads."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
         self.status: Final = 200 if answer else 202

@@ -66,7 +66,9 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class UnauthorizedError(DocumentError):
-    """Error: the server requires a token, or another token. `challenge` is its challenge, if that can be parsed."""
+    """Error: the server refused the request because it requires a token, or another one. `challenge` is the challenge
+    in the server's response, if it can be parsed.
+    """
 
     def __init__(self, words: str, status: int, challenge: Bearer | None) -> None:
         super().__init__(words)
@@ -75,7 +77,7 @@ class UnauthorizedError(DocumentError):
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """A server and its tools, each reduced to the parts that are frozen."""
+    """An MCP server and its tools. Each tool has only the fields that are packed into the connector (`frozen_part`)."""
 
     origin: Origin
     path: str

@@ -264,7 +264,9 @@ def _imported(
 
 
 def _gated(operation: Imported, tool: dict[str, Any], choices: Choices) -> Imported:
-    """Return the operation with its effect and, if it runs without a person, with the method of an operation that reads."""
+    """Return the operation with the effect of its tool. If the tool runs without a person, the method is `get`,
+    otherwise `post`.
+    """
     effect = _effect(tool, operation.name)
     method = "get" if runs_alone(tool, effect, trust_read_only=choices.trust_read_only) else "post"
     hidden = [

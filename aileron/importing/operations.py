@@ -63,7 +63,7 @@ __all__ = ["OWN_SCHEMA", "Imported", "Importer", "Unimported"]
 OWN_SCHEMA: Final = "the document's own schema refuses it"
 """Beginning of the reason for an example that contradicts the document."""
 _MAX_NAMED: Final = 5
-"""Maximum number of places in an example that are reported."""
+"""Maximum number of fields of an example that are reported as null."""
 
 _MAX_PARAMETERS: Final = 500
 """Maximum number of parameters of one operation in the document; known operations have up to 150."""
@@ -366,7 +366,9 @@ class _Reading:
             return None
 
     def _is_all(self, before: tuple[int, int]) -> bool:
-        """Return whether a call sends nothing but the body. If so, it is required, though documents seldom say so."""
+        """Return whether a call sends nothing but the body and parameters in the path. If so, the body is required,
+        though documents seldom say so.
+        """
         parameters = self._inputs.every[: before[0]]
         return self._found.method in ("post", "put", "patch") and all(parameter.is_path for parameter in parameters)
 

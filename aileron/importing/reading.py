@@ -234,7 +234,7 @@ class _Yaml:
                     done.made.setdefault(key, member)
 
     def _place(self, event: Any, value: Any, text: str | None) -> None:
-        """Insert a value at its place. `text` is the text of a scalar, which can be a key."""
+        """Add a value to the innermost open list or object. `text` is the text of a scalar, which can be a key."""
         self._count(event, 1)
         if event.anchor is not None:
             self._anchors[event.anchor] = (value, text)

@@ -25,7 +25,7 @@ _MAX_TOLD: Final = 200
 
 
 class Place(NamedTuple):
-    """A value of a document and its place, because references in the value are relative to its file."""
+    """A value of a document with its file, because references in the value are relative to that file."""
 
     value: Any
     file: str
@@ -59,7 +59,7 @@ class References:
         raise DocumentError(f"{value['$ref'][:_MAX_TOLD]}: a reference that leads in a circle")
 
     def maybe(self, value: Any, file: str) -> dict[str, Any]:
-        """Return the object that a value is or refers to; an empty object if there is none."""
+        """Return the object that a value is or refers to; an empty object if it is no object, or the reference has no target."""
         try:
             found = self.resolved(value, file).value
         except DocumentError:

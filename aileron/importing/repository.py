@@ -229,7 +229,9 @@ def _check_names(operations: Sequence[Imported]) -> None:
 
 
 def _origin(described: Described, choices: Choices) -> Origin:
-    """Return the origin with the first host. If the host is chosen at build, it has a stand-in host, to keep the path."""
+    """Return the origin of the API: from the author's choices, or else the document's first server. If the host is
+    chosen when the connector is built, it has a stand-in host, to keep the path.
+    """
     if choices.is_host_open:
         choices = msgspec.structs.replace(choices, host=_OPEN)
     if choices.server is not None:
@@ -276,9 +278,10 @@ def _one(
 
 
 def _own_origin(found: FoundOperation, described: Described, choices: Choices, origin: Origin) -> Origin | None:
-    """Return an operation's own server. A host that the author named replaces the document's host and is the only one.
+    """Return the origin of an operation that has a server of its own. A host that the author named replaces the
+    document's host.
 
-    Raises DocumentError if the operation is at another host then.
+    Raises DocumentError if the author named a host, or left it open, and the operation is at another host.
     """
     own = chosen(found.servers, choices.found_at, None, choices.variables)
     if own is None:  # a path alone
@@ -304,7 +307,7 @@ def _with_fields(operation: Imported, choices: Choices) -> Imported:
 def _named(operation: Imported, choices: Choices) -> Imported:
     """Return the operation with the author's name.
 
-    Its effect is still that of the document's name, so that no new name opens the gate.
+    Its effect is still derived from the document's name, so that a new name cannot remove the need for approval.
     """
     name = choices.names.get(operation.name)
     if name is None:
@@ -324,9 +327,8 @@ def _readers(
     choices: Choices,
     origin: Origin,
 ) -> tuple[dict[str, Imported], list[Imported]]:
-    """Return the operations that read each path, and a list of those that only serve previews.
-
-    The operations in the list were not chosen and have no action.
+    """Return the operation that reads each path, and a list of the readers that were not chosen. These only serve
+    previews and have no action.
     """
     readers = {operation.found.path: operation for operation in imported if operation.found.method == "get"}
     wanted = {operation.found.path for operation in imported} - readers.keys()

@@ -164,7 +164,7 @@ class Packer:
         return self._object(schema, file, mode, depth, unneeded)
 
     def _with_words(self, packed: Packed, schema: Mapping[str, Any], mode: Mode) -> Packed:
-        """Add to a reference the description next to it, for the author of a value."""
+        """Return `packed` with the description next to a reference in `schema`, for the author of a value."""
         words = dict(_words_of(schema)) if mode == "sent" else {}
         return {**packed, **words} if words and isinstance(packed, dict) else packed
 

@@ -276,7 +276,9 @@ def _key(place: str, name: str, scheme: str) -> Credential | str:
 
 
 def _with_form(found: Credential, raw: Mapping[str, Any], described: Described) -> Credential:
-    """Return a credential for a key in `Authorization` in the form that the document's prose or examples show."""
+    """Return the credential for a key in `Authorization`, with the form of the header value that the document's prose
+    or examples show.
+    """
     said = raw.get("description")
     form = form_of([said] if isinstance(said, str) else []) or _form_of_parameters(described)
     form = form or form_in_text(described.description)
@@ -287,7 +289,9 @@ def _with_form(found: Credential, raw: Mapping[str, Any], described: Described) 
 
 
 def _form_of_parameters(described: Described) -> str | None:
-    """Return the form in a header parameter `Authorization`, which is otherwise ignored; None if no operation has one."""
+    """Return the form of the header value that a header parameter `Authorization` shows, which is otherwise ignored;
+    None if no operation has one.
+    """
     for operation in described.operations[:_MAX_TRIED]:
         said = operation.raw.get("parameters")
         for raw in (*operation.shared, *(said if isinstance(said, list) else ())):

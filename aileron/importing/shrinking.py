@@ -50,7 +50,7 @@ def shrunk(taken: Taken, most_bytes: int, used: Sequence[Any] = (), *, keeps_use
 
 
 class _Node(NamedTuple):
-    """A nested rule and its place within the outer rule."""
+    """A nested rule, its path within the outer rule, its examples and its depth."""
 
     rule: Rule
     at: str
@@ -88,7 +88,7 @@ def _shorten(rule: Rule, characters: int) -> None:
 
 
 def _cut_choices(rule: Rule, most_bytes: int) -> Iterator[Lost]:
-    """Replace long enums, the longest first, and yield each as lost."""
+    """Replace long enums by a description, the longest first, until the rule has at most `most_bytes`. Yield each as lost."""
     long = [node for node in _nodes(rule, ()) if size_of(node.rule.get("enum", [])) > _LONG]
     for node in sorted(long, key=lambda node: -size_of(node.rule["enum"])):
         if size_of(rule) <= most_bytes:

@@ -128,9 +128,9 @@ def _parameter(raw: Any, references: References) -> dict[str, Any]:
 
 
 def _style(value: dict[str, Any]) -> tuple[str, bool]:
-    """Return the style and `explode` of a list; the default is CSV's.
+    """Return the OpenAPI 3.0 `style` and `explode` for a Swagger list parameter; the default is that of CSV.
 
-    A form that 3.0 lacks becomes an invalid style, to be refused.
+    A list format that 3.0 lacks becomes an invalid style, to be refused.
     """
     items = value.get("items")
     if isinstance(items, dict) and items.get("type") == "array":

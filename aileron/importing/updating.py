@@ -205,7 +205,9 @@ def _listed(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
 
 
 def _of_tool(before: dict[str, Any], after: dict[str, Any]) -> Iterator[Change]:
-    """Compare a server's descriptions of a tool. A model reads these words, so a change weighs as much as a new input."""
+    """Yield the changes between two versions of a tool as its server listed it. A model reads these words, so a change
+    weighs as much as a new input.
+    """
     for difference in differences(before, after):
         yield Change.of(f"tool {difference.place}", difference.before or None, difference.after or None)
 

@@ -28,27 +28,30 @@ from aileron.ingress.known import digest_of
 __all__ = ["Admission", "BusyError", "TokenBucket", "candidates"]
 
 WAIT_S: Final = 2.0
-"""Maximum number of seconds that a stranger waits for a turn: as long as a person would look at an empty page."""
+"""Maximum number of seconds that a request without an open session waits for its turn: as long as a person would look
+at an empty page.
+"""
 MAX_WAITING: Final = 64
-"""Maximum number of strangers' requests that wait for their turn, each with a head of at most 64 KiB."""
+"""Maximum number of requests without an open session that wait for their turn, each with a head of at most 64 KiB."""
 MAX_UNDER_WAY: Final = 256
-"""Maximum number of strangers' requests that are not answered yet: half of what the daemon accepts at once
-(daemon/http/ingress.py). So the daemon always accepts requests of known callers, even if strangers are slow.
+"""Maximum number of requests without an open session that are admitted and not answered yet: half of what the daemon
+accepts at once (daemon/http/ingress.py). So the daemon always accepts requests of known callers, even if others are
+slow.
 """
 PAGES_PER_S, PAGES_AT_ONCE = 20.0, 100.0
-"""Requests for pages, per second and at once: each takes 2 ms of the daemon's time, so they take 4 % of it. A form
-costs FORM of these, because its browser is looked up in /proc, which takes 20 ms.
+"""Requests for pages without an open session, per second and at once: each takes 2 ms of the daemon's time, so they
+take 4 % of it. A form counts as FORM requests, because its browser is looked up in /proc, which takes 20 ms.
 """
 FORM: Final = 5.0
 AGENTS_PER_S, AGENTS_AT_ONCE = 20.0, 100.0
 """Requests below /v1 and at /mcp without a known token, per second and at once. Each is refused, which takes 1 ms."""
 MODELS_PER_S, MODELS_AT_ONCE = 40.0, 200.0
-"""Requests through the gateway with the caller's own key, per second and at once. Each takes 3 ms, and a connection
-to the provider.
+"""Requests through the gateway without a session's token, per second and at once. Each takes 3 ms, and a connection to
+the provider.
 """
 BYTES_PER_S, BYTES_AT_ONCE = 8.0 * (1 << 20), 32.0 * (1 << 20)
-"""Bytes in strangers' bodies, per second and at once: a piece of 8 KiB takes 0.15 ms of the daemon's time, so this is
-15 % of it. A long conversation with pictures is 32 MiB.
+"""Bytes in the bodies of requests without an open session, per second and at once: a piece of 8 KiB takes 0.15 ms of
+the daemon's time, so this is 15 % of it. A long conversation with pictures is 32 MiB.
 """
 _MAX_SHOWN: Final = 8
 """Maximum number of tokens and cookies in one request that are checked: a browser sends the cookies of every port of
@@ -58,7 +61,7 @@ _MAX_SHOWN_BYTES: Final = 4096
 
 
 class BusyError(Exception):
-    """The daemon has no time for this stranger's request."""
+    """Error: too many requests without an open session wait or are in progress, so this one is refused."""
 
 
 class TokenBucket:
@@ -85,7 +88,7 @@ class TokenBucket:
 
 
 class Admission:
-    """The admission of all requests of this process. `models` are the paths of the gateway."""
+    """The admission of all requests to this ingress process. `models` are the paths of the gateway."""
 
     def __init__(self, models: Sequence[str]) -> None:
         self._models: Final = tuple(models)
@@ -99,7 +102,7 @@ class Admission:
         self._uploading = asyncio.Lock()
 
     def know(self, digests: Collection[str]) -> None:
-        """Replace the known callers by those whose tokens or cookies have these digests."""
+        """Replace the digests of the tokens and cookies by which callers are known."""
         self._known = frozenset(digests)
 
     def is_known(self, scope: Scope) -> bool:
@@ -108,8 +111,9 @@ class Admission:
 
     @contextlib.asynccontextmanager
     async def turn(self, scope: Scope) -> AsyncIterator[None]:
-        """Wait for this stranger's turn, which lasts until the response is sent. Raises BusyError if the wait would
-        be longer than WAIT_S, or if too many strangers wait or have a turn (MAX_WAITING, MAX_UNDER_WAY).
+        """Wait for the turn of a request without an open session. The turn lasts until the response is sent. Raises
+        BusyError if the wait would be longer than WAIT_S, or if too many such requests wait or have a turn
+        (MAX_WAITING, MAX_UNDER_WAY).
         """
         bucket, cost = self._budget(scope)
         has_room = self._waiting < MAX_WAITING and self._under_way < MAX_UNDER_WAY
@@ -124,7 +128,7 @@ class Admission:
             self._under_way -= 1
 
     async def upload(self, size: int) -> None:
-        """Wait until a stranger may send `size` more bytes."""
+        """Wait until `size` more bytes may be passed on from the bodies of requests without an open session."""
         # However long it takes: an admitted request is served, at the rate that is left for it. Only one upload at a time
         # overdraws the budget, so that none waits for the bytes of clients that have gone.
         async with self._uploading:

@@ -30,12 +30,12 @@ from starlette.types import Scope
 __all__ = ["ACCEPTED_AT_ONCE", "BACKLOG", "MAX_CONNECTIONS", "MAX_SILENT", "Bounded", "Place", "Places", "place_of"]
 
 MAX_CONNECTIONS: Final = 512
-"""Maximum number of TCP connections of each door: twice the number of requests in progress through the gateway, and
-an eighth of the descriptors if there are 4,096. Each costs some 50 KiB.
+"""Maximum number of TCP connections to each TCP service of the daemon: twice the number of requests in progress through
+the gateway, and an eighth of the descriptors if there are 4,096. Each costs some 50 KiB.
 """
 MAX_SILENT: Final = 128
-"""Maximum number of these connections without a request: Aileron's own clients send one as soon as they are
-connected, or have sent one lately.
+"""Maximum number of connections to a TCP service that have no request yet: Aileron's own clients send one as soon as
+they are connected, or have sent one lately.
 """
 ACCEPTED_AT_ONCE: Final = 8
 """Number of connections accepted in one turn of the event loop. A request is read five turns after its connection is
@@ -46,12 +46,12 @@ RECEIVE_BUFFER: Final = 65536
 """Bytes of a connection that the kernel buffers (SO_RCVBUF, which the kernel doubles for its own bookkeeping)."""
 _SAY_AGAIN_S: Final = 10.0
 _PLACE: Final = "aileron.place"
-"""Key of the connection's place in a request's state."""
+"""Key of a connection's `Place` in the ASGI state of its requests."""
 _log = logging.getLogger(__name__)
 
 
 class Places:
-    """The places of one door."""
+    """The open TCP connections to one TCP service of the daemon, each with one of MAX_CONNECTIONS places."""
 
     def __init__(self) -> None:
         self._taken: dict[int, Place] = {}
@@ -66,7 +66,9 @@ class Places:
         return not self._taken and self._used_at <= moment
 
     def make_room(self) -> bool:
-        """Return whether there is a place for one more connection. If necessary, a stranger's connection is ended."""
+        """Return whether there is a place for one more connection. If all are taken, end a connection of a caller
+        without an open session.
+        """
         if len(self._taken) < MAX_CONNECTIONS:
             return True
         oldest = next(iter(self._waiting if len(self._waiting) > MAX_SILENT else self._strangers), None)
@@ -78,7 +80,7 @@ class Places:
         return True
 
     def at(self, descriptor: int) -> Place | None:
-        """Return the place of a connection; None if it is already lost."""
+        """Return the place of the connection with this descriptor; None if the connection has ended."""
         return self._taken.get(descriptor)
 
     def take(self, place: Place) -> None:
@@ -92,15 +94,15 @@ class Places:
         self._used_at = time.monotonic()
 
     def is_silent(self, place: Place) -> None:
-        """Record that a connection belongs to a stranger and has no request. If there are too many such connections,
-        end the oldest.
+        """Record that a connection has no request, and belongs to a caller without an open session. If there are too
+        many such connections, end the oldest.
         """
         self._strangers[place] = self._waiting[place] = self._silent[place] = None
         if len(self._silent) > MAX_SILENT:
             next(iter(self._silent)).end()
 
     def is_asking(self, place: Place) -> None:
-        """Record that a connection belongs to a stranger and has a request."""
+        """Record that a connection has a request, and belongs to a caller without an open session."""
         self._silent.pop(place, None)
         self._strangers[place] = self._waiting[place] = None
 
@@ -109,7 +111,7 @@ class Places:
         self._waiting.pop(place, None)
 
     def is_known(self, place: Place) -> None:
-        """Record that a connection belongs to a known caller, so that it is not ended for another."""
+        """Record that a connection belongs to a caller with an open session, so that it is not ended to make room."""
         for group in (self._strangers, self._waiting, self._silent):
             group.pop(place, None)
 
@@ -120,7 +122,7 @@ class Places:
 
 
 class Place(socket.socket):
-    """An accepted connection, which has a place until it is closed or ended."""
+    """An accepted TCP connection, which occupies a place of `Places` until it is closed or ended."""
 
     def __init__(self, accepted: socket.socket, places: Places) -> None:
         super().__init__(accepted.family, accepted.type, accepted.proto, accepted.detach())
@@ -141,7 +143,7 @@ class Place(socket.socket):
         self._ends = end
 
     def asks(self) -> None:
-        """Record that a request has arrived, from a caller that is not known yet."""
+        """Record that a request has arrived. Until it shows an open session, its caller counts as unknown."""
         if self._has_place:
             self._is_known = False
             self._places.is_asking(self)
@@ -182,7 +184,7 @@ class Place(socket.socket):
             self._places.leave(self)
 
     def state(self) -> dict[str, Any]:
-        """Return the entries for the state of each request on this connection."""
+        """Return the entries to add to the ASGI state of each request on this connection."""
         return {_PLACE: self}
 
 

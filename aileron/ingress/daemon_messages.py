@@ -55,8 +55,8 @@ MAX_PACKET: Final = 160 * 1024
 target is sent both encoded and decoded.
 """
 _BUFFER: Final = MAX_PACKET
-"""Bytes that a socket of an exchange may hold in each direction (SO_SNDBUF; the kernel doubles it for its own
-bookkeeping): one packet of the maximum size, so that a side that does not read stops the other.
+"""Size in bytes of the send buffer of an exchange's sockets (SO_SNDBUF; the kernel doubles it for its own bookkeeping):
+one packet of the maximum size, so that a side that does not read soon blocks the other.
 """
 
 Fields = list[tuple[bytes, bytes]]
@@ -64,7 +64,9 @@ Address = tuple[str, int]
 
 
 class Listening(msgspec.Struct, frozen=True):
-    """A door: its name, and the number of the attached descriptors that are its listeners, in order."""
+    """A TCP service of the daemon: its name as `door`, and the number of its listeners among the attached descriptors,
+    which come in this order.
+    """
 
     door: str
     listeners: int
@@ -72,28 +74,34 @@ class Listening(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
-    """The order to serve these doors. The listeners are attached as descriptors; the certificate's key is the path of a file."""
+    """The daemon's order to serve these TCP services. The listeners are attached as descriptors. `certificate_key` is
+    the path of a file.
+    """
 
     doors: list[Listening]
     models: list[str]
-    """Paths of the gateway: requests to models, of which strangers may send more than of other requests."""
+    """Paths of the gateway, for requests to models. Callers without an open session may send more of these than of
+    other requests.
+    """
     certificate_pem: str | None = None
     certificate_key: str | None = None
 
 
 class Known(msgspec.Struct, frozen=True, tag="known"):
-    """Digests of the tokens and cookies of all open sessions, which replace the digests sent before (known.py)."""
+    """The digests of the tokens and cookies of all open sessions, sent by the daemon. They replace the digests sent
+    before (known.py).
+    """
 
     digests: list[str]
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """The order to accept no more connections; requests in progress have a few seconds."""
+    """The daemon's order to accept no more connections. Requests in progress still have a few seconds."""
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
-    """The head of a request: an ASGI scope without the server's own parts, and without the door's properties that the
-    daemon knows: whether it has TLS, and its address.
+    """The head of a request, sent by ingress: an ASGI scope without the server's own parts, and without properties of
+    the TCP service that the daemon knows: its address, and whether it has TLS.
     """
 
     door: str
@@ -109,14 +117,14 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
 
 
 class Head(msgspec.Struct, frozen=True, tag="head"):
-    """The head of a response."""
+    """The head of a response, sent by the daemon: status and header fields."""
 
     status: int
     fields: Fields
 
 
 class Body(msgspec.Struct, frozen=True, tag="body"):
-    """A piece of a body; the last piece says that the body is complete."""
+    """A piece of a request's or response's body. `more` is false in the last piece."""
 
     data: bytes
     more: bool

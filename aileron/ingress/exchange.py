@@ -57,8 +57,8 @@ class UploadBudget(Protocol):
 async def pass_on(
     ours: socket.socket, head: Request, receive: Receive, send: Send, budget: UploadBudget | None = None
 ) -> None:
-    """Make the process at the other end respond to a request. Raises OSError or MessageError if that process drops
-    the request.
+    """Send a request to the process at the other end of the socket `ours`, and its response to the client. Raises
+    OSError or MessageError if that process drops the request.
     """
     await _put(ours, encode(head))
     uploading = asyncio.create_task(_upload(ours, receive, budget))
@@ -71,7 +71,7 @@ async def pass_on(
 
 
 def head_of(door: str, scope: Scope, *, is_known: bool) -> Request:
-    """Return the head that describes this scope to the other end."""
+    """Return the message that describes an ASGI scope to the process at the other end."""
     return Request(
         door=door,
         http_version=scope["http_version"],
@@ -86,7 +86,9 @@ def head_of(door: str, scope: Scope, *, is_known: bool) -> Request:
 
 
 def scope_of(request: Request) -> dict[str, object]:
-    """Return the scope that a head describes, without `scheme`, `server` and `state`, which the receiving side sets itself."""
+    """Return the ASGI scope that a head describes, without `scheme`, `server` and `state`, which the receiving side
+    sets itself.
+    """
     return {
         "type": "http",
         "asgi": {"spec_version": "2.1", "version": "3.0"},
@@ -103,7 +105,7 @@ def scope_of(request: Request) -> dict[str, object]:
 
 
 class Exchange:
-    """The application's end of one request: it receives the body here and sends its response here."""
+    """The application's end of the socket for one request: it receives the body here and sends its response here."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock: Final = sock
@@ -111,8 +113,8 @@ class Exchange:
         self._sending: Final = asyncio.Lock()
 
     async def head(self) -> Request | None:
-        """Return the first message, or None if the client has disconnected already. Raises MessageError if the
-        message is not a head.
+        """Return the request's head, which is the first message; None if the client has disconnected already. Raises
+        MessageError if the first message is not a head.
         """
         packet = await self._packet()
         if not packet:
@@ -170,7 +172,7 @@ class Exchange:
 
 @contextlib.contextmanager
 def unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
-    """Shut down the exchange for reading at the end of the block, and discard the data that was not read.
+    """Shut down an exchange's socket for reading at the end of the block, and discard the data that was not read.
 
     If a socket is closed while it has unread data, data that it sent is discarded, too: the other end gets ECONNRESET
     before it can read that data (net/unix/af_unix.c).
@@ -185,7 +187,9 @@ def unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
 
 
 async def _upload(ours: socket.socket, receive: Receive, budget: UploadBudget | None) -> None:
-    """Pass on the body until the client disconnects, and then tell the other side. Cancelled when the exchange is over."""
+    """Pass on the request's body until the client disconnects, and then tell the process at the other end. Cancelled
+    when the response is complete.
+    """
     with contextlib.suppress(OSError):  # the other side no longer reads; its answer may still come
         while True:
             message = await receive()
@@ -200,7 +204,7 @@ async def _upload(ours: socket.socket, receive: Receive, budget: UploadBudget | 
 
 
 async def _answer(ours: socket.socket, send: Send) -> None:
-    """Pass on the response as it arrives, until it is complete. Raises OSError if the exchange fails, and
+    """Pass on the response to the client as it arrives, until it is complete. Raises OSError if the socket fails, and
     MessageError for an invalid message.
     """
     loop = asyncio.get_running_loop()

@@ -29,8 +29,8 @@ broken pipe, not the refusal.
 
 
 class Forward:
-    """The application of one door. All doors share `control`, the socket to the daemon, and `handing_over`, that
-    socket's lock.
+    """The ASGI application in ingress for one TCP service of the daemon. All instances share `control`, the socket to
+    the daemon, and `handing_over`, that socket's lock.
     """
 
     def __init__(self, door: str, control: socket.socket, handing_over: anyio.Lock, admission: Admission) -> None:
@@ -75,7 +75,7 @@ class Forward:
 
 
 async def _refuse(receive: Receive, send: Send) -> None:
-    """Respond with 429 to any request, in the form of every response of the daemon."""
+    """Read the rest of the body, and respond with status 429, in the form of every response of the daemon."""
     with anyio.move_on_after(DRAIN_S):
         while (await receive()).get("more_body", False):
             pass

@@ -25,13 +25,13 @@ __all__ = ["SHOWS_SESSION", "KnownCallers", "cell_session_of", "digest_of", "is_
 SHOWS_SESSION: Final = "aileron.shows_session"
 """Key in the state of a request that came over TCP: True if it has a token or cookie of an open session."""
 _OF_CELL: Final = "aileron.of_cell"
-"""Key in the state of a request: True if the request came through a cell's door. `session` in the state is then the
+"""Key in the ASGI state of a request: True if the request came over the cell socket. The key `session` then has the
 cell's session.
 """
 
 
 def digest_of(shown: bytes) -> str:
-    """Return the SHA-256 digest of a token or cookie, in hexadecimal, which identifies a known caller."""
+    """Return the SHA-256 digest of a token or cookie, in hexadecimal, by which ingress recognises a known caller."""
     return hashlib.sha256(shown).hexdigest()
 
 
@@ -41,21 +41,23 @@ def is_strangers(scope: Scope) -> bool:
 
 
 def of_cell(scope: Scope, session: str) -> Scope:
-    """Return the request as one of this session, because the process that connected accompanies the session's cell
-    (daemon/http/cells.py).
+    """Return `scope` with the mark that its request comes from the cell of `session`. The caller must have identified
+    the connected process as the one that manages the cell (daemon/http/cells.py).
     """
     return {**scope, "state": {**scope.get("state", {}), "session": session, _OF_CELL: True}}
 
 
 def cell_session_of(scope: Scope) -> str | None:
-    """Return the session of a request that came through a cell's door; None for every other request, even if it has a token."""
+    """Return the session of a request that came over the cell socket; None for every other request, even if it has a token."""
     state = scope.get("state", {})
     session: str | None = state["session"] if state.get(_OF_CELL, False) else None
     return session
 
 
 class KnownCallers:
-    """The known callers of this daemon. Sessions add and remove digests, and the subscriber is notified."""
+    """The digests by which callers with an open session are known. Sessions add and remove digests, and the subscriber
+    is notified.
+    """
 
     def __init__(self) -> None:
         self._digests: set[str] = set()
@@ -66,12 +68,12 @@ class KnownCallers:
         self._subscriber = subscriber
 
     def add(self, digest: str) -> None:
-        """Add the digest of a session that has begun."""
+        """Add the digest of the token or cookie of a session that has begun."""
         self._digests.add(digest)
         self._tell()
 
     def discard(self, digest: str) -> None:
-        """Remove the digest of a session that has ended."""
+        """Remove the digest of the token or cookie of a session that has ended."""
         self._digests.discard(digest)
         self._tell()
 

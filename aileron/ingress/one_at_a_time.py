@@ -38,17 +38,17 @@ from aileron.ingress.request_line import AsSpelled
 __all__ = ["MAX_AHEAD", "install"]
 
 MAX_AHEAD: Final = 65536
-"""Maximum number of bytes that are discarded during one response. A client that sends more gets no response, because
-reading them is work.
+"""Maximum number of bytes that a client sends before its response is complete, which are discarded. A client that sends
+more gets no response, because reading them is work.
 """
 _WHOLE: Final = (h11.DONE, h11.MIGHT_SWITCH_PROTOCOL, h11.MUST_CLOSE)  # type: ignore[attr-defined] # it does
-"""States of a client whose request has been read completely."""
+"""States of h11's connection in which the client's request has been read completely."""
 _NO_CONTENT: Final = (204, 304)
 
 
 def install() -> None:
-    """Install this protocol in Hypercorn by replacing its class, because there is no setting for it. Tests check that
-    this works.
+    """Make Hypercorn use `_OneAtATime` for HTTP/1.1, by replacing its class, because there is no setting for it. Tests
+    check that this works.
     """
     hypercorn.protocol.H11Protocol = _OneAtATime  # type: ignore[attr-defined, assignment]
 
@@ -98,7 +98,9 @@ class _Inbox:
         self._moved = asyncio.Event()
 
     async def put(self, message: ASGIReceiveEvent) -> None:
-        """Wait until there is room for a piece, and add it. There is always room for the end; messages after it are dropped."""
+        """Add a message. A piece of a body waits until there is room. The disconnect message needs no room; messages
+        after it are dropped.
+        """
         if message["type"] == "http.disconnect":
             self._is_over, self._end = True, message
             self._move()
@@ -151,7 +153,9 @@ def _no_threads(*_: object) -> None:
 
 
 class _OneAtATime(AsSpelled):
-    """A protocol that handles one request at a time, and treats a request for another version of HTTP as a plain request."""
+    """A protocol that handles one request of a connection at a time, and treats a request for another version of HTTP
+    as a plain request.
+    """
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)

@@ -49,8 +49,9 @@ _MAX_LISTENERS: Final = 8
 
 
 def serve_control(descriptor: int) -> int:
-    """Execute the orders on the control socket. Return 0 when the daemon has sent Stop. If there is no connection for
-    long, the process ends with status 0 before that. Raises MessageError if the sender is not a daemon.
+    """Serve as ingress until the daemon sends Stop on the control socket, and then return 0. If there is no connection
+    for UNUSED_S, the process exits with status 0 before that. Raises MessageError if the first packet is not a valid
+    Start order.
     """
     control = socket.socket(fileno=descriptor)
     logging.basicConfig(level=logging.WARNING, format="ingress: %(levelname)s %(name)s: %(message)s")
@@ -84,7 +85,7 @@ def _tls(start: Start) -> ssl.SSLContext:
 
 
 class _Ingress:
-    """The tasks of the process, which run until the daemon sends Stop."""
+    """The tasks of the ingress process, which run until the daemon sends Stop."""
 
     def __init__(self, control: socket.socket, start: Start, doors: list[_Door]) -> None:
         self._control = control
@@ -116,8 +117,8 @@ class _Ingress:
         self._stopped.set()
 
     async def _tidy(self) -> None:
-        """Return the memory that hundreds of connections needed to the kernel, and end the process if there is no
-        connection for long.
+        """Give memory that is no longer used back to the kernel every TIDY_S, and end the process if there was no
+        connection for UNUSED_S.
         """
         while not self._stopped.is_set():
             with anyio.move_on_after(TIDY_S):

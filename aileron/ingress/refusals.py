@@ -38,5 +38,5 @@ async def refuse(send: Send, failure: Failure, status: int, *more: tuple[bytes, 
 
 
 async def refuse_stranger(send: Send) -> None:
-    """Respond with 429, because the daemon has no time for this stranger."""
+    """Respond with status 429 to a caller without an open session, because the daemon is busy."""
     await refuse(send, _BUSY, _BUSY.failure_class.http_status, (b"retry-after", b"1"))

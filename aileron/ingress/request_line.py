@@ -29,7 +29,7 @@ from aileron.model.failure import AileronError, FailureClass
 __all__ = ["AsSpelled", "KnownRequests"]
 
 _SPELLED: Final = "aileron.method"
-"""Key in a request's state of the method's exact bytes."""
+"""Key in a request's ASGI state: the method's bytes exactly as the client sent them."""
 _METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE", b"CONNECT"})
 """Methods in RFC 9110 section 9.3 and RFC 5789. The application for a path supports fewer, and its response says so."""
 _VERSIONS: Final = ("1.0", "1.1")

@@ -196,7 +196,7 @@ hypercorn.asyncio.tcp_server.MAX_RECV = READ_AHEAD  # there is no setting for it
 
 
 class _Connection(TCPServer):
-    """A connection that reports its state to its place."""
+    """A connection that reports to its place (connection_places.py) whether it has a request or a response."""
 
     def __init__(self, place: Place | None, *given: Any) -> None:
         super().__init__(*given)

@@ -20,8 +20,8 @@ __all__ = ["compiled", "confine"]
 
 
 def compiled(compile_filter: Callable[[], bytes], otherwise: str) -> kernel.Filter:
-    """Compile the filter. Must be called while files can be opened, because it loads a library. Raises AileronError
-    with the text `otherwise` if the library is missing.
+    """Compile the seccomp filter that `compile_filter` returns as bytes. Must be called while files can be opened,
+    because it loads libseccomp. Raises AileronError with the text `otherwise` if the library is missing.
     """
     try:
         return kernel.Filter(compile_filter())

@@ -28,11 +28,11 @@ __all__ = ["die_with_parent", "work_isolated"]
 
 
 def work_isolated(seen: int, work: Callable[[int], int]) -> int:
-    """Hide this process, and call `work` in a child with a new control socket. `seen` is the socket with which the
-    program was started.
+    """Hide this process's memory from other processes, and call `work` in a child with a new control socket to the
+    daemon. `seen` is the descriptor with which the program was started.
 
-    `work` must import the modules that it needs itself, so that they are in the child's own memory. Return 0 if the child
-    ended with 0; 1 if it ended otherwise, or if a process was traced. In the child, return the result of `work`.
+    `work` must import the modules that it needs itself, so that they are in the child's own memory. Return 0 if the
+    child ended with 0; 1 if it ended otherwise, or if a process was traced. In the child, return the result of `work`.
     """
     _hide()
     if _is_traced():
@@ -50,7 +50,7 @@ def work_isolated(seen: int, work: Callable[[int], int]) -> int:
 
 
 def die_with_parent() -> None:
-    """Make the kernel kill this process when its parent ends. A fork must call this function again."""
+    """Make the kernel kill this process when its parent ends. A child of fork(2) must call this function again."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -61,9 +61,8 @@ def _hide() -> None:
 
 
 def _control_passed_over(seen: int) -> int:
-    """Make a control socket, pass one end to the daemon, and return the other. The end is passed over the first
-    socket. Other processes may have that socket by now, but only the daemon reads from it, and the kernel gives it
-    the sender's process id.
+    """Make a control socket, send one end to the daemon over the socket `seen`, and return the other. Other processes
+    may have `seen` by now, but only the daemon reads from it, and the kernel gives the daemon the sender's process id.
     """
     import socket  # not before this process is hidden: it takes time
 

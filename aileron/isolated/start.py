@@ -45,8 +45,8 @@ def started(execute: Callable[[int], subprocess.Popen[bytes]]) -> tuple[socket.s
 
 
 async def control_of(process: int, ours: socket.socket) -> socket.socket:
-    """Wait for the control socket that the hidden process makes, and return it. It arrives over `ours`, the process's
-    first socket. Raises OSError if no valid one arrives.
+    """Wait for the control socket that the process makes once it has hidden, and return the daemon's end. It arrives
+    over `ours`, the socket with which the process was started. Raises OSError if no valid one arrives.
     """
     with anyio.move_on_after(HIDE_S) as waiting:
         await anyio.wait_readable(ours)

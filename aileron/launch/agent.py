@@ -65,8 +65,8 @@ _NOT_THROUGH = "requests to that model do not go through Aileron's gateway"
 
 
 class AileronServer(msgspec.Struct, frozen=True):
-    """The program that an agent starts to get its actions. `command` has an absolute path as its first word. `home`
-    is the home that the program serves.
+    """The command by which an agent starts Aileron's MCP server. Its first word is an absolute path. `home` is the
+    Aileron home that the server is for.
     """
 
     command: tuple[str, ...]
@@ -78,13 +78,17 @@ class AileronServer(msgspec.Struct, frozen=True):
 
 
 class Gateway(msgspec.Struct, frozen=True):
-    """The address by which models' APIs are reached. `url` has no path. `kept` are the providers whose key is in the vault."""
+    """The gateway's address, by which an agent reaches models' APIs. `url` has no path. `kept` are the providers whose
+    key is in the vault.
+    """
 
     url: str
     kept: frozenset[str] = frozenset()
 
     def injecting(self, path: str) -> Gateway:
-        """Return the gateway for one session, with `path` in its addresses. The path is a secret of that session."""
+        """Return this gateway with a session's `path` in its address, at which requests get Aileron's tools. The path
+        is a secret of that session.
+        """
         return msgspec.structs.replace(self, url=self.url + path)
 
     def is_injected(self, address: str) -> bool:
@@ -219,8 +223,8 @@ class Agent(msgspec.Struct, frozen=True):
 
 
 def base_url_of(asked: LaunchRequest, variable: str, path: str = "") -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return a dict that sets `variable` to the gateway's address and `path`, and notes. If the user set the
-    variable, return only a note. If there is no gateway, return neither.
+    """Return a dict that sets `variable` to the gateway's address plus `path`, and notes for the user. If the user set
+    the variable, return an empty dict and a note. If there is no gateway, both are empty.
     """
     if asked.gateway is None:
         return {}, ()

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 __all__ = ["NEVER", "PROXY_PORT", "RUN_HOME", "Passed", "certificate_files", "is_refused", "made", "passed"]
 
 RUN_HOME: Final = "/run/aileron"
-"""AILERON_HOME in a cell. Of the home it contains only sockets."""
+"""Value of AILERON_HOME in a cell. The directory contains only the sockets of the home."""
 PROXY_PORT: Final = 3128
 """Port on the cell's loopback on which the tunnel to the outside listens: the usual port of such proxies."""
 
@@ -71,8 +71,8 @@ _IS_CREDENTIAL: Final = (
     r"|\b(?:sk|pk|rk)[-_](?:\w+-)*\w{16}|\bgh[opsur]_\w{16}|\bgithub_pat_\w{16}|\bglpat-\w{16}|\bxox[a-z]-\w{8}|\bA[KS]IA[0-9A-Z]{16}"
     r"|\bAIza[\w-]{30}|\bnpm_\w{30}|\bpypi-\w{16}|\bhf_\w{16}|\bail_\w{16}|\beyJ[\w-]+\.eyJ"
 )
-"""Pattern of values with credentials: a name or password in an address, text after a word such as "token", and
-prefixes of services' tokens.
+"""Pattern of variables' values that contain a credential: a name or password in an address, text after a word such as
+"token", or a prefix of some service's tokens.
 """
 _LOADS: Final = {
     "NODE_OPTIONS": r"(?:^|[\s\"'])(?:-r|--require|--import|--(?:experimental-)?loader|--env-file)\b",
@@ -81,7 +81,9 @@ _LOADS: Final = {
     "GOFLAGS": r"-(?:toolexec|exec|overlay)\b",
     "MAKEFLAGS": r"--eval\b|-E\b",
 }
-"""Patterns of values with which listed variables make each program run code, which is mostly not in the cell."""
+"""Patterns for variables that a cell gets: with a matching value, the variable makes programs run code, which is mostly
+not in the cell.
+"""
 _CERTIFICATES: Final = (
     "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO",
     "CARGO_HTTP_CAINFO",
@@ -104,7 +106,9 @@ def is_refused(name: str) -> bool:
 
 
 class Passed(NamedTuple):
-    """The person's variables that an agent gets, and the names of listed or prefixed variables that are not passed."""
+    """The environment variables of the person that an agent gets, and the names of variables of its lists that are
+    withheld, because they may contain a credential or run code.
+    """
 
     variables: dict[str, str]
     held_back: tuple[str, ...]
@@ -148,8 +152,8 @@ def passed(
 
 
 def _is_harmless_name(name: str, value: str) -> bool:
-    """Return whether an agent's variable, judged by its name, contains no credential and runs no code. A value that
-    is a switch never does.
+    """Return whether the name of a variable shows that it contains no credential and runs no code. A variable whose
+    value is a switch, or a number where the name says that it counts, is always harmless.
     """
     is_number = re.fullmatch(_NUMBER, value) is not None
     if re.fullmatch(_SWITCH, value, re.IGNORECASE) or (is_number and re.search(_COUNTS, name, re.IGNORECASE)):
@@ -163,7 +167,9 @@ def _is_harmless_value(name: str, value: str) -> bool:
 
 
 def certificate_files(environment: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
-    """Yield the paths of certificates that variables contain, so that they can be shown, and whether each must be a directory."""
+    """Yield the paths of certificates in the variables, so that the cell can show them, and for each whether it must be
+    a directory.
+    """
     for name in _CERTIFICATES:
         if (path := environment.get(name, "")).startswith("/"):
             yield path, name == "SSL_CERT_DIR"

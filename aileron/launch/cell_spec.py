@@ -69,10 +69,10 @@ __all__ = [
 ]
 
 _MAX_BINDS: Final = 200
-"""Maximum number of places that are shown: a person with every toolchain has sixty. CellPolicy accepts 256."""
+"""Maximum number of paths outside that a cell shows: a person with every toolchain has sixty. CellPolicy accepts 256."""
 _MAX_LINKS: Final = 64
-"""Maximum number of links in an agent's settings that are examined for leading out, which occur if a person stores
-the settings in a repository.
+"""Maximum number of symbolic links in an agent's settings that are checked for a target outside the settings. Such
+links occur if a person stores the settings in a repository.
 """
 _NO_SETTINGS: Final = git_settings.PersonSettings()
 _MAX_SAID: Final = 8
@@ -82,7 +82,9 @@ _UNFIT_ROOTS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt"
 _UNFIT: Final = ("/proc", "/sys", "/dev", "/run", "/boot", "/nix", "/gnu", "/snap")
 """Directories that cannot be or contain a project."""
 _OF_THE_SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", *_UNFIT)
-"""Directories that cannot contain an agent's settings. People may have homes in the others."""
+"""Directories that cannot contain an agent's settings. /opt, /var, /tmp, /home and /root are missing, because a
+person's home may be in them.
+"""
 _MAX_NAMED: Final = 5
 """Maximum number of names in a note."""
 EMPTY_STATE: Final = b"{}\n"
@@ -99,7 +101,7 @@ class CellRefused(Exception):
 
 
 class CellLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a cell. The defaults are those of the policy."""
+    """The resource limits of a cell. The defaults are those of CellPolicy."""
 
     memory_bytes: int = MEMORY_BYTES
     processes: int = PROCESSES
@@ -141,12 +143,14 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def secrets_of_home(self) -> tuple[str, ...]:
-        """Resolved paths of the places of credentials in the home, at the first access."""
+        """Resolved paths in the home at which programs keep credentials, as found at the first access."""
         return tuple(resolved_below(self.home, SECRET_IN_HOME))
 
     @functools.cached_property
     def secret_places(self) -> tuple[str, ...]:
-        """Places of credentials, each as its path and its resolved path, at the first access."""
+        """Paths at which programs keep credentials, in the home and elsewhere, each unresolved and resolved, as found
+        at the first access.
+        """
         resolved = (*self.secrets_of_home, *map(os.path.realpath, SECRET_ON_MACHINE))
         return tuple(dict.fromkeys(itertools.chain(*zip(secret_places(self.home), resolved, strict=True))))
 
@@ -301,7 +305,7 @@ def make_cell_spec(
 
 
 class _Shown:
-    """The collection of places to show, with the rules for each kind of place."""
+    """The paths outside a cell that it will show, collected with the rules for each kind of path."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -312,25 +316,25 @@ class _Shown:
         self._fixed: dict[str, Bind] = {}
         self._links: dict[str, str] = {}
         self.led_out: list[project_links.Lead] = []
-        """Links in the agent's settings that lead out of the settings, and are not followed."""
+        """Symbolic links in the agent's settings that lead out of the settings, and are not followed."""
         self.notes: list[str] = []
 
     def read(self, source: str, *, target: str = "") -> None:
-        """Show a place read-only. Skip a place that is missing, belongs to the system, or is shown only if a person names it."""
+        """Show a path read-only. Skip a path that is missing, belongs to the system, or is shown only if a person names it."""
         if os.path.exists(source) and not self.is_kept_back(source) and not _is_system(target or source):
             self._places.setdefault(target or source, Bind(source, target or source))
 
     def fixed(self, source: str, *, target: str = "") -> None:
-        """Show a place read-only even if it is inside a writable place."""
+        """Show a path read-only even if it is inside a writable directory."""
         if os.path.exists(source) and not _is_system(source) and not is_within(self.machine.home, source):
             self._fixed[target or source] = Bind(source, target or source)
 
     def fixed_within(self, path: str) -> list[str]:
-        """Return the places inside `path` that stay read-only even if `path` is writable."""
+        """Return the paths inside `path` that stay read-only even if `path` is writable."""
         return [place for place in self._fixed if is_within(place, path)]
 
     def put(self, source: str, target: str, *, writable: bool) -> None:
-        """Show a place as given, without further checks."""
+        """Show the path `source` at the path `target` in the cell, without further checks."""
         self._places[target] = Bind(source, target, writable)
 
     def settings(self, source: str, target: str) -> None:
@@ -339,12 +343,14 @@ class _Shown:
         self.put(source, target, writable=True)
 
     def name(self, path: str, *, writable: bool) -> None:
-        """Show a place that a person named, even if it is a place of credentials."""
+        """Show a path that a person named, even if programs keep credentials there."""
         self._named.add(path)
         self.put(path, path, writable=writable)
 
     def lead(self, lead: project_links.Lead, places: Iterable[str]) -> None:
-        """Show `places`, to which a lead of the project leads, read-only, with the person's links on the path to them."""
+        """Show `places` read-only, which the project needs because of a lead (project_links.py). Also make the person's
+        links on the path to the lead's target.
+        """
         for place in places:
             self.read(place)
         if self.has(lead.target):
@@ -353,7 +359,9 @@ class _Shown:
                     self._links.setdefault(link, "" if self.is_kept_back(link) else os.readlink(link))
 
     def links(self, files: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Yield each link to be made and its target. A link inside a shown place, or above one, is left out."""
+        """Yield each symbolic link to make in the cell, as its path and target. A link inside a shown path, or above
+        one, is left out.
+        """
         targets = (*self._places, *self._fixed, *files)
         for link, said in self._links.items():
             if (
@@ -369,7 +377,7 @@ class _Shown:
         return path in self._named
 
     def has(self, path: str) -> bool:
-        """Return whether a path is inside a shown place, masked or not."""
+        """Return whether a path is shown or inside a shown directory, masked or not."""
         return any(is_within(path, place) for place in (*self._places, *self._fixed))
 
     def is_readable(self, path: str) -> bool:
@@ -380,8 +388,8 @@ class _Shown:
         return _is_system(path) or any(all(is_within(place, secret) for secret in hidden) for place in shown)
 
     def binds(self) -> tuple[Bind, ...]:
-        """Return the binds without those that have no effect, each directory before the places inside it. Raises
-        CellRefused if there are too many.
+        """Return the bind mounts of the shown paths, without those that have no effect, each directory before the paths
+        inside it. Raises CellRefused if there are too many.
         """
         found: list[Bind] = []
         for bind in sorted([*self._places.values(), *self._fixed.values()], key=lambda mount: mount.target.count("/")):
@@ -410,7 +418,9 @@ class _Shown:
         return not is_meant
 
     def masked(self, machine: Machine) -> Iterator[str]:
-        """Yield the places of credentials inside shown places, unless a person named them."""
+        """Yield the paths inside shown directories at which programs keep credentials, and Aileron's home, unless a
+        person named them.
+        """
         for place in (*self._secret, machine.aileron_home):
             if place in self._named or not os.path.lexists(place):
                 continue
@@ -418,7 +428,7 @@ class _Shown:
                 yield place
 
     def is_kept_back(self, path: str) -> bool:
-        """Return whether a place is never shown, or only if a person names it."""
+        """Return whether a path is never shown, or only if a person names it."""
         machine = self.machine
         if (
             is_within(machine.aileron_home, path)
@@ -463,7 +473,9 @@ def _settings_of(needs: CellNeeds) -> list[str]:
 
 
 def _check_setting(place: str, machine: Machine) -> None:
-    """Raise CellRefused unless a cell can show the agent's settings at their path, and no agent could have chosen that path."""
+    """Raise CellRefused if a cell cannot show the agent's settings at the path `place`, or an agent could have chosen
+    the path to which it leads.
+    """
     source = os.path.realpath(place)
     fix = f"make {place} a folder or a file of its own, or set the agent's variable for another place"
     if is_within(machine.home, source) or is_within(source, machine.aileron_home):
@@ -529,8 +541,8 @@ def _programs(shown: _Shown, program: str, where: toolchains.Where) -> list[str]
 
 
 def _brought_by(lead: project_links.Lead, shown: _Shown, where: toolchains.Where) -> tuple[str, ...]:
-    """Return the places to show for a lead of the project: parts of a toolchain, or the Python of a readable virtual
-    environment.
+    """Return the paths to show for a lead of the project (project_links.py): parts of a toolchain, or the Python of a
+    readable virtual environment.
     """
     if shown.is_readable(lead.target) and os.path.isfile(f"{lead.target}/pyvenv.cfg"):
         return toolchains.installation_of(f"{lead.target}/bin", where)
@@ -587,17 +599,19 @@ def _settings(
 
 
 def _target(path: str, environment: Mapping[str, str], machine: Machine) -> str:
-    """Return a place's path in the cell: below the resolved home it is not resolved further, elsewhere it is fully resolved."""
+    """Return the path at which a cell shows a path: links are followed if it is outside the home; below the home, only
+    the home itself is resolved.
+    """
     normal = os.path.normpath(path)
     said = os.path.normpath(home_of(environment))
     return machine.home + normal[len(said) :] if is_within(normal, said) else os.path.realpath(normal)
 
 
 def _links_out_of(source: str, place: Path) -> Iterator[project_links.Lead]:
-    """Yield the links in a directory of settings that lead out of it, which occur if a person stores their settings
-    in a repository.
+    """Yield the symbolic links in a directory of settings that lead out of it, which occur if a person stores their
+    settings in a repository.
 
-    These links are not followed: an agent can make one, and would so choose what the next cell shows.
+    These links are not followed: an agent could make one, and so choose what the next cell shows.
     """
     try:
         with os.scandir(source) as entries:
@@ -611,7 +625,7 @@ def _links_out_of(source: str, place: Path) -> Iterator[project_links.Lead]:
 
 
 def _said_of_links(leads: Iterable[project_links.Lead], shown: _Shown, where: toolchains.Where) -> Iterator[str]:
-    """Yield notes about links in the settings and the project that lead to places not shown. Each place is noted once."""
+    """Yield notes about links in the settings and the project that lead to paths that are not shown, one for each target."""
     machine = shown.machine
     for lead in shown.led_out:
         if not shown.is_readable(lead.target):
@@ -628,8 +642,8 @@ def _said_of_links(leads: Iterable[project_links.Lead], shown: _Shown, where: to
 
 
 def _remedy(path: str, machine: Machine) -> str:
-    """Return the end of a note: the option that shows a place. It is never recommended for credentials, because an
-    agent may have made the link.
+    """Return the end of a note about a path that is not shown: the option that shows it. The option is never
+    recommended for credentials, because an agent may have made the link.
     """
     closed = [place for place in (*machine.secret_places, machine.aileron_home) if not is_within(machine.home, place)]
     if is_like_credentials(path) or any(is_within(path, place) or is_within(place, path) for place in closed):
@@ -644,7 +658,7 @@ def _is_machines(path: str) -> bool:
 
 
 def _allowed(shown: _Shown, options: CellOptions, machine: Machine) -> None:
-    """Show the places that the person named. Raises CellRefused for a place that cannot be shown."""
+    """Show the paths that the person named in options or settings. Raises CellRefused for a path that cannot be shown."""
     for writable, name, paths in (
         (False, "--allow-read", options.allow_read),
         (True, "--allow-write", options.allow_write),
@@ -693,7 +707,7 @@ def _hidden_keys(needs: CellNeeds, asked: LaunchRequest, setup: Setup) -> _Keys:
 
 
 def _some(names: Iterable[str]) -> str:
-    """Return some of the names for a sentence. Only a few are returned, because the agent can make any number of them."""
+    """Return the names as text for a sentence. At most _MAX_NAMED are named, because the agent can make any number of them."""
     found = sorted(names)
     more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
     return ", ".join(found[:_MAX_NAMED]) + more
@@ -716,8 +730,8 @@ def _git(shown: _Shown, project: str) -> None:
 
 
 def _git_files(shown: _Shown, where: toolchains.Where) -> tuple[tuple[str, bytes], ...]:
-    """Return files with the person's harmless settings and their global ignore patterns and attributes. Without the
-    patterns an agent would commit ignored files.
+    """Return git's files for the cell: the person's harmless settings, and their global ignore patterns and attributes.
+    Without the patterns an agent would commit ignored files.
     """
     machine, files, named = shown.machine, dict[str, bytes](), dict[str, str]()
     configuration = xdg_directory(where.environment, "XDG_CONFIG_HOME", ".config")

@@ -44,7 +44,9 @@ _SAID_BYTES: Final = 4096
 
 
 class Connection:
-    """A conversation with the server. Methods raise AileronError(internal_error) if the server does not respond as required."""
+    """A connection to a started MCP server, over its standard input and output. Methods raise
+    AileronError(internal_error) if the server does not respond as required.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], said: Any) -> None:
         self._process = process

@@ -49,11 +49,11 @@ _LIKE_CREDENTIALS: Final = (
     r"|.*(secret|credential|password|passwd|passphrase|private[-_]?key|api[-_]?key|keyring|wallet|cookies|_history).*"
     r"|(.*[._-])?tokens?([._-].*)?"
 )
-"""Names that people give to files with credentials in any directory. The pattern is compiled at the first use, 1 ms."""
+"""Pattern of names that people give to files with credentials in any directory. It is compiled at the first use, 1 ms."""
 
 
 def is_like_credentials(path: str) -> bool:
-    """Return whether a path is, or is below, a place of credentials in any home, or has a name like a file with credentials.
+    """Return whether programs keep credentials at or above this path in any home, or a name in it looks like that of such a file.
 
     Use the result only to decide whether to recommend an option. For a harmless `secrets.py` it is wrong, and the
     person must then find the option without help.
@@ -68,7 +68,7 @@ def is_like_credentials(path: str) -> bool:
 
 
 def secret_places(home: str) -> tuple[str, ...]:
-    """Return all places of credentials as paths, for a person with this home."""
+    """Return the paths at which programs keep credentials, in the home directory `home` and elsewhere on the machine."""
     return (*(f"{home}/{name}" for name in SECRET_IN_HOME), *SECRET_ON_MACHINE)
 
 

@@ -61,7 +61,7 @@ _WORKTREE: Final = re.compile(r"^\s*worktree\s*=(.*)$", re.MULTILINE)
 
 
 class PersonSettings(NamedTuple):
-    """Settings of git by their names: each setting's value, and the files that set it."""
+    """Git's settings of one person, by name: each setting's value, and the configuration file that sets it."""
 
     values: Mapping[str, str] = {}
     files: Mapping[str, str] = {}
@@ -141,7 +141,7 @@ def _regular(glob: str) -> str:
 
 
 class PatternFile(NamedTuple):
-    """A file of patterns that git obeys in every repository of the person."""
+    """The person's global file of ignore patterns or attributes, which git obeys in every repository."""
 
     key: str
     path: str
@@ -149,7 +149,9 @@ class PatternFile(NamedTuple):
     """Path of the configuration file that specifies this file; empty if the file is at git's default path."""
 
     def content(self) -> bytes | None:
-        """Return the content that a cell shows, without commands; None if there is no such file, or it is longer than 64 KiB."""
+        """Return the file's content for a cell, without attributes that run commands; None if there is no such file, or
+        it is longer than 64 KiB.
+        """
         content = read_regular(self.path, _MAX_PATTERNS + 1)
         if content is None or len(content) > _MAX_PATTERNS:
             return None
@@ -220,14 +222,16 @@ def outside_of_project(folder: str) -> Outside | None:
 
 
 def _named_in(file: str, relative_to: str) -> str:
-    """Return the resolved directory that a `.git` file contains; empty if it contains none."""
+    """Return the resolved path of the directory that a `.git` file names; empty if it names none."""
     text = _read(file)
     named = text.removeprefix("gitdir:").strip() if text.startswith("gitdir:") else ""
     return os.path.realpath(os.path.join(relative_to, named)) if named else ""
 
 
 def _common_directory(directory: str) -> str:
-    """Return the repository to which a worktree's directory belongs. Any other directory is returned unchanged."""
+    """Return the git directory of the repository to which a worktree's git directory belongs. Any other directory is
+    returned unchanged.
+    """
     common = _read(f"{directory}/commondir").strip() if directory else ""
     return os.path.realpath(os.path.join(directory, common)) if common else directory
 

@@ -47,7 +47,9 @@ _HOSTS = {
     "openai": ("OPENAI_HOST", "OPENAI_API_KEY", ("OPENAI_BASE_URL",)),
     "anthropic": ("ANTHROPIC_HOST", "ANTHROPIC_API_KEY", ()),
 }
-"""Variables by provider: the variable of its address, that of its key, and others that set the address."""
+"""Names of goose's environment variables by provider: the variable of its address, that of its key, and others that set
+the address.
+"""
 _OWN = re.compile(rf"^ +{NAME}:\s*$(?P<rest>(?:\n(?! {{0,2}}\S).*)*)", re.MULTILINE)
 """Pattern of an extension with Aileron's name and its lines, which are indented by more than two spaces, as goose writes them."""
 _SECRET = re.compile(r"([A-Za-z_]\w*):(?:\s|$)", re.ASCII)
@@ -124,8 +126,8 @@ def _host(asked: LaunchRequest, provider: str, configured: str) -> tuple[dict[st
 
 
 def _providers_of_secrets(text: str) -> frozenset[str] | None:
-    """Return the providers whose keys are in secrets.yaml; None if it cannot be read. goose writes names of
-    variables, each with its value on the same line or below.
+    """Return the providers whose keys are in secrets.yaml, or the variable's name for an unknown one; None if the file
+    cannot be read. goose writes names of variables, each with its value on the same line or below.
     """
     if text.strip() in ("", "{}"):
         return frozenset()

@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 __all__ = ["CellLaunch", "LaunchSession", "make_missing", "run_in_cell"]
 
 _TICK_S: Final = 0.02
-"""Twice the longest step, in seconds, of the clock by which file systems stamp files (CONFIG_HZ=100)."""
+"""Seconds to wait so that later changes to files get a later time: twice the longest step of the clock that stamps
+files (CONFIG_HZ=100).
+"""
 
 
 class CellLaunch(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +107,9 @@ def run_in_cell(launch: CellLaunch, stub: Stub, note: Callable[[str], None]) -> 
 
 
 def _published(ports: tuple[Publish, ...]) -> Iterator[Published]:
-    """Yield the published ports. Each is opened before the agent starts, so that a port in use is an error at once."""
+    """Yield the ports of the cell that are published on this machine. Each is opened before the agent starts, so that a
+    port in use is an error at once.
+    """
     if ports:
         from aileron.cell.publish import Published
 
@@ -162,7 +166,9 @@ def _made_directory(path: str) -> Iterator[int]:
 
 
 def _doors(home: Home, session: LaunchSession) -> list[Door]:
-    """Return the doors of the cell: for each listener by name, the socket to which its connections lead."""
+    """Return the forwarding targets for the cell's listeners: for each listener by name, the daemon's socket to which
+    its connections are forwarded.
+    """
     from aileron.cell.relays import Door, unix_target
 
     cell = unix_target(str(home.cell_socket))
@@ -175,8 +181,8 @@ def _doors(home: Home, session: LaunchSession) -> list[Door]:
 
 
 def _preamble(token: str) -> bytes:
-    """Return the first bytes of a connection, which Aileron's relay would send, too (aileron/mcp/relay.py): a
-    notification with the session's token.
+    """Return the bytes that begin each MCP connection from the cell: a notification with the session's token, as
+    Aileron's relay sends it (aileron/mcp/relay.py).
     """
     message = {"jsonrpc": "2.0", "method": "notifications/aileron/session", "params": {"token": token}}
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"

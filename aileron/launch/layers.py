@@ -18,7 +18,7 @@ __all__ = ["layers_of"]
 
 _STREAMS: Streams = ("pipe", "pipe", "pipe")
 _PROGRAM = "/usr/bin/env"
-"""Path that is given as the program, but never executed."""
+"""Path that is given as the cell's program, but never executed."""
 
 
 def layers_of(spec: CellSpec) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ _EXTENSION = Path(__file__).with_name("pi_extension.js")
 _VARIABLE = "AILERON_PI"
 _WITHOUT_SESSION = {"install", "remove", "uninstall", "update", "list", "config", "auth", "mcp"}
 _PATHS = {"anthropic": "", "openai": "/v1"}
-"""Path behind the gateway's address, by provider. One of pi's libraries adds `/v1` itself."""
+"""Path to append to the gateway's address, by provider. One of pi's libraries adds `/v1` itself."""
 
 
 def _reads(environment: Mapping[str, str]) -> tuple[Path, ...]:

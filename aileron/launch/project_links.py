@@ -27,8 +27,8 @@ from aileron.launch.ways import way_of
 __all__ = ["Lead", "leads_of"]
 
 _MAX_ENTRIES: Final = 5000
-"""Maximum number of names that are examined: 5 ms. Names near the top are examined first, because an environment is
-near the top.
+"""Maximum number of directory entries of a project that are examined: 5 ms. Entries near the top are examined first,
+because an environment is near the top.
 """
 _MAX_IN_FOLDER: Final = 2000
 _MAX_DEPTH: Final = 6
@@ -40,8 +40,8 @@ _DATA: Final = frozenset({".git", ".hg", ".svn", ".jj", ".sl", "__pycache__", "s
 
 
 class Lead(NamedTuple):
-    """A link or a configuration file of the project, its resolved target, and the links outside the project on the
-    path to the target.
+    """A symbolic link or a pyvenv.cfg in the project that leads out of it, its resolved target, and the links outside
+    the project on the path to the target.
     """
 
     path: str
@@ -50,7 +50,7 @@ class Lead(NamedTuple):
 
 
 def leads_of(project: str) -> list[Lead]:
-    """Return the leads in a project, whose path is resolved. Leads nearer to its top come first."""
+    """Return the leads in the project at a resolved path. Leads nearer to its top come first."""
     leads = (lead for path in _links_and_environments(project) for lead in _leads(path, project))
     return list(itertools.islice(leads, _MAX_LEADS))
 

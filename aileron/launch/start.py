@@ -121,7 +121,9 @@ class _Terminal:
 
 
 class _Signals:
-    """The signal handlers for the rules above, in force inside the block."""
+    """The handlers of SIGINT, SIGTERM and other signals while an agent runs, by the rules at the top of this module.
+    They are in force inside the `with` block.
+    """
 
     def __init__(self) -> None:
         self._child: int | None = None
@@ -140,7 +142,7 @@ class _Signals:
             signal.signal(number, before)
 
     def hand_on_to(self, child: int | None) -> None:
-        """Forward signals, including stored ones, to this process from now on. If `child` is None, store them."""
+        """Forward signals, including stored ones, to the process `child` from now on. If `child` is None, store them."""
         self._child = child
         while self._early and child is not None:
             _send(child, self._early.pop())

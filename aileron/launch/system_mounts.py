@@ -44,7 +44,9 @@ _NSSWITCH: Final = b"passwd: files\ngroup: files\nhosts: files\nservices: files\
 
 
 class SystemMounts(NamedTuple):
-    """Directories as (source, target), links in the root, masked paths in the directories, and notes for the person."""
+    """The mounts of the system in a cell: directories as (source, target), links in the root directory, paths in the
+    directories to mask, and notes for the person.
+    """
 
     directories: tuple[tuple[str, str], ...]
     links: tuple[tuple[str, str], ...]
@@ -53,8 +55,8 @@ class SystemMounts(NamedTuple):
 
 
 def system_mounts(closed: Closed | None = None, system: tuple[str, ...] = SYSTEM) -> SystemMounts:
-    """Return the mounts of this machine for this process's user. `closed` are the closed files in LOOKED_AT; if None,
-    they are searched for.
+    """Return the system's mounts for cells of this process's user. `closed` are the paths in LOOKED_AT that other users
+    cannot read; if None, they are searched for.
     """
     directories: list[tuple[str, str]] = []
     links: list[tuple[str, str]] = []
@@ -73,12 +75,14 @@ def system_mounts(closed: Closed | None = None, system: tuple[str, ...] = SYSTEM
 
 
 def _remedy(unseen: str) -> str:
-    """Return the option that shows a directory; empty below /etc, because the machine's keys and passwords are there."""
+    """Return the option that shows a masked directory, as the end of a note; empty below /etc, because the machine's
+    keys and passwords are there.
+    """
     return "" if is_within(unseen, "/etc") else f": --allow-read {unseen}"
 
 
 def made_files() -> tuple[tuple[str, bytes], ...]:
-    """Return files that cover the machine's own files, even if those are links, as (path, content)."""
+    """Return files, as (path, content), that a cell shows in place of the machine's own files, even if those are links."""
     return (
         ("/etc/hosts", _HOSTS),
         ("/etc/resolv.conf", _RESOLV),

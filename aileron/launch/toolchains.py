@@ -39,7 +39,9 @@ __all__ = [
 
 
 class Where(msgspec.Struct, frozen=True, dict=True):
-    """The person's resolved home and environment, and the resolved folders that an agent may have `written` to."""
+    """The machine as toolchains are searched in it: the person's resolved home, their environment, and the resolved
+    folders that an agent may have `written` to.
+    """
 
     home: str
     environment: Mapping[str, str]
@@ -63,8 +65,8 @@ class Where(msgspec.Struct, frozen=True, dict=True):
 
 
 class Toolchain(NamedTuple):
-    """A toolchain's directory, which is `name` below the home or the value of `variable`. `shows` are the parts that
-    are shown, by default all; `brings` are other toolchains or files that it needs.
+    """A toolchain's directory, which is `name` below the home or the value of `variable`. A cell shows its parts
+    `shows`, by default all, and `brings`, other toolchains or files that it needs.
     """
 
     name: str
@@ -117,7 +119,7 @@ TOOLCHAINS: Final = (
     Toolchain("anaconda3"),
 )
 _BROUGHT: Final = {"uv": ".local/share/uv/python", "mise": ".local/share/mise", "asdf": ".asdf"}
-"""Programs that install other programs in a toolchain's directory and run them from there, each with that directory."""
+"""Programs that install other programs and run them from a toolchain's directory, each with the name of that toolchain."""
 _DATA_HOME: Final = ".local/share/"
 """Default of XDG_DATA_HOME, relative to the home."""
 _DIRECTORY_VARIABLES: Final = ("JAVA_HOME", "GOROOT", "VIRTUAL_ENV", "CONDA_PREFIX", "ANDROID_HOME", "ANDROID_SDK_ROOT")
@@ -144,7 +146,9 @@ def toolchain_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def installation_of(said: str, where: Where) -> tuple[str, ...]:
-    """Return the places to show so that a program, or all programs in a directory, can run. Some may be shown already."""
+    """Return the paths that a cell must show so that the program at a path, or all programs in a directory, can run. It
+    may show some of them anyway.
+    """
     path = os.path.realpath(said)
     if where.leads_away(said):
         return tuple(dict.fromkeys(toolchain_of(path, where)))
@@ -162,13 +166,15 @@ def installation_of(said: str, where: Where) -> tuple[str, ...]:
 
 
 def brought_by(directory: str, where: Where) -> tuple[str, ...]:
-    """Return the places where programs in a directory of PATH have installed other programs that they run."""
+    """Return the directories into which programs in a directory of PATH have installed other programs that they run."""
     names = [name for program, name in _BROUGHT.items() if os.path.exists(f"{directory}/{program}")]
     return tuple(part for chain in TOOLCHAINS if chain.name in names for part in _parts_of(chain, where))
 
 
 def python_of(file: str) -> str | None:
-    """Return the unresolved folder of the Python that a pyvenv.cfg specifies; None if the file specifies none that exists."""
+    """Return the unresolved directory of the Python that a pyvenv.cfg names as its `home`; None if that directory does
+    not exist.
+    """
     content = read_regular(file, _MAX_CONFIG) or b""
     for line in content.decode("utf-8", "replace").splitlines():
         key, _, value = line.partition("=")
@@ -178,7 +184,7 @@ def python_of(file: str) -> str | None:
 
 
 def _around(path: str, where: Where) -> Iterator[str]:
-    """Yield the places to show for one program: the parts of its toolchain, or the tree around it."""
+    """Yield the paths that a cell must show for one program: the parts of its toolchain, or the directory tree around it."""
     if part := toolchain_of(path, where):
         yield from part
         if any(is_within(path, place) for place in part):

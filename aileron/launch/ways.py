@@ -27,8 +27,8 @@ _MAX_LINKS: Final = 40
 
 
 def way_of(path: str) -> tuple[str, ...]:
-    """Return the links that are followed from an absolute path, each as its resolved folder and name, and finally the
-    resolved path.
+    """Return the symbolic links that are followed when an absolute path is resolved, each as its resolved folder and
+    name, and finally the resolved path.
     """
     links: list[str] = []
     at = "/"
@@ -56,8 +56,8 @@ def way_of(path: str) -> tuple[str, ...]:
 
 
 def leads_away(path: str, written: Iterable[str]) -> bool:
-    """Return whether resolving a path follows a link that is in one of the folders `written` and leads out of that
-    folder. The folders are resolved.
+    """Return whether resolving a path follows a symbolic link that is in one of the folders `written` and leads out of
+    that folder. The folders are resolved.
     """
     return resolved_unless_led_away(path, written) is None
 

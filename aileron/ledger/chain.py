@@ -60,7 +60,7 @@ class Head(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Head:
-        """Parse the form that `str` gives. Raises ValueError for any other text."""
+        """Parse a head from text of the form SEQ:HASH, as `str` writes it. Raises ValueError for any other text."""
         seq, _, digest = text.partition(":")
         if not seq.isascii() or not seq.isdigit() or len(digest) != 64:
             raise ValueError(f"{text!r} is not SEQ:HASH, a row number and 64 hex digits")
@@ -91,17 +91,21 @@ class StoredClaim(msgspec.Struct, frozen=True):
 
 
 def claim_digest(session: str, key: str, digest: str) -> str:
-    """Return the digest by which a run's record names its idempotency key. It hides the key, but no other key fits."""
+    """Return the digest by which a run's record names its idempotency key. The digest hides the key, and no other key
+    has the same digest.
+    """
     return sha256_digest(canonical_json([session, key, digest]))
 
 
 def make_record(seq: int, at_us: int, facts: dict[str, Any]) -> bytes:
-    """Return the bytes that are hashed. Raises ValueError if a fact has no canonical JSON form."""
+    """Return an event's record, the canonical JSON that is hashed and stored. Raises ValueError if a fact has no
+    canonical JSON form.
+    """
     return canonical_json({**facts, "seq": seq, "at_us": at_us})
 
 
 def link(previous: bytes, record: bytes) -> bytes:
-    """Return the hash of a row, 32 bytes."""
+    """Return the hash of a row, 32 bytes, from the previous row's hash and the row's record."""
     return sha256(previous + record)
 
 

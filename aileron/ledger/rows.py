@@ -49,7 +49,7 @@ class ApprovalState(enum.StrEnum):
 
     @property
     def status(self) -> RunStatus:
-        """The status that callers see if no run waits for the question; `redeemed` is the ledger's own word."""
+        """The run status that callers see for a question without a run; a redeemed question is shown as completed."""
         return RunStatus.COMPLETED if self is ApprovalState.REDEEMED else RunStatus(self.value)
 
 
@@ -120,7 +120,9 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CandidateRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An additional digest that can be decided: an edit's own, or that of a plan with the displayed `preview`."""
+    """A digest that a decision can be about in place of the question's own: that of an edited plan, or of a plan
+    together with the displayed `preview`.
+    """
 
     digest: str
     plan_digest: str
@@ -157,7 +159,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordRow(msgspec.Struct, frozen=True):
-    """An event as chained: the hashed text, the previous hash, and the event's own hash."""
+    """An event as the hash chain has it: the hashed text, the previous hash, and the event's own hash."""
 
     seq: int
     record: str

@@ -120,7 +120,7 @@ def unexpected_objects(db: sqlite3.Connection, version: int) -> str | None:
 
 
 def readable(value: object) -> Any:
-    """Return a field of a file that is read as bytes, with bytes decoded to text."""
+    """Return a database field for use as text: bytes are decoded, because a ledger file to verify is read as bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 

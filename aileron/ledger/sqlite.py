@@ -108,7 +108,7 @@ _LATEST: Final = "SELECT max(at_us) FROM events"
 _NEVER_US: Final = 2**62
 """A time later than every other."""
 _PAIRS: Final = (("class", "action"), ("class", "connector"), ("action", "connector"))
-"""Pairs of conditions with a joint index, the rarer first."""
+"""Pairs of columns with a joint index, in order of preference: a filter uses the first pair for which it has both conditions."""
 _IN_TIME: Final = "NOT EXISTS (SELECT 1 FROM set_back WHERE set_back.seq = events.seq)"
 _FIRST_SINCE: Final = (
     f"SELECT seq FROM events INDEXED BY events_at WHERE at_us >= ? AND {_IN_TIME} ORDER BY at_us, seq LIMIT 1"  # noqa: S608
@@ -167,7 +167,7 @@ class Snapshot(States):
         return count
 
     def events(self, wanted: EventFilter) -> list[EventRow]:
-        """Return one page of the events that match (`records`)."""
+        """Return one page of the events that match a filter, with the limits of `records`."""
         return [EventRow(row.seq, msgspec.json.decode(row.record), row.hash) for row in self.records(wanted)]
 
     def events_of(self, kind: type[E], wanted: EventFilter) -> list[Recorded[E]]:
@@ -176,7 +176,8 @@ class Snapshot(States):
         return [recorded(row.facts, kind) for row in self.events(of_kind)]
 
     def records(self, wanted: EventFilter) -> list[RecordRow]:
-        """Return the matching events as chained: at most MAX_ROWS, and none after MAX_PAGE_BYTES are reached.
+        """Return one page of the events that match a filter, as chained: at most MAX_ROWS, and none after
+        MAX_PAGE_BYTES are reached.
 
         So a page can be shorter than `limit` before the end; only an empty page means the end.
         """
@@ -191,8 +192,8 @@ class Snapshot(States):
         return page
 
     def _rarest(self, wanted: EventFilter) -> str | None:
-        """Return the condition that the fewest rows meet, as far as counting a few rows shows; None if the difference
-        does not matter.
+        """Return the column whose condition the fewest rows meet, as far as counting a few rows shows; None if no
+        choice is needed.
         """
         given = {column: value for column, value in _equal(wanted).items() if value is not None}
         if len(given) < 2 or "run" in given or _index_of_two(given):
@@ -209,11 +210,12 @@ class Snapshot(States):
 
 
 class Transaction(States):
-    """Writes of one function inside a group, and its reads of states. Only the ledger creates it.
+    """The transaction of a group of functions, in which each writes and reads states in turn. Only the ledger creates
+    it.
 
-    Events are chained at once and written together in one statement when the group ends. The savepoint that undoes a function
-    is set before its first write of another kind. A function that only appends needs no savepoint: to undo the function, its rows
-    are dropped.
+    Events are chained at once and written together in one statement when the group ends. The savepoint that undoes a
+    function is set before its first write of another kind. A function that only appends needs no savepoint: to undo the
+    function, its rows are dropped.
     """
 
     def __init__(self, connection: sqlite3.Connection, head: Head, latest_us: int, clock: Callable[[], int]) -> None:
@@ -226,7 +228,7 @@ class Transaction(States):
         self._claims: dict[str, str] = {}
         self._has_savepoint = False
         self.now_us = clock()
-        """Time of this function in microseconds since the epoch, constant throughout the function."""
+        """Time of the running function in microseconds since the epoch, constant throughout that function."""
 
     def head(self) -> Head:
         """Return the newest event, including events of this group."""
@@ -278,7 +280,8 @@ class Transaction(States):
         connector: str | None = None,
         outcome: bytes | None = None,
     ) -> RunRow:
-        """Compare and set a run's status, with `connector` and `outcome` if given. Return the updated run.
+        """Set a run's status, with `connector` and `outcome` if given, if its current status is in `expected`. Return
+        the updated run.
 
         Raises AileronError(not_found), or (already_decided) with `details.status` if its status is not in `expected`.
         """
@@ -314,7 +317,8 @@ class Transaction(States):
         signed: Signature | None,
         expires_us: int,
     ) -> ApprovalRow:
-        """Compare and set a pending approval: decided now, about this candidate, with this signature.
+        """Decide an approval if it is still pending: now, about the question or candidate with this `digest`, and with
+        this signature.
 
         Return the updated approval.
 
@@ -335,7 +339,9 @@ class Transaction(States):
         raise self._lost_approval(approval_id)
 
     def insert_candidate(self, approval_id: str, candidate: CandidateRow, subject: bytes | None) -> None:
-        """Insert a digest that can be decided, created now; `subject` is the frozen plan if the candidate has its own."""
+        """Insert an additional digest that a decision on a question can be about, created now. `subject` is the frozen
+        plan if the candidate has its own.
+        """
         self._write(
             "INSERT INTO candidates VALUES (?,?,?,?,?,?)",
             (approval_id, candidate.digest, candidate.plan_digest, candidate.preview, self.now_us, subject),
@@ -395,7 +401,8 @@ class Transaction(States):
         reason: str | None = None,
         surface: str | None = None,
     ) -> ApprovalRow:
-        """Compare and set an approval's state; `decided_us` is set only the first time. Return the updated approval.
+        """Set an approval's state if its current state is in `expected`; `decided_us` is set only the first time.
+        Return the updated approval.
 
         Raises AileronError(not_found), or (already_decided) with `details.status` if its state is not in `expected`.
         """
@@ -413,7 +420,8 @@ class Transaction(States):
         return _not_found("approval", approval_id) if found is None else self.already(found)
 
     def claim(self, session: str, key: str, digest: str, run_id: str) -> str | None:
-        """Take an idempotency key for `run_id`, or return the run that already has the key.
+        """Take an idempotency key for `run_id`, and return None. If another run already has the key, return that run's
+        id.
 
         Deletes keys older than IDEMPOTENCY_KEPT_US.
 
@@ -505,11 +513,12 @@ class Ledger:
                 self._news = None
 
     def commit_later(self, work: Callable[[Transaction], object]) -> None:
-        """Run `work` before the next commit of any caller, and on disk with that commit; after 20 ms in any case.
+        """Run `work` before the next function that any caller commits, in the same commit; after 20 ms in any case.
 
         No other work may depend on `work`.
 
-        Raises AileronError(busy), (internal_error) as `commit`; if `work` could not be written, the next caller gets the error.
+        Raises AileronError(busy), (internal_error) as `commit`; if `work` could not be written, the next caller gets
+        the error.
         """
         self._writer.commit_later(work)
 
@@ -733,7 +742,9 @@ class StoredLedger:
         return self._row(columns, "approvals", approval_id)
 
     def candidates(self, approval_id: str) -> list[dict[str, Any]]:
-        """Return the additional digests of the question that can be decided, with their subjects, in the order of insertion."""
+        """Return the additional digests that a decision on this question can be about, with their subjects, in the
+        order of insertion.
+        """
         return self._belonging("digest, plan_digest, preview, made_us, subject", "candidates", "rowid", approval_id)
 
     def conversation(self, approval_id: str) -> list[dict[str, Any]]:
@@ -741,7 +752,7 @@ class StoredLedger:
         return self._belonging("number, question, answer", "conversation", "number", approval_id)
 
     def grant_uses(self) -> Iterator[tuple[Any, Any, Any]]:
-        """Yield the name of every used or revoked grant, its number of uses, and the time of its revocation."""
+        """Yield the id of every used or revoked grant, its number of uses, and the time of its revocation, if any."""
         if self._version < 3:
             return
         with _translated(self._path):
@@ -755,7 +766,7 @@ class StoredLedger:
         return None if row is None else _bytes(row[0])
 
     def counts(self) -> dict[str, int]:
-        """Return the number of rows in each table of states."""
+        """Return the number of rows in each table of current states, by the table's name."""
         tables = ("runs", "approvals") if self._version < 3 else ("runs", "approvals", "candidates", "conversation")
         with _translated(self._path):
             return {name: self._db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}  # noqa: S608
@@ -870,7 +881,7 @@ def _index_of_two(equal: Collection[str]) -> str | None:
 
 
 def _equal(wanted: EventFilter) -> dict[str, str | None]:
-    """Return the conditions that have a separate index, by column."""
+    """Return a filter's value for each column with a separate index; None for a column that it does not restrict."""
     return {
         "run": wanted.run,
         "class": wanted.failure_class,

@@ -31,7 +31,9 @@ __all__ = [
 ]
 
 IDEMPOTENCY_KEPT_US: Final = 24 * 3600 * 1_000_000
-"""24 hours: longer than any agent retries, shorter than the time after which a key is reused by accident."""
+"""Microseconds for which an idempotency key is kept: 24 hours, longer than any agent retries, and shorter than the time
+after which a key is reused by accident.
+"""
 RUN_COLUMNS: Final = (
     "id, action, session, scope, status, plan_digest, approval, connector, created_us, changed_us, outcome"
 )
@@ -90,7 +92,9 @@ class States:
         return [approval_row(row) for row in rows]
 
     def first_expiry(self) -> int | None:
-        """Return the time at which the first open approval expires; None if no approval is open."""
+        """Return the time at which the first open approval expires, in microseconds since the epoch; None if no
+        approval is open.
+        """
         found = self._db.execute(f"SELECT min(expires_us) FROM approvals WHERE state IN {OPEN}")  # noqa: S608
         moment: int | None = found.fetchone()[0]
         return moment
@@ -102,7 +106,7 @@ class States:
         return count
 
     def open_runs(self) -> list[str]:
-        """Return the runs whose questions are pending, or approved and not yet used."""
+        """Return the ids of the runs whose questions are pending, or approved and not yet used."""
         rows = self._db.execute(f"SELECT run FROM approvals WHERE state IN {OPEN} AND kind = '{ACTION_KIND}'")  # noqa: S608
         return [run for (run,) in rows]
 
@@ -115,7 +119,7 @@ class States:
         return approval_row(row) if row else None
 
     def candidates(self, approval_id: str) -> list[CandidateRow]:
-        """Return the additional digests of the question that can be decided, in the order of insertion."""
+        """Return the additional digests that a decision on this question can be about, in the order of insertion."""
         rows = self._db.execute(
             "SELECT digest, plan_digest, preview, made_us FROM candidates WHERE approval = ? ORDER BY rowid",
             (approval_id,),
@@ -144,7 +148,9 @@ class States:
         return row[0] if row else 0
 
     def status_of(self, row: ApprovalRow) -> RunStatus:
-        """Return the status that callers see on every surface: that of the run which waits for the question, or its own."""
+        """Return the status of a question that callers see on every surface: that of the run which waits for the
+        question, if any, otherwise its own.
+        """
         run = self.run(row.run) if row.run is not None else None
         return row.state.status if run is None else run.status
 
@@ -181,7 +187,8 @@ class States:
         return row[0] if row else None
 
     def unsettled(self, plan_digest: str, now_us: int) -> str | None:
-        """Return the newest run of exactly this plan that sent something and ended as unknown within the last 24 hours.
+        """Return the id of the newest run of exactly this plan that sent something and ended as unknown within the last
+        24 hours.
 
         Returns None also if a run of the plan was requested after that, because its caller knew of the unknown run
         (audit/log.py). A run that sent nothing did nothing, because each request is recorded before it leaves.
@@ -204,7 +211,7 @@ class States:
         return run_id if later is None else None
 
     def claimed(self, session: str, key: str, digest: str, now_us: int) -> str | None:
-        """Return the run that holds this key.
+        """Return the id of the run that has taken this idempotency key; None if no run has.
 
         Raises AileronError(idempotency_conflict) if the key was used with another request.
         """
@@ -225,7 +232,9 @@ class States:
 
 
 def already(what: str, name: str, status: str) -> AileronError:
-    """Return the error for the loser of a race."""
+    """Return AileronError(already_decided) for a caller that tried to change a run or approval too late. `status` is
+    its status now.
+    """
     return AileronError(FailureClass.ALREADY_DECIDED, f"{what} {name} is already {status}", details={"status": status})
 
 

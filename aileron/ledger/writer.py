@@ -42,15 +42,18 @@ if TYPE_CHECKING:
 __all__ = ["GroupFailed", "GroupStore", "GroupWriter"]
 
 MAX_GROUP: Final = 256
-"""Maximum number of queued functions per group; those held for its last function are added. Beyond about a hundred the flush no
-longer dominates, and the first function in the queue should not wait.
+"""Maximum number of queued functions that are written in one group; functions of `commit_later` that run before the
+last one are added. Beyond about a hundred the flush no longer dominates, and the first function in the queue should not
+wait.
 """
 MAX_WAITING: Final = 4096
 """Maximum number of functions in the queue: 16 groups, about 0.1 s of work; a longer queue means that the disk has stopped."""
 MAX_LATER: Final = 256
-"""Maximum number of functions that are held until another is queued: as many as a group."""
+"""Maximum number of functions of `commit_later` that wait for another function to be queued: as many as a group has."""
 LATER_S: Final = 0.02
-"""Seconds for which a function is held; a connector with its response continues or ends in a fraction of this time."""
+"""Maximum seconds that a function of `commit_later` waits for another function. A connector that got a response
+continues or ends in a fraction of this time.
+"""
 COMMIT_DEADLINE_S: Final = 30.0
 """Seconds to wait for a commit: a flush takes milliseconds, and a disk that needs longer than this is not responding."""
 
@@ -59,7 +62,9 @@ T = TypeVar("T")
 
 
 class GroupFailed(Exception):
-    """The complete group failed and none of its writes remain. `failure` is for each of its callers."""
+    """Error: a group of functions could not be written, and none of its writes remain. `failure` is reported to the
+    caller of each function.
+    """
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)

@@ -42,8 +42,8 @@ _OTHERS: Final = 3  # first descriptor after standard input, output and error
 
 
 class Confinement:
-    """The system call filters of the forking process and of a login. They are compiled while files can still be opened, and
-    applied in two stages.
+    """The system call filters of the process that forks logins, and of a login. They are compiled while files can still
+    be opened, and applied in two stages.
     """
 
     def __init__(self) -> None:

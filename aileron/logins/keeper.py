@@ -49,14 +49,16 @@ from aileron.model.login import LoginProtocol
 __all__ = ["Begun", "Keeper"]
 
 _BUFFER_BYTES: Final = 1 << 20
-"""Size in bytes of the buffer between a login and the daemon, in each direction: four pieces, so that one side can continue
-while the other is busy. The kernel grants less if net.core.wmem_max is lower.
+"""Size in bytes of the socket buffer between a login and the daemon, in each direction: room for four pieces of the
+stream, so that one side can continue while the other is busy. The kernel grants less if net.core.wmem_max is lower.
 """
 START_S: Final = 20.0
-"""Seconds for a process to import its modules and to confine itself, which takes half a second on an idle machine."""
+"""Maximum seconds for a process that forks logins to import its modules and to confine itself, which takes half a
+second on an idle machine.
+"""
 UNUSED_S: Final = 600.0
-"""Seconds without a login after which a process ends. That frees 20 MB, or 60 MB with `ssh`; the next login waits half a
-second for a new process.
+"""Seconds without a login after which a process that forks logins ends. That frees 20 MB, or 60 MB with `ssh`; the next
+login waits half a second for a new process.
 
 While a person works, their agent checks mail and queries a database more often than that.
 """
@@ -206,9 +208,9 @@ class _Process:
         self._used_at = self._clock()
 
     async def end_if_unused(self) -> None:
-        """End the process if it is unused.
+        """End the process if it had no login for UNUSED_S.
 
-        A login that is requested meanwhile is either counted, or waits for a new process.
+        A login that is requested meanwhile either counts, so that the process stays, or waits for a new process.
         """
         if self._starting is None:
             return
@@ -227,7 +229,9 @@ class _Process:
             await _send_with(await self.control(), passed)
 
     async def control(self) -> socket.socket:
-        """Return the socket of the process, which is started if none is running. Raises OSError if it cannot be started."""
+        """Return the control socket of the process, which is started if none is running. Raises OSError if it cannot be
+        started.
+        """
         if self._starting is None:
             self._starting = anyio.Lock()
         async with self._starting:

@@ -54,7 +54,7 @@ __all__ = [
 MAX_PACKET: Final = 160 * 1024
 """Maximum size of a packet in bytes: an order has a secret of at most 64 KiB."""
 MAX_WORDS: Final = 500
-"""Maximum number of characters that are stored of a service's message."""
+"""Maximum number of characters that are kept of a message from the service."""
 MAX_NOTE_BYTES: Final = 64 << 10
 """Maximum size of a note in bytes. An envelope with a hundred recipients has some 10 KiB; effects have at most MAX_EFFECTS,
 which JSON escapes can double.
@@ -80,7 +80,7 @@ long.
 CAN_READ_ONLY: Final[frozenset[LoginProtocol]] = frozenset({"smtp", "imap", "pop3", "postgres", "mysql", "ssh"})
 """The protocols whose streams can be restricted to reading, for a preview (`Login.can_read_only`)."""
 READY: Final = b"ready"
-"""The message that the process that forks logins sends once it is confined."""
+"""Message with which the process that forks logins reports to the daemon that it is confined."""
 
 _T = TypeVar("_T")
 Words = Annotated[str, msgspec.Meta(max_length=MAX_WORDS)]
@@ -162,13 +162,15 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class LoggedIn(msgspec.Struct, frozen=True, kw_only=True, tag="logged_in"):
-    """The service has accepted the credential. `mechanism` is the authentication mechanism, such as `SCRAM-SHA-256-PLUS`."""
+    """Report of a login to the daemon: the service has accepted the credential. `mechanism` is the authentication
+    mechanism, such as `SCRAM-SHA-256-PLUS`.
+    """
 
     mechanism: Words
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """The login failed, so no stream was opened."""
+    """Report of a login to the daemon: the login failed, so no stream was opened."""
 
     problem: Problem
     message: Words
@@ -178,8 +180,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, tag="envelope"):
-    """Sender and recipients of a message, as the server accepted them. Sent to the daemon before the message itself is sent
-    (`smtp`).
+    """Note of the sender and recipients of a message, as the SMTP server accepted them. It is sent to the daemon before
+    the message itself is sent to the server.
     """
 
     sender: Address
@@ -189,18 +191,18 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, tag="envelope"):
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True, tag="submitted"):
-    """The server responded to a message of `size` bytes with this code (`smtp`)."""
+    """Note that an SMTP server responded with `code` to a message of `size` bytes."""
 
     size: int
     code: int
 
 
 class Effects(msgspec.Struct, frozen=True, kw_only=True, tag="effects"):
-    """The effects of a transaction (`postgres`). The effects of a preview are rolled back. Outside a preview they are equal to
-    the effects that a person saw, and are committed next.
+    """Note of the effects of a transaction (`postgres`). The effects of a preview are rolled back. Outside a preview
+    they are equal to the effects that a person saw, and are committed next.
 
-    `digest` (`sha256:…`) covers the statement, each changed row and the number of changed rows per table; `text` shows all of
-    these.
+    `digest` (`sha256:…`) covers the statement, each changed row and the number of changed rows per table; `text` shows
+    all of these.
     """
 
     digest: Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
@@ -211,12 +213,12 @@ Note = Envelope | Submitted | Effects
 
 
 class Noted(msgspec.Struct, frozen=True, kw_only=True, tag="noted"):
-    """A note is on disk. The daemon sends no other message after its order."""
+    """The daemon's confirmation to a login that its note is on disk. The daemon sends no other message after its order."""
 
 
 class Over(msgspec.Struct, frozen=True, kw_only=True, tag="over"):
-    """The stream has ended: with an error if there is a `problem`, otherwise without. `scrubbed` counts the masked occurrences
-    of the secret.
+    """Report of a login to the daemon: the stream has ended, with an error if there is a `problem`, otherwise without.
+    `scrubbed` counts the masked occurrences of the secret.
     """
 
     scrubbed: int
@@ -245,7 +247,7 @@ def decode_order(packet: bytes) -> Order:
 
 
 def decode_noted(packet: bytes) -> Noted:
-    """Decode the response to a note. Raises MessageError for any other packet."""
+    """Decode the daemon's confirmation of a note. Raises MessageError for any other packet."""
     return _decoded(_noted, packet, "no answer to a note")
 
 

@@ -34,15 +34,19 @@ from typing import Final
 __all__ = ["SHORTEST", "SHOWN", "Mask"]
 
 SHORTEST: Final = 4
-"""Minimum length in bytes of a form that is searched for. Four given bytes occur by chance in one of 65,000 blocks of 64 KiB."""
+"""Minimum length in bytes of a form of the secret that is searched for. Four given bytes occur by chance in one of
+65,000 blocks of 64 KiB.
+"""
 SHOWN: Final = 3
-"""Maximum number of bytes of an unfinished occurrence that are returned: fewer than any form has."""
+"""Maximum number of bytes that are returned of a possible occurrence that is not complete yet: fewer than any form of
+the secret has.
+"""
 _STAR: Final = b"*"
 
 
 class Mask:
-    """The mask of one stream; its state is the bytes held back. `hits` counts the occurrences, without those that overlap the
-    previous counted occurrence.
+    """The filter that masks the secret in the output of one stream. It holds back bytes that may begin an occurrence.
+    `hits` counts the occurrences, without those that overlap the previous counted occurrence.
     """
 
     def __init__(self, sent_in_clear: Iterable[bytes]) -> None:
@@ -81,14 +85,18 @@ class Mask:
         return out
 
     def settle(self) -> bytes:
-        """Return the held bytes that can be passed on because the service is quiet."""
+        """Return those of the first SHOWN held bytes that were not returned yet, because the service sends nothing more
+        for now.
+        """
         until = min(SHOWN, len(self._held))
         out = bytes(self._masked[self._shown : until])
         self._shown = max(self._shown, until)
         return out
 
     def finish(self) -> bytes:
-        """End the stream: return the held bytes in their length, masked except for the bytes that `settle` would return."""
+        """End the stream, and return as many bytes as are held and were not returned yet: those of `settle`, and `*`
+        for every other byte.
+        """
         out = self.settle() + _STAR * (len(self._held) - self._shown)
         self._held, self._masked, self._shown = b"", bytearray(), 0
         return out
@@ -106,7 +114,9 @@ class Mask:
         return sorted(found)
 
     def _unfinished(self, text: bytes) -> int:
-        """Return the start of the longest end of the text that is also the beginning of a form."""
+        """Return the index of the longest end of `text` that is the beginning of a form of the secret; the length of
+        `text` if there is none.
+        """
         cut = len(text)
         first = max(0, cut - self._reach)
         for form in self._forms:
@@ -120,8 +130,8 @@ class Mask:
 
 
 def _forms(sent: bytes) -> Iterator[bytes]:
-    """Yield the form itself, its base64 encoding, and the base64 characters that the form alone determines at each offset in a
-    longer text.
+    """Yield the forms in which `sent` is searched for: the bytes themselves, their base64 encoding, and the base64
+    characters that they alone determine at each offset in a longer text.
     """
     yield sent
     yield base64.b64encode(sent).rstrip(b"=")

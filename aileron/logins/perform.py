@@ -49,8 +49,8 @@ def perform(
     tell: Callable[[FromLogin], None],
     note: Callable[[Note], None],
 ) -> None:
-    """Report `Failed` with `tell` if the login fails; otherwise report `LoggedIn`, and `Over` at the end of the stream. `note`
-    sends a note, and returns when the note is on disk.
+    """Log in, and relay the stream until it ends. `tell` reports `Failed` if the login fails; otherwise `LoggedIn`, and
+    `Over` at the end of the stream. `note` sends a note, and returns when the note is on disk.
 
     Both sockets belong to this login from now on, and are closed at the end.
     """
@@ -93,8 +93,8 @@ def perform(
 
 
 def _with_cure(error: LoginError, target: LoginTarget, server: Side) -> LoginError:
-    """Return the error, with the right declaration of the login added if the error shows that the port begins TLS in the other
-    way: at once, or with STARTTLS.
+    """Return a login's error. If it shows that the port begins TLS in the other way (at once, or with STARTTLS), the
+    message also names the `--login` declaration to build the connector with.
     """
     if target.encryption == "tls" and target.protocol in HAVE_STARTTLS and error.problem is Problem.NOT_ENCRYPTED:
         other, why = "starttls", "if it offers STARTTLS"
@@ -107,8 +107,8 @@ def _with_cure(error: LoginError, target: LoginTarget, server: Side) -> LoginErr
 
 
 def _masked(note: Note, sent: tuple[bytes, ...]) -> Note:
-    """Return the note in a form that can be stored, with the secret masked: text of rows, which a person reads, could contain
-    the secret. The digest covers the unmasked rows.
+    """Return the note with the secret masked, so that it can be stored: the text of changed rows, which a person reads,
+    could contain the secret. The digest covers the unmasked rows.
     """
     if not isinstance(note, Effects) or not sent:
         return note

@@ -30,7 +30,7 @@ from aileron.tls import client_context
 __all__ = ["serve_control"]
 
 _REAP_S: Final = 5.0
-"""Longest time in seconds that an ended child process waits to be reaped; it holds no memory any longer."""
+"""Maximum seconds until an ended child process is reaped; it holds no memory any longer."""
 _MAX_RUNNING: Final = 2 * MAX_LOGINS
 """Maximum number of forked processes. A login that the daemon has closed counts until its process has ended, which takes a
 moment.
@@ -38,7 +38,7 @@ moment.
 
 
 def serve_control(descriptor: int, protocols: Sequence[str]) -> int:
-    """Fork a login for each packet, until the daemon closes the socket. Return 0."""
+    """Fork a login for each control socket that the daemon sends, until the daemon closes the socket `descriptor`. Return 0."""
     control = socket.socket(fileno=descriptor)
     logins = Logins(protocols, client_context(_authorities(control), (), at_once=True))
     confinement = Confinement()
@@ -74,9 +74,7 @@ def _authorities(control: socket.socket) -> str | None:
 
 
 def _forked() -> int | None:
-    """Fork, and return the result of fork(2), or None if the machine has no room for another process. Existing logins are not
-    affected.
-    """
+    """Return the result of fork(2), or None if the machine has no room for another process. Existing logins are not affected."""
     try:
         return os.fork()
     except OSError:

@@ -21,7 +21,9 @@ __all__ = ["Filter", "Login", "Passed", "Unchanged"]
 
 
 class Passed(NamedTuple):
-    """The bytes to pass on to either end. If there is a `note`, it is on disk before any of these bytes is sent."""
+    """Bytes to pass on to the service and to the connector. If there is a `note`, it is on disk before any of these
+    bytes is sent.
+    """
 
     to_server: bytes = b""
     to_client: bytes = b""
@@ -108,8 +110,8 @@ class Login(abc.ABC):
 
     @abc.abstractmethod
     def greet(self, client: Side, server: Side) -> Filter:
-        """Answer the library's own login until the library is satisfied, and return the filter for the stream. Raises
-        LoginError if the library's login cannot be answered.
+        """Answer the login of the connector's client library until the library is satisfied, and return the filter for
+        the stream. Raises LoginError if the library's login cannot be answered.
 
         Bytes that were read but not used stay in the `Side` that read them.
         """

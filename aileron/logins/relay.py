@@ -39,10 +39,10 @@ from aileron.logins.side import Side
 __all__ = ["HELD_BYTES", "relay"]
 
 HELD_BYTES: Final = 1 << 20
-"""Maximum number of bytes that wait in one direction: four pieces."""
+"""Number of bytes waiting to be written to one end at which the other end is no longer read: four pieces."""
 _PIECE_BYTES: Final = 248 << 10
-"""Maximum number of bytes read from one end at a time: as many as the daemon takes (egress/stream.py), since each piece costs
-the daemon and the jail a turn.
+"""Maximum number of bytes read from one end at a time: as many as the daemon takes (egress/stream.py), because the
+daemon and the jail handle each piece by itself.
 """
 _READS: Final = 8
 """Maximum number of reads from one end before the other end has its turn."""
@@ -53,10 +53,10 @@ _LEAVING_S: Final = 5.0
 def relay(
     client: Side, server: Side, through: Filter, deadline: float, note: Callable[[Note], None], mask: Mask
 ) -> None:
-    """Relay until the stream is over. `note` returns when the note is on disk; `deadline` is in the time of
-    `time.monotonic()`.
+    """Relay between the connector and the service until the stream is over. `note` records a note of the filter, and returns
+    when it is on disk; `deadline` is in the time of `time.monotonic()`.
 
-    Raises LoginError if the filter refuses something, the connection is closed (`closed`), or the deadline passes
+    Raises LoginError if the filter refuses something, the service's connection breaks (`closed`), or the deadline passes
     (`too_slow`).
     """
     stream = _Relay(_End(client.sock, "the connector"), _End(server.sock, server.who), through, deadline, note, mask)
@@ -64,7 +64,7 @@ def relay(
 
 
 class _End:
-    """A socket, one of the two of a relay. Its operations never block."""
+    """A socket at one end of a relay, with a queue of bytes to write to it. Its operations never block."""
 
     def __init__(self, sock: socket.socket, who: str) -> None:
         sock.setblocking(False)
@@ -203,7 +203,7 @@ class _Relay:
             raise LoginError(Problem.CLOSED, f"{self._server.who} broke the connection off")
 
     def _turn(self) -> None:
-        """Wait until an end is ready to be read or written, and do that."""
+        """Wait until one of the two sockets is ready, then read and write as far as possible."""
         ready = self._ready()
         client, server = self._client, self._server
         if ready.get(client.sock.fileno(), 0) & select.POLLHUP and not client.has_gone:

@@ -197,7 +197,7 @@ class Side:
         return left
 
     def _exchange(self, step: Callable[[], object]) -> LoginError | None:
-        """Execute one operation on the socket, and return its error. The caller raises it outside the exception handler,
+        """Execute one operation on the socket. Return its error, or None. The caller raises it outside the exception handler,
         because OpenSSL's errors quote the bad bytes.
         """
         try:

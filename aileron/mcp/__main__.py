@@ -18,8 +18,8 @@ __all__ = ["import_server", "main"]
 
 
 def main(arguments: list[str]) -> int:
-    """Run the process of the protocol. Return 0 when the daemon closes the control socket, 1 if the child was traced or
-    ended otherwise.
+    """Run the process that serves the protocol (MCP). Return 0 when the daemon closes the control socket, 1 if the child
+    was traced or ended otherwise.
     """
     return work_isolated(int(arguments[0]), _serve)
 
@@ -31,8 +31,8 @@ def _serve(control: int) -> int:
 
 
 def import_server() -> Callable[[int], int]:
-    """Import the server, and little else. Call this function only after the process has hidden, because imports stay in its
-    memory.
+    """Import the MCP server, and little else. Return the function that serves. Call this only after the process has hidden
+    itself from other processes, because imports stay in its memory.
     """
     from aileron.mcp.sdk import import_little
 

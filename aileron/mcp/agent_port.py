@@ -19,7 +19,7 @@ __all__ = ["Account", "AgentPort", "Asker", "Call", "Offer", "Offered", "Report"
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
     """A credential, or a set of one credential for each connector, that a call can choose. A call chooses it by `value`.
-    `told` describes for people whose account it is, in words of users and of services.
+    `told` describes the account for people, in words of the user and of services.
     """
 
     value: str
@@ -27,7 +27,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offered(msgspec.Struct, frozen=True, kw_only=True):
-    """An action that is switched on, from which one tool is made. `input_schema` is a JSON Schema of type object."""
+    """An enabled action, from which one tool is made. `input_schema` is a JSON Schema of type object."""
 
     action: ActionFile
     input_schema: dict[str, Any]
@@ -40,8 +40,8 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """The actions that one session can use. `listed` contains the names of those that are tools of their own, if the others
-    can only be found through find_action. None: all are tools, and find_action is not offered.
+    """The actions that one session can use. `listed` has the names of those that are tools of their own; the others can only be
+    found through find_action. If `listed` is None, all are tools, and find_action is not offered.
     """
 
     actions: tuple[Offered, ...]
@@ -81,8 +81,8 @@ class Asker(NamedTuple):
 
 
 class AgentPort(Protocol):
-    """The daemon as the protocol's server sees it. Methods raise AileronError if a request is refused or its object does
-    not exist. Cancelling a method never ends a run that has begun.
+    """The requests that the MCP server can make of the daemon. Methods raise AileronError if a request is refused or its object
+    does not exist. Cancelling a method never ends a run that has begun.
     """
 
     async def offer(self, session: str, process: int | None = None) -> Offer:

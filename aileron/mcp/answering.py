@@ -50,15 +50,17 @@ from aileron.model.failure import AileronError
 __all__ = ["answer_agent"]
 
 MAX_UNDER_WAY: Final = 128
-"""Maximum number of questions being processed at once, twice what a connection can have (lines.MAX_CALLS). Dropped
-questions count until they have ended.
+"""Maximum number of requests on one agent's channel that are processed at once: twice what a connection can have
+(lines.MAX_CALLS). Dropped requests count until they have ended.
 """
 MAX_CALLS_BYTES: Final = 16 << 20
-"""Maximum total size of these questions in bytes, twice what a connection can have (lines.MAX_CALLS_BYTES)."""
+"""Maximum total size in bytes of the requests on one agent's channel that are processed at once: twice what a connection can
+have (lines.MAX_CALLS_BYTES).
+"""
 
 
 async def answer_agent(sock: socket.socket, calls: ToolCalls, asker: Asker) -> None:
-    """Answer the questions on this end of the agent's channel until either side ends the channel; then close it."""
+    """Answer the MCP process's requests on the daemon's end of an agent's channel until either side ends it; then close it."""
     await _Answering(calls, asker).run(sock)
 
 

@@ -44,18 +44,18 @@ __all__ = ["Agent", "AgentGone", "AskRefused"]
 
 
 _TURNS: Final = 4
-"""Turns of the event loop before a question is sent. A cancellation that arrived together with its call is noticed within
-two turns, and then the call is not begun.
+"""Turns of the event loop before a request is sent to the daemon. A cancellation that arrived together with its call is
+noticed within two turns, and then the call is not begun.
 """
 
 
 class AgentGone(Exception):
-    """The daemon no longer answers the questions of this agent."""
+    """Error: the daemon no longer answers requests for this agent."""
 
 
 class AskRefused(Exception):
-    """The daemon's refusal of a question, as an error of the protocol. `is_invalid` is true if the caller named an object
-    that does not exist.
+    """The daemon's refusal of a request, as an error of the protocol. `is_invalid` is true if the caller named an unknown tool
+    or cursor.
     """
 
     def __init__(self, refused: Refused) -> None:

@@ -71,6 +71,6 @@ def after(body: bytes, receive: Receive) -> Receive:
 
 
 def refusal(status: int, message: str) -> JSONResponse:
-    """Return a JSON-RPC error under no id. The connection is closed after it, because the rest of the body may still arrive."""
+    """Return a response with a JSON-RPC error under no id. It closes the connection, because the rest of the body may arrive."""
     error = {"code": _INVALID_REQUEST, "message": message}
     return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status, {"Connection": "close"})

@@ -40,18 +40,20 @@ from aileron.model.visible import visible
 __all__ = ["CALL_S", "PROGRESS_S", "QUIET_S", "ToolCalls", "UnknownTool", "bug"]
 
 CALL_S: Final = 25.0
-"""Maximum number of seconds of a call before it returns `running`. Every measured agent waits for at least 60 s."""
+"""Maximum number of seconds that a call waits for its run to end before it returns `running`. Every measured agent waits for
+at least 60 s.
+"""
 QUIET_S: Final = 0.5
-"""Seconds of a call before its client gets progress, if it requested progress. Most calls have ended by then, and cost no
-second query.
+"""Seconds after which a call begins to report progress, if its client requested that. Most calls have ended by then, and
+need no second request to the daemon.
 """
 PROGRESS_S: Final = 4.0
 """Seconds between two progress notifications of wait_for_action. Agents that limit the time without one allow 60 s. A
-person's question is noticed at the same interval.
+person's question to the agent is noticed at the same interval.
 """
 _DEFAULT_WAIT_S: Final = 25.0
 _MAX_KNOWN: Final = 4000
-"""Maximum number of names of once offered tools that are remembered: four times as many as there can be actions at a time."""
+"""Number of remembered tool names above which all are forgotten: four times as many as there can be actions at a time."""
 _MAX_NEAREST: Final = 5
 """Maximum number of similar names that the answer to an unknown name suggests."""
 _ACCOUNT_CHARACTERS: Final = 2000
@@ -98,8 +100,8 @@ class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Rising:
-    """Progress that never decreases, as the protocol requires. The underlying reports start again with each step and each
-    attempt.
+    """A converter of a run's progress into progress that never decreases, as the protocol requires. A run's own reports start
+    again with each step and each attempt.
     """
 
     def __init__(self) -> None:
@@ -119,7 +121,7 @@ class _Rising:
 
 
 class ToolCalls:
-    """The tool calls that arrive by one route, such as the protocol's server."""
+    """The execution of tool calls that arrive by one route, such as the MCP server."""
 
     def __init__(self, door: AgentPort, progress_s: float = PROGRESS_S) -> None:
         self._door = door
@@ -167,7 +169,7 @@ class ToolCalls:
         return RunStatus.FAILED if name not in self._own or name == tools.RUN_ACTION.name else None
 
     async def _act(self, asker: Asker, action: str, args: dict[str, Any]) -> ToolResult:
-        """Call an action, whether the caller used its own tool or run_action."""
+        """Run an action for a caller that called the action's tool or run_action."""
         tool = tool_name(action)
         account = _account(args)
         call = Call(session=asker.session, action=action, args=args, binding=account, process=asker.process)
@@ -293,8 +295,8 @@ class ToolCalls:
 
 
 def _plain(args: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments with only the values that JSON has. The SDK's parsers accept more: infinite numbers, lone
-    surrogates.
+    """Return the arguments as JSON values. Raises AileronError(bad_input) for values that JSON does not have but the SDK's
+    parsers accept: infinite numbers, lone surrogates.
     """
     misfit = misfit_in(args)  # msgspec would write null for an infinite number
     if misfit is not None:

@@ -27,8 +27,8 @@ from aileron.mcp.process_messages import MessageError
 __all__ = ["AT_ONCE", "Channel", "is_taken", "take"]
 
 AT_ONCE: Final = 64
-"""Maximum number of messages taken in one turn. One message takes microseconds; as many as a connection can have open take
-less than a millisecond.
+"""Maximum number of messages taken in one turn of the event loop. One message takes microseconds; as many as a connection can
+have open take less than a millisecond.
 """
 _LENGTH: Final = 4
 _TAKEN: Final = b"+"
@@ -50,7 +50,9 @@ def take(sock: socket.socket) -> None:
 
 
 class Channel(asyncio.Protocol):
-    """An end of a channel. `take` is called with each message, `ended` when the channel ends; both must return at once."""
+    """An end of a channel for messages between the daemon and the MCP process. `take` is called with each received message,
+    `ended` when the channel ends; both must return at once.
+    """
 
     def __init__(self, take: Callable[[bytes], None], most: int, ended: Callable[[], None] = lambda: None) -> None:
         self._take = take
@@ -69,7 +71,7 @@ class Channel(asyncio.Protocol):
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
 
     async def put(self, message: bytes) -> None:
-        """Send a message after the other side has read the earlier data."""
+        """Send a message once the other side has read enough of the earlier data."""
         await self._writable.wait()
         self.put_at_once(message)
 

@@ -43,7 +43,7 @@ MAX_WORDS_CHARACTERS: Final = 400
 """Maximum number of characters of a request, as in a long sentence. Requests of agents have under 100."""
 MAX_TERMS: Final = 24
 MAX_KEPT: Final = 2000
-"""Maximum number of actions' texts that are remembered: twice as many as there can be at once, of at most 10 KiB each."""
+"""Maximum number of actions whose words are cached: twice as many as there can be at once, of at most 10 KiB each."""
 _MAX_BODY_CHARACTERS: Final = 4000
 """Maximum number of characters of a description that are used. The first lines say what an action does."""
 
@@ -52,11 +52,13 @@ _WEIGHTS: Final = {"name": 4.0, "intent": 3.0, "tags": 2.0, "summary": 2.0, "inp
 author.
 """
 _SATURATION: Final = 1.2
-"""BM25's k1, which determines how fast further repetitions of a word stop to count."""
+"""BM25's k1, which determines how fast further repetitions of a word stop counting."""
 _LENGTH: Final = 0.6
 """BM25's b, which determines how much less a word counts in a longer field."""
 _ALIKE_WEIGHT: Final = 0.7
-"""Weight of a word with the same meaning. Values from 0.5 to 0.8 change the result of two requests in sixty."""
+"""Weight of a word to which ALIKE gives the same meaning as a word of the request. Values from 0.5 to 0.8 change
+the result of two requests in sixty.
+"""
 _PREFIX_WEIGHT: Final = 0.6
 _MIN_PREFIX: Final = 3
 """Minimum number of letters of a word that stands for longer words: `doc` finds documents, `do` would find too much."""
@@ -129,7 +131,7 @@ ALIKE: Final = (
 
 
 class Finder:
-    """The search of one server, with its cache. It must not be used by two threads at once."""
+    """A search for actions, with a cache of their words. It must not be used by two threads at once."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, _Document] = OrderedDict()
@@ -186,8 +188,8 @@ class _Corpus(NamedTuple):
         return cls(size, have, lengths)
 
     def alternatives(self, term: str) -> dict[str, float]:
-        """Return the terms that a word of the request can stand for, each with the weight of one occurrence in these
-        documents.
+        """Return the terms in these documents that a word of the request can stand for, each with its weight, which is greater
+        the rarer they are.
         """
         meant = {term: 1.0} | dict.fromkeys(_alike().get(term, ()), _ALIKE_WEIGHT)
         if len(term) >= _MIN_PREFIX:
@@ -218,7 +220,7 @@ class _Corpus(NamedTuple):
         return found / (_SATURATION + found)
 
     def _rarity(self, have: float) -> float:
-        """Return BM25's rarity of a term that occurs in `have` of the documents."""
+        """Return BM25's inverse document frequency of a term that occurs in `have` documents; `have` can be a weighted sum."""
         return math.log(1 + (self.size - min(have, self.size) + 0.5) / (min(have, self.size) + 0.5))
 
 

@@ -55,13 +55,15 @@ __all__ = [
 ]
 
 MAX_LINE_BYTES: Final = 1 << 20
-"""1 MiB, equal to the limit of a body of the HTTP API. The arguments of an action travel in one frame header of 64 KiB."""
+"""Maximum size of a line in bytes (1 MiB), equal to the limit of a body of the HTTP API. The arguments of an action travel
+in one frame header of 64 KiB.
+"""
 MAX_CALLS: Final = 64
 """Maximum number of open requests on one connection, equal to what the daemon runs at once for all callers. The busiest
 measured agent had eight.
 """
 MAX_CALLS_BYTES: Final = 8 * MAX_LINE_BYTES
-"""Maximum total size of the open requests of a connection in bytes, as lines. So much memory can a connection occupy."""
+"""Maximum total size of the open requests of a connection in bytes, as lines. A connection can occupy this much memory."""
 WRITE_S: Final = 60.0
 """Seconds for one answer to be written. A peer reads in microseconds; a peer that is stopped in a debugger gets a minute."""
 _READ_BYTES: Final = 64 << 10

@@ -25,7 +25,7 @@ _SERVED: Final = frozenset({
     "notifications/cancelled", "notifications/initialized", "notifications/progress",
     "notifications/subscriptions/acknowledged", "notifications/tools/list_changed",
 })  # fmt: skip
-"""Methods whose first call must not take longer than later calls."""
+"""Methods whose models are built at the start, so that the first call takes no longer than later calls."""
 _ASKED: Final = "_defer_build"
 
 
@@ -69,7 +69,7 @@ def build_served() -> None:
 
 
 def _build(annotations: Iterable[Any], built: set[type[BaseModel]]) -> None:
-    """Build the named models. Each is built after the models of its fields, which it then shares."""
+    """Build the pydantic models in these annotations. Each is built after the models of its fields, which it then shares."""
     for annotation in annotations:
         for model in _models_in(annotation):
             if model not in built:

@@ -57,26 +57,26 @@ from aileron_sandbox import kernel
 __all__ = ["serve_control"]
 
 DATA_BYTES: Final = 2 << 30
-"""RLIMIT_DATA in bytes, for unforeseen use; lines.py and server.py count and bound the rest. A process that exceeds it
-ends, and is restarted.
+"""RLIMIT_DATA of the process in bytes, against unforeseen use of memory; lines.py and server.py bound the expected use. A process
+that exceeds it ends, and is restarted.
 """
 LOG_BYTES: Final = 32 << 20
-"""RLIMIT_FSIZE in bytes. Standard error is the daemon's log, which is rotated at 5 MiB."""
+"""RLIMIT_FSIZE of the process in bytes. Standard error is the daemon's log, which is rotated at 5 MiB."""
 _LOOKS: Final = 10
-"""Number of checks of the process's use within the time after which it rests."""
+"""Number of times that the process checks whether it is used, within the time after which it reports Resting."""
 _PASSED: Final = 2
-"""Number of descriptors that are passed with an agent."""
+"""Number of descriptors that are passed with an order to serve an agent: its connection or exchange, and its channel."""
 _LET_GO_S: Final = 10.0
-"""Seconds for the daemon to receive an answer and close its end. It takes microseconds, unless the daemon's event loop is
-blocked.
+"""Seconds to wait until the daemon has received a response over HTTP and closed its end. It takes microseconds, unless
+the daemon's event loop is blocked.
 """
 _log = logging.getLogger(__name__)
 _Serve = Callable[[Agent], Awaitable[None]]
 
 
 def serve_control(descriptor: int) -> int:
-    """Obey the orders on the control socket. Return 0 when the daemon closes it. Raises MessageError if the sender is not a
-    daemon.
+    """Execute the daemon's orders from the control socket. Return 0 when the daemon closes it. Raises MessageError if the first
+    order is not Start.
     """
     control = socket.socket(fileno=descriptor)
     logging.basicConfig(level=logging.WARNING, format="mcp: %(levelname)s %(name)s: %(message)s")
@@ -147,8 +147,8 @@ class _Process:
         await send(self._control, encode(message))
 
     async def _rest(self) -> None:
-        """Report when no agent has used the process for as long as Start specified. Meanwhile, release memory that is no
-        longer needed.
+        """Send Resting whenever no agent has used the process for as long as Start specified. Meanwhile, release memory that is
+        no longer needed.
         """
         self._used_at = anyio.current_time()
         while True:
@@ -181,7 +181,7 @@ class _Process:
             agent.close()
 
     async def _serve_connection(self, connection: socket.socket, begun: bytes, agent: Agent) -> None:
-        """Serve a connection for as long as the daemon answers the questions of its agent."""
+        """Serve an agent's connection until it ends, or the daemon ends the agent's channel."""
         async with anyio.create_task_group() as tasks:
 
             async def end() -> None:

@@ -55,22 +55,22 @@ __all__ = [
 ]
 
 MAX_PACKET: Final = 160 << 10
-"""Maximum size of a packet in bytes. The largest packet is a Connection with the data that was read with its first line, at
-most 68 KiB.
+"""Maximum size in bytes of a packet on the control socket. The largest packet is a Connection with the data that was read
+with its first line, at most 68 KiB.
 """
 MAX_ASKED_BYTES: Final = 4 << 20
 """Maximum size in bytes of one message on a channel to the daemon. A call's line has 1 MiB, whose control characters may
 take more as JSON.
 """
 MAX_SAID_BYTES: Final = 64 << 20
-"""Maximum size in bytes of one message to the process. The longest message is a page of 200 tools; each has a description
-of at most 8,192 characters and its schema.
+"""Maximum size in bytes of one message of the daemon on a channel. The longest message is a page of 200 tools; each has a
+description of at most 8,192 characters and its schema.
 """
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
-    """The first order. It has the version that the server reports, and the seconds without use after which the process
-    sends Resting.
+    """The daemon's first order to the process. It has the version that the server reports, and the seconds without use
+    after which the process sends Resting.
     """
 
     version: str
@@ -86,8 +86,8 @@ class Connection(msgspec.Struct, frozen=True, tag="connection"):
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
-    """Order to serve a request over HTTP. Its exchange and its channel are sent as descriptors. `session` is only compared
-    with that of other requests.
+    """Order to serve a request over HTTP. The sockets of its exchange and its channel are sent as descriptors. `session` is
+    only compared with that of other requests.
     """
 
     session: str
@@ -98,8 +98,8 @@ class Changed(msgspec.Struct, frozen=True, tag="changed"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The process serves, and has given up privileges that it does not need. It reports the versions of the protocol that
-    begin with a handshake, and the other versions.
+    """Report that the process serves, and has given up privileges that it does not need. It has the versions of
+    the protocol that begin with a handshake, and the other versions.
     """
 
     handshake: list[str]
@@ -107,23 +107,23 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Resting(msgspec.Struct, frozen=True, tag="resting"):
-    """The process was unused for as long as Start specified. `taken` is the number of connections and requests that it has
-    received so far.
+    """Report that the process was unused for as long as Start specified. `taken` is the number of connections and
+    requests that it has received so far.
     """
 
     taken: int
 
 
 class List(msgspec.Struct, frozen=True, tag="list"):
-    """Question for a page of the tools."""
+    """Request for a page of the list of tools."""
 
     id: int
     cursor: str | None
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """A call of a tool. `misfit`, if set, replaces the arguments and describes what JSON cannot carry of them. `reports` is
-    true if progress is wanted.
+    """Request to call a tool. `misfit`, if set, replaces the arguments and describes the part of them that JSON cannot carry.
+    `reports` is true if progress is wanted.
     """
 
     id: int
@@ -134,13 +134,13 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
 
 
 class Drop(msgspec.Struct, frozen=True, tag="drop"):
-    """The agent no longer waits for the answer to this question."""
+    """Notice that the agent no longer waits for the answer to the List or Call with this id."""
 
     id: int
 
 
 class Heard(msgspec.Struct, frozen=True, tag="heard"):
-    """A report of progress has reached the agent, so the next report may be sent."""
+    """Notice that a report of progress has reached the agent, so that the next report can be sent."""
 
     id: int
 
@@ -172,8 +172,8 @@ class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """An error of the protocol. It is `invalid` if the caller named an unknown tool or cursor, `internal` if the fault is
-    Aileron's.
+    """The refusal of a List or Call, as an error of the protocol. It is `invalid` if the caller named an unknown tool or
+    cursor, `internal` if the fault is Aileron's.
     """
 
     id: int
@@ -182,7 +182,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 class MessageError(Exception):
-    """The other side did not send a valid message."""
+    """Error: the other side sent an invalid message."""
 
 
 Order = Start | Connection | Request | Changed
@@ -216,13 +216,13 @@ def decode_from_process(packet: bytes) -> FromProcess:
 
 
 def decode_asked(frame: bytes) -> Asked:
-    """Decode a question of the process on a channel. Raises MessageError if it is not valid."""
+    """Decode a message of the process on a channel. Raises MessageError if it is not valid."""
     asked: Asked = _decoded(_asked, frame)
     return asked
 
 
 def decode_said(frame: bytes) -> Said:
-    """Decode an answer of the daemon on a channel. Raises MessageError if it is not valid."""
+    """Decode a message of the daemon on a channel. Raises MessageError if it is not valid."""
     said: Said = _decoded(_said, frame)
     return said
 

@@ -64,7 +64,7 @@ _PIPE_BUF: Final = 4096
 share it.
 """
 _NOTED_BYTES: Final = 1 << 16
-"""Maximum number of bytes of lines that are stored unparsed before the first answer. An agent sends some hundred before it."""
+"""Number of bytes of forwarded lines above which they are parsed before the first answer. An agent sends some hundred."""
 _SOON_S: Final = 0.05
 _AGAIN_S: Final = 1.0
 """Maximum number of seconds between two checks for a daemon while no request needs one. The interval starts at `_SOON_S`
@@ -75,21 +75,21 @@ _READY_S: Final = 20.0
 backlog may be full.
 """
 _LIST_S: Final = 1.0
-"""Seconds from the start of a daemon until the list of tools is answered from the last daemon's answers. A daemon that
+"""Seconds from the start of a daemon until a request for the list of tools gets the last daemon's answer. A daemon that
 starts in its usual time answers first. The shortest time that an agent is known to wait is five seconds
 (docs/adr/0040-answers-before-the-daemon.md).
 """
 _REFUSING_S: Final = 5.0
 """Seconds after a failed start during which requests are answered with the reason. After that, another start is attempted."""
 _FUTILE: Final = 3
-"""Number of connections in a row that the daemon ended before it sent anything, each within `_AGAIN_S`. From then on, the
-pause is longer.
+"""Number of futile connections in a row from which on the pause is longer. A connection is futile if the daemon ends it within
+`_AGAIN_S`, before it sent anything.
 """
 _WATCH: Final = 0  # poll(2) tells of a hang-up without being asked
 
 
 class Relay:
-    """A client on standard input and output, connected to the daemon of one home across the daemon's restarts."""
+    """A relay between a client on standard input and output and the daemon of one home, across the daemon's restarts."""
 
     def __init__(self, home: str, first: bytes) -> None:
         self._home = home
@@ -320,8 +320,8 @@ class Relay:
         self._is_over = True
 
     def _answer_early(self) -> None:
-        """Answer waiting requests before the first daemon, as the last daemon would have. The list of tools is answered
-        only after a while.
+        """Answer waiting requests with the stored answers of the last daemon, until the first daemon runs. The list of tools is
+        answered only after `_LIST_S`.
         """
         if self._early is None or not self._lines:
             return

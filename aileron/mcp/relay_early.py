@@ -29,17 +29,19 @@ __all__ = ["LIST", "Early", "early_file"]
 LIST: Final = "tools/list"
 _BEGINNINGS: Final = ("initialize", "server/discover")
 _MAX_BYTES: Final = 16 << 20
-"""Maximum size of the file, 16 MiB: five versions of the longest list of a page. The daemon writes no more either."""
+"""Maximum size in bytes of the stored answers: 16 MiB, for the longest page of tools in five versions of the protocol. The
+daemon writes no more either.
+"""
 _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 
 
 def early_file(home: str) -> str:
-    """Return the path at which this home's daemon stores the answers."""
+    """Return the path of the file in which this home's daemon stores its first answers."""
     return f"{home}/run/mcp-answers.json"
 
 
 class Early:
-    """The answers of one home as they were on disk when this object was made; none if they cannot be read."""
+    """The first answers that one home's last daemon stored, read when this object is made; none if they cannot be read."""
 
     def __init__(self, home: str, token: str = "") -> None:
         self._results, limited = _read(early_file(home))
@@ -98,8 +100,8 @@ def _params(message: Message) -> Message:
 
 
 def _read(path: str) -> tuple[dict[str, dict[str, Any]], frozenset[str]]:
-    """Return the results by version, then by method, and the digests of the tokens of sessions with another list. Both are
-    empty unless the file belongs to this user and was written by the daemon of exactly this version of Aileron.
+    """Return the results by version, then by method, and the digests of the tokens of sessions with another list of tools.
+    Both are empty unless the file belongs to this user and was written by the daemon of exactly this version of Aileron.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -67,7 +67,9 @@ MAX_OPEN: Final = 64
 CONNECT_S: Final = 10.0
 """Seconds within which a connection must be established, with repeated attempts. A restarted daemon is back in two seconds."""
 ANSWER_S: Final = 90.0
-"""Maximum number of seconds without a byte. A call is answered after at most 70 s, and a stream sends something every 15 s."""
+"""Maximum number of seconds to wait for the next byte of a response. A call is answered after at most 70 s, and a stream
+sends something every 15 s.
+"""
 _TOLD_S: Final = 15.0
 """Seconds for a notification to be accepted, which takes no work in the daemon."""
 _GOODBYE_S: Final = 2.0
@@ -99,7 +101,7 @@ class Lost(Exception):
 
 
 class Endpoint:
-    """The address of a remote daemon, which makes any number of connections to it."""
+    """The address of a remote daemon, from which any number of connections to it can be made."""
 
     def __init__(self, url: str, ca_file: str = "") -> None:
         """Check the address and the file of certificate authorities. Raises Misconfigured."""
@@ -110,8 +112,8 @@ class Endpoint:
         self.url = self._elsewhere.url
 
     def connect(self, until: float, read_s: float) -> http.client.HTTPConnection:
-        """Return an established connection, with attempts until `until`. Each wait for bytes is then at most `read_s`.
-        Raises Unreachable.
+        """Return an established connection; retry until `until`, in the time of `time.monotonic()`. Each later wait for bytes
+        takes at most `read_s` seconds. Raises Unreachable.
         """
         pause_s = _PAUSE_S
         while True:
@@ -150,7 +152,7 @@ class _Flight:
 
     @property
     def tool(self) -> str:
-        """Name of the called tool, in the form that unknown_outcome expects."""
+        """Name of the called tool for unknown_outcome; empty for a request that is safe to repeat."""
         if self.is_safe:
             return ""
         name = _params(self.message).get("name")
@@ -177,7 +179,7 @@ class _Session:
 
 
 class HttpRelay:
-    """A client on standard input and output, connected to a daemon over HTTP."""
+    """A relay between a client on standard input and output and a daemon over HTTP."""
 
     def __init__(self, endpoint: Endpoint, token: str) -> None:
         self._endpoint = endpoint
@@ -253,8 +255,8 @@ class HttpRelay:
             self._write(as_line(answer))
 
     def _ask(self, flight: _Flight) -> Message | None:
-        """Send a request until it is answered. Return an answer for the client, or None if the client already has one.
-        Raises Unreachable.
+        """Send a request, again if that is safe and necessary. Return an answer for the client, or None if the client already has
+        one or has cancelled the request. Raises Unreachable.
         """
         body = flight.line
         for asked in range(1, MAX_ASKED + 1):
@@ -325,7 +327,7 @@ class HttpRelay:
         raise Lost
 
     def _answered(self, flight: _Flight, response: http.client.HTTPResponse, data: bytes) -> Message | None:
-        """Forward the answer to the client unchanged, if it is one line."""
+        """Forward the daemon's answer to the client unchanged; return the answer instead if it has to be changed."""
         message = message_of(data)
         if message is None or not ("result" in message or "error" in message):
             return failed(flight.id, "the daemon's answer is no message")
@@ -340,7 +342,7 @@ class HttpRelay:
         return None
 
     def _heard(self, flight: _Flight, message: Message, data: bytes, *, is_again: bool) -> bytes:
-        """Return the message to the client for a notification that arrives before the answer."""
+        """Return the line for the client for a notification that arrives before the answer; empty if it must not get one."""
         if flight.method == LISTEN and message.get("method") == "notifications/subscriptions/acknowledged":
             if flight.is_heard and is_again:
                 honoured = _params(message).get("notifications")
@@ -378,8 +380,8 @@ class HttpRelay:
                 raise _Forgotten
 
     def _renew(self, forgotten: _Session | None) -> None:
-        """Repeat the handshake, only once for all threads that noticed the loss. Notify the client that the tools may have
-        changed.
+        """Repeat the handshake of a session that the daemon has forgotten, only once for all threads that noticed that. Notify
+        the client that the tools may have changed.
         """
         with self._renewing, contextlib.suppress(Unreachable, Lost, _Forgotten):
             session = self._session
@@ -429,7 +431,7 @@ class HttpRelay:
     # Both
 
     def _cancel(self, message: Message) -> bool:
-        """Close the connection of a request if the request is of the 2026 protocol. Return whether it was."""
+        """Close the connection of the request that `message` cancels, if it is of the 2026 protocol. Return whether it was."""
         with self._knowing:
             flight = self._flights.get(json.dumps(_params(message).get("requestId")))
         if flight is not None and flight.is_modern:

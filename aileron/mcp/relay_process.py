@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["MAX_LINE_BYTES", "say", "token_of"]
 
 MAX_LINE_BYTES: Final = 16 << 20
-"""16 MiB for a message of the daemon. The same limit applies to the client, so that an overlong message can be refused
-under its id.
+"""Maximum size in bytes of a message of the daemon: 16 MiB. The same limit applies to the client, so that an overlong message
+can be refused under its id.
 """
 
 

@@ -311,13 +311,15 @@ def takes_back(line: bytes) -> bool:
 
 
 def failed(request_id: int | str | None, why: str, **data: Any) -> Message:
-    """Return an error as an answer. `data` is added to the message, for programs."""
+    """Return an error response with the reason `why`. `data` is added to the error, for programs."""
     error: Message = {"code": FAILED, "message": f"aileron: {why}"}
     return {"jsonrpc": "2.0", "id": request_id, "error": {**error, "data": data} if data else error}
 
 
 def unknown_outcome(request_id: int | str, tool: str) -> Message:
-    """Return the answer to a request whose daemon disconnected. `tool` is the name of the called tool, or empty."""
+    """Return the answer to a request whose daemon disconnected before it answered. `tool` is the name of the called tool, or
+    empty for a request that is safe to repeat.
+    """
     if not tool:
         return failed(request_id, "the daemon went away before it answered: ask again")
     if tool in _LOOKS:

@@ -18,7 +18,7 @@ from typing import Final
 __all__ = ["MAX_EVENT_BYTES", "EventError", "Events"]
 
 MAX_EVENT_BYTES: Final = 16 << 20
-"""16 MiB for one event, as much as for one line over the socket."""
+"""Maximum size of one event in bytes: 16 MiB, as for one line over the socket."""
 
 
 class EventError(Exception):
@@ -26,7 +26,7 @@ class EventError(Exception):
 
 
 class Events:
-    """The parser for one stream."""
+    """The parser for one stream of server-sent events."""
 
     def __init__(self) -> None:
         self._line = bytearray()

@@ -17,12 +17,12 @@ from aileron.client import Client, DaemonUnreachable
 __all__ = ["Starting"]
 
 DEADLINE_S: Final = 45.0
-"""Maximum number of seconds for all attempts together; aileron.client allows 30 for one start."""
+"""Maximum number of seconds for all attempts to start a daemon; aileron.client allows 30 for one start."""
 _PAUSE_S: Final = 0.1
 
 
 class Starting:
-    """A start in progress. `done` becomes readable when the start has ended."""
+    """A start of the daemon, in a thread. `done` is a pipe that becomes readable when the start has ended."""
 
     def __init__(self, home: str) -> None:
         self._home = Path(home)

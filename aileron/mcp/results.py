@@ -91,7 +91,7 @@ _NEXT_OTHERWISE: Final = "Tell the person what the message says; calling again w
 
 def state_result(state: dict[str, Any], *, page: int = 1, first: str = "") -> ToolResult:
     """Return the state of a run or a question as a result. `page` is the page of the run's result, from 1. The text `first`
-    is put before the sentence.
+    is put before the message.
 
     Raises AileronError(bad_input) for a page that does not exist.
     """
@@ -237,7 +237,9 @@ def _end_of_page(document: bytes, start: int) -> int:
 
 
 def _escapes(document: bytes, start: int, end: int) -> int:
-    """Return the number of bytes by which the part grows as a JSON string. Control characters are already escaped in the part."""
+    """Return the number of bytes by which `document[start:end]` grows as a JSON string. Its control characters are already
+    escaped.
+    """
     return document.count(b'"', start, end) + document.count(b"\\", start, end)
 
 
@@ -346,7 +348,9 @@ def _class(facts: dict[str, Any]) -> FailureClass | None:
 
 
 def _error(error: Any) -> dict[str, Any]:
-    """Return a failure as a fact. Its class, and whether a retry is worthwhile, always fit; the other parts are bounded."""
+    """Return a failure for the facts of a result. Its class, and whether a retry is worthwhile, always fit; the other
+    parts are bounded.
+    """
     plain: dict[str, Any] = {"retriable": False, **msgspec.to_builtins(error)}
     facts: dict[str, Any] = {name: plain.pop(name) for name in ("class", "retriable", "boundary") if name in plain}
     facts["message"] = _cut(str(plain.pop("message", "")), _MAX_SAID)

@@ -26,7 +26,10 @@ _NOT_HERE: Final = ("uvicorn", "python_multipart", "multipart")
 
 
 def import_little() -> None:
-    """Replace the SDK's packages in this process from now on. Raises ImportError if the SDK is not installed."""
+    """Replace the SDK's packages in this process by empty ones, so that a submodule is imported without the others.
+
+    Raises ImportError if the SDK is not installed.
+    """
     for name in _PACKAGES:
         spec = importlib.util.find_spec(name)
         if spec is None or spec.submodule_search_locations is None:

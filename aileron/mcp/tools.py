@@ -75,13 +75,13 @@ second page miss nothing.
 MAX_WAIT_S: Final = 50
 """Maximum number of seconds that wait_for_action waits. Two agents limit a call to 60."""
 _MAX_ACCOUNTS: Final = 32
-"""Maximum number of accounts that are listed. If there are more, any name is accepted, and a wrong name is answered with
-the existing names.
+"""Maximum number of accounts that a tool's schema lists. If there are more, any name is accepted, and a wrong name is
+answered with the existing names.
 """
 _MAX_TOLD: Final = 100
 """Maximum number of characters of an account's description. An address has fewer."""
 _UP_FRONT: Final = {"anthropic/alwaysLoad": True}
-"""Metadata that makes Claude Code declare a tool at once; otherwise it would have to search for the tool by name."""
+"""Metadata that makes Claude Code declare a tool to its model at once; otherwise the model would have to search for it."""
 _CURSOR: Final = re.compile(r"after:([a-z0-9_]{1,64})")
 
 _ID: Final = {
@@ -104,9 +104,10 @@ def tool_of(offered: Offered) -> Tool:
 
 
 def page_of(offer: Offer, cursor: str | None) -> tuple[list[Tool], str | None]:
-    """Return a page of the list, and the cursor of the next page. Raises ValueError for a cursor that Aileron did not issue.
+    """Return a page of the list of tools, and the cursor of the next page.
 
-    A cursor names the last tool before the page, so tools that are added or removed between two requests do not shift the others.
+    Raises ValueError for a cursor that Aileron did not issue. A cursor names the last tool before the page, so tools
+    that are added or removed between two requests do not shift the others.
     """
     after = "" if cursor is None else _after(cursor)
     listed = [entry for entry in offer.actions if offer.listed is None or entry.action.name in offer.listed]

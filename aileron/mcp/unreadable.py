@@ -27,8 +27,8 @@ from typing import Final
 __all__ = ["IdScanner", "id_in"]
 
 _MAX_KEPT: Final = 16 << 10
-"""Maximum number of bytes of the top level that are stored; enough for an id and five members, the longest of which is a
-method.
+"""Maximum number of bytes that are stored of a message's top level; enough for an id and five members, the longest of
+which is a method.
 """
 _MAX_TEXT: Final = 1 << 10
 """Maximum number of bytes of a string that are stored. No id is longer (relay_requests.py)."""
@@ -39,14 +39,16 @@ _OF_TEXT: Final = re.compile(rb'(?:[^"\\]+|\\.){1,4096}', re.DOTALL)
 _STRUCTURE: Final = re.compile(rb'["{}\[\]]')
 _STEPS: Final = tuple({b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(bytes([byte]), 0) for byte in range(256))
 _INSIDE_BYTES: Final = 256
-"""Number of bytes inside of a member that are skipped at once. It is small, because they are read again for each member
-that ends in them.
+"""Number of bytes inside of a member that are scanned at once. It is small, because the bytes after the member's end are
+scanned again.
 """
 _MEMBER: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:\s*("(?:[^"\\]|\\.)*"|[^\s,{}\[\]]*)', re.DOTALL)
 
 
 class IdScanner:
-    """The scanner for one line's top level. The line may have any length and arrive in pieces of any size."""
+    """A scanner that finds the id at the top level of one line of JSON. The line may have any length and arrive in
+    pieces of any size.
+    """
 
     def __init__(self) -> None:
         self._depth = 0

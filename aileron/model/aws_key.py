@@ -41,7 +41,7 @@ _EXPORT: Final = "`aws configure export-credentials`"
 
 
 class _Document(msgspec.Struct, rename="pascal"):
-    """The output format of `credential_process`; its `Version` is 1."""
+    """The JSON output of the AWS CLI's `credential_process`, whose `Version` is 1."""
 
     access_key_id: str
     secret_access_key: str
@@ -69,7 +69,7 @@ class AwsKey(msgspec.Struct, frozen=True):
 
     @property
     def secrets(self) -> tuple[bytes, ...]:
-        """Return the secret parts of the key, as bytes."""
+        """The secret access key and, if there is one, the session token, as bytes."""
         token = () if self.session_token is None else (self.session_token.reveal(),)
         return (self.secret_access_key.reveal(), *token)
 

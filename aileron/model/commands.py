@@ -47,7 +47,7 @@ _PARENT: Final = re.compile(r"(?<![A-Za-z0-9._-])\.\.(?![A-Za-z0-9._-])")
 
 
 def check_command_pattern(pattern: str) -> None:
-    """Raise ValueError saying what is wrong if `pattern` is not valid."""
+    """Raise ValueError, saying what is wrong, if `pattern` is not a valid pattern of commands."""
     if not 1 <= len(pattern) <= MAX_COMMAND:
         raise ValueError(f"a command has 1 to {MAX_COMMAND} characters")
     if not pattern.isprintable() or pattern != pattern.strip():

@@ -105,7 +105,7 @@ _CONTEXT_CHARACTERS: Final = 200
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A difference between two versions: its place, and the values before and after.
+    """A difference between two versions of an action file, a connector or a tool: its place, and the values before and after.
 
     `widens` is true if the new value allows more, so that a person must approve it.
     """
@@ -275,7 +275,9 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrantConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="grant"):
-    """The approval of a grant: runs of this action file with these credentials need no approval while every constraint holds."""
+    """The approval of a standing grant: runs of this action file with these credentials need no approval while every
+    constraint holds.
+    """
 
     action: str
     action_digest: str
@@ -283,7 +285,7 @@ class GrantConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     constraints: tuple[Constraint, ...]
     uses: int
     until: str
-    """End of the grant, as RFC 3339 in UTC."""
+    """End of the standing grant, as RFC 3339 in UTC."""
 
 
 class TrustedKeyConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="trusted_key"):
@@ -387,7 +389,7 @@ Subject = (
 
 
 class Consent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The latest consent under one name: `digest` is that of a file, a pin or settings; `approval` is the signed approval."""
+    """The latest consent under one name: `digest` is that of a file, a pin or settings; `approval` is the approval's id."""
 
     kind: ConsentKind
     name: str
@@ -396,14 +398,14 @@ class Consent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class StandingGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A grant in force. `until` is in whole seconds since the epoch.
+    """A standing grant in force. `until` is in whole seconds since the epoch.
 
     The uses of the grant are counted in the ledger, for people, and in `used`, which the vault seals. So restoring an older
     ledger does not renew the grant.
     """
 
     id: str
-    """Id of the approval that created it."""
+    """Id of the approval that created the grant."""
     action: str
     action_digest: str
     credentials: tuple[str, ...]
@@ -469,9 +471,11 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     agreed: tuple[Consent, ...] = ()
     """Latest consents, sorted by kind and name, each at most once."""
     grants: tuple[StandingGrant, ...] = ()
-    """Grants in force, sorted by id."""
+    """Standing grants in force, sorted by id."""
     used: tuple[UsedDecision, ...] = ()
-    """Decisions that the ledger records as used, sorted by approval. They are stored here too, where nobody can undo them."""
+    """Decisions that the ledger records as used, sorted by approval. They are also stored here, in the
+    vault, so that an older ledger does not make them usable again.
+    """
     passkeys: tuple[Passkey, ...] = ()
     """Passkeys that can decide, sorted by id."""
 

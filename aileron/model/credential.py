@@ -202,7 +202,7 @@ def wire_words(wire: str) -> str:
 
 
 def hmac_template_of(wire: str) -> HmacTemplate | None:
-    """Return what an HMAC credential signs, and how, from a `Reach.wire`; None if the credential is of another kind.
+    """Return the template of an HMAC credential's signature from a `Reach.wire`; None if the credential is of another kind.
 
     Raises ValueError if `wire` was not written by this program.
     """
@@ -304,7 +304,7 @@ def login_facts(details: LoginDetails | None) -> tuple[tuple[str, Any], ...]:
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A binding, as far as plans need it.
+    """The facts about a binding that plans need.
 
     `reach` is None if the binding was created before reaches were stored; such a binding is suspended until it is bound again.
     """

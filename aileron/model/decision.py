@@ -86,7 +86,7 @@ class HeadStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class PreviewStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request from an unlocked approver for the preview of one question. Only `recipient` (X25519, hex) can read the response.
+    """A signed request of the approver for the preview of one question. Only `recipient` (X25519, hex) can read the response.
 
     `nonce` is 16 random bytes in hex; a request is answered at most once.
     """
@@ -156,9 +156,9 @@ class MismatchError(AileronError):
 
     @classmethod
     def between(cls, what: str, named: object, computed: str) -> Self:
-        """Return the error for two different digests.
+        """Return the error for two different digests: `named`, which the daemon sent, and `computed`.
 
-        The daemon sent one of them; the other was computed from the `what` that the daemon sent.
+        `computed` is the digest of the subject that the daemon sent; `what` says what that subject is.
         """
         return cls(
             f"{what} is not what would be decided; nothing was signed",

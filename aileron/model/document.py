@@ -109,7 +109,7 @@ Schema = Mapping[str, Field]
 
 
 class Row(NamedTuple):
-    """A line of a schema, as a reference page shows it. `table` is a TOML header, empty for the top level."""
+    """A key of a schema, which a reference page shows as a row. `table` is a TOML header, empty for the top level."""
 
     table: str
     key: str
@@ -231,7 +231,7 @@ class Table:
         return tuple(self._values.get(key, ()))
 
     def element_lines(self, key: str) -> tuple[int, ...]:
-        """Return the line of each element of an array, for checks that need more than the document and can only be made later."""
+        """Return the line of each element of an array, for errors of checks that are made after the document was read."""
         return self._source.element_lines((*self._path, key), len(self._values.get(key, ())))
 
     def boolean(self, key: str, default: bool) -> bool:
@@ -430,7 +430,7 @@ def _key_lines(text: str) -> dict[_Path, int]:
 
 
 def _statements(text: str) -> Iterator[list[_Token]]:
-    """Yield the statements of the grammar, as tokens up to and including a line end outside brackets."""
+    """Yield the statements of a TOML document, each as its tokens up to and including a line end outside brackets."""
     statement: list[_Token] = []
     depth = 0
     for token in _tokens(text):
@@ -467,7 +467,7 @@ def _element_offsets(statement: list[_Token]) -> Iterator[int]:
 
 
 def _left_side(statement: list[_Token]) -> tuple[str, tuple[str, ...]]:
-    """Return the kind of a statement (`array`, `table`, `key` or an empty string) and its dotted name."""
+    """Return the kind of a TOML statement and its dotted name: `array` for [[NAME]], `table` for [NAME], `key`, or empty."""
     words = [token.text for token in statement if not token.text.startswith("#")]
     if words[:2] == ["[", "["]:
         return "array", _names(words[2:], "]")

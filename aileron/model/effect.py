@@ -58,17 +58,17 @@ class Effect(enum.StrEnum):
 
     @property
     def stakes(self) -> Stakes:
-        """The cost that a wrong decision can have."""
+        """The cost that a wrong decision about a step with this effect can have."""
         return self._facts().stakes
 
     @property
     def name_verbs(self) -> tuple[str, ...]:
-        """Verbs with which the names of such operations begin."""
+        """Verbs with which the names of operations with this effect usually begin."""
         return tuple(self._facts().name_verbs.split())
 
     @property
     def only_adds(self) -> bool:
-        """True if nothing that exists is changed, and nobody is told anything."""
+        """True if a step with this effect changes nothing that exists, and tells nobody anything."""
         return self.stakes is Stakes.LOW
 
     def _facts(self) -> _Facts:

@@ -24,7 +24,7 @@ from typing import Final
 __all__ = ["EMOJI", "MAY_BE_EMOJI"]
 
 _SIGNS: Final = "©®‼⁉™ℹ↔-↙↩↪Ⓜ▪▫〰〽㊗㊙🅰🅱🅾🅿🈂🈚🈯🈷🀄🃏"
-"""Characters that have both styles (text and emoji), and are joined only after one of `_PICTURES`."""
+"""Characters with a text and an emoji style. They can be part of a joined emoji, but only one of `_PICTURES` can begin it."""
 _PICTURES: Final = (
     "⌚⌛⌨⏏⏩-⏳⏸-⏺▶◀◻-◾☀-☄☎☑☔☕☘☝☠☢☣☦☪☮☯☸-☺♀♂♈-♓♟♠♣♥♦♨♻♾♿⚒-⚗⚙⚛⚜⚠⚡⚧⚪⚫⚰⚱⚽⚾⛄⛅⛈⛎⛏⛑⛓⛔⛩⛪⛰-⛵⛷-⛺⛽"
     "✂✅✈-✍✏✒✔✖✝✡✨✳✴❄❇❌❎❓-❕❗❣❤➕-➗➡➰➿⤴⤵⬅-⬇⬛⬜⭐⭕"

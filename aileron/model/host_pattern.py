@@ -45,7 +45,7 @@ class HostPattern(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse one of the four forms. Raises ValueError saying what is wrong, and what would be right."""
+        """Parse `NAME`, `NAME:PORT`, `*.NAME` or `*.NAME:PORT`. Raises ValueError saying what is wrong and how to fix it."""
         host, separator, port = text.rpartition(":")
         if not separator:
             host, port = text, str(DEFAULT_PORT)

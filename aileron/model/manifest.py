@@ -181,7 +181,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):
     """A connector's `manifest.toml`. Empty `hosts` means no network; if `credential` is None, no credential is used.
 
-    `operations` has all operations of the connector. If it is None, they are not recorded, and only a run can find out.
+    `operations` has all operations of the connector. If it is None, the manifest lists none, and only a run shows which exist.
     """
 
     name: Fqn
@@ -209,7 +209,7 @@ class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):
     def operation(self, name: str) -> Operation:
         """Return the operation with this name.
 
-        Without a record of it, return an operation that accepts all arguments and may use network and credential.
+        If the manifest does not list it, return an operation that accepts all arguments and may use network and credential.
         """
         found = (operation for operation in self.operations or () if operation.name == name)
         return next(found, Operation(name=name, rest=True))

@@ -19,15 +19,15 @@ from aileron.model.visible import visible
 __all__ = ["misfit_in"]
 
 _MAX_DEPTH: Final = 64
-"""Maximum number of levels that are searched: no arguments have more."""
+"""Maximum number of nesting levels that are searched; no arguments have more."""
 _MAX_PLACE: Final = 200
-"""Maximum number of characters of a place that a message shows."""
+"""Maximum number of characters of a value's path, such as `to[0].name`, that a message shows."""
 _LARGEST_INT: Final = 2**53 - 1
 """The largest integer in canonical JSON, because integers are written as IEEE doubles (RFC 8785, section 3.2.2.3)."""
 
 
 def misfit_in(value: Any, *, is_canonical: bool = False) -> str | None:
-    """Return the place and kind of the first value that JSON cannot carry, as text safe for a terminal; None if there is none.
+    """Return the path and the fault of the first value that JSON cannot carry, as text safe for a terminal; None if all fit.
 
     `is_canonical` is for canonical JSON, which has no integers of 2**53 and more.
     """

@@ -44,7 +44,7 @@ _PAGE: Final = """<!doctype html>
 
 @final
 class PageFrame:
-    """A kind of page with Aileron's basic style and an additional `style`, which is CSS from Aileron's own code."""
+    """A template for HTML pages with Aileron's basic style and an additional `style`, which is CSS from Aileron's own code."""
 
     def __init__(self, style: str) -> None:
         self._style: Final = _BASE + style.strip() + "\n"

@@ -355,7 +355,7 @@ def _spelled(key: Any) -> bytes:
 
 
 def _key(spelled: bytes) -> CoseKey:
-    """Return the key if it has exactly the parameters of its algorithm. Raises PasskeyError("algorithm") otherwise."""
+    """Decode a COSE key with exactly the parameters of its algorithm. Raises PasskeyError("algorithm") for any other bytes."""
     from fido2 import cbor
     from fido2.cose import CoseKey
 

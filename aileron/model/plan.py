@@ -187,7 +187,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def changes_only_seen(self) -> bool:
         """True if a step makes only the changes that its preview showed.
 
-        If approved without a preview, it would change nothing.
+        A run that was approved without a preview would change nothing.
         """
         return any(step.changes_only_seen for step in self.steps)
 
@@ -226,7 +226,7 @@ class _OnlyTheGate(type):
 
 @final
 class ApprovedPlan(metaclass=_OnlyTheGate):
-    """A plan that may be executed, bound to the digest that was admitted or approved."""
+    """A plan that may be executed, bound to the digest that the gate admitted or a person approved."""
 
     __slots__ = ("approval_id", "digest", "plan", "seen")
 

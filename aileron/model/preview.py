@@ -57,7 +57,7 @@ class SeenEffects(NamedTuple):
     def digest(self) -> str:
         """The digest that `shown_digest` returns for the preview.
 
-        From both parts, anybody can check that these effects were shown.
+        Whoever has `effects` and `fields` can compute it, and so check that these effects were shown.
         """
         return preview_digest({"effects": self.effects, "fields": self.fields})
 

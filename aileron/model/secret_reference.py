@@ -105,7 +105,7 @@ class SecretReference(msgspec.Struct, frozen=True):
 
 
 class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The place of a secret's value and how to fetch it: the absolute path of a program, and the name of a stored token."""
+    """The place of a secret outside the vault, and the means to fetch it: a program's absolute path, a stored token's name."""
 
     reference: str
     program: str | None = None
@@ -123,7 +123,7 @@ class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     @property
     def words(self) -> str:
-        """The complete place in one line, for people."""
+        """The reference, the program and the token's name in one line, for people."""
         with_program = "" if self.program is None else f", read by {self.program}"
         return f"{self.reference}{with_program}{'' if self.token is None else f', with the token {self.token}'}"
 

@@ -46,7 +46,7 @@ class SelectorKind(enum.StrEnum):
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """A selector in one of the three forms. Made by `parse_selector`."""
+    """A selector of actions by a tag, a connector, or a name that can have wildcards. Made by `parse_selector`."""
 
     kind: SelectorKind
     value: str

@@ -19,7 +19,9 @@ from typing import Any, Final
 __all__ = ["sha256"]
 
 _FEW_BYTES: Final = 512 << 10
-"""Total of bytes hashed before the switch to hashlib. For these, CPython's code loses only the 1 to 2 ms of loading OpenSSL."""
+"""Number of bytes that a process hashes before it switches to hashlib. For so few, CPython's slower code loses no more than the
+1 to 2 ms that loading OpenSSL takes.
+"""
 _hashed_bytes = 0
 
 

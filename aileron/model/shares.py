@@ -39,12 +39,14 @@ PERSON: Final = "person"
 BY_HAND: Final = "by hand"
 """Party of all sessions that do not depend on a process of their opener.
 
-They share, because another such session costs nothing.
+They share, because it costs nothing to open another such session.
 """
 _KEPT: Final = 8
 """Divisor for the reserved places: one eighth is the person's and one eighth is for parties that hold none (of 64: 8 each)."""
 _OF_FREE: Final = 2
-"""Factor by which a party's share exceeds the free places: an agent alone can have 32 runs, the next agent eleven."""
+"""Ratio of the places that a party can hold to the free places that are not reserved. So of 64 places, 16 of them reserved, one
+agent alone can have 32, and the next agent eleven.
+"""
 
 
 class NoPlace(enum.StrEnum):
@@ -57,7 +59,7 @@ class NoPlace(enum.StrEnum):
 
 
 class Places:
-    """A fixed number of places. The holders are not stored here.
+    """A fixed number of places (for runs or questions) that parties share. The holders are not stored here.
 
     Callers pass `held`, the count by party; a party that is missing from `held` holds no place.
     """
@@ -93,7 +95,7 @@ def no_place(why: NoPlace, *, share: str, full: str) -> AileronError:
 
 
 class Turns:
-    """The queue for places: parties take turns, and within a party the oldest name comes first.
+    """The queue of names, such as ids of approvals, that wait for a place: parties take turns, the oldest name of a party first.
 
     Each name is queued at most once.
     """

@@ -22,7 +22,7 @@ from functools import cache
 __all__ = ["narrowed", "text_width", "widened"]
 
 _FILLER = "\0"
-"""Character that no escaped text contains."""
+"""Character that stands for the additional cell of a wide character; no escaped text contains it."""
 _WIDE = """
     1100-115F 231A-231B 2329-232A 23E9-23EC 23F0 23F3 25FD-25FE 2614-2615 2630-2637 2648-2653 267F 268A-268F 2693
     26A1 26AA-26AB 26BD-26BE 26C4-26C5 26CE 26D4 26EA 26F2-26F3 26F5 26FA 26FD 2705 270A-270B 2728 274C 274E

@@ -39,7 +39,7 @@ _HAVE_USERNAMES: Final[dict[str, _UserName | None]] = {
 
 
 def has_username(kind: str) -> bool:
-    """Return whether a secret of this kind has a user name; False for an unknown kind."""
+    """Return whether a secret of this kind can have a user name; False for an unknown kind."""
     return _HAVE_USERNAMES.get(kind) is not None
 
 

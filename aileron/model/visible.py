@@ -41,7 +41,7 @@ Like the bar, it prevents such a row from being taken for one of Aileron's lines
 """
 
 _MOST_MARKS = 8
-"""Maximum number of marks shown on one letter, as Hebrew and Vietnamese need four; further marks are escaped."""
+"""Maximum number of combining marks shown on one letter, as Hebrew and Vietnamese need four; further marks are escaped."""
 _MARKS = ("Mn", "Me", "Mc")
 """Unicode categories of marks, including spacing marks, because terminals and programs seldom agree about the width of a mark."""
 _MOST_KNOWN = 4096
@@ -118,7 +118,7 @@ _JSON = _Spelling("\n", is_json=True)
 
 
 def visible(text: str) -> str:
-    """Return `text` on one line.
+    """Return `text` on one line, with hidden characters escaped.
 
     Line ends and tabs are escaped too, so that no part of it can be taken for one of Aileron's lines.
     """
@@ -126,7 +126,10 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> list[str]:
-    """Return the lines of `text` without their ends. The caller that prints them must mark each as untrusted."""
+    """Return the lines of `text` without their ends, with hidden characters escaped.
+
+    The caller that prints them must mark each as untrusted.
+    """
     return [
         line if _is_plain(line) else _LINES.spelled(line)
         for line in text.replace("\r\n", "\n").replace("\t", "    ").split("\n")
@@ -152,7 +155,7 @@ def as_text(value: Any) -> str:
 
 
 def as_fact(value: Any, most: int | None = None) -> str:
-    r"""Return a value for a row of names and values. Text that could be taken for the next name is quoted as JSON.
+    r"""Return a value as text for a row of names and values. Text that could be taken for the next name is quoted as JSON.
 
     `most` limits how many characters of a text are read, for rows that are cut and cannot show more.
 

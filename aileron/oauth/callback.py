@@ -106,8 +106,8 @@ class Callback:
         return self._answer
 
     async def tell(self, *, is_signed_in: bool) -> None:
-        """Show the result on the page of the client that delivered the answer. Wait at most CONNECTION_S until the page is
-        sent.
+        """Send the page with the result to the browser that delivered the provider's answer. Wait at most CONNECTION_S until it
+        is sent.
         """
         self._page = (200, pages.SIGNED_IN) if is_signed_in else (400, pages.FAILED)
         self._over.set()

@@ -38,7 +38,7 @@ _S = TypeVar("_S", bound="Series")
 
 
 class JobJournal(Protocol):
-    """The part of the audit trail that jobs use."""
+    """The part of the audit trail that records jobs, which are requests to token endpoints."""
 
     async def renewing(self, binding: BindingName, host: str) -> None:
         """Record that a request is about to be sent. The record is durable when this method returns. An exception stops the
@@ -83,7 +83,7 @@ class JobTiming(msgspec.Struct, frozen=True):
 
 
 class Job:
-    """A request in progress. It is shielded, so cancelling the caller that began the request does not end it."""
+    """A request to a token endpoint in progress. It is shielded, so cancelling the caller that began it does not end it."""
 
     def __init__(self, deadline: float) -> None:
         self.done: Final = anyio.Event()
@@ -92,7 +92,7 @@ class Job:
 
 
 class Series:
-    """The state of one binding's jobs, in memory. Times are as in `anyio.current_time()`."""
+    """The state of one binding's requests to its token endpoint, in memory. Times are as in `anyio.current_time()`."""
 
     def __init__(self) -> None:
         self.job: Job | None = None
@@ -121,7 +121,7 @@ def make_room(states: dict[BindingName, _S], is_idle: Callable[[_S], bool]) -> N
 
 
 class Jobs:
-    """All jobs of one owner. Jobs run while the block of `served` runs."""
+    """The requests of one owner (renewals, or those without a sign-in) to token endpoints. They run in the block of `served`."""
 
     def __init__(self, journal: JobJournal, pace: JobTiming, *, does: str, around_s: float) -> None:
         """Set up the jobs.
@@ -159,7 +159,7 @@ class Jobs:
     ) -> Failure | None:
         """Wait for the job in progress, or begin a job with `work`. Return the job's failure, or None.
 
-        `problem` creates a failure from a code of ours.
+        `problem` creates a failure from one of Aileron's own codes (problems.py).
         """
         job = series.job
         if job is None:
@@ -183,7 +183,7 @@ class Jobs:
         return error
 
     async def noted(self, name: BindingName, note: Awaitable[None]) -> None:
-        """Record the outcome, and only log an error if that fails."""
+        """Await `note`, which records the outcome of a job; if that fails, log the error and do not raise it."""
         try:
             await note
         except AileronError as error:

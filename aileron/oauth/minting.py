@@ -56,7 +56,7 @@ USED_S: Final = 12 * 3600.0
 _ROOM_S: Final = 60.0
 """Seconds before a token's end at which it is replaced: as long as a slow request takes."""
 _ROOM_SHARE: Final = 4
-"""Divisor of a token's lifetime: the replacement begins at most this fraction of the lifetime before the token's end."""
+"""Divisor of a token's lifetime: the token is replaced in the last quarter of its lifetime at the earliest."""
 _AROUND_S: Final = 30.0  # for the record, the key and the scrubber; the ledger has 10 s for a row
 _CLOCK_OFF_S: Final = 60.0
 """Minimum difference in seconds between the server's clock and ours for which the clock is reported as the cause of a refusal.
@@ -68,7 +68,7 @@ _KEY: Final = os.urandom(32)
 
 
 class Minting:
-    """All tokens that were issued without a sign-in. `serve` runs for as long as the daemon runs.
+    """The access tokens of all bindings that get tokens without a sign-in. `serve` runs for as long as the daemon runs.
 
     All methods except `forget`, `keep_only` and `tokens` must be called in the daemon's event loop.
     """

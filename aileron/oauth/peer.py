@@ -16,8 +16,8 @@ from aileron.connections import connections, spellings_of
 __all__ = ["CLOSED", "maybe_owner"]
 
 CLOSED: Final = -1
-"""Value that is returned if no program holds the other end any longer. The kernel then no longer knows the owner (and reports
-root).
+"""Result of `maybe_owner` if no program holds the other end of the connection any longer. The kernel then no longer knows the
+owner (and reports root).
 """
 
 

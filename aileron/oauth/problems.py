@@ -251,8 +251,8 @@ class ProviderError(Exception):
         arrived.
         """
         self.named: str | None = None
-        """An error code that is not in the list, and that the sentence mentions. No other part of the sentence comes from the
-        provider.
+        """The provider's error code, if it is not in the list and the sentence mentions it. No other part of the sentence comes
+        from the provider.
         """
 
 
@@ -277,8 +277,8 @@ def heard(code: str, host: str) -> ProviderError:
 
 
 def without_echo(error: ProviderError, host: str, sent: Iterable[str]) -> ProviderError:
-    """Return the error, without its unknown code if that is part of a value in `sent`, or contains such a value: a secret can
-    look like a code.
+    """Return the error, without the provider's unknown code if that could be a secret: if it is part of a value in `sent`, or
+    contains one.
     """
     named = error.named
     if named is None or not any(named in value or (len(value) >= _LEAST_SECRET and value in named) for value in sent):
@@ -329,7 +329,7 @@ def not_minted(error: ProviderError, host: str, again: str, another: str) -> Ail
 
 
 def _detail(error: ProviderError, host: str) -> str:
-    """Return the part of the error's sentence that follows the listed sentence."""
+    """Return the text in the error's sentence that was added to the listed sentence for its code; empty if there is none."""
     for table in (MINTING, SIGN_IN):
         listed = table[error.code].what.format(host=host) if error.code in table else None
         if listed is not None and error.sentence.startswith(listed):

@@ -66,7 +66,10 @@ class AuthorizationResponse:
 
 
 def judged(method: str, target: str, hosts: Sequence[str], awaited: Awaited) -> AuthorizationResponse | TurnedAway:
-    """Judge one request by its method, its target and all values of its Host field, as received."""
+    """Return the provider's answer that a request delivers, or why the request is turned away.
+
+    `hosts` are all values of its Host field; all arguments are as received.
+    """
     if len(hosts) != 1 or hosts[0].lower() not in _own_hosts(awaited.port):
         return TurnedAway(421)
     path, _, query = target.partition("?")

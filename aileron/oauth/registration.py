@@ -40,8 +40,8 @@ _DEVICE: Final = "urn:ietf:params:oauth:grant-type:device_code"
 
 
 def registration_request(provider: OAuth2Provider, redirect_uri: str | None) -> dict[str, Any]:
-    """Return the client's metadata. `redirect_uri` is None for a sign-in with a code on another device, which has no redirect
-    (RFC 8628).
+    """Return the metadata of the client to register. `redirect_uri` is None for a sign-in with a code on another device, which
+    has no redirect (RFC 8628).
     """
     flow = (
         {"grant_types": [_DEVICE, "refresh_token"], "response_types": []}

@@ -64,8 +64,8 @@ _ROOM_MS: Final = 60_000
 clocks.
 """
 _ROOM_SHARE: Final = 4
-"""Divisor of a token's lifetime: the renewal begins at most this fraction of the lifetime before the token's end. So a token
-with a lifetime of a minute is not renewed for every request.
+"""Divisor of a token's lifetime: the token is renewed in the last quarter of its lifetime at the earliest. So a token with a
+lifetime of a minute is not renewed for every request.
 """
 _DISK_S: Final = 60.0  # for the writes of one renewal: the ledger has 10 s for a row, the vault 5 s to get its lock
 _log = logging.getLogger(__name__)
@@ -110,7 +110,9 @@ class Store(Protocol):
 
 
 class Renewals:
-    """All renewals. `serve` runs for as long as the daemon runs; all other methods must be called in the same event loop."""
+    """The renewals of all bindings' tokens. `serve` runs for as long as the daemon runs; all other methods must be called in the
+    same event loop.
+    """
 
     def __init__(
         self,
@@ -324,7 +326,10 @@ class Renewals:
         raise await self._refused(name, state, grant, problem, host)
 
     async def _keep(self, name: BindingName, state: _State) -> None:
-        """Execute steps 6 and 7. From this point the renewal has succeeded, even if the disk fails."""
+        """Store the renewed tokens in the vault; if that fails, use them from memory (steps 6 and 7 of the module).
+
+        The renewal has succeeded from this point, even if the disk fails.
+        """
         state.went_well()
         state.renewed_at = anyio.current_time()
         try:
@@ -451,13 +456,13 @@ class _State(Series):
         self.obtained_ms: Final = obtained_ms
         self.held: _Held | None = None
         self.uses_held = False
-        """True if the held tokens are used. They are not used while the first attempt to write them runs, but after that
-        attempt has failed.
+        """True if the held tokens are used in place of the stored ones. They are not used while the first attempt to write them
+        runs, but after that attempt has failed.
         """
         self.writing: Final = anyio.Lock()
         self.renewed_at: float | None = None
         self.settled_ms: int | None = None
-        """Start of a renewal, as stored in the vault, of which it is known that the provider has not executed it."""
+        """Start of a renewal that the provider certainly did not execute, in milliseconds since the epoch, as in the vault."""
 
 
 def _sent_to(host: HostPort, tokens: TokenSet) -> tuple[Secret, ...]:

@@ -52,7 +52,7 @@ OURS: Final = frozenset(
     "client_id client_secret redirect_uri response_type response_mode scope state nonce code_challenge code_challenge_method "
     "request request_uri resource".split()
 )
-"""Parameters that only this module sets, or that would replace such parameters."""
+"""Parameters of an authorization request that only this module sets, or that would replace such parameters."""
 _PLACEHOLDER: Final = re.compile(r"^\s*$|^bound-at-|placeholder|change-?me|your[-_ ]|[<>]|x{5}", re.IGNORECASE)
 _DOCUMENT: Final = re.compile(r"https://[a-z0-9.-]+(?::[0-9]+)?/[^<>\s]*")
 """Pattern of the address of a client ID metadata document. The owner of the document chooses host and path freely."""

@@ -67,8 +67,8 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SignIn:
-    """A sign-in. Entering its block begins the sign-in and sets `invitation`; inside the block, `finished` must be called
-    exactly once.
+    """A person's sign-in at a provider. Entering its block begins the sign-in and sets `invitation`; inside the block, `finished`
+    must be called exactly once.
     """
 
     def __init__(
@@ -176,7 +176,9 @@ class SignIn:
     async def _outcome(
         self, flow: _Browser, answered: AuthorizationResponse, host: str
     ) -> GrantedTokens | ProviderError:
-        """Return the outcome as a value, because an exception that leaves a task group would be wrapped in an exception group."""
+        """Exchange the authorization code. Return the tokens, or the error as a value: an exception that leaves a task group
+        would be wrapped in an exception group.
+        """
         if answered.code is None:
             return answered.problem or said("bad_answer", host)
         form = {

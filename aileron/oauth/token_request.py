@@ -228,7 +228,7 @@ def _with_assertion(
 
 
 def _claims(issuer: str, audience: str, now: float, random: Callable[[int], bytes]) -> Claims:
-    """Return the claims of an assertion by which the client authenticates itself (RFC 7523, section 3)."""
+    """Return the claims of an assertion whose issuer and subject are `issuer` (RFC 7523, section 3)."""
     at = int(now)
     return {
         "iss": issuer,

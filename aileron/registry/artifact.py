@@ -64,7 +64,7 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked connector, not installed yet: a person is asked about it."""
+    """A checked connector that is not installed yet; a person must approve it first."""
 
     connector: bytes
     manifest_bytes: bytes
@@ -82,7 +82,7 @@ class ActionArtifact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParseAction(Protocol):
-    """The parser of action files, actions/manifest.py. It is passed as an argument, since this room knows nothing of actions."""
+    """The parser of action files (actions/manifest.py), passed as an argument, since this package does not import actions."""
 
     def __call__(self, text: str, *, file: str, allow_placeholder: bool = False) -> ActionFile:
         """Parse an action file. Raises AileronError(invalid_request) with file and line if the text is not valid."""
@@ -90,7 +90,7 @@ class ParseAction(Protocol):
 
 
 class CheckAction(Protocol):
-    """The check of an action against its connectors' operations, actions/fitting.py; an argument, as `ParseAction` is."""
+    """The check of an action against its connectors' operations (actions/fitting.py), an argument as `ParseAction` is."""
 
     def __call__(
         self, action: ActionFile, manifest: Callable[[ConnectorPin], ConnectorManifest | None], *, file: str
@@ -123,7 +123,7 @@ def connector_of(archive: bytes, trust: Trust, *, wanted: ArtifactRequest | None
 
 
 def action_of(archive: bytes, trust: Trust, *, wanted: ArtifactRequest, parse: ParseAction) -> ActionArtifact:
-    """Return the action in `archive`, which has no placeholder left. Raises AileronError as `connector_of` and `parse` do."""
+    """Return the action in `archive`. Raises AileronError as `connector_of` and `parse` do, also if a placeholder is left."""
     members = unpack(archive, "action")
     signed = _checked(wanted.name, members[ACTION], members.get(SIGNATURE), trust)
     try:

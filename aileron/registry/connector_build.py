@@ -150,7 +150,7 @@ def _bound(
     logins: Sequence[LoginTarget],
     application: Application | None,
 ) -> bytes:
-    """Return the manifest with only its placeholders replaced. The result is checked as an install checks it."""
+    """Return the manifest with the placeholders of hosts, logins and application replaced, checked as an install checks it."""
     logins = logins or _maybe_only_login(data, hosts)
     hosts = list(dict.fromkeys((*hosts, *(login.destination for login in logins))))
     if logins:
@@ -206,7 +206,7 @@ def made_up_region(manifest: ConnectorManifest) -> str | None:
 
 
 def _maybe_only_login(data: bytes, hosts: Sequence[HostPort]) -> tuple[LoginTarget, ...]:
-    """Return the login of a source that has one login and one host, at that host; otherwise an empty tuple."""
+    """Return the manifest's only login placeholder as a login at the only host; empty unless there is one of each."""
     unbound = _UNBOUND_LOGIN.findall(data)
     if len(unbound) != 1 or len(hosts) != 1:
         return ()
@@ -220,7 +220,7 @@ def made_up_logins(manifest: bytes) -> tuple[LoginTarget, ...]:
 
 
 def _with_logins(data: bytes, path: Path, logins: Sequence[LoginTarget]) -> bytes:
-    """Replace each placeholder by the logins of its protocol."""
+    """Replace each placeholder of a login by the given logins of its protocol."""
     protocols = dict.fromkeys(login.protocol for login in logins)
     unbound = [found.decode() for found in _UNBOUND_LOGIN.findall(data)]
     if not unbound:

@@ -148,7 +148,7 @@ class _Known(NamedTuple):
 
 
 class ContentStore:
-    """The connectors under `root`, which need not exist yet."""
+    """The store of connectors below the directory `root`, which need not exist yet."""
 
     def __init__(self, root: Path) -> None:
         self._entries: Final = root / "sha256"
@@ -162,7 +162,7 @@ class ContentStore:
         """Store a connector that `parse_connector_manifest` just checked. The entry is durable on return.
 
         Raises AileronError(invalid_request) if it is not a connector, (hash_mismatch) if its bytes are stored with
-        another split.
+        a different boundary between program and manifest.
         """
         parsed = _checked(connector, manifest)
         pin = ConnectorPin(str(parsed.name), parsed.version, content_hash(connector, manifest))
@@ -340,9 +340,9 @@ class ContentStore:
                 self._kept.popitem(last=False)
 
     def _has(self, entry: Path, manifest: bytes) -> bool:
-        """Return whether the same bytes are stored, intact.
+        """Return whether `entry` is stored, intact, with this manifest.
 
-        Raises AileronError(hash_mismatch) if they are stored with another split.
+        Raises AileronError(hash_mismatch) if its bytes are divided otherwise into program and manifest.
         """
         try:
             found = _read(entry, entry.name)
@@ -445,7 +445,7 @@ def _meta(data: bytes) -> _Meta | None:
 
 
 def _check_provenance(manifest: ConnectorManifest, connector: bytes) -> None:
-    """Raise AileronError(hash_mismatch) if the program's hash is not `provenance_hash`, which the publisher can state."""
+    """Raise AileronError(hash_mismatch) if the manifest states a `provenance_hash` that is not the program's hash."""
     if manifest.provenance_hash is not None and sha256_digest(connector) != manifest.provenance_hash:
         said, actual = manifest.provenance_hash, sha256_digest(connector)
         raise AileronError(

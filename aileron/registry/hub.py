@@ -55,7 +55,7 @@ _FOLDER_MODE: Final = 0o755
 
 
 class Done(NamedTuple):
-    """Numbers of artifacts, versions, new versions and written files."""
+    """Result of a build: how many artifacts and versions the Hub has, how many versions are new, how many files were written."""
 
     artifacts: int
     versions: int
@@ -141,7 +141,7 @@ def _write(reading: HubReading, index: bytes, site: int) -> Done:
 
 
 def _contents(reading: HubReading) -> Iterator[tuple[tuple[str, ...], bytes]]:
-    """Yield path and bytes of every file but the index, in the order in which the files may appear."""
+    """Yield path and content of each file of the Hub except the index, in the order in which the files must be written."""
     for whose, keys in reading.keys.items():
         yield (*whose.path, KEY_FOLDER, KEY_FILE), keys.current.to_pem().encode()
         for key in keys.former:
@@ -167,7 +167,10 @@ def _unchanged(found: FoundArchive) -> bytes:
 
 
 def _put(site: int, place: tuple[str, ...], data: bytes) -> bool:
-    """Write the complete file `data` at that place. Return False if the file is already there. Raises AileronError on failure."""
+    """Write `data` to the path `place` below `site`. Return False if the file already has this content.
+
+    Raises AileronError on failure.
+    """
     path = Path(*place)
     with files.translated(path, "cannot be written"), _folder(site, place[:-1]) as folder:
         try:
@@ -181,9 +184,9 @@ def _put(site: int, place: tuple[str, ...], data: bytes) -> bool:
 
 @contextlib.contextmanager
 def _folder(site: int, parts: tuple[str, ...]) -> Iterator[int]:
-    """Open a folder of the site and create it if needed.
+    """Open a folder of the site, create it and its parents if needed, and yield its descriptor.
 
-    Each step starts at an open folder and follows no link, so all stays in the site.
+    Each path component is opened relative to its parent's descriptor and without following links, so the folder is in the site.
     """
     with contextlib.ExitStack() as stack:
         here = site

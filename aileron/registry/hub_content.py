@@ -64,7 +64,7 @@ VERSIONS: Final = "versions.json"
 FORMER: Final = "former"
 KEY_FOLDER, KEY_FILE = KEY_PATH.split("/")
 _TAKEN: Final = frozenset({INDEX, VERSIONS, ARCHIVE, MANIFEST, ACTION})
-"""Names of a Hub's own files, which no part of an artifact's name can be."""
+"""Names of a Hub's own files. An artifact's name must not have one of them as a path segment."""
 _MAX_FILES: Final = 100_000
 """Maximum number of archives and keys of one Hub: five times the index's limit, so that the index reports the excess first."""
 
@@ -77,7 +77,7 @@ class Wrong(msgspec.Struct, frozen=True, order=True):
 
 
 class FoundArchive(msgspec.Struct, frozen=True, kw_only=True):
-    """An archive that is valid by itself; its bytes are read again when they are written."""
+    """An archive that passed the checks that need no other archive; its bytes are read again when they are written."""
 
     file: Path
     sha256: str
@@ -87,7 +87,7 @@ class FoundArchive(msgspec.Struct, frozen=True, kw_only=True):
     published: Published
     about: About
     requires: dict[str, str]
-    """Pins that an action has for its connectors, by `NAME@VERSION`."""
+    """Pin of each connector that an action requires, by `NAME@VERSION`; empty for a connector."""
     is_new: bool
 
 
@@ -99,7 +99,7 @@ class HubKeys(NamedTuple):
 
 
 class HubReading:
-    """A single reading of archives and keys, with all problems. An instance is used once."""
+    """The archives and keys found in a directory and in a Hub, with all problems. Call `read` once per instance."""
 
     def __init__(self, directory: Path, site: Path, parse: ParseAction) -> None:
         self._directory, self._site = directory, site
@@ -234,9 +234,9 @@ class HubReading:
             )
 
     def _found_in(self, file: Path, archive: bytes, *, is_new: bool) -> FoundArchive:
-        """Check an archive against its own statements and its repository's key.
+        """Check an archive by itself: its name and version, its content, and its signature by its repository's key.
 
-        Raises ValueError or AileronError if the check fails.
+        Raises ValueError or AileronError if a check fails.
         """
         kind = kind_of(archive)
         members = unpack(archive, kind)
@@ -304,7 +304,10 @@ class HubReading:
         return ArtifactRequest.parse(source)
 
     def _trust_in(self, wanted: ArtifactRequest, members: dict[str, bytes], *, is_new: bool) -> Trust:
-        """Return a trust in the key that made the signature. Raises ValueError if that key is not allowed."""
+        """Return a `Trust` in only the key that signed the archive; an empty `Trust` for an unsigned archive.
+
+        Raises ValueError if that key is not one with which the repository may sign.
+        """
         signature, whose = members.get(SIGNATURE), Authority.of_repository(wanted.name)
         if signature is None:
             return Trust()
@@ -402,7 +405,7 @@ def _check_parts(name: Fqn) -> None:
 
 
 def _name_before(name: Fqn, part: str) -> Fqn:
-    """Return the name that ends before `part`."""
+    """Return `name` without the path segment `part` and the segments after it."""
     return Fqn(name.scheme, name.path[: name.path.index(part, 2)])
 
 

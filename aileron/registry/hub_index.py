@@ -63,7 +63,10 @@ FORMAT: Final = 1
 MAX_INDEX_BYTES: Final = 8 << 20
 """8 MiB: ten thousand artifacts of a dozen versions each. Each search reads all of it; a larger Hub should be split in two."""
 MAX_INDEX_VALUES: Final = 500_000
-"""Maximum number of values, and of commas in texts. 8 MiB from `hub build` have some 300,000. Counted before parsing."""
+"""Maximum number of JSON values in an index, checked before parsing. Commas in strings count too (`check_values`).
+
+8 MiB from `hub build` have some 300,000.
+"""
 MAX_ENTRIES: Final = 20_000
 MAX_NAME: Final = 200
 """Maximum number of characters in a name, and so in a path: file systems and web servers accept a few more."""
@@ -85,7 +88,7 @@ _ORDER: Final[tuple[Match, ...]] = ("intent", "name", "words", "all")
 
 
 class _Closed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Base of the index's values, which accept no unknown key."""
+    """Base class of the objects in the index: a JSON object with an unknown key is refused."""
 
 
 class CredentialWanted(_Closed, frozen=True):
@@ -140,7 +143,7 @@ class Index(_Closed, frozen=True, omit_defaults=False):
 
 
 class _Format(msgspec.Struct, frozen=True):
-    """The version of the format, which is checked before the rest is read."""
+    """The format version of an index file, which is parsed and checked before the rest of the file."""
 
     version: int
 
@@ -216,7 +219,7 @@ def _first_paragraph(body: str) -> str | None:
 
 
 def parse_index(data: bytes) -> Index:
-    """Parse an untrusted index. Raises ValueError, which says what is wrong and quotes nothing invisible."""
+    """Parse an untrusted index. Raises ValueError, whose message has no invisible characters."""
     if len(data) > MAX_INDEX_BYTES:
         raise ValueError(f"{len(data)} bytes; at most {MAX_INDEX_BYTES}")
     check_values(data, MAX_INDEX_VALUES)
@@ -342,5 +345,5 @@ def _match(entry: Entry, wanted: str) -> Match | None:
 
 
 def _plain(text: str) -> str:
-    """Return words in the form for comparison: `send_email`, `Send email` and `send-email` are equal."""
+    """Return `text` normalized for comparison: `send_email`, `Send email` and `send-email` give the same string."""
     return _PARTS.sub(" ", text.casefold()).strip()

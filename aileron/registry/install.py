@@ -33,7 +33,7 @@ __all__ = ["InstallResult", "check_installable", "install", "read_archive", "rea
 
 
 class InstallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `install`. `new` is false if the same bytes were installed already; the entries in `replaced` are gone."""
+    """Result of `install`. `new` is false if the same bytes were already installed; `replaced` are the pins that were removed."""
 
     pin: ConnectorPin
     manifest: ConnectorManifest
@@ -45,7 +45,7 @@ def read_artifact(source: Path, hosts: Sequence[HostPort] = (), trust: Trust | N
     """Read the connector at `source`: an archive, or a directory, which is built with `hosts` and is unsigned.
 
     Raises AileronError(not_found) if nothing is there, (invalid_request) if it is not a connector, (signature_failure) if its
-    signature is by nobody whom `trust` allows, or a required signature is missing.
+    signature was not made by a signer that `trust` allows, or if a required signature is missing.
     """
     return connector_of(read_archive(source, hosts), Trust() if trust is None else trust, file=source.name)
 

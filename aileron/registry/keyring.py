@@ -80,7 +80,7 @@ class Signed(msgspec.Struct, frozen=True, kw_only=True):
     by: str | None = None
     trusted_for: str | None = None
     expected: bool = False
-    """True if the artifact is not signed with a key, although a key of its publisher is trusted here."""
+    """True if the artifact is not signed with a key, but this machine trusts a key of its publisher."""
 
 
 class Keyring(msgspec.Struct, frozen=True):
@@ -93,11 +93,11 @@ class Keyring(msgspec.Struct, frozen=True):
         return self.keys.get(authority, ())
 
     def speaking_for(self, name: Fqn) -> Iterator[tuple[Authority, PublicKey]]:
-        """Yield each key that may have signed the artifact called `name`, with its authority."""
+        """Yield each key trusted to sign the artifact called `name`, with the authority for which it is trusted."""
         return self.speaking_for_authority(Authority.of_repository(name))
 
     def speaking_for_authority(self, authority: Authority) -> Iterator[tuple[Authority, PublicKey]]:
-        """Yield each key that counts for an authority, with the authority that has the key: the same authority, or its owner."""
+        """Yield each key trusted to sign for `authority`, with the authority that lists the key: `authority` or its owner."""
         owner = Authority(authority.scheme, authority.path[:1])
         for holder in dict.fromkeys((authority, owner)):
             for key in self.of(holder):
@@ -126,7 +126,10 @@ class Keyring(msgspec.Struct, frozen=True):
         return self.replacing(authority, tuple(key for key in self.of(authority) if key not in gone))
 
     def agreed(self, digest_of: Callable[[str], str | None]) -> Keyring:
-        """Return the part that a person consented to: authorities whose set of keys has the digest of that consent."""
+        """Return the keyring without authorities whose current keys no person consented to.
+
+        `digest_of` returns the trust_digest that a person consented to for an authority, or None.
+        """
         kept = {
             authority: keys
             for authority, keys in self.keys.items()
@@ -151,11 +154,11 @@ def trust_digest(authority: Authority, keys: Sequence[PublicKey]) -> str:
 def check_signature(
     name: Fqn, message: bytes, signature: bytes | None, keyring: Keyring, public: frozenset[str] = frozenset()
 ) -> Signed:
-    """Verify the signature over `message`, the artifact called `name`. The signature is a key's, or a bundle of Sigstore.
+    """Verify `signature`, an Ed25519 signature or a Sigstore bundle over `message`, the bytes of the artifact called `name`.
 
     `public`: the schemes that mean the public forge (sigstore.public_forges); empty if the caller knows none.
-    Raises AileronError(signature_failure) if there is a signature by neither a key trusted for `name` nor its repository's
-    workflow.
+    Raises AileronError(signature_failure) if neither a key trusted for `name` nor a workflow of its repository made it.
+    Without a signature, nothing is raised.
     """
     keys = list(keyring.speaking_for(name))
     if signature is None:
@@ -213,7 +216,7 @@ def _refused(name: Fqn, problem: str, keys: Sequence[PublicKey]) -> AileronError
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file's content. The format is version 2; version 1 had no owners."""
+    """The JSON content of `keyring.json`. The current format is version 2; version 1 had no `owners`."""
 
     version: int
     publishers: dict[str, list[str]] = {}

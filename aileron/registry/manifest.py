@@ -79,11 +79,11 @@ _MAX_INTENTS: Final = 64
 MAX_OPERATIONS: Final = 256
 """Maximum number of operations per connector; the widest API wrapped so far has about a hundred."""
 MAX_PARAMETERS: Final = 64
-"""Maximum number of parameters per operation: the same as for a table of an action's input."""
+"""Maximum number of parameters per operation, the same as of fields in an action's input."""
 MAX_ENUM: Final = 256
 """Maximum number of values in an `enum`, the same as in an action's input."""
 MAX_LENGTH: Final = 1 << 20
-"""Largest count that a parameter may specify: all arguments of a step together have 48 KiB."""
+"""Upper bound for a parameter's `min_length` and `max_length`; the arguments of one step have at most 48 KiB together."""
 PARAMETER_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 """Names that Python accepts for a parameter, limited to ASCII."""
 _PARAMETER_TYPES: Final[tuple[ParameterType, ...]] = get_args(ParameterType)
@@ -414,9 +414,9 @@ def _operations(table: Table, need: CredentialNeed | None, allow_unbound: bool) 
 
 
 def _only(protocols: Set[str], among: Set[str]) -> bool:
-    """Return whether all `protocols` are in `among`.
+    """Return whether there are `protocols` and all are in `among`.
 
-    One credential serves all logins, so an operation's promise has to hold for each protocol.
+    One credential serves all logins, so the `login` of an operation must be possible with each protocol.
     """
     return bool(protocols) and protocols <= among
 

@@ -38,7 +38,7 @@ _PROVIDER_URL: Final = re.compile(
 )
 _QUERY_OF_RESOURCE: Final = re.compile(rf"(?:{_PCHAR}|[/?])*")
 ADDRESS: Final = rf"https?://[a-z0-9.-]+(?::[1-9][0-9]{{0,4}})?(?:/{_PCHAR}*)*"
-"""Pattern of a provider's address for editors, without named groups, whose syntax differs in ECMA 262."""
+"""Pattern of a provider's address for the JSON schema that editors use: no named groups, which ECMA 262 spells differently."""
 _MAX_PROVIDER_URL: Final = 512
 """Maximum number of characters in a provider's address: addresses are shown to a person, and recorded."""
 _DOTS: Final = re.compile(r"/(?:\.|%2e){1,2}(?:;|/|$)", re.IGNORECASE)
@@ -237,9 +237,9 @@ def _maybe_url(table: Table, key: str) -> str | None:
 
 
 def check_provider_url(text: str) -> str:
-    """Return a valid https address, or http on loopback for tests.
+    """Return `text` if it is a valid https address, or http on loopback for tests.
 
-    Raises ValueError unless it is in its only accepted spelling.
+    Raises ValueError otherwise, also for another spelling of a valid address, such as a host in capitals.
     """
     found = _PROVIDER_URL.fullmatch(text)
     if found is None or len(text) > _MAX_PROVIDER_URL or _DOTS.search(found["path"]):

@@ -44,7 +44,7 @@ __all__ = ["AWS", "HMAC", "OAUTH2_CLIENT", "parse_aws", "parse_hmac", "parse_tok
 _REGION: Final = re.compile(r"[a-z0-9-]{1,64}")
 _SERVICE: Final = re.compile(r"[a-z0-9.-]{1,64}")
 _ISSUER: Final = "sts"
-"""The service that issues keys in its responses, which are not searched for keys."""
+"""The AWS service that issues access keys. A manifest may not name it: Aileron does not scrub such keys from responses."""
 _MAX_TEMPLATE: Final = 256
 """Maximum number of characters in a message or a field: a person reads them before they consent."""
 _MAX_FIELDS: Final = 8
@@ -52,7 +52,7 @@ _MAX_FIELDS: Final = 8
 _TEMPLATE: Final = re.compile(rf"[\x20-\x7e]{{1,{_MAX_TEMPLATE}}}")
 _HMAC: Final = HmacTemplate(message="", headers=())
 _GRANT: Final = TokenGrant(grant="client_credentials", token_url="", client_auth="none")
-"""Instances that supply the default values of their types."""
+"""Empty instances, used only to read the default values of the fields of HmacTemplate and TokenGrant."""
 _URN: Final = re.compile(r"[!-~]{1,256}")
 
 AWS: Final = {

@@ -31,7 +31,7 @@ OP_HOMES: Final = frozenset({SDK, f"{SDK}.operation"})
 """Modules from which `op` can be imported."""
 _WORDS: Final = frozenset[str](get_args(OperationLogin))
 _LOOKS_SO: Final = re.compile(rb"""\blogin\s*[=:]\s*["'](?:read_only|previewed)["']""")
-"""Pattern of text that looks like a login, for a file that cannot be parsed."""
+"""Pattern of a source text that looks like `login="read_only"` or `"previewed"`, for a file that cannot be parsed."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -46,7 +46,10 @@ def login_of(decorator: ast.expr, names: Names) -> OperationLogin | None:
 
 
 def said_logins(sources: Mapping[str, bytes]) -> dict[str, OperationLogin]:
-    """Return the logins by operation. `sources` are files by relative path. Raises ValueError if a login cannot be determined."""
+    """Return the `login` that each operation states in its decorator, by operation name. `sources` are files by relative path.
+
+    Raises ValueError if a login cannot be determined.
+    """
     found: dict[str, OperationLogin] = {}
     for path, data in sorted(sources.items()):
         if not path.endswith(".py") or not (b"login" in data or SDK.encode() in data):
@@ -58,7 +61,10 @@ def said_logins(sources: Mapping[str, bytes]) -> dict[str, OperationLogin]:
 
 
 def check_logins(said: Mapping[str, OperationLogin], operations: Iterable[Operation] | None) -> None:
-    """Raise ValueError if `operations` lack a login that the sources state; None means that the manifest lists no operations."""
+    """Raise ValueError unless the manifest's `operations` have each login in `said`, the logins that the sources state.
+
+    `operations` is None if the manifest lists no operations.
+    """
     recorded = {operation.name: operation.login for operation in operations or ()}
     for name, login in sorted(said.items()):
         if recorded.get(name, UNSET) == login:
@@ -99,8 +105,9 @@ def _said_in(path: str, data: bytes) -> list[tuple[str, OperationLogin]]:
 
 
 def _may_say_a_login(node: ast.AST, names: Names) -> bool:
-    """Return whether a call may state a login: of or with the SDK's `op`, with `login=` or `**`; or any call with a
-    literal login.
+    """Return whether `node` is a call that may state an operation's login.
+
+    It may if the SDK's `op` is the function or an argument and there is `login=` or `**`, or if `login=` has a literal login.
     """
     if not isinstance(node, ast.Call):
         return False

@@ -43,19 +43,19 @@ from aileron.registry.reachable import MAX_SOURCE_BYTES, SDK, Names, Reachabilit
 __all__ = ["as_toml", "recorded"]
 
 _MAX_DEPTH: Final = 12
-"""Maximum depth of nested types; deeper types exclude no value."""
+"""Maximum depth of nested type hints; a type hint below it is recorded as accepting any value."""
 _MAX_SHAPES: Final = 20_000
-"""Maximum number of types that are examined per file: an alias that refers to itself ends here."""
+"""Maximum number of type hints examined per file: it ends the search in a type alias that refers to itself."""
 _HEADER: Final = (
     "# Read from the signatures in the sources when this was built. To say it yourself, write [[operations]]."
 )
 _TRANSPORTS: Final = b"transports"
-"""A word that shows that a library may send requests other than through the SDK's `http`."""
+"""A word that, in a source file, suggests requests through the SDK's transports for client libraries, not through `http`."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class _Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """The constraints of a type hint on a value, as in `Parameter`. If `types` is None, no value is excluded."""
+    """The constraints of a type hint on a JSON value; fields as in `Parameter`. If `types` is None, any value is accepted."""
 
     types: frozenset[ParameterType] | None = None
     items: frozenset[ParameterType] | None = None
@@ -91,7 +91,7 @@ _NAMED: Final[dict[str, _Shape]] = {
     **dict.fromkeys(("list", "tuple", "set", "frozenset", "typing.List", "typing.Tuple", "typing.Sequence"), _ARRAY),
     "collections.abc.Sequence": _ARRAY,
 }
-"""Types of values that msgspec accepts for each type in strict mode: `1` is a float too, `1.0` and `true` are not an int."""
+"""JSON types that msgspec accepts for each Python type in strict mode: `1` for a float too, `1.0` and `true` not for an int."""
 
 
 def recorded(sources: Mapping[str, bytes]) -> tuple[Operation, ...] | None:
@@ -147,17 +147,18 @@ def _toml(value: str | int | float) -> str:
 
 
 class _Having:
-    """The files of a connector that have `op` or the SDK under some name, through which other files could declare operations."""
+    """A connector's modules that import `op` or the SDK: another file could import either from them and declare operations."""
 
     def __init__(self, names: Mapping[str, Set[str]]) -> None:
-        """Prepare the search. `names` are the names of `op` or the SDK in each file, by the file's path."""
+        """Prepare the search. `names` maps each file's path to the names that `op` or the SDK has in the file."""
         self._names: Final = frozenset[str]().union(*names.values())
         self._modules: Final = frozenset(name for path in names for name in _module_names(path))
         self._has_packages: Final = any(path.endswith("__init__.py") for path in names)
 
     def may_be_used_in(self, data: bytes) -> bool:
-        """Return whether a file imports a name of `op` or the SDK from another file, or passes on a module that has
-        such a name.
+        """Return whether the file with content `data` may use `op` or the SDK through one of these modules.
+
+        It may if it imports such a name, has it as an attribute, uses a whole module as a value, or cannot be parsed.
         """
         is_near = any(name.encode() in data for name in self._modules)
         if not is_near and not (self._has_packages and b"from ." in data):
@@ -182,7 +183,7 @@ class _Having:
         return is_ours and any(alias.name == "*" or alias.name in self._names for alias in node.names)
 
     def _imported_whole(self, node: ast.AST) -> Iterator[str]:
-        """Yield the name of a module with `op` or the SDK if a statement imports the module itself."""
+        """Yield the names that an import statement binds to these modules themselves, not to names in them."""
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if self._modules & set(alias.name.split(".")):
@@ -192,7 +193,7 @@ class _Having:
 
 
 def _module_names(path: str) -> tuple[str, ...]:
-    """Return the last parts of the names by which a file can be imported, since an import path can begin at any folder."""
+    """Return the module names, without packages, by which the file at `path` can be imported."""
     *folders, name = path.removesuffix(".py").split("/")
     if name == "__init__":
         return tuple(folders[-1:])
@@ -202,7 +203,7 @@ def _module_names(path: str) -> tuple[str, ...]:
 
 
 def _loose(operation: Operation) -> Operation:
-    """Return the operation without constraints on its parameters, because it is declared twice."""
+    """Return an operation that was declared twice without its parameters, so that it accepts any arguments."""
     return Operation(name=operation.name, rest=True, login=operation.login)
 
 
@@ -211,11 +212,11 @@ def _is_of_sdk(dotted: str | None) -> bool:
 
 
 class _Module:
-    """A file that names the SDK. `operations` are those that it declares; if `is_unknown`, it may declare others."""
+    """A source file that names the SDK. `operations` are those that the file declares; if `is_unknown`, there may be others."""
 
     def __init__(self, data: bytes, is_alone: bool) -> None:
         self._assigned: dict[str, ast.expr | None] = {}
-        """Types by their alias; None if the name has several values."""
+        """Expression assigned to each global name, such as a type alias; None if the name is assigned more than once."""
         self._classes: dict[str, ast.ClassDef] = {}
         self._shapes = 0
         self.operations: tuple[Operation, ...] = ()
@@ -238,7 +239,7 @@ class _Module:
 
     @property
     def names_of_op(self) -> Set[str]:
-        """Names in this file of `op`, or of a module that has `op`."""
+        """Names that this file's imports give to `op` or to an SDK module that has `op`."""
         return {name for name, meant in self._names.imported.items() if self._is_op(meant) or meant in OP_HOMES}
 
     def _declared(self) -> Iterator[Operation]:
@@ -254,7 +255,7 @@ class _Module:
                     yield operation
 
     def _marks(self, function: _Function) -> list[bool]:
-        """Return for each decorator whether it is `op`, with a login or without."""
+        """Return a flag for each decorator of `function`: True if the decorator is `op` or `op(login=…)`."""
         return [
             self._is_op(self._names.dotted(decorator)) or login_of(decorator, self._names) is not None
             for decorator in function.decorator_list
@@ -321,7 +322,7 @@ class _Module:
         return name == "op" and home in OP_HOMES
 
     def _passes_op_on(self) -> bool:
-        """Return whether other files may declare operations with names of this one.
+        """Return whether other files may declare operations with the `op` or SDK that this file imports.
 
         They may if `op` is used other than as a decorator, or is not used at all, or if the SDK is used as a value.
         """
@@ -377,8 +378,9 @@ class _Module:
         return _NAMED.get(self._names.dotted(node) or "", _ANYTHING)
 
     def _class(self, node: ast.ClassDef) -> _Shape:
-        """Return the shape of a class: an object if the class is plainly a table of fields, or an array if it sets
-        `array_like`.
+        """Return the shape of a class: an object for a Struct or TypedDict without other bases, otherwise any value.
+
+        For a Struct that may set `array_like`, also any value, since msgspec reads it from an array.
         """
         bases = {self._names.dotted(base) for base in node.bases}
         is_table = bases and bases <= {"msgspec.Struct", "typing.TypedDict"}
@@ -423,7 +425,7 @@ class _Module:
 
 
 def _narrowed(shape: _Shape, key: str | None, value: Any) -> _Shape:
-    """Return the shape with one more rule, if the rule plainly holds for all values of the shape."""
+    """Return the shape with the limit `key` of a msgspec.Meta, such as `ge`; unchanged if that limit cannot be recorded."""
     if value is None or shape.types is None:
         return shape
     is_integer, is_count = shape.types <= {"integer", "null"}, isinstance(value, int) and 0 <= value <= MAX_LENGTH
@@ -457,9 +459,9 @@ def _literal(values: list[ast.expr]) -> _Shape:
 
 
 def _union(shapes: list[_Shape]) -> _Shape:
-    """Return a shape for the values of any of these shapes.
+    """Return a shape that accepts the values of all of these shapes.
 
-    A rule stays if only one shape has values to which the rule applies.
+    A limit is kept if only one of the shapes has values of the JSON type that it limits.
     """
     if any(shape.types is None for shape in shapes):
         return _ANYTHING

@@ -36,8 +36,9 @@ _LEFT: Final = re.compile(
 
 
 class PlaceholderSite(NamedTuple):
-    """The place of a placeholder: `key = "before…placeholder"`, which occurs `times` times; `fix` says how to bind the
-    placeholder.
+    """A key of a TOML file whose value ends with a placeholder: `key = "before…placeholder"`, expected `times` times.
+
+    `fix` tells the author how to bind the placeholder.
     """
 
     key: str
@@ -79,7 +80,7 @@ def line_of(data: bytes, at: int) -> int:
 
 
 def _pattern(place: PlaceholderSite) -> re.Pattern[bytes]:
-    """Return a pattern of the key and the string, each matched completely, in a line that is not a comment."""
+    """Return a pattern that matches `key = "before…placeholder"` outside comments; the group `value` is the string."""
     inner = re.escape(place.before + place.placeholder).encode()
     key = re.escape(place.key).encode()
     # On its line before it: nothing, or the beginning of an inline table.

@@ -32,33 +32,33 @@ MAX_SOURCE_BYTES: Final = 1 << 20
 _HARMLESS: Final = frozenset(
     "op run log progress audit BadInput ConnectorError ExternalApiError NetworkError Refused".split()
 )
-"""Names of the SDK that send no request."""
+"""Functions and classes of the SDK that send no request."""
 _REQUESTING: Final = frozenset({"http", "tcp", "hosts"})
 _CALLED: Final = frozenset(f"{SDK}.{name}" for name in ("hosts", "http.hosts", "http.request", "tcp.connect"))
-"""Names of the SDK whose call itself shows whether it names a credential."""
+"""SDK functions for which the arguments of a call show whether it may use a credential."""
 _TRUSTED: Final = frozenset(
     "__future__ abc base64 binascii bisect calendar collections contextlib copy csv dataclasses datetime decimal difflib email "
     "enum fractions functools hashlib heapq hmac html itertools json math msgspec numbers quopri random re secrets statistics "
     "struct textwrap time typing typing_extensions unicodedata uuid zlib zoneinfo".split()
 )
-"""Modules that call only the functions that are passed to them.
+"""Modules that call no function of the connector except those passed to them, and send nothing.
 
 Not `os`, `io` or `socket`: frames are bytes in a pipe, which any code can write.
 """
 _TRUSTED_PART: Final = "urllib.parse"
-"""The part of a request-sending module that sends no request itself."""
+"""Trusted submodule of `urllib`, whose other submodules can send requests."""
 _DYNAMIC: Final = frozenset(
     "getattr setattr delattr globals locals vars dir eval exec __import__ builtins importlib sys modules inspect gc ctypes types "
     "operator attrgetter methodcaller get_field runpy pkgutil pickle get_type_hints ForwardRef open breakpoint help input "
     "gi_frame cr_frame ag_frame tb_frame f_back f_globals f_locals f_builtins".split()
 )
-"""Names, plain or behind a dot, through which code can reach a function without naming it, or the pipe to the host."""
+"""Names and attributes through which code can reach a function without naming it, or write to the pipe to the daemon."""
 _PLAIN_DUNDERS: Final = frozenset("__init__ __name__ __doc__ __file__ __main__ __class__ __post_init__".split())
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 _UNNAMED: Final = 5
-"""Number of positional arguments of `http.request`, of which the last is the credential."""
+"""Number of positional parameters of `http.request`. The last of them is the credential."""
 _MAX_PARTS: Final = 8
-"""Maximum number of attributes in a dotted name: the known names of the SDK have three."""
+"""Maximum number of attributes in a name that `Names.dotted` resolves; known names of the SDK have three."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _BLOCKS: Final = (
     *(ast.If, ast.For, ast.While, ast.With, ast.Try, ast.TryStar, ast.Match),
@@ -77,14 +77,14 @@ def nodes_of(data: bytes) -> list[ast.AST] | None:
 
 
 class Names:
-    """Meanings of the names of one file, from its imports, including imports inside functions and below `if TYPE_CHECKING`."""
+    """The imported names of one file and what they refer to, including imports in functions and below `if TYPE_CHECKING`."""
 
     def __init__(self, nodes: Iterable[ast.AST]) -> None:
         """Read the imports. `nodes` are all nodes of the file."""
         self.imported: dict[str, str] = {}
-        """Dotted meaning of each imported name."""
+        """Fully qualified name, such as `aileron_connector.http`, by the name that an import binds in the file."""
         self.doubtful: set[str] = set()
-        """Names that were imported with two meanings."""
+        """Names that two imports bind to different things."""
         self.has_star = False
         for node in nodes:
             if isinstance(node, ast.Import):
@@ -100,7 +100,7 @@ class Names:
                     self._import(alias.asname or alias.name, f"{where}.{alias.name}")
 
     def dotted(self, node: ast.AST) -> str | None:
-        """Return the dotted meaning of a name with its attributes; None if the node is no name, or has too many attributes."""
+        """Return the qualified name of a name with its attributes; None for other nodes and for too many attributes."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute) and len(parts) < _MAX_PARTS:
             parts.append(node.attr)
@@ -115,7 +115,7 @@ class Names:
 
 
 class _Found(NamedTuple):
-    """The effects of a piece of code: sending requests, using a credential, and leading to names of its file."""
+    """The effects of an AST node: whether it may send a request, or use a credential, and the names of its file in it."""
 
     network: bool
     credential: bool
@@ -126,13 +126,13 @@ _ANYTHING: Final = _Found(network=True, credential=True, names=frozenset())
 
 
 class Reachability:
-    """The reachable code of a file that is the complete program. Each piece of the file is examined once."""
+    """The search for requests in all code that a function can reach, in a program of one file. Each AST node is examined once."""
 
     def __init__(self, tree: ast.Module, nodes: Iterable[ast.AST], names: Names, operations: Set[ast.AST]) -> None:
         """Read the file.
 
-        `nodes` are all nodes of `tree`; `operations` are the functions that only `op` decorates, so no other code gets hold
-        of them.
+        `nodes` are all nodes of `tree`; `operations` are the functions whose decorators are all `op`, so no other decorator
+        can store and call them.
         """
         self._names: Final = names
         self._operations: Final = operations
@@ -150,9 +150,9 @@ class Reachability:
         return found.network, found.network and found.credential
 
     def _followed(self, pieces: list[ast.AST], known: _Found, before: Set[ast.AST]) -> tuple[_Found, Set[ast.AST]]:
-        """Return the effects of all code that these pieces lead to, and the nodes that were examined.
+        """Return the effects of the nodes `pieces` and of all code that they can reach, and the set of nodes examined for it.
 
-        `known` are the effects of the nodes in `before`, and are included.
+        `known` are the effects of the nodes in `before`, which are not examined again; the returned effects include them.
         """
         ahead, seen = list(pieces), set[ast.AST]()
         while ahead and not (known.network and known.credential):
@@ -168,9 +168,9 @@ class Reachability:
         return known, seen
 
     def _at_import(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yield the nodes that run while the file is imported.
+        """Yield the parts of a statement that run while the file is imported.
 
-        For a function that no code gets hold of, these are the nodes around its body.
+        Of an undecorated function, or one that only `op` decorates, these are its parameters and return type, not its body.
         """
         if isinstance(node, _Function) and (not node.decorator_list or node in self._operations):
             yield node.args
@@ -208,7 +208,7 @@ class Reachability:
         return _Found(network, credential, frozenset(names))
 
     def _of_sdk(self, node: ast.AST) -> str | None:
-        """Return the SDK name that a dotted name begins with; empty for the SDK itself; None for all other nodes."""
+        """Return the first part of an SDK name after the SDK's own name; empty for the SDK itself; None for any other node."""
         top, _, rest = (self._names.dotted(node) or "").partition(".")
         return rest.partition(".")[0] if top == SDK else None
 
@@ -233,9 +233,7 @@ class Reachability:
         return not is_known or (isinstance(node, ast.Attribute) and self._is_unknown_before(node))
 
     def _is_unknown_before(self, node: ast.Attribute) -> bool:
-        """Return whether the part before the last dot of an SDK name is unknown, while only the part after that dot is
-        in doubt.
-        """
+        """Return whether a name before the last dot of an attribute of the SDK is dynamic (`_is_dynamic`), or has two imports."""
         inner = node.value
         if isinstance(inner, ast.Attribute):
             return _is_dynamic(inner.attr) or self._is_unknown_before(inner)
@@ -256,7 +254,7 @@ class Reachability:
 
 
 def _given(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a function or class defines: its own, and those that it declares global."""
+    """Yield the global names that a function or class may bind: its own name, and those that a function declares `global`."""
     if isinstance(node, _Function | ast.ClassDef):
         yield node.name
     if isinstance(node, _Function):
@@ -265,7 +263,7 @@ def _given(node: ast.AST) -> Iterator[str]:
 
 
 def _is_plain(node: ast.ClassDef) -> bool:
-    """Return whether no code gets hold of the class while it is created, because it has no base, decorator or descriptor."""
+    """Return whether no code gets the class while it is created: no base, keyword or decorator, and only methods in its body."""
     has_methods_alone = all(
         isinstance(statement, _Function | ast.Pass) or _is_docstring(statement) for statement in node.body
     )

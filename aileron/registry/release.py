@@ -55,7 +55,7 @@ _FENCE: Final = b"+++"
 
 
 class Released(msgspec.Struct, frozen=True, kw_only=True):
-    """An archive, and the tag of the release to which it is uploaded. `hash` is a connector's pin or an action's digest."""
+    """A signed or unsigned archive, and the git tag of the release to upload it to. `hash` is a pin or an action's digest."""
 
     kind: Kind
     name: str
@@ -71,9 +71,9 @@ class Released(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """A release: the connector first, then its actions by name. `signed_by` is the key's fingerprint; None if unsigned.
+    """All artifacts of a release: the connector first, then its actions by name. `signed_by` is the key's fingerprint or None.
 
-    `built` lists the sources in the connector.
+    `built` is the build of the connector, which lists its data files and omitted files.
     """
 
     artifacts: tuple[Released, ...]
@@ -126,11 +126,9 @@ def release(
 
 
 def sign(archive: bytes, key: SigningKey, *, parse: ParseAction, file: str) -> Released:
-    """Return the archive of a connector or an action, signed with this key instead of any earlier key; other members
-    stay the same.
+    """Sign the archive of a connector or an action with `key`, replacing any signature in it; other members stay the same.
 
-    Raises AileronError(invalid_request) if an install would refuse it, for example for a placeholder: it cannot be signed
-    by mistake.
+    Raises AileronError(invalid_request) if an install would refuse the archive, for example because of a placeholder.
     """
     members, kind = _members(archive)
     if kind == "connector":
@@ -150,13 +148,13 @@ def sign(archive: bytes, key: SigningKey, *, parse: ParseAction, file: str) -> R
 
 
 def check_key_is_published(directory: Path, released: Release, key: SigningKey) -> bool:
-    """Return False if the repository has no keys/publisher.pub. Raises AileronError(invalid_request) if that file has
-    another key.
+    """Check that the repository publishes `key`: return False if it has no keys/publisher.pub.
+
+    Raises AileronError(invalid_request) if that file has another key.
 
     `directory` is where the connector's sources are: the repository's root, or as many folders below as the connector's
     name says.
-    An install compares with the key that the repository publishes: nobody could install an archive that is signed with
-    another key.
+    An install accepts only the key that the repository publishes, so nobody could install an archive signed with another.
     """
     depth = len(Fqn.parse(released.artifacts[0].name).path) - 2
     for place in (directory, *directory.absolute().parents[:depth]):
@@ -315,7 +313,7 @@ def _action_files(directory: Path) -> list[Path]:
 
 
 def _signed(members: dict[str, bytes], key: SigningKey | None) -> bytes:
-    """Pack members, with a signature over connector ‖ manifest.toml, or over action.md."""
+    """Pack `members` with a signature by `key` over connector ‖ manifest.toml, or over action.md; without `key`, unsigned."""
     kept = {name: data for name, data in members.items() if name != SIGNATURE}
     if key is None:
         return pack(kept)
@@ -335,7 +333,7 @@ def _members(archive: bytes) -> tuple[dict[str, bytes], Kind]:
 
 
 def _trust_in(name: Fqn, key: SigningKey | None) -> Trust:
-    """Return the trust that an install would need: only in this key, and only for this repository."""
+    """Return a `Trust` in only `key`, and only for the repository of `name`, to check an archive as an install would."""
     if key is None:
         return Trust()
     keyring = Keyring().trusting(Authority.of_repository(name), key.public)

@@ -46,7 +46,7 @@ MAX_BUNDLE_BYTES: Final = 64 << 10
 PUBLIC_FORGES: Final = frozenset({"github", "gitlab"})
 """Schemes that mean the public server unless a setting specifies another server."""
 _ROOTS: Final = ("_store", "https%3A%2F%2Ftuf-repo-cdn.sigstore.dev", "trusted_root.json")
-"""Path of the public instance's roots in the package, the only place to which nobody but an installer writes."""
+"""Path of the public instance's trusted roots in the `sigstore` package, which only an installer writes."""
 _MAX_SHOWN: Final = 300
 """Maximum number of characters of an untrusted text in a message."""
 _ISSUER: Final = "1.3.6.1.4.1.57264.1.8"
@@ -54,23 +54,26 @@ _SOURCE: Final = "1.3.6.1.4.1.57264.1.12"
 _STATEMENT: Final = "application/vnd.in-toto+json"
 _STATEMENTS: Final = ("https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1")
 _VOUCHING: Final = ("https://slsa.dev/provenance/v1", "https://docs.pypi.org/attestations/publish/v1")
-"""Types of statement that say "we built this", or "we published this"."""
+"""Predicate types of in-toto statements that say that the signer built or published the subject."""
 _FILE: Final = r"[\x21-\x2e\x30-\x3f\x41-\x7e]{1,255}"
 """Pattern of a workflow file's name, printable ASCII without `/` and `@`, because the name is shown to a person."""
 _REF: Final = r"@refs/(?:heads|tags)/[\x21-\x7e]{1,255}"
 
 
 class BundleError(ValueError):
-    """The bundle is not the expected signature. The message is the end of a sentence and says why."""
+    """A bundle is not the expected signature. The message is a clause that says why: `it was not signed by a workflow`."""
 
 
 def is_bundle(signature: bytes) -> bool:
-    """Return whether a signature is a JSON object, and so meant as a bundle."""
+    """Return whether a signature begins like a JSON object, as a Sigstore bundle does."""
     return signature.lstrip()[:1] == b"{"
 
 
 def public_forges(settings: Mapping[str, object]) -> frozenset[str]:
-    """Return the schemes that mean the public server. `settings` are those in force, by name (`Settings.consented`)."""
+    """Return the schemes of PUBLIC_FORGES that mean the public server under `settings`, those in force by name.
+
+    `settings` is in the form of `Settings.consented`.
+    """
     urls = {"github": GitHubSettings().url, "gitlab": GitLabSettings().url}
     return frozenset(scheme for scheme, url in urls.items() if settings.get(f"forges.{scheme}.url") == url)
 
@@ -87,9 +90,9 @@ def check_bundle(name: Fqn, digest: bytes, bundle: bytes, public: frozenset[str]
 
 
 class Identity(NamedTuple):
-    """The identity that may have signed.
+    """The workflow identity that is allowed to sign an artifact.
 
-    The certificate must have exactly this issuer and repository, and a matching workflow.
+    The signer's certificate must have exactly this issuer and repository, and a matching workflow.
     """
 
     issuer: str
@@ -98,7 +101,7 @@ class Identity(NamedTuple):
 
 
 class Signer(NamedTuple):
-    """The identity in a verified certificate."""
+    """The workflow identity that the certificate in a verified bundle names."""
 
     issuer: str
     repository: str
@@ -106,7 +109,7 @@ class Signer(NamedTuple):
 
 
 def identity_of(name: Fqn, public: frozenset[str]) -> Identity:
-    """Return the identity that may have signed a connector of this name. Raises BundleError if names of its scheme have none."""
+    """Return the identity allowed to sign the artifact called `name`. Raises BundleError if its scheme has no identities."""
     if name.scheme not in PUBLIC_FORGES:
         raise BundleError(f"{name.scheme}:// has no identity at Sigstore; its publisher signs with a key of their own")
     if name.scheme not in public:
@@ -123,7 +126,7 @@ def identity_of(name: Fqn, public: frozenset[str]) -> Identity:
 
 
 def check_identity(found: Signer, expected: Identity) -> None:
-    """Raise BundleError unless the signer may sign.
+    """Raise BundleError unless `found`, the actual signer, is the `expected` identity.
 
     Complete values are compared exactly, without prefix match or case folding.
     """
@@ -140,7 +143,7 @@ def check_identity(found: Signer, expected: Identity) -> None:
 
 
 def _verified(bundle: bytes, digest: bytes) -> Signer:
-    """Return the signer of the bundle over exactly this digest. Raises BundleError for any invalid bytes."""
+    """Verify that the bundle signs exactly this digest, and return its signer. Raises BundleError for anything else."""
     if len(bundle) > MAX_BUNDLE_BYTES:
         raise BundleError(f"it has {len(bundle)} bytes; a bundle has at most {MAX_BUNDLE_BYTES}")
     try:
@@ -158,7 +161,7 @@ def _verified(bundle: bytes, digest: bytes) -> Signer:
 
 
 class _Form(msgspec.Struct, rename="camel"):
-    """The form of a bundle: a message signature or a statement.
+    """The field of a bundle that tells its two forms apart: `dsse_envelope` is absent unless the bundle signs a statement.
 
     The verifier parses the same bytes again, and either sees the same form or refuses the bundle.
     """
@@ -181,7 +184,10 @@ def _signer_of(raw: bytes, digest: bytes) -> Signer:
 
 
 class Reading:
-    """A policy that accepts every signer and stores the certificate, which is judged after the bundle was verified."""
+    """A policy for Sigstore's Verifier that accepts every signer and stores the certificate.
+
+    The caller compares the signer with the allowed identity once the bundle is verified.
+    """
 
     def __init__(self) -> None:
         self._certificate: Certificate | None = None
@@ -228,7 +234,7 @@ class _Statement(msgspec.Struct, rename={"kind": "_type", "predicate": "predicat
 
 
 def check_statement(kind: str, payload: bytes, digest: bytes) -> None:
-    """Raise BundleError unless the statement says that exactly these bytes were built or published."""
+    """Raise BundleError unless an in-toto statement says that the artifact with this sha256 `digest` was built or published."""
     if kind != _STATEMENT:
         raise BundleError(f"it signs a {_cut(kind)}, not an in-toto statement")
     statement = msgspec.json.decode(payload, type=_Statement)
@@ -245,9 +251,9 @@ def check_statement(kind: str, payload: bytes, digest: bytes) -> None:
 
 @functools.cache
 def trusted_verifier() -> Verifier:
-    """Return a verifier with the roots in the package.
+    """Return a verifier that trusts the roots in the `sigstore` package.
 
-    The verifier fetches nothing, and reads nothing in the home, as `Verifier.production` would.
+    Unlike `Verifier.production`, this verifier fetches nothing and reads nothing in the user's home.
     """
     from sigstore.models import TrustedRoot
     from sigstore.verify import Verifier

@@ -31,7 +31,7 @@ from aileron.registry.tarball import CONNECTOR, MANIFEST, MAX_BYTES
 __all__ = ["LeftOut", "Sources", "collected"]
 
 _BESIDE: Final = frozenset({"actions", "tests"})
-"""Folders at the top level that are not part of the program; below a package they are packages like any other."""
+"""Names of top-level folders that are not part of the connector's program. Deeper folders of these names are like any other."""
 _CACHE: Final = "__pycache__"
 _COMPILED: Final = (".so", ".pyd", ".dll", ".dylib", ".a", ".o", ".pyc", ".pyo")
 _METADATA: Final = frozenset({"METADATA", "entry_points.txt", "top_level.txt"})
@@ -58,16 +58,19 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """The included files by relative path, with the manifest, and the named omitted files."""
+    """The files of a connector's directory: `found` are included, with the manifest, by relative path; `left_out` are omitted."""
 
     found: dict[str, bytes]
     left_out: tuple[LeftOut, ...]
     unnamed: int = 0
-    """Number of further files that were omitted."""
+    """Number of omitted files and folders that are not in `left_out`."""
 
 
 class _Folder(NamedTuple):
-    """A visited folder. `here` is its relative path; `is_package` is true if it or a parent has an `__init__.py`."""
+    """A folder of the sources: relative path, file names and open descriptor.
+
+    `is_package` is true if it or a parent below the top folder has an `__init__.py`.
+    """
 
     here: Path
     names: list[str]

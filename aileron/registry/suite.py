@@ -109,7 +109,7 @@ class SuiteSource(msgspec.Struct, frozen=True, order=True):
 
 
 class InRepository(msgspec.Struct, frozen=True, order=True):
-    """An action by its path from the top of the suite's repository."""
+    """A suite's reference to an action in its own repository, by path from the repository's root."""
 
     path: tuple[str, ...]
 

@@ -62,7 +62,7 @@ _FREE_BYTES: Final = 1 << 20
 """1 MiB: unpacked content up to this size may have any growth factor."""
 _BLOCK: Final = 512
 _PAX_BYTES: Final = 16 << 10
-"""Maximum size in bytes of a member's extended attributes; a time and an owner take some 60 bytes."""
+"""Maximum size in bytes of a member's pax header; records for a time and an owner take some 60 bytes."""
 MAX_ARCHIVE_BYTES: Final = MAX_BYTES[CONNECTOR] + MAX_BYTES[MANIFEST] + MAX_BYTES[SIGNATURE] + (1 << 20)
 """Maximum size in bytes of an unpacked archive, headers and padding included.
 
@@ -144,7 +144,10 @@ class _Header(NamedTuple):
 
 
 def _members(plain: bytes, allowed: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Yield each member once, and only allowed members, however many headers an archive has."""
+    """Yield name and content of each member of an uncompressed tar archive.
+
+    Raises ValueError for a member that is not in `allowed` or appears twice, and for any other irregularity.
+    """
     position, described, seen = 0, False, set[str]()
     while (block := plain[position : position + _BLOCK]) != bytes(_BLOCK):
         header = _header(block, allowed)
@@ -200,7 +203,10 @@ def _octal(field: bytes) -> int:
 
 
 def _check_pax(data: bytes) -> None:
-    """Check records of `LENGTH KEY=VALUE` and a newline. Only keys that change neither name nor content are allowed."""
+    """Check a pax header, made of records `LENGTH KEY=VALUE` and a newline.
+
+    Raises ValueError for a malformed record, and for any key that could change the name or content of the member.
+    """
     start = 0
     while start < len(data):
         match = _RECORD.match(data, start)

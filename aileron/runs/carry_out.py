@@ -42,10 +42,10 @@ _log = logging.getLogger(__name__)
 
 
 class CarryOut:
-    """The execution of plans, one for each daemon.
+    """Executes approved plans and records their outcomes. Each daemon has one instance.
 
-    `explained` adds to a failure the setting that would avoid it. `tool_changed` handles a connector's report that its server
-    changed a tool, and returns the failure for the caller.
+    `explained` explains a failure that a setting would avoid (Runnable.with_setting). `tool_changed` gets each
+    failure of a run, handles it if an MCP server changed a tool, and returns the failure to report.
     """
 
     def __init__(
@@ -109,8 +109,9 @@ class CarryOut:
     async def _conclude(
         self, run_id: str, work: Callable[[], Awaitable[Any]], recorded: Callable[[Outcome], Outcome]
     ) -> Outcome:
-        """Return the outcome of `work` after recording it in the form that `recorded` returns. If it cannot be
-        recorded like that, return what was recorded instead, or a failure that says so.
+        """Run `work`, record its outcome in the form that `recorded` returns, and return the complete outcome.
+
+        If the ledger has another outcome instead, return that one; if recording fails, return a failure that says so.
         """
         started = time.monotonic()
         try:
@@ -149,7 +150,10 @@ class CarryOut:
 
 
 def _effects_of(journal: PreviewJournal, planned: PlannedPreview) -> list[PreviewField]:
-    """Return the changes that the supervisor itself saw, if the step is limited to those; otherwise an empty list."""
+    """Return the effects that the supervisor saw in a preview as a field for the card.
+
+    Returns an empty list unless `changes_only_seen` is set for the step. Raises AileronError unless there is exactly one report.
+    """
     if not planned.step.changes_only_seen:
         return []
     match journal.effects:
@@ -169,7 +173,10 @@ def _as_it_is(outcome: Outcome) -> Outcome:
 
 
 def _without_words(outcome: Outcome) -> Outcome:
-    """Reduce a preview's failure to its class, because a connector's message may quote content that only the person may see."""
+    """Return the outcome with only the failure's class and boundary, no message of the connector.
+
+    Such a message may quote content that only the person may see.
+    """
     if isinstance(outcome, Succeeded):
         return outcome
     failure = Failure(

@@ -44,7 +44,7 @@ class Reported:
     def note(self, done: int | float, total: int | float | None, message: str | None) -> None:
         """Store a report of the connector.
 
-        This is cheap, as there may be many. A report whose `done` is no amount, such as NaN, is ignored.
+        A report whose `done` is not a usable number (_is_amount), such as NaN, is ignored. Cheap, as there may be many.
         """
         if not _is_amount(done):
             return
@@ -77,7 +77,7 @@ class Board:
 
     @contextlib.contextmanager
     def on(self, run_id: str) -> Iterator[Reported]:
-        """Keep a run's reports for the length of the block, for the run itself or for a watcher."""
+        """Return a context manager that keeps a run's reports until its block ends. The run and each watcher enter one."""
         reported = self._runs.setdefault(run_id, Reported())
         reported.holders += 1
         try:

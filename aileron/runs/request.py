@@ -37,7 +37,7 @@ __all__ = ["Requests"]
 
 
 class Requests:
-    """The path of requests, one for each daemon.
+    """Processes requests to run an action, up to their outcome or a question. Each daemon has one instance.
 
     `ask` queues a question about a file and returns the approval's id; `asked` is called for each question about a run;
     `look` reloads the settings if they changed; `so_far` returns the state of a run.
@@ -140,7 +140,7 @@ class Requests:
             return await self._carry_out.run(run_id, admitted.approved, by=admitted.grant)
 
     async def _with_question(self, error: AileronError) -> Failure:
-        """Return the failure. If a person's consent would fix it, ask the person and name the question in the failure."""
+        """Return the error's failure. For a ConsentMissing, queue the question to the person and add its approval id."""
         if not isinstance(error, ConsentMissing):
             return error.failure
         approval_id = await self._ask(error.subject)

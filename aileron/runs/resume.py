@@ -26,7 +26,7 @@ from aileron.threads import in_thread
 __all__ = ["Held", "resume"]
 
 _MAY_PASS: Final = frozenset({FailureClass.VAULT_LOCKED, FailureClass.BUSY, FailureClass.INTERNAL_ERROR})
-"""Failures after which an approved run can still start: the vault is locked, the ledger or the disk is full."""
+"""Failure classes that leave an approval usable: the vault is locked, or the ledger or the disk is full."""
 
 
 class Held(AileronError):
@@ -50,11 +50,11 @@ async def resume(
     runnable: Runnable,
     carry_out: CarryOut,
 ) -> Outcome:
-    """Execute the frozen bytes that a person approved, at most once; call `announce` with the run id once the run has started.
+    """Execute the frozen plan that a person approved, at most once; call `announce` with the run id once the run has started.
 
-    A plan that can no longer run (its action is disabled or gone, its binding another, its bytes not those that
-    were shown, its decision not the approver's) fails, and its decision is used up. Raises AileronError if the decision is
-    unchanged, because no decision can be used or the vault is locked; raises Held while the run can still be cancelled.
+    If the plan can no longer run, for example because its action was disabled, its binding changed or its signature is not
+    the approver's, the run fails and its decision is used up. Raises AileronError, and uses up nothing, if there is no usable
+    decision, or for a failure in _MAY_PASS such as a locked vault. Raises Held while the run can still be cancelled.
     """
     try:
         frozen = await audit.frozen(approval_id)

@@ -35,7 +35,10 @@ __all__ = ["Actions", "Bindings", "Connectors", "ConsentChecks", "ConsentMissing
 _MAX_NAME: Final = 64
 _FEW_VALUES: Final = 200
 _LITTLE_TEXT: Final = 4096
-"""Maximum number of characters of text and keys for a quick check: an agent's call has a few hundred."""
+"""Maximum number of characters in the arguments of an invocation that is resolved on the event loop (`is_quick`).
+
+Strings and keys count. An agent's call has a few hundred.
+"""
 _MENDED_BY_SETTINGS: Final = frozenset({Reason.PLAIN_HTTP.value, Reason.ADDRESS_NOT_PUBLIC.value})
 
 
@@ -95,16 +98,14 @@ class Bindings(Protocol):
 
 
 class ConsentChecks(Protocol):
-    """The consents of the person."""
+    """Checks against the action files and settings that the person consented to."""
 
     def missing(self, action: ActionFile) -> ActionFileConsent | None:
         """Return the consent that this file needs before it runs, or None. Raises AileronError (vault_locked, hash_mismatch)."""
         ...
 
     def is_as_consented(self, action: ActionFile) -> bool:
-        """Return whether the file is identical to the file with a consent, or the home has no approver: `missing` is
-        then quick.
-        """
+        """Return whether `missing` is quick: the file is identical to one with consent, or the home has no approver."""
         ...
 
     def check_settings(self) -> None:
@@ -119,7 +120,7 @@ class ConsentChecks(Protocol):
 
 
 class Tools(Protocol):
-    """The tools that their servers are known to have changed."""
+    """The record of MCP tools that their servers changed, and of the changed tools that a person accepted."""
 
     def check(self, step: Step, action: str) -> None:
         """Raise AileronError(hash_mismatch) if the step's operation is suspended."""
@@ -131,7 +132,7 @@ class Tools(Protocol):
 
 
 class ConsentMissing(AileronError):
-    """The action's file is not the one that the person consented to; `subject` is the new question to the person."""
+    """An action's file is new or allows more than the person consented to; `subject` is the change to ask the person about."""
 
     def __init__(self, subject: ActionFileConsent) -> None:
         super().__init__(
@@ -143,7 +144,7 @@ class ConsentMissing(AileronError):
 
 
 class Runnable:
-    """The checks of one daemon."""
+    """Resolves invocations, and checks whether plans can run now. Each daemon has one instance."""
 
     def __init__(
         self,
@@ -208,8 +209,9 @@ class Runnable:
         )
 
     def is_quick(self, invocation: Invocation) -> bool:
-        """Return whether resolving takes less time than starting a thread: the arguments are few, and a few small files that were
-        read before and are unchanged since are read again.
+        """Return whether resolving is quick enough for the event loop, without a thread.
+
+        It is if the arguments are small, and the files of the action and its connectors are known and unchanged.
         """
         if not _is_little(invocation.args):
             return False
@@ -225,9 +227,9 @@ class Runnable:
         return manifest is not None and (manifest.credential is None or not self._bindings.is_locked)
 
     def _check_tools(self, plan: Plan) -> None:
-        """Check that no operation of the plan or its preview is suspended, and that each operation uses the tool accepted last.
+        """Check that no operation of the plan or its preview is suspended, and that each uses the tool accepted last.
 
-        A plan that was approved before a change was accepted is about another tool, and must be requested again.
+        A plan that was approved before a person accepted a changed tool uses the old tool, and must be requested again.
         """
         for step in _every_step(plan):
             self._tools.check(step, plan.action)
@@ -246,8 +248,10 @@ class Runnable:
                 )
 
     def _check_destinations(self, plan: Plan) -> None:
-        """Check that every step that uses the network has a host it can reach. Raises AileronError otherwise. The
-        caller skips a plan that asks nobody: egress refuses its requests, and records that.
+        """Check that every step that uses the network has a host it can reach.
+
+        Raises AileronError otherwise. The caller skips a plan that needs no approval: egress refuses its requests, and records
+        the refusals.
         """
         for step in plan.steps:
             if not self._connectors.manifest(step.connector).operation(step.op).network:
@@ -260,8 +264,9 @@ class Runnable:
                 raise AileronError.of(self.with_setting(failure)) from None
 
     def with_setting(self, failure: Failure) -> Failure:
-        """Return the failure with the reason why an exception in config.toml that would fix it is not in force, if
-        there is one.
+        """Return the failure, explained if config.toml has an exception that would avoid it but is not in force.
+
+        The explanation, why the exception is not in force, replaces the message.
         """
         if failure.details.get("reason") not in _MENDED_BY_SETTINGS:
             return failure
@@ -292,10 +297,10 @@ class Runnable:
             self._check_own(frozen.plan)
 
     def _check_own(self, plan: Plan) -> None:
-        """Check that `plan` is the result of its own file, and that the person consented to that file.
+        """Check that resolving the action file inside `plan` again gives this plan, and that the person consented to that file.
 
-        The ledger could have been edited while no daemon ran, before anybody signed what it says: so the signature alone does not
-        prove hosts, credentials, bytes, or that a step only reads.
+        The stored plan could have been edited in the ledger, while no daemon ran, before the person signed it. So the signature
+        alone does not prove that its hosts, credentials, bytes or effects are those of the action file.
         """
         action = check_as_resolved(
             plan,
@@ -313,7 +318,7 @@ def _every_step(plan: Plan) -> tuple[Step, ...]:
 
 
 def _is_little(args: dict[str, Any]) -> bool:
-    """Return whether arguments have few values and little text, because checking more takes milliseconds.
+    """Return whether the arguments have few values and little text; checking more would take milliseconds.
 
     Counting stops at the limit.
     """
@@ -334,7 +339,10 @@ def _is_little(args: dict[str, Any]) -> bool:
 
 
 def _check_exceptions(grant: Grant, settings: Settings) -> None:
-    """Check that every exception that was shown is still in the settings. Raises AileronError(consent_required)."""
+    """Check that config.toml still has each exception for plain or private hosts in a grant.
+
+    Raises AileronError(consent_required) otherwise.
+    """
     gone = (grant.plain - settings.egress_private_plain) | (
         grant.private - settings.egress_private - settings.egress_private_plain
     )

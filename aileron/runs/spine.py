@@ -38,7 +38,7 @@ __all__ = ["Spine"]
 
 
 class Spine:
-    """The path of all invocations, one for each daemon.
+    """Entry points for requests, approved runs and previews of actions. Each daemon has one instance.
 
     `ask` queues a question about a file and returns the approval's id; `asked` is called for each question about a run;
     `look` reloads the settings if they changed; `tool_changed` is passed to CarryOut.

@@ -29,7 +29,7 @@ from aileron.model.outcome import RunStatus
 __all__ = ["INITIAL", "TRANSITIONS", "check_transition"]
 
 INITIAL: Final = frozenset({RunStatus.PENDING_APPROVAL, RunStatus.APPROVED, RunStatus.RUNNING})
-"""States in which a run can begin: a person is asked, the rules admit the run, or it is admitted and started in one commit."""
+"""Statuses with which a run can be recorded first: a person is asked, it is admitted, or it is admitted and started at once."""
 
 TRANSITIONS: Final[dict[RunStatus, frozenset[RunStatus]]] = {
     RunStatus.PENDING_APPROVAL: frozenset(
@@ -49,8 +49,8 @@ TRANSITIONS: Final[dict[RunStatus, frozenset[RunStatus]]] = {
 def check_transition(current: RunStatus, new: RunStatus) -> None:
     """Check that a run's status can change from `current` to `new`.
 
-    Raises AileronError(already_decided) with `details.status` from a final state; otherwise AileronError(internal_error),
-    because the caller has a bug.
+    Raises AileronError(already_decided) with `details.status` if `current` is final; for any other forbidden transition,
+    which is a bug of the caller, AileronError(internal_error).
     """
     if new in TRANSITIONS[current]:
         return

@@ -42,7 +42,7 @@ class _Answer(msgspec.Struct):
 
 
 class KeyValueStores:
-    """The client for key-value servers. Each daemon has one."""
+    """A client that reads secrets from key-value stores of HashiCorp Vault or OpenBao. Each daemon has one."""
 
     def __init__(self, egress: Egress, settings: Settings) -> None:
         self._egress: Final = egress
@@ -53,8 +53,10 @@ class KeyValueStores:
         self._settings = settings
 
     async def read(self, reference: SecretReference, token: Secret, token_name: str, deadline: float) -> Secret:
-        """Return the value of a field. `deadline` is in the time of `anyio.current_time()`. Raises AileronError:
-        binding_failed if the server does not give the field, network_error if it cannot be reached.
+        """Return the value of the secret's field that `reference` names.
+
+        `deadline` is in the time of `anyio.current_time()`. Raises AileronError: binding_failed if the server
+        does not give the field, network_error if it cannot be reached.
         """
         to = reference.host
         assert to is not None

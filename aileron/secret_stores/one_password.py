@@ -35,7 +35,10 @@ async def from_op(
     environment: Mapping[str, str],
     deadline: float,
 ) -> Secret:
-    """Return the value of a field. Raises AileronError(binding_failed) if `op` does not print it."""
+    """Return the value of the 1Password field that `reference` names.
+
+    Raises AileronError(binding_failed) if `op` does not print it.
+    """
     given = {**chosen(environment, *_PASSED_ON), "PATH": programs.search_path(program), "LC_ALL": "C.UTF-8"}
     if token is not None:
         given[_VARIABLE] = token_text(reference, token, token_name)

@@ -36,7 +36,10 @@ _NEVER_ASK: Final = "--batch --no-tty --pinentry-mode=error"
 async def from_pass(
     programs: Programs, program: str, reference: SecretReference, environment: Mapping[str, str], deadline: float
 ) -> Secret:
-    """Return the value of an entry. Raises AileronError(binding_failed) if the entry is missing or cannot be decrypted."""
+    """Return the first line of an entry of the password store, or the complete entry if it is a document (PEM or JSON).
+
+    Raises AileronError(binding_failed) if the entry is missing or cannot be decrypted.
+    """
     entry = "/".join(reference.path)
     # Left behind at the deadline: a home directory on a network may never answer.
     is_entry = await anyio.to_thread.run_sync(_is_entry, entry, environment, abandon_on_cancel=True)

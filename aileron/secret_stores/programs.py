@@ -138,7 +138,7 @@ class Programs:
             raise
 
     def _is_usable(self, path: str) -> bool:
-        """Return whether path is a program that only the system can have put there."""
+        """Return whether `path` is an executable file that only the system (the user `owner`) can have put there."""
         try:
             found, directory = os.stat(path), os.stat(os.path.dirname(path))
         except OSError:

@@ -68,7 +68,7 @@ class Activity(Container):
     # stories
 
     def tell(self, told: Sequence[Told], hour: Hour, width: int) -> None:
-        """Show these stories, and the picture of the hour above them."""
+        """Show groups of stories, and above them the chart of the last hour's activity."""
         from aileron.tui import story_rows  # when the screen is first shown, and not before the first frame
 
         self.query_one("#hour", Static).update(rendering.joined(story_rows.hour_rows(hour, width)))
@@ -83,7 +83,7 @@ class Activity(Container):
             self._put(rows)
 
     def _put(self, rows: Sequence[tuple[str | None, Text]]) -> None:
-        """Put the rows in the list. The cursor stays on its story; a cursor on the first story moves to the new first story."""
+        """Replace the rows of the story list. The cursor stays on its story; from the first story, it goes to the new first."""
         shown = self.query_one("#stories", Rows)
         first = next((number for number, option in enumerate(shown.options) if not option.disabled), None)
         kept = None if shown.highlighted in (None, first) else shown.chosen()
@@ -99,7 +99,7 @@ class Activity(Container):
     # the ledger
 
     def show_events(self, events: Sequence[Mapping[str, Any]], width: int) -> None:
-        """Show only these events. The cursor stays on its event if these events include it and it was not the last."""
+        """Replace the events of the ledger list. The cursor stays on its event, but from the last event goes to the new last."""
         shown = self.query_one("#ledger", Rows)
         kept = None if _is_at_end(shown) else shown.chosen()
         shown.clear_options()

@@ -65,7 +65,7 @@ _SNOOZE_S: Final = 600.0
 
 
 class Console(TogetherConsole):
-    """The console of one home."""
+    """The complete `aileron console` of one home: its widgets, and an action for each key."""
 
     TITLE = "aileron console"
     CSS = frame.CSS
@@ -77,15 +77,15 @@ class Console(TogetherConsole):
         self._begin("news", self._follow)
 
     def _has_to_end(self, _number: int, _frame: FrameType | None) -> None:
-        """Handle a signal that ends the console.
+        """Handle SIGTERM or SIGHUP outside the event loop: schedule the end of the process, and close the key.
 
-        The event loop may miss the signal while a terminal that takes no output blocks it.
+        The event loop's own handler does not run while a terminal that takes no output blocks the loop.
         """
         end_in_time()
         threading.Thread(target=self.key_session.close, daemon=True).start()  # a signature in progress is completed
 
     def _hung_up(self) -> None:
-        """Handle the loss of the terminal. Close the key first. Restore nothing here: reads from it would wait for ever.
+        """Handle the loss of the terminal. Close the key first. Restore no terminal settings: reads would wait for ever.
 
         The console ends by the signal itself, so that its parent process restores a terminal that still exists
         (approver_key/isolation.py).
@@ -95,8 +95,9 @@ class Console(TogetherConsole):
         os.kill(os.getpid(), signal.SIGHUP)
 
     def _fatal_error(self) -> None:
-        """Handle an unforeseen error instead of Textual, which would print all local variables, including previews and
-        passphrases.
+        """End the console after an unforeseen error with a one-line message.
+
+        Textual's own handler would print all local variables, including previews and passphrases.
         """
         self.key_session.close()
         self._exit_renderables.append(
@@ -139,9 +140,9 @@ class Console(TogetherConsole):
         self.call_after_refresh(self._first_frame_is_drawn)
 
     def _went_on(self) -> None:
-        """Lock the key after the console was stopped and continued, because the shell had its terminal meanwhile.
+        """Handle SIGCONT, after the console was stopped: lock the key and draw the screen again.
 
-        A process that stops and continues the console may have opened the terminal meanwhile and could draw on it
+        Meanwhile the shell had the terminal, and whoever stopped the console may have opened the terminal and could draw on it
         (approver_key/isolation.py).
         """
         self._lock_for("the console was suspended")
@@ -198,7 +199,7 @@ class Console(TogetherConsole):
         self._go_on_telling()
 
     def on_click(self, event: Click) -> None:
-        """Switch screens if the row of screens is clicked. A click anywhere decides nothing."""
+        """Switch to the screen whose title is clicked. No click decides a question."""
         tabs = self.query_one("#tabs", Static).region
         if self.screen is not self.default_screen or not tabs.contains(event.screen_x, event.screen_y):
             return
@@ -209,7 +210,10 @@ class Console(TogetherConsole):
             column += len(title)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterator[SystemCommand]:
-        """Yield all keys by name, for Ctrl-P, and no command that saves the screen to a file."""
+        """Yield the commands of the palette (Ctrl-P): one for each key, and the theme.
+
+        Textual's command that saves the screen to a file is left out.
+        """
         for binding in self.BINDINGS:
             if isinstance(binding, Binding):
                 run = functools.partial(self.run_action, binding.action)
@@ -221,7 +225,7 @@ class Console(TogetherConsole):
         return self._pane == "queue" if action in frame.ABOUT_A_QUESTION and self.is_running else True
 
     def action_edit(self) -> None:
-        """Let the person change the arguments in an editor. The result is another question, to be read and decided."""
+        """Let the person change the arguments in an editor. They must then read and decide the edited version of the question."""
         plan, name, refusal = None if self._review is None else self._review.plan, self.selected, self._refusal("deny")
         if refusal or plan is None or name is None:
             self._warn(refusal or "only runs have arguments to edit")
@@ -242,10 +246,10 @@ class Console(TogetherConsole):
         self._begin("edit", self._edited, name, wanted)
 
     async def _edited(self, name: str, args: dict[str, Any]) -> None:
-        """Send an edit.
+        """Send the edited arguments of the question `name` to the daemon.
 
-        This worker is not in the group `question`: the daemon reports the edit before it responds, and that news would cancel a
-        worker of the group.
+        This worker must not be in the group `question`: the daemon's news of the edit comes before its response, and would
+        cancel a worker of that group.
         """
         made = None
         try:
@@ -261,7 +265,7 @@ class Console(TogetherConsole):
             self._tell(f"you moved on, so your edit of {name} was discarded", is_bad=True)
 
     def action_grant(self) -> None:
-        """Request a grant, so that the same call needs no approval for a time. The request is another question."""
+        """Request a standing grant: the same call then needs no approval for a time. The grant itself is a new question."""
         plan = None if self._review is None else self._review.plan
         if plan is None or self.card is None:
             return
@@ -305,7 +309,7 @@ class Console(TogetherConsole):
         self._reload()
 
     def action_preview(self) -> None:
-        """Read the current state again."""
+        """Read the question's preview again: the current state that the action would change."""
         if self._review is None or not self._review.has_preview:
             self._warn("no preview: this action does not load any current state")
         elif not self._is_signed:
@@ -314,9 +318,7 @@ class Console(TogetherConsole):
             self._begin("preview", self._read_preview)
 
     def action_undo(self) -> None:
-        """Withdraw a held approval at once, or an open question after a confirmation, because an agent asked the question and
-        would lose it.
-        """
+        """Withdraw a held approval at once, or an open question after a confirmation, since its agent would lose the request."""
         entry = self._entry()
         if entry is None:
             self._warn("nothing is selected")
@@ -340,23 +342,23 @@ class Console(TogetherConsole):
             self._reload()
 
     def action_whole(self) -> None:
-        """Switch between full values and values of the usual length."""
+        """Switch between full and shortened values on the card."""
         self._view.turn()
 
     def action_unread(self) -> None:
-        """Record that the person decides without having read everything."""
+        """Allow a decision without reading the card to its end."""
         was_read = self.guard.is_read
         self.guard.read_to_end()
         self._show_frame()
         self._warn("everything was on screen" if was_read else "deciding without having read everything")
 
     def action_read_on(self) -> None:
-        """Scroll the question by a page, even with the cursor in the list. On a narrow screen, scroll only a visible question."""
+        """Scroll the question on the screen by a page, even if the cursor is in the list."""
         if self._view.display:
             self._view.read_on()
 
     def action_raw(self) -> None:
-        """Show the question as the daemon sent it."""
+        """Show the question as JSON, as the daemon sent it."""
         if self._review is not None:
             self.push_screen(Pages(Text(self._review.as_json)))
 
@@ -455,7 +457,7 @@ class Console(TogetherConsole):
         self._begin("pane", self._look_at_pane)
 
     def _rows_of(self, name: str) -> Widget:
-        """Return the widget that gets the keys of a screen."""
+        """Return the widget of a screen that gets the focus."""
         if name == "activity":
             return self._activity.rows
         return self.query_one("#list" if name == "queue" else f"#{name}")
@@ -497,12 +499,12 @@ class Console(TogetherConsole):
         self._show_frame()
 
     def action_command_palette(self) -> None:
-        """Show the list of all keys by name, unless a screen waits for an answer."""
+        """Show the palette, a list of all keys by name, unless a dialog or another pushed screen is open."""
         if self.screen is self.default_screen:
             self.push_screen(Palette())
 
     def action_vault(self) -> None:
-        """Unlock the vault, or lock it after a confirmation. Locking takes only two key presses, for a person in a hurry."""
+        """Unlock the vault, or lock it after a confirmation. A person in a hurry can lock it with two key presses."""
         vault = None if self._status is None else self._status.vault
         if vault is None or vault.locked or not vault.exists:
             self._begin("vault", self._turn_vault)

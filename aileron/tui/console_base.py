@@ -61,13 +61,13 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Answer(NamedTuple, Generic[T]):
-    """An answer of the daemon. Its value may be None."""
+    """A successful response of the daemon. Its `value` may be None, unlike the result None of `_tried`, which means failure."""
 
     value: T
 
 
 class Hooks:
-    """The functions that the console needs from its terminal: a passphrase prompt, an editor, exclusive use of the terminal."""
+    """Functions by which the console uses its terminal: a passphrase prompt, an editor, exclusive use of the terminal."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class Hooks:
         say: Callable[[str], None] = print,
         security_keys: SecurityKeyHooks | None = None,
     ) -> None:
-        """`check` is called once before the first request to the daemon; an exception from `check` ends the console.
+        """Set the functions. `check` is called once before the first request to the daemon; if it raises, the console ends.
 
-        `edit` returns the edited text, or raises ValueError. `say` prints text above a prompt. `security_keys` are used while
-        the console has left the terminal.
+        `ask` prompts for a passphrase. `edit` returns the edited text, or raises ValueError. `take` and `let_go` begin and end
+        the exclusive use of the terminal. `say` prints text above a prompt. `security_keys` are used while the screen is left.
         """
         self.check: Final = check
         self.ask: Final = ask
@@ -95,7 +95,7 @@ class Hooks:
 
 
 class ConsoleBase(App[None]):
-    """The console of one home without its functions for reading and deciding, which subclasses add."""
+    """Base of the console of one home: state, header and lists. Subclasses add reading, deciding and the actions of keys."""
 
     def __init__(
         self,
@@ -108,9 +108,10 @@ class ConsoleBase(App[None]):
         now: Callable[[], float] = time.monotonic,
         is_terminal: bool | None = None,
     ) -> None:
-        """`now` is the clock of key presses, in seconds.
+        """Create the console. `now` is the clock by which key presses are timed, in seconds.
 
-        `is_terminal` says whether the console's terminal has a title and notifications; with None, Textual's detection decides.
+        `who_else` returns why a key press may come from another process, or None. `is_terminal` says whether escape sequences
+        outside the screen, such as titles, can be sent; if None, they are sent unless Textual runs headless.
         """
         # With NO_COLOR, Textual would turn colours into greys, alarms into the darkest; with the terminal's own, none are left.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
@@ -136,7 +137,7 @@ class ConsoleBase(App[None]):
         self._grants: dict[str, GrantEntry] = {}
         self._sessions: dict[str, Session] = {}
         self.refused: Exception | None = None
-        """Exception that says why the console cannot run here; the caller raises it."""
+        """Exception that says why the console cannot run here. The code that ran the console raises it after the end."""
         self._is_checked = False
         self.lost: str | None = None
         self._is_asking = True
@@ -168,7 +169,7 @@ class ConsoleBase(App[None]):
         self._has_record_shown = False
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Return Textual's filters and, if there are colours, the filter that makes all text readable."""
+        """Return Textual's filters and, unless NO_COLOR is set, a filter that makes all text readable (readable.py)."""
         filters = super().get_line_filters()
         if self.no_color:
             return filters
@@ -199,7 +200,7 @@ class ConsoleBase(App[None]):
         return self.waiting[self.selected] if self.selected is not None and self.selected in self.waiting else None
 
     def _why_closed(self) -> str | None:
-        """Return why the question on the screen can no longer be decided; None if it can be decided or no question is shown."""
+        """Return why the question on the screen can no longer be decided, or None if it can or no question is shown."""
         if self._review is None:
             return None
         entry = self._entry()
@@ -268,7 +269,7 @@ class ConsoleBase(App[None]):
             self._driver.write(told)
 
     def _hints(self) -> str:
-        """Return the name of the row of keys that applies now."""
+        """Return the name of the key hints in frame.HINTS for the current screen and question."""
         if self._pane == "activity":
             return "ledger" if self.query_one("#activity").has_class("ledger") else "activity"
         if self._pane != "queue":
@@ -358,15 +359,15 @@ class ConsoleBase(App[None]):
     def _begin(self, group: str, work: Callable[..., Awaitable[None]], *given: Any, **named: Any) -> None:
         """Start `work` as a worker. In the groups `question` and `run`, a new worker replaces the previous one.
 
-        `work` is a function and not a coroutine, because Python would warn about a coroutine that never starts because the
-        console ends.
+        `work` is a function and not a coroutine: Python would warn about a coroutine that is never awaited, if the console ends
+        first.
         """
         whole = functools.partial(work, *given, **named)
         begun: Callable[[], Awaitable[None]] = functools.partial(self._done, whole)
         self.run_worker(begun, group=group, exclusive=group in ("question", "run"))
 
     async def _done(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run the work. Report an unforeseen error, because a worker that raises an exception would end the console."""
+        """Run a worker's function, and show an unforeseen error as a notification; raising it would end the console."""
         try:
             await work()
         except Exception as error:  # noqa: BLE001 - where a task ends
@@ -393,14 +394,14 @@ class ConsoleBase(App[None]):
             return None
 
     def _drop_preview(self) -> None:
-        """Remove the preview from the question, because previews may be shown only while the key is open."""
+        """Remove the preview from the question on the screen, since previews may be shown only while the key is open."""
         if self._review is not None and self._review.preview is not None:
             self._review = self._review.with_preview(None)
 
     def _lock_for(self, why: str) -> None:
         """Lock the key before other processes can open the terminal.
 
-        A key that only reads previews stays open, because such a key exists only where other processes can press keys anyway.
+        A key that can only read previews stays open: it is used only where other processes can press keys in the terminal anyway.
         """
         if self.key_session.is_open:
             self.key_session.close()
@@ -418,9 +419,7 @@ class ConsoleBase(App[None]):
             return self._hooks.ask(question)
 
     def _security_keys_away(self) -> SecurityKeyHooks | None:
-        """Return hooks with which a security key signs outside the screen, as a passphrase is typed, below a text about the
-        decision.
-        """
+        """Return the security key hooks, changed so that their prompts leave the screen and show what is decided; or None."""
         hooks = self._hooks.security_keys
         if hooks is None:
             return None
@@ -441,7 +440,10 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _away_about(self) -> Iterator[None]:
-        """Leave the screen, so that the terminal is as for a command, and print the subject of the prompt."""
+        """Leave the screen for the length of the block, and print the text about the decision above the prompt.
+
+        Raises KeyboardInterrupt if the console is ending.
+        """
         if self._is_ending:  # the person would see neither what it is for, nor the result
             raise KeyboardInterrupt("the console ends: nothing is decided")
         with self._away():
@@ -451,7 +453,7 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _asking_about(self, card: Card) -> Iterator[None]:
-        """Print the card above each passphrase prompt of this block, because the screen is not visible during a prompt."""
+        """Print the essential rows of the card above each passphrase prompt in the block, which hides the screen."""
         rows = [Text(), *rendering.essential_rows(card, self.size.width - 1, MOST_TOP), Text()]
         self._above = "\n".join(row.plain.rstrip() for row in rows)
         try:
@@ -461,9 +463,9 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _no_echo(self) -> Iterator[None]:
-        """Drop keys that are pressed after this block if the block fails, because the person may still be typing.
+        """Ignore keys after the block, a prompt, if it fails: the person may still be typing into the prompt.
 
-        Keys count again after a pause.
+        Keys work again after a pause in typing.
         """
         well = False
         try:
@@ -473,9 +475,9 @@ class ConsoleBase(App[None]):
             self.input_guard.ended(now=self.now(), well=well)
 
     async def on_event(self, event: Event) -> None:
-        """Drop a key press or a paste while the person may still be typing for a prompt that has ended.
+        """Handle an event, but drop a key press or paste while the person may still be typing into a prompt that has ended.
 
-        For a key event that waited because the console was busy, the time of the key press counts.
+        The time of the key press decides, not the time at which a busy console handles the event.
         """
         if isinstance(event, (Key, Paste)) and not event.is_forwarded and not self.input_guard.is_key(event.time):
             if self.input_guard.is_to_be_said():
@@ -488,8 +490,9 @@ class ConsoleBase(App[None]):
             self._pressed_at = None
 
     def _interrupted(self, number: int, _: object) -> None:
-        """Handle a signal while another program has the terminal: end that program and, unless the signal was Ctrl-C, the
-        console too.
+        """Handle a signal while a prompt or an editor has the terminal: end the prompt or editor.
+
+        Unless the signal was Ctrl-C (SIGINT), end the console too.
         """
         if number != signal.SIGINT:
             end_in_time()
@@ -500,9 +503,9 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _away(self) -> Iterator[None]:
-        """Leave the terminal to a passphrase prompt or an editor.
+        """Leave the terminal to a passphrase prompt or an editor for the length of the block.
 
-        The key is locked first, for another process could open the terminal meanwhile.
+        The key is locked first, because another process could open the terminal meanwhile.
         """
         self._lock_for("another program had the terminal")
         self._hooks.let_go()
@@ -526,15 +529,15 @@ class ConsoleBase(App[None]):
             raise failed
 
     async def _tell_stories(self) -> None:
-        """Bring the activity screen up to date (telling.py)."""
+        """Update the activity screen. Implemented in telling.py."""
         raise NotImplementedError
 
     def _select(self, name: str | None) -> None:
-        """Select the question `name`, which is under the cursor; None selects no question (reading.py)."""
+        """Select the question with the id `name`, or no question if None. Implemented in reading.py."""
         raise NotImplementedError
 
     def _reload(self) -> None:
-        """Read the question under the cursor again (reading.py)."""
+        """Load the selected question again. Implemented in reading.py."""
         raise NotImplementedError
 
 

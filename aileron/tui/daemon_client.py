@@ -30,8 +30,9 @@ __all__ = ["DaemonClient", "GoneError", "RequestRefused"]
 
 _ROUTE: Final = ("v1", "action-approvals")
 _CARRY_OUT_S: Final = 60.0
-"""Seconds to wait for the response to an approved change, which is executed first; an installation unpacks and hashes at most
-100 MiB.
+"""Seconds to wait for the response to the approval of a change, which the daemon makes before it responds.
+
+The slowest, an installation, unpacks and hashes at most 100 MiB.
 """
 _DERIVATION_S: Final = 30.0
 """Seconds to wait for the vault's key: its derivation from the passphrase takes half a second, and more under load."""
@@ -40,7 +41,7 @@ NEWS_S: Final = 20.0
 MAX_NESTING: Final = 100
 """Maximum nesting depth of a response.
 
-No real arguments come near it; Python's recursion limit, less the calls of a screen, is some 900.
+Real arguments are far less nested. Python's recursion limit leaves some 900 calls.
 """
 _T = TypeVar("_T")
 

@@ -36,10 +36,10 @@ NOT_AS_SHOWN: Final = "what is shown is not what would be decided: nothing is si
 
 
 class DecidingConsole(NewsConsole):
-    """The part of the console that decides."""
+    """The part of the console with the keys that approve and deny questions."""
 
     def action_approve(self) -> None:
-        """Take the first step of an approval."""
+        """Ask the person to confirm the approval of the question on the screen, or show why it cannot be approved."""
         refusal = self._decision_refusal("approve")
         if refusal is None and self._review is not None and self._review.is_unread:
             refusal = "current state not loaded: press p"
@@ -93,8 +93,9 @@ class DecidingConsole(NewsConsole):
         self.push_screen(LineInput(title, hint=hint, may_be_empty=True), said)
 
     def _is_withdrawal(self, reason: str | None) -> bool:
-        """Return whether a denial with this reason is sent unsigned, because the approver's key, or the vault that names the
-        key, is locked.
+        """Return whether a denial is sent as an unsigned withdrawal.
+
+        It is if it has no reason, this home signs decisions, and the approver's key or the vault that names the key is locked.
         """
         return is_withdrawal(
             reason, is_signed=self._is_signed, has_key=self.key_session.is_open and not self._is_vault_locked
@@ -108,7 +109,7 @@ class DecidingConsole(NewsConsole):
     def _decision_refusal(self, decision: Literal["approve", "deny"], *, is_read: bool = False) -> str | None:
         """Return why no decision can be made now, or None. Only an approval needs an open vault.
 
-        `is_read`: the person reads the request elsewhere than on the card under the cursor.
+        `is_read`: the person reads the request on another screen, so the card under the cursor need not be read.
         """
         refusal = self._refusal("deny" if is_read else decision)
         if refusal is None and decision == "approve" and self._is_signed and self._is_vault_locked:
@@ -131,8 +132,9 @@ class DecidingConsole(NewsConsole):
         *,
         ends_session: bool = False,
     ) -> None:
-        """Send the decision if the screen still shows exactly what it showed in the first step and the question can still be
-        decided.
+        """Send the decision that the person has confirmed, unless the question on the screen has changed or is closed.
+
+        `shown` is the id and digest of the question when the person chose the decision.
         """
         # The second step has a wait of its own: a movement on the screen below it does not count.
         refusal = self.guard.refusal(now=math.inf, is_approval=decision == "approve") or self._why_closed()

@@ -29,7 +29,7 @@ NARROW: Final = 80
 WIDE: Final = 104
 """Terminal columns from which the list and a question stand side by side."""
 MOST_BESIDE: Final = 79
-"""Maximum number of columns of a list beside a question, as in the style sheet. A list above a question always has more."""
+"""Maximum width in columns of a list beside a question, as in the style sheet. A list above a question is always wider."""
 PANES: Final = ("queue", "activity", "grants", "sessions", "system")
 
 CSS: Final = """

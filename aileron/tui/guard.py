@@ -32,14 +32,14 @@ SETTLED_S: Final = 0.4
 to read anything.
 """
 ARRIVALS_S: Final = 2.0
-"""Seconds in which several arrivals count as one.
+"""Seconds for which further questions at the end of the list do not make the person wait SETTLED_S again.
 
-Keys thus work for 1.6 s of every two, enough for both steps. Arrivals move nothing.
+So even if questions arrive all the time, keys that decide work for 1.6 of every 2 s, enough for both steps of a decision.
 """
 
 
 class Guard:
-    """The guard of the screen. It stores the question on the screen and when that question appeared."""
+    """The guard of the keys that decide: it stores which question is on the screen, since when, and whether it was read."""
 
     def __init__(self) -> None:
         self.shown: str | None = None
@@ -55,7 +55,7 @@ class Guard:
         """Record that this question is on the screen now, with this digest. `closed` says why the question can no longer be
         decided.
 
-        To show the same question again changes nothing. A caller that draws another part of the question calls `disturb`.
+        A repeated call for the same question changes nothing. A caller that draws another part of the question calls `disturb`.
         """
         if (approval_id, digest) != (self.shown, self.digest):
             self._is_read = False
@@ -69,7 +69,7 @@ class Guard:
         self._problem = why
 
     def disturb(self, *, now: float) -> None:
-        """Record that something else on the screen has moved or appeared."""
+        """Record that something on the screen moved or appeared, so that keys decide nothing for SETTLED_S."""
         self._since = now
 
     def arrive(self, *, now: float) -> None:

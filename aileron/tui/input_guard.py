@@ -25,24 +25,27 @@ from aileron.tui.key_session import REST_S
 __all__ = ["DEAF_S", "InputGuard"]
 
 DEAF_S: Final = 15.0
-"""Maximum seconds for which keys are dropped even without a pause: by then a person has seen that no passphrase is asked for."""
+"""Maximum seconds for which keys are dropped if the person types without a pause.
+
+By then they have noticed that the prompt is gone.
+"""
 
 
 class InputGuard:
-    """The filter. It decides from earlier key presses which key presses count."""
+    """Filter that drops key presses meant for a prompt: those during the prompt and, if it failed, those right after it."""
 
     def __init__(self) -> None:
         self._began = self._until = self._at_most = -math.inf
         self._is_said = True
 
     def ended(self, *, now: float, well: bool) -> None:
-        """Record that the program that had the terminal has ended; `well` is true if it ended as the person wanted."""
+        """Record that a prompt or an editor has ended; `well` is false if it was interrupted or failed."""
         self._began = now
         if not well:
             self._until, self._at_most, self._is_said = now + REST_S, now + DEAF_S, False
 
     def is_key(self, pressed_at: float) -> bool:
-        """Return whether a key press counts. A dropped key press extends the time in which keys are dropped."""
+        """Return whether to handle a key press; False to drop it. A dropped key press prolongs the dropping of keys."""
         if pressed_at < self._began:
             return False
         if pressed_at < self._until:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # cryptography: 30 ms, at the first passphrase
 __all__ = ["REST_S", "KeySession", "SecurityKeyHooks"]
 
 REST_S: Final = 3.0
-"""Seconds within which a person who types a passphrase sees that it is no longer asked for."""
+"""Seconds after which a person who was typing a passphrase has noticed that its prompt was interrupted."""
 _TRIES: Final = 3
 _TO_READ: Final = "to load previews for 15 minutes"
 
@@ -60,7 +60,7 @@ class SecurityKeyHooks:
 
 
 class _BrokenError(Exception):
-    """The terminal failed, that is, no other process interrupted the prompt."""
+    """A prompt failed because of the terminal, and not because another process interrupted it."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class KeySession:
     """The approver's key in one console.
 
     `ask` prompts a person for a passphrase; `who_else` says why a key press may come from another process, or returns None. Text
-    that is typed in a block of `no_echo`, or right after a block that failed, reaches no other part of the console. Any thread
+    that is typed in a block of `no_echo`, or right after such a block failed, reaches no other part of the console. Any thread
     may use a session.
     """
 
@@ -92,9 +92,7 @@ class KeySession:
         self._clock: Final = clock
         self._who_else: Final = who_else
         self.not_kept: str | None = None
-        """Reason why the last check found that no key may stay open here; None if a key may stay open, and before the first
-        check.
-        """
+        """Reason why no key may stay open here, as of the last check; None if a key may, and before the first check."""
         self.key_id: str | None = None
         """Id of the approver's key, as reported by the daemon; None if this home has no approver, and before the report."""
         self._deciding: Final[TimedKey[ApproverKey]] = TimedKey(clock, look=self.look)
@@ -105,7 +103,7 @@ class KeySession:
 
     @property
     def is_open(self) -> bool:
-        """True if a key press is enough to decide."""
+        """True while the key for decisions is open, so that no passphrase is needed."""
         return self._deciding.is_open
 
     @property
@@ -119,12 +117,12 @@ class KeySession:
         return self._deciding.left_s or self._reading.left_s
 
     def close(self, why: str | None = None) -> None:
-        """Wipe the key. `why` is the reason that `why_locked` returns for a person who did not lock the key."""
+        """Wipe the keys. `why_locked` then returns `why`, the reason to tell the person; None if the person locked the key."""
         self._deciding.close(why)
         self._reading.close()
 
     def why_locked(self) -> str | None:
-        """Return the reason, for a person, if the key was closed since the last call without their request; otherwise None."""
+        """Return why a key was closed since the last call, or None if none was or the person closed it."""
         self._close_if_due()
         whys = (self._deciding.why_closed(), self._reading.why_closed())
         return next((why for why in whys if why is not None), None)
@@ -153,7 +151,7 @@ class KeySession:
             yield key
 
     def _look_and_close(self) -> None:
-        """Check the terminal and the time before the key is used. A key that is still open afterwards may be used."""
+        """Close keys whose time is over, and the key for decisions if another process can type at this terminal."""
         self.look()
         self._close_if_due()
 
@@ -172,8 +170,9 @@ class KeySession:
 
     @property
     def may_offer(self) -> bool:
-        """True if a security key is plugged in and the passphrase would be asked for; only then is a request for the passkeys
-        useful.
+        """True if a security key can be offered: it is plugged in, and the next signature needs a passphrase.
+
+        Only then is it useful to request the passkeys.
         """
         keys = self._security_keys
         return keys is not None and not self.is_open and keys.is_plugged_in()
@@ -203,7 +202,7 @@ class KeySession:
     def reader(self, purpose: str, about: str, passkeys: Sequence[PasskeyKey]) -> Iterator[Reader]:
         """Yield a key for a preview, as `signer` does.
 
-        If no key may stay open, the passphrase opens all previews for 15 minutes, and the prompt says so.
+        If no key for decisions may stay open, the passphrase opens a key for previews for 15 minutes, and the prompt says so.
         """
         self._look_and_close()
         if self._reading.is_open:
@@ -215,7 +214,7 @@ class KeySession:
             yield self._kept_to_read() if is_for_all and self._deciding.is_open else by
 
     def _kept_to_read(self) -> ReadingKey:
-        """Turn the key, which may not stay open for decisions, into a key for previews only, store that key, and return it."""
+        """Replace the key for decisions, which may not stay open, by a key for previews only, and return the new key."""
         from aileron.approver_key.signing import ReadingKey
 
         key = ReadingKey(self._deciding.taken())

@@ -25,15 +25,15 @@ __all__ = ["NewsConsole"]
 _FIRST_EVENTS: Final = 100
 _RETRY_S: Final = 1.0
 NOTICE_S: Final = 5.0
-"""Minimum seconds between two notifications.
+"""Minimum seconds between two notifications, so that an agent that asks all the time cannot cover the desktop with them.
 
-The questions of an agent that asks all the time are counted and do not cover the desktop.
+The questions that arrive in between are counted in the next notification.
 """
 _MOST_UNTOLD: Final = 100
 
 
 class NewsConsole(TellingConsole):
-    """The part of the console that follows the daemon."""
+    """The part of the console that waits for news from the daemon and updates its lists."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -139,7 +139,7 @@ class NewsConsole(TellingConsole):
         self.waiting.settle(name, became.status, kept=self.selected)
 
     def _take_approver(self, told: ApproverFacts) -> None:
-        """Store who decides, as reported by the daemon now.
+        """Store the facts about the approver that the daemon reports.
 
         Raises GoneError if the daemon says that this home no longer has its approver.
         """

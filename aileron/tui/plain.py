@@ -189,11 +189,10 @@ class Plain:
         return 0
 
     def _went_on(self, _number: int, _frame: object) -> None:
-        """Lock the key after the console was stopped and continued, because no process held the terminal meanwhile
-        (approver_key/isolation.py).
+        """Handle SIGCONT, after the console was stopped: lock the key, since others could open the terminal meanwhile.
 
-        A signal handler prints nothing, because it can interrupt a write, during which io allows no other write. `_forget`
-        prints the message.
+        See approver_key/isolation.py. `_forget` prints the message later: a signal handler can interrupt a write, during which
+        io allows no other write.
         """
         if self._key_session.is_open:
             self._key_session.close("the console was suspended")
@@ -227,9 +226,9 @@ class Plain:
         return line.decode("utf-8", "replace") if line or end else None
 
     def _forget(self) -> bool:
-        """Report a lock of the key that the person did not request, and discard previews that may no longer be read.
+        """Print why the key was locked, if the person did not lock it, and discard previews that may no longer be read.
 
-        Return whether there was one.
+        Return whether it was.
         """
         why = self._key_session.why_locked()
         if why is None:
@@ -379,7 +378,7 @@ class Plain:
         return name
 
     def _forget_previews_but(self, names: set[str]) -> None:
-        """Discard the previews of all questions except `names`, if each use of the key asks for the passphrase."""
+        """Discard the previews of all questions except `names`, unless a key that may read previews is open."""
         if not self._key_session.may_read:
             self._previews = {key: preview for key, preview in self._previews.items() if key[0] in names}
 
@@ -390,9 +389,9 @@ class Plain:
         return names[0] if len(names) == 1 else None
 
     def _on_alike(self, rest: str) -> None:
-        """Approve one question or several.
+        """Approve the questions in `rest`, one or several.
 
-        An approval takes no reason, so nothing is approved unless each word names a question.
+        Raises ValueError, and approves nothing, unless each word names a question: an approval takes no reason.
         """
         numbers = rest.split() or [""]
         names = [self._needed(number) for number in numbers]
@@ -406,7 +405,10 @@ class Plain:
             self._approve_several(names)
 
     def _on_some(self, *, ends_session: bool) -> Callable[[str], None]:
-        """Make a command that denies one question, or several after a confirmation, because a reason may begin with a number."""
+        """Make a command that denies questions, with the rest of its line as the reason.
+
+        Several questions need a confirmation, because a reason may begin with a number.
+        """
 
         def command(rest: str) -> None:
             words = rest.split()
@@ -492,7 +494,7 @@ class Plain:
     # decisions
 
     def _approve(self, name: str) -> None:
-        """Print the complete question, and approve exactly what was printed if the person types the word."""
+        """Print the complete question, and approve exactly what was printed if the person types the confirmation word."""
         review = self._with_state(self._review(name))
         word = self._print(review).word
         was_open = self._key_session.may_read
@@ -506,7 +508,7 @@ class Plain:
     def _approve_several(self, names: list[str]) -> None:
         """Print what several questions have in common and how they differ.
 
-        If the person types the word, approve each, up to the first failure.
+        If the person types the confirmation word, approve each, up to the first failure.
         """
         from aileron.cards.apart import why_apart_unread
         from aileron.cards.together import Apart, card_of_several
@@ -544,10 +546,9 @@ class Plain:
         self._say(f"▸ {numbers}: how each runs, and what you sign")
 
     def _is_yes(self, does: str, word: str | None, reviews: list[Review], *, was_open: bool) -> bool:
-        """Ask for the word.
+        """Ask the person to type `word`, or `yes` if None, and return whether the printed questions can be approved.
 
-        Return whether the person typed it and what was printed is still valid: a signal can lock the key and discard previews at
-        any time.
+        They cannot if the person types anything else, or if a signal locked the key or discarded a preview after printing.
         """
         word = word or "yes"
         self._forget_typed()
@@ -600,7 +601,7 @@ class Plain:
         return said.is_done
 
     def _telling(self, hooks: SecurityKeyHooks | None) -> SecurityKeyHooks | None:
-        """Return hooks that print what Enter alone does before they offer a security key."""
+        """Return the security key hooks, changed to print before the prompt what Enter alone does; or None."""
         if hooks is None:
             return None
 

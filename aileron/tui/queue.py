@@ -32,9 +32,9 @@ class Rows(OptionList):
     ]
 
     def get_visual_style(self, *component_classes: str, partial: bool = False) -> Style:
-        """Return the style of a part of the list.
+        """Return the style of a component of the list. Without colours, the row under the cursor is in reverse video.
 
-        Without colours, reverse the row under the cursor, which Textual's CSS cannot (8.2).
+        The CSS of Textual 8.2 cannot do that.
         """
         style = super().get_visual_style(*component_classes, partial=partial)
         is_marked = self.app.no_color and "option-list--option-highlighted" in component_classes
@@ -80,7 +80,7 @@ class Queue(Rows):
 
     @property
     def marked_open(self) -> list[str]:
-        """Ids of the marked questions that are listed and open, in order: keys about all marked questions use these."""
+        """Ids of the marked questions that are listed and open, in order. Keys for all marked questions act on these only."""
         return [name for name in self._names if name in self.marked and self._waiting[name].is_open]
 
     def filter(self, wanted: str) -> None:
@@ -143,9 +143,9 @@ class Queue(Rows):
         return bool(alike)
 
     def _groups(self, entries: list[PendingEntry]) -> dict[str, tuple[Row, ...]]:
-        """Return, by entry, the rows of the group that the entry begins.
+        """Return the groups of alike questions: the rows of all members, by the id of the group's first entry.
 
-        The other entries of a group have no rows, because they are not listed by themselves.
+        Each other member has an empty tuple, because it is not listed by itself. Empty if questions are not grouped.
         """
         if not self._is_grouped:
             return {}

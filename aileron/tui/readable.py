@@ -33,17 +33,21 @@ _FRAMES: Final = " ─│┌┐└┘├┤╭╮╰╯━┃▁▂▃▄▅▆�
 """Characters of frames and scroll bars. A segment of only these characters keeps its colour, because nobody reads it."""
 _PLAIN: Final = RichColor.default()
 _ON_DARK: Final = {1: 9, 2: 10, 3: 11, 5: 13, 6: 14, 7: 7, 9: 9, 10: 10, 11: 11, 13: 13, 14: 14, 15: 15}
-"""The terminal's own colours for letters on its dark background, by the original colour: bright colours, without blue, black and
-grey.
+"""ANSI colours for letters on a terminal's dark background, by original colour. Without an entry: its default colour.
+
+They are bright; blue, black and grey have no entry.
 """
 _ON_LIGHT: Final = {0: 0, 1: 1, 4: 4}
-"""The terminal's own colours for letters on its light background: black, red and blue."""
+"""ANSI colours for letters on a terminal's light background, by original colour: black, red and blue stay."""
 _LIGHT_GROUNDS: Final = frozenset((2, 3, 6, 7, 9, 10, 11, 13, 14, 15))
-"""The terminal's own background colours on which black letters are most readable. On all others, white letters are."""
+"""ANSI background colours that get black letters. All other background colours get white letters."""
 
 
 class Readable(LineFilter):
-    """A filter that makes letters readable. `is_native`: the colours are the terminal's own; `is_dark`: on a dark background."""
+    """A filter that changes colours of letters that are hard to read.
+
+    `is_native`: the console uses the terminal's 16 colours; `is_dark`: its background is dark.
+    """
 
     def __init__(self, *, is_native: bool, is_dark: bool) -> None:
         super().__init__()

@@ -48,7 +48,7 @@ class ReadingConsole(ConsoleBase):
             self._select(event.option.id)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Open a row for reading, on Enter or a click. This decides nothing."""
+        """Open a row for reading, after Enter or a click. No question is decided by this."""
         match event.option_list.id:
             case "list":
                 self.default_screen.add_class("open")

@@ -63,14 +63,14 @@ __all__ = [
 ]
 
 MAX_ROWS: Final = 200
-"""Maximum number of rows of one fact: eight small screens."""
+"""Maximum number of rows of one fact of a card, unless shown in full: eight small screens."""
 _LONGEST_NOTE: Final = "expires in 59:59"
 _MOST_HEADLINE: Final = 2
 """Maximum number of rows of the headline in the part that is never scrolled away; a name in the headline can be as long as an
 address.
 """
 _WIDER: Final = "\ufe0f"
-"""Variation selector that turns the preceding character into a picture two cells wide.
+"""Variation selector that turns the preceding character into an emoji two cells wide.
 
 Some terminals draw the selector in a cell of its own.
 """
@@ -85,7 +85,7 @@ _FACTS_FIRST: Final = {
         ("action", "agent", "decision", "method", "host", "port", "path", "status", "class", "reason")
     )
 }
-"""Facts of an event that come first, in this order. A row that is too narrow for all facts loses the others first."""
+"""Order of the most important facts in an event's row. They come first, so that a narrow row omits the others."""
 _SOON_S: Final = 60.0
 _COLUMN: Final = 10
 _LABEL: Final = 12
@@ -93,12 +93,13 @@ _LABEL: Final = 12
 _ASKER: Final = 10
 _SHORT_ASKER: Final = 7
 _VERDICT: Final = 9
-"""Cells of a row's verdict, enough for most, such as `! DELETES`. A longer verdict moves the row's title."""
+"""Width in cells of the verdict in a row of the list, enough for most, such as `! DELETES`. A longer one shifts the title."""
 _WHOLE_ASKER: Final = 60
-"""Width of a list, in cells, from which the column of askers has its full width."""
+"""Width of a list, in cells, from which the column that shows who asks has its full width."""
 _INLINE: Final = 78
-"""Width of a list, in cells, from which an alarm stands before its title: true for any list above a card and for none beside a
-card (frame.py).
+"""Width of a list, in cells, from which an alarm is on the same line as its title, before it.
+
+A list above a card is at least that wide; a list beside a card is narrower (frame.py).
 """
 _LEAST_TITLE: Final = 8
 """Minimum number of cells for a title to begin on the line of its verdict."""
@@ -110,7 +111,7 @@ _STYLES: Final = {
     "quoted": "",
     "soft": "dim",
 }
-"""Styles by tone (cards/card.py). Tones are strings."""
+"""Rich style by tone of a card's line (cards/card.py)."""
 _SIGNS: Final = {
     "pending_approval": " ",
     "approved": "✓",
@@ -128,7 +129,7 @@ def essential_rows(card: Card, width: int, most: int | None = None, *, note: str
     """Return the rows that are never scrolled away: headline, verdict, alarms and essentials. There are at most `most` rows, if
     given.
 
-    A part that needs more than its share says how many rows are missing; `cut_short` returns that part in full, for the body.
+    A fact that gets too few rows says how many are missing; `cut_short` returns that fact in full, for the body.
     The verdict is always included. `note` is short, and stands beside or below the verdict.
     """
     groups = _groups(card, width)
@@ -145,9 +146,9 @@ def essential_rows(card: Card, width: int, most: int | None = None, *, note: str
 
 
 def cut_short(card: Card, width: int, most: int) -> list[Section]:
-    """Return a section with the parts that `essential_rows` cannot show in full in `most` rows; empty if all parts fit.
+    """Return a section with the facts that `essential_rows` cannot show in full in `most` rows; no section if all fit.
 
-    If there is not even one row for each fact, the section has all facts; the rows above are then only a beginning.
+    If `most` is less than one row for each fact, the section has all facts.
     """
     from aileron.cards.card import Fact, Line, Section
 
@@ -195,11 +196,11 @@ def entry_row(
     group: Sequence[Row] = (),
     has_asker: bool = True,
 ) -> Text:
-    """Draw one question in the list: a sign, its row (cards/row.py), who asks, and the time left.
+    """Draw a question of the list: a status sign, verdict, alarm and title (cards/row.py), who asks, and the time left.
 
     The alarm stands before the title, or in a narrow list on a separate line. A title that does not fit continues on a second
     line; in a wide list, which stands above a card and has few lines, only if an alarm stands before the title. `group`: the
-    rows that this row represents; `has_asker`: show who asks, because not all questions in the list have the same asker.
+    rows of the alike questions that this row stands for; `has_asker`: show who asks.
     """
     listed, is_narrow = entry.listed, width < _INLINE
     end = _end_of(entry, _ASKER if width >= _WHOLE_ASKER else _SHORT_ASKER, has_asker=has_asker)
@@ -245,7 +246,7 @@ def _sign_of(entry: PendingEntry, *, is_marked: bool) -> str:
 
 
 def _end_of(entry: PendingEntry, column: int, *, has_asker: bool) -> str:
-    """Return the end of an entry's row: who asks, and the time left or the outcome."""
+    """Return the right end of a question's row: who asks if `has_asker`, and the time left or the outcome."""
     left = seconds_left(entry.expires_at)
     when = duration(left) if entry.is_open and left is not None else "" if entry.is_open else entry.state
     when += " soon" if entry.is_open and left is not None and 0 <= left < _SOON_S else ""
@@ -340,8 +341,8 @@ def shown(text: str, width: int) -> str:
 def cells(text: str) -> int:
     """Return the maximum number of cells that `text` may take: no fewer than rich counts, and no fewer than a terminal draws.
 
-    The two differ about marks that take a cell, and about which characters are pictures. Text that is counted too wide is folded
-    too early, which is visible; text that is counted too narrow would be wrapped, or drawn over the text beside it.
+    The two differ about combining marks and about which characters are emoji. Text that is counted too wide is only folded too
+    early; text that is counted too narrow would be wrapped, or drawn over the text beside it.
     """
     return len(text) if text.isascii() else max(cell_len(text), sum(map(cells_of, text)))
 
@@ -455,14 +456,14 @@ def _used(grant: GrantEntry) -> str:
 def _session_line(session: Session) -> str:
     """Return the line of a session.
 
-    The folder is last, and quoted if it contains spaces, because text of the agent could imitate a line.
+    The folder is last, and quoted if it contains spaces, because its name could imitate other columns.
     """
     begin = f"{as_text(session.agent):<12} {as_text(session.status):<8} {local_time(session.started_at)}"
     return f"{begin}  {session.runs} runs  {as_fact(session.folder)}"
 
 
 def _most(width: int) -> int:
-    """Return a number of characters that is sufficient to fill `width` cells."""
+    """Return how many characters of a text at most are needed to fill `width` cells."""
     return (max(width, 0) + 1) * _PER_CELL
 
 
@@ -478,8 +479,9 @@ def _groups(card: Card, width: int) -> list[list[Text]]:
 
 
 def _least_of(card: Card, room: int | None) -> list[int]:
-    """Return the minimum number of rows of each group: one for each fact, and one for each alarm as far as the facts leave
-    `room`.
+    """Return the minimum number of rows of each group of `_groups`: one for each fact, and one for each alarm if there is room.
+
+    The alarms get at least one row. `room` is the number of rows for all groups.
     """
     each = max(1, min(len(card.alarms), (room or 0) - len(card.essentials)))
     return [*([each] if card.alarms else []), *(1 for _ in card.essentials)]
@@ -490,7 +492,7 @@ def _alarms(card: Card, width: int) -> list[list[Text]]:
 
 
 def _begun(alarms: list[list[Text]], most: int) -> list[Text]:
-    """Return all rows of several alarms. The first `most` rows contain the first row of each alarm before a second row of any."""
+    """Return all rows of several alarms, ordered so that the first `most` rows begin as many alarms as possible."""
     places = sorted((row, number) for number, alarm in enumerate(alarms) for row in range(len(alarm)))
     shown = sorted((number, row) for row, number in places[: max(most, 0)])
     return [alarms[number][row] for number, row in (*shown, *((number, row) for row, number in places[most:]))]
@@ -498,7 +500,7 @@ def _begun(alarms: list[list[Text]], most: int) -> list[Text]:
 
 @functools.lru_cache(_KNOWN)
 def cells_of(character: str) -> int:
-    """Return the maximum number of cells that one character may take. Only a mark on the preceding letter takes none."""
+    """Return the maximum number of cells that a terminal may use for a character: 0 only for a mark on the preceding letter."""
     from unicodedata import category  # not free, and most text is plain
 
     size = get_character_cell_size(character)
@@ -510,11 +512,10 @@ def cells_of(character: str) -> int:
 
 
 def _shares(groups: list[list[Text]], least: list[int], most: int | None) -> list[int]:
-    """Return the number of rows of each group if all groups together have `most` rows. The longest groups are shortened first,
-    each down to its number in `least`.
+    """Divide `most` rows among groups of rows, and return the number of rows of each. None for `most` means no limit.
 
-    The first group is shortened last, because it has the alarms, and half of a contradiction tells nothing. If there is not
-    enough room for the minimum of each, the last groups have no rows.
+    The longest groups are shortened first, each down to its number in `least`; the first group, the alarms, last, since half of
+    a contradiction tells nothing. If `most` is less than the sum of `least`, the last groups get no rows.
     """
     shares = [len(group) for group in groups]
     if most is None:
@@ -537,16 +538,16 @@ def _shortened(rows: list[Text], share: int, width: int) -> list[Text]:
 
 
 def _column_of(section: Section, width: int) -> int:
-    """Return the width of the column for the names of a section's facts.
+    """Return the width in cells of the column for the names of a section's facts.
 
-    The longest name that leaves two thirds of the width to values determines it.
+    It fits the longest name that leaves two thirds of `width` to the values; longer names get a row of their own.
     """
     fitting = [size for fact in section.facts if (size := cells(fact.name) + 1) <= width // 3]
     return max([_COLUMN, *fitting])
 
 
 def _fact_rows(fact: Fact, width: int, column: int = _COLUMN) -> Iterator[Text]:
-    """Yield the rows of a fact. A name that is longer than the column of names has a separate row."""
+    """Yield the rows of a fact, with its name in a column of `column` cells. A longer name has a separate row."""
     name, indent = fact.name, " " * column
     if cells(name) >= column:
         yield from (Text(row, style="dim") for row in _rows_of(name, max(width, 8)))
@@ -574,9 +575,9 @@ def _line_rows(line: Line, width: int, indent: str) -> Iterator[Text]:
 
 
 def _head_rows(card: Card, width: int, note: str, most: int | None) -> list[Text]:
-    """Return the headline, the source of its values, and the verdict with the note.
+    """Return the rows of a card's headline, of the source of its values, and of the verdict with the note.
 
-    If there are few rows, the verdict comes first.
+    If they exceed `most` rows, the verdict comes first and the source is left out.
     """
     headline = [_headline_row(row, number) for number, row in enumerate(further(card.sentence, width))]
     source = [] if card.source is None else [Text(row, style="dim") for row in folded(card.source.text, width)]
@@ -590,7 +591,7 @@ def _head_rows(card: Card, width: int, note: str, most: int | None) -> list[Text
 
 
 def _headline_row(row: str, number: int) -> Text:
-    """Return a row of the headline. The sign before a further row has a style that marks it as Aileron's own."""
+    """Return the styled text of a headline's row. From the second row on, the sign before it is dim, as Aileron's own text."""
     sign = len(FURTHER) if number else 0
     return Text.assemble((row[:sign], "dim"), (row[sign:], "bold"))
 
@@ -608,7 +609,7 @@ def _verdict_rows(card: Card, width: int, note: str) -> list[Text]:
 
 
 class _Frame:
-    """A frame around text that another party wrote."""
+    """A box drawn around a section of text that another party wrote."""
 
     def __init__(self, section: Section, width: int) -> None:
         self._inner: Final = max(width - 4, 16)

@@ -33,11 +33,11 @@ from aileron.tui.guard import SETTLED_S
 __all__ = ["Confirm", "GrantForm", "GrantLimits", "LineInput", "Pages", "Palette", "ReadConfirm"]
 
 _BESIDE_FACTS: Final = 9
-"""Number of rows of the second step that are not facts: two about what to type, the field, how to get back, and the frame."""
+"""Number of rows of a Confirm screen besides the facts: two about what to type, the field, how to get back, and the frame."""
 _MOST_COLUMNS: Final = 100
 """Maximum number of columns of the box, as in the style sheet."""
 _BESIDE_ROW: Final = 5
-"""Cells of the box in addition to a row: two borders, two blanks, a scroll bar."""
+"""Number of cells by which the box is wider than its rows: two borders, two blanks, a scroll bar."""
 _BACK: Final = "Esc  back"
 _MORE: Final = "↓ ↑ PgDn PgUp  scroll"
 _CSS: Final = """
@@ -75,7 +75,7 @@ class _Typed(Input):
 
 
 class _Once:
-    """A screen that accepts one answer.
+    """Mixin for a screen that accepts only one answer.
 
     Two keys pressed together both reach the screen, and a second answer would make Textual end the console.
     """
@@ -96,7 +96,7 @@ class Palette(_Once, CommandPalette):
 
 
 class Confirm(_Once, ModalScreen[bool]):
-    """The second step: the person types `word`, or `y` if `word` is None. The answer is True for yes.
+    """A screen to confirm a decision or another step: the person types `word`, or `y` if None. The answer is True for yes.
 
     `facts` are laid out for a width in cells, and again after each resize.
     """
@@ -187,7 +187,7 @@ class Confirm(_Once, ModalScreen[bool]):
 
 
 class ReadConfirm(Confirm):
-    """The only step of a decision about facts that are shown nowhere else.
+    """A Confirm screen for facts that no other screen has shown, such as those of several questions.
 
     It accepts no answer before the end of the facts was on the screen.
     """
@@ -204,9 +204,9 @@ class ReadConfirm(Confirm):
         self.call_after_refresh(self._look)
 
     def _look(self) -> None:
-        """Record whether the end is on the screen.
+        """Record that the facts were read, if their end is on the screen.
 
-        Once it was, the card counts as read, and a wait begins as for a screen that has just appeared.
+        From then on, answers are accepted after SETTLED_S, as on a screen that has just appeared.
         """
         facts = self.query_one("#facts", VerticalScroll)
         if not self._is_read and facts.size.height and facts.scroll_y >= facts.max_scroll_y:

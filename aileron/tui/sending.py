@@ -71,9 +71,9 @@ def signed(
 ) -> Decision | Notice:
     """Return the decision to send, signed if this home has an approver; or a notice that says why it could not be signed.
 
-    `called` is the title of the card, which the passphrase prompt shows: nobody knows an id by heart, and where each use asks
-    for the passphrase, only the prompt may distinguish one decision from another. A security key may sign with one of
-    `passkeys`. Call this from the thread that has the terminal, because it may ask for the passphrase.
+    `called` is the title of the card, which the passphrase prompt shows so that the person knows which decision
+    they sign. A security key may sign with one of `passkeys`. Call this from the thread that has the terminal, because it may
+    ask for the passphrase.
     """
     if not is_signed:
         return decided.as_sent

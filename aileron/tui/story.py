@@ -58,7 +58,7 @@ BIN_S: Final = 300
 LOCAL: Final = "local"
 """Name of the session for requests without one (audit-events.md)."""
 CONSENTS: Final = "consents"
-"""Name used instead of a session for consents that no run waits for, because the record does not say who asked for them."""
+"""Value of `Story.session` for consents that no run waits for: the ledger does not say which session asked for them."""
 _MOST_TEXT: Final = 120
 """Maximum number of characters of a reason or a message; the record of the run has the full text."""
 _MOST_RESULT: Final = 3
@@ -72,7 +72,7 @@ _KEPT: Final = (
 
 @dataclasses.dataclass(frozen=True)
 class Story:
-    """A run, or a consent. Every text is harmless.
+    """The story of a run or a consent, for a list. Its texts have no control characters.
 
     `id` is the id of the run, or of the question if there is no run. `at` is the time when it began (RFC 3339); `status` is a
     value of RunStatus or `refused`. The last of `steps` says how the run ended, or its current state.
@@ -98,9 +98,9 @@ class Told:
 
 @dataclasses.dataclass(frozen=True)
 class AgentHour:
-    """Numbers of an agent's events in each bin of the last hour, for each kind of event.
+    """Number of an agent's runs, questions (`waits`) and denials in each bin of the last hour.
 
-    Each kind has BINS numbers, the newest last.
+    Each field has BINS numbers, the newest last.
     """
 
     agent: str
@@ -111,7 +111,7 @@ class AgentHour:
 
 @dataclasses.dataclass(frozen=True)
 class Hour:
-    """The last hour, by agent in alphabetical order.
+    """Counts of events in the last hour, by agent in alphabetical order.
 
     `since` is in RFC 3339. `is_whole` is true if no event of the hour is missing.
     """
@@ -122,7 +122,7 @@ class Hour:
 
 
 class History:
-    """The newest events that were read; stories and the hour are computed from these events."""
+    """A store of the newest events of the ledger, from which stories and the counts of the last hour are computed."""
 
     def __init__(self) -> None:
         self._by_seq: dict[int, dict[str, Any]] = {}
@@ -159,7 +159,7 @@ class History:
         return [run for run in done if run not in self._results][:most]
 
     def stories(self, titles: Mapping[str, str]) -> list[Story]:
-        """Return the newest stories, in reverse order of their beginning.
+        """Return the stories of the newest runs and consents, the newest first.
 
         `titles`: the queue's titles of runs and questions, by id.
         """
@@ -171,7 +171,7 @@ class History:
         return told[::-1][:MOST_STORIES]
 
     def hour(self, sessions: Mapping[str, Session], now: datetime.datetime) -> Hour:
-        """Count runs, waits and denials of each agent in the last hour."""
+        """Return the numbers of runs, questions and denials of each agent in the last hour."""
         begin = (int(now.timestamp()) // BIN_S - BINS + 1) * BIN_S
         names = self._agents(sessions)
         of_run = {event["run"]: event.get("session") for event in self._of("run.requested") if "run" in event}
@@ -208,11 +208,10 @@ class History:
         return [event for event in self._in_order() if event.get("type") == kind]
 
     def _by_run(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the events by run, in the order in which the runs began. Events of a question that no run waits for are listed
-        by that question.
+        """Return the events by id of their run, or by id of their question if no run waits for it; the earliest first.
 
-        The event `approval.requested` says to which run a question belongs. The run in `approval.previewed` is another one, that
-        of the preview itself.
+        The event `approval.requested` says to which run a question belongs. The run in `approval.previewed` is not that run but
+        the run of the preview itself.
         """
         of_approval = {event.get("approval"): event.get("run") for event in self._of("approval.requested")}
         found: dict[str, list[dict[str, Any]]] = {}
@@ -263,7 +262,10 @@ def counted(count: int, name: str) -> str:
 
 
 def _slim(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return only the facts of an event that stories use. The arguments are replaced by the sentence that describes them."""
+    """Return an event with only the facts that stories use, cut to a bounded length.
+
+    For `run.requested`, a title computed from the steps and arguments replaces them.
+    """
     kept: dict[str, Any] = {}
     for name in _KEPT:
         value = event.get(name)
@@ -275,7 +277,10 @@ def _slim(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _title(event: Mapping[str, Any]) -> str:
-    """Return what a run would do, as in a row of the queue but without the summary, because no event contains that."""
+    """Return the title of a run from its `run.requested` event, as in the queue but without the action's summary.
+
+    No event contains the summary.
+    """
     import json
 
     from aileron.cards.headline import rows_of
@@ -311,7 +316,7 @@ def _story(
 
 
 def _named(event: Mapping[str, Any]) -> str:
-    """Return an action's name, or what a consent is about."""
+    """Return the title of a story without a better one: the action's name, or the kind and name of a consent."""
     if "action" in event:
         return as_text(event["action"])
     kind = str(event.get("kind"))
@@ -319,7 +324,7 @@ def _named(event: Mapping[str, Any]) -> str:
 
 
 def _steps(events: Sequence[Mapping[str, Any]], of: Mapping[str, Mapping[str, Any]], status: str) -> list[str]:
-    """Return the steps of a run before its end, in order and without repetitions."""
+    """Return the words for each step of a run before its end, in order and without repetitions; numbers of requests come last."""
     steps: dict[str, None] = {}
     is_decided = "approval.decided" in of
     for event in events:
@@ -377,7 +382,7 @@ def _ending(of: Mapping[str, Mapping[str, Any]], came_back: str) -> tuple[str, s
 
 
 def _so_far(of: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the status of a consent, or of a run that waits or runs, whose end is not on record."""
+    """Return the status of a run or consent that has no `run.finished` or `run.unknown` event."""
     decision = of.get("approval.decided", {}).get("decision")
     is_run = "run.requested" in of
     if decision == "deny":
@@ -408,9 +413,7 @@ def _who(name: str, session: Session | None) -> str:
 
 
 def _counted(event: Mapping[str, Any]) -> int | None:
-    """Return the row of the last hour in which an event is counted: 0 for runs, 1 for waits, 2 for denials; None if the event is
-    not counted.
-    """
+    """Return as what an event is counted in the last hour: 0 for runs, 1 for questions, 2 for denials; None for neither."""
     match event.get("type"):
         case "run.requested" | "run.refused":
             return 0

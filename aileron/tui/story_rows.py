@@ -22,7 +22,7 @@ from aileron.tui.story import CONSENTS, AgentHour, Hour, Story, Told, counted
 __all__ = ["MOST_AGENTS", "hour_lines", "hour_rows", "spark", "story_text", "told_row"]
 
 MOST_AGENTS: Final = 4
-"""Maximum number of agents in the picture. Further agents are only counted, so that the stories have most of a small screen."""
+"""Maximum number of agents in the chart of the last hour. Further agents are only counted, to leave room for the stories."""
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _NOTHING: Final = "·"
 _AGENT: Final = 9
@@ -44,7 +44,7 @@ _SIGNS: Final = {
 
 
 def hour_rows(hour: Hour, width: int) -> list[Text]:
-    """Return the picture of the hour: a title, and a row for each of the busiest agents, at most MOST_AGENTS."""
+    """Return the chart of the last hour: a title, and a row for each of the busiest agents, at most MOST_AGENTS."""
     rows = [Text(rendering.cut(_title(hour), width), style="bold")]
     shown = sorted(hour.agents, key=lambda agent: -sum((*agent.runs, *agent.waits, *agent.denials)))[:MOST_AGENTS]
     most = [max([1, *(max(getattr(agent, name)) for agent in shown)]) for name in ("runs", "waits", "denials")]

@@ -26,7 +26,7 @@ _MOST_RESULTS: Final = 30
 
 
 class TellingConsole(ReadingConsole):
-    """The part of the console that shows stories."""
+    """The part of the console that shows stories of runs on the activity screen (story.py)."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -47,9 +47,9 @@ class TellingConsole(ReadingConsole):
         return self.query_one("#activity", Activity)
 
     def _take_history(self, events: list[dict[str, Any]]) -> None:
-        """Add new events to the history if the last hour has been read.
+        """Add new events to the history, if the last hour's events have been read.
 
-        Otherwise the hour is read when the screen is first shown.
+        Otherwise they are read when the activity screen is first shown.
         """
         if self._has_history:
             self.history.take(events)
@@ -80,7 +80,7 @@ class TellingConsole(ReadingConsole):
         self._activity.tell(told, self.history.hour(self._sessions, now), self.size.width - 2)
 
     def _go_on_telling(self) -> None:
-        """Move the picture of the hour on with the clock, even if no event arrives."""
+        """Redraw the chart of the last hour when the minute changes, even if no event arrives."""
         is_shown = self._pane == "activity" and self._has_history and self.lost is None
         if is_shown and datetime.datetime.now(datetime.UTC).minute != self._told_minute:
             self._show_stories()

@@ -39,7 +39,7 @@ K = TypeVar("K", bound=Wipeable)
 
 
 class TimedKey(Generic[K]):
-    """A holder of at most one key. While it holds a key, `look` is called every LOOK_S and may close the holder."""
+    """A holder of at most one key, which it wipes after OPEN_S. Meanwhile it calls `look` every LOOK_S; `look` may close it."""
 
     def __init__(self, clock: Callable[[], float], *, look: Callable[[], None] | None = None) -> None:
         self._clock: Final = clock
@@ -87,7 +87,7 @@ class TimedKey(Generic[K]):
     def close(self, why: str | None = None) -> None:
         """Wipe the key at once, or as soon as it is no longer in use.
 
-        `why` is the reason that `why_closed` returns for a person who did not close it.
+        `why_closed` then returns `why`: the reason to tell the person, or None if they closed the key themselves.
         """
         with self._lock:
             if self._key is not None and not self._is_closing:
@@ -103,7 +103,7 @@ class TimedKey(Generic[K]):
             self.close(_TIME_OVER)
 
     def why_closed(self) -> str | None:
-        """Return the reason if the key was closed since the last call without the person's request; otherwise None."""
+        """Return why the key was closed since the last call, or None if it was not or the person closed it."""
         with self._lock:
             why, self._why = self._why, None
         return why

@@ -29,7 +29,7 @@ __all__ = ["TogetherConsole"]
 
 
 class TogetherConsole(DecidingConsole):
-    """The part of the console that decides about several requests at once."""
+    """The part of the console that approves several marked requests at once."""
 
     def action_select_alike(self) -> None:
         """Mark all open questions that are like the question under the cursor; unmark them if all were marked."""
@@ -39,9 +39,9 @@ class TogetherConsole(DecidingConsole):
             self._show_list()
 
     def action_approve(self) -> None:
-        """Take the first step of an approval.
+        """Ask the person to confirm the approval of the question on the screen, or of all marked questions.
 
-        For several marked requests it is the only step, on a card that must be read to its end.
+        Several questions are shown on one card, which must be read to its end.
         """
         selected = self.queue.marked_open
         if len(selected) < 2:
@@ -93,7 +93,7 @@ class TogetherConsole(DecidingConsole):
             return None
 
     async def _with_state(self, review: Review) -> Review | None:
-        """Return the review with its current state; the state is read if an approval needs it.
+        """Return the review with its preview; the preview is read now if an approval needs it and it was not read before.
 
         If that fails, notify the person and return None.
         """

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 __all__ = ["MOST_TOP", "View"]
 
 MOST_TOP: Final = 11
-"""Maximum number of rows of the part that is never scrolled away, so that a screen of 24 rows has some left for the rest."""
+"""Maximum number of rows of the top part of a card, which never scrolls. It leaves room for the body on a screen of 24 rows."""
 _LEAST_BODY: Final = 3
-"""Minimum number of rows for the rest on any screen. The part that is never scrolled away is shortened if necessary."""
+"""Minimum number of rows for the body of a card, which scrolls. The top part is shortened if necessary."""
 _LEAST_WIDTH: Final = 20
 _FOLDED: Final = Text("▸ proof: how it runs, and what you sign (P)", style="dim")
 """Line that replaces the folded proof; a decision does not require reading the proof."""
 
 
 class _Rows(Static):
-    """A widget of rows that were laid out. Its container checks its end again whenever the number of rows changes."""
+    """The text widget in a `_Body`. Whenever its size changes, the body checks again whether its end is on the screen."""
 
     def on_resize(self) -> None:
         if isinstance(self.parent, _Body):
@@ -47,7 +47,7 @@ class _Rows(Static):
 
 
 class _Body(VerticalScroll):
-    """The part of a question that scrolls. It reports when its end is on the screen."""
+    """The part of a card that scrolls. It posts `EndSeen` when all rows that must be read have been on the screen."""
 
     class EndSeen(Message):
         """Message: all rows of this card that must be read have been on the screen."""
@@ -81,9 +81,9 @@ class _Body(VerticalScroll):
             self.post_message(self.EndSeen(self.card))
 
     def _seen_rows(self) -> int:
-        """Return the number of visible rows.
+        """Return the number of rows of this widget that are on the screen; 0 if its top or left edge is not.
 
-        On a small screen, some or all rows are below the end of the screen or of the card.
+        On a small screen, the widget can extend below the screen or its container.
         """
         try:
             seen = self.screen.find_widget(self).visible_region
@@ -94,14 +94,12 @@ class _Body(VerticalScroll):
         return min(seen.height, self.size.height) if is_from_its_corner else 0
 
     def _rows_too_many(self) -> int:
-        """Return the number of rows by which the text is longer than its layout; the end of the text is that many rows further
-        down.
-        """
+        """Return by how many rows the text widget is higher than `all_rows`, for example because the terminal wraps rows."""
         return max(self.query_one("#text").size.height - self.all_rows, 0)
 
 
 class View(Container):
-    """The question under the cursor."""
+    """The widget that shows the card of the question under the cursor: a top part that never scrolls, and a body."""
 
     class AllSeen(Message):
         """Message: this card, about the plan or subject with this digest, has been on the screen in full."""
@@ -137,20 +135,21 @@ class View(Container):
         left_s: float | None,
         record: Record | None = None,
     ) -> None:
-        """Show a card about the plan or subject with this digest.
+        """Show the card of a question; `digest` is that of its plan or subject.
 
-        `closed` says why it can no longer be decided; `record` is the record of its run.
+        `closed` says why the question can no longer be decided; `left_s` is the time until it expires, in seconds; `record` is
+        the record of its run.
         """
         self._digest = digest
         self._card, self._why_closed, self._left_s, self._record = card, closed, left_s, record
         self.paint()
 
     def on_resize(self) -> None:
-        """Lay out the card again for more or less room, such as after a change to the list."""
+        """Lay out the card again after the widget's size changed, for example because the list grew."""
         self.paint()
 
     def go_on(self, *, closed: str | None, left_s: float | None) -> None:
-        """Update the card for the passing of time. Only the part that is never scrolled away is drawn again."""
+        """Update the time left and whether the question is closed. Only the top part is drawn again."""
         self._why_closed, self._left_s = closed, left_s
         self._paint_top()
 
@@ -165,7 +164,7 @@ class View(Container):
         self.query_one("#text", Static).update(Text())
 
     def turn(self, *, is_whole: bool | None = None) -> None:
-        """Show full values, or values of the usual length; without `is_whole`, switch between the two."""
+        """Show values in full or shortened; if `is_whole` is None, switch between the two."""
         self._is_whole = not self._is_whole if is_whole is None else is_whole
         self.paint()
 
@@ -187,7 +186,7 @@ class View(Container):
         self.query_one("#body", _Body).scroll_home(animate=False, immediate=True)
 
     def rows(self, card: Card, width: int, most_top: int) -> list[Text]:
-        """Return all rows of a card that must be read, with the order and the length of facts that this view uses."""
+        """Return all rows of `card` that must be read, top part and body, laid out as in this view."""
         cut = rendering.cut_short(card, width, most_top)
         matter = [*cut, *card.sections]
         top = rendering.essential_rows(card, width, most_top)
@@ -224,10 +223,7 @@ class View(Container):
         self.query_one("#essentials", Static).update(rendering.joined(self._top(self._now(self._card), self._room())))
 
     def _now(self, card: Card) -> Card:
-        """Return the card as it is shown now.
-
-        For a settled question, that is a receipt with the outcome as its verdict and no alarms.
-        """
+        """Return the card to draw: for a closed question, with the reason or outcome as its verdict and without alarms."""
         if self._why_closed is None:
             return card
         is_done = self._why_closed == state_words("completed")

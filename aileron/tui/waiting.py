@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["News", "PendingEntry", "PendingList", "matches", "seconds_left"]
 
 _MAX_SETTLED: Final = 50
-"""Maximum number of settled entries in the list; the record has all of them."""
+"""Maximum number of settled questions in the list; the ledger has all of them."""
 _OPEN: Final = "pending_approval"
 _UNDER_WAY: Final = ("approved", "running")
 _LEFT: Final = "no longer waits"
@@ -36,7 +36,7 @@ The question is shown as settled, and its outcome is requested until it is known
 
 @dataclasses.dataclass(frozen=True)
 class PendingEntry:
-    """A question as the list shows it; every text is harmless."""
+    """A question in the list of the console. Its texts have no control characters."""
 
     id: str
     title: str
@@ -46,7 +46,7 @@ class PendingEntry:
     status: str
     expires_at: str
     listed: Row
-    """Row of the question, with the same words as on every surface."""
+    """Row of the question (cards/row.py), with the same words as on the web page."""
 
     @property
     def row(self) -> str:
@@ -55,7 +55,7 @@ class PendingEntry:
 
     @property
     def alike(self) -> str:
-        """Value that all open questions of a group that are alike have in common; empty if the question is like no other."""
+        """Key of the group of alike open questions that this question belongs to; empty if it is closed or like no other."""
         return self.listed.alike if self.is_open else ""
 
     @property
@@ -70,7 +70,7 @@ class PendingEntry:
 
     @property
     def is_under_way(self) -> bool:
-        """True while the question is approved and its run is held or has not ended, as far as is known."""
+        """True while the question is approved and, as far as is known, its run has not ended; it may still be held."""
         return self.status in _UNDER_WAY
 
     @property

@@ -178,7 +178,7 @@ def candidates(bindings: Iterable[Binding], connector: str, kind: str) -> list[C
 
 
 def _check_username(binding: Binding) -> None:
-    """Check the user name of a binding. For a login, the name comes from the user, or from the provider of a sign-in."""
+    """Check the user name of a binding. A login takes it from the user, or else from the provider of the sign-in."""
     if not binding.logins:
         check_username(msgspec.convert(binding.kind, CredentialKind), binding.username)
         return
@@ -219,7 +219,7 @@ def _check_login(binding: Binding) -> None:
 
 
 def _check_weak_password(logins: tuple[LoginTarget, ...]) -> None:
-    """Check that at least one login's protocol has other password forms, and that every such login is encrypted."""
+    """Check that `weak_password` is possible: a login's protocol has other password forms, and every such login is encrypted."""
     able = [login for login in logins if login.protocol in HAVE_PASSWORD_FORMS]
     if not able:
         protocols = {login.protocol for login in logins}

@@ -73,8 +73,8 @@ class UnknownFormatError(Exception):
 
 
 class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The entry of one secret. `id` is new each time a name is stored that the vault does not have, also after a
-    removal; `version` counts the values of this entry from 1.
+    """The entry of one secret in the vault's file. `id` is new whenever a secret is added, also under a removed name;
+    `version` counts the values of this entry from 1.
 
     `elsewhere` is absent if the vault stores the value. If it is present, the sealed bytes are a pin (references.py),
     which is never sent.
@@ -103,7 +103,7 @@ class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         return Stored(self.name, None if self.elsewhere is None else self.elsewhere.reference)
 
     def info(self) -> SecretInfo:
-        """Return the information about the secret that can be shown."""
+        """Return the facts about the secret that a person may see: its name and times, and where its value is stored."""
         return SecretInfo(self.name, self.created_ms / 1000, self.updated_ms / 1000, self.elsewhere)
 
 

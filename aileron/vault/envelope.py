@@ -88,7 +88,7 @@ class DataKey:
         return cls(bytearray(os.urandom(KEY_BYTES)))
 
     def seal(self, plaintext: bytes, *, context: bytes) -> Sealed:
-        """Encrypt one secret for the place that `context` identifies."""
+        """Encrypt `plaintext`, such as a secret, and bind it to `context`: `open` then needs the same context."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(NONCE_BYTES)

@@ -69,9 +69,7 @@ __all__ = ["Mark", "Opened", "create", "tokens_of", "unlock", "unlock_with_keyri
 
 
 _MOST_HOSTS: Final = 256
-"""Maximum number of hosts for which the secrets that could have been sent there are cached: more than the number of connectors
-that are in use at once.
-"""
+"""Maximum number of hosts for which `Opened.sendables` caches its result: more than there are connectors in use at once."""
 _Known = TypeVar("_Known", Bound, Replaced)
 
 
@@ -92,13 +90,11 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Opened:
-    """Verified contents and their key. Not thread-safe where the key is used: the object's owner must serialize that use
-    (vault.py).
-    """
+    """An open vault: its verified contents and their key. Methods that use the key are not thread-safe (see vault.py)."""
 
     def __init__(self, contents: Contents, key: DataKey, fetched: FetchedValues | None = None) -> None:
-        """Verify the contents. Raise ContentsError unless their seal was made with `key`. `fetched` has the values that were
-        fetched with this key until now.
+        """Verify the contents. Raise ContentsError unless their seal was made with `key`. `fetched` has the values of
+        secrets outside the vault that were fetched so far, sealed with this key.
         """
         if not hmac.compare_digest(contents.seal, key.authenticate(sealed_bytes(contents))):
             raise ContentsError("its seal does not fit what it says")
@@ -119,8 +115,9 @@ class Opened:
         return Mark(self.contents.vault, self.contents.generation, self.contents.seal)
 
     def verified(self, contents: Contents) -> Opened:
-        """Return other contents under the same key, such as the present contents of the file. Raise ContentsError unless their
-        seal was made with this key.
+        """Return `contents`, such as the present contents of the file, as open under this vault's key.
+
+        Raise ContentsError unless their seal was made with this key.
         """
         return Opened(contents, self._key, self._fetched)
 
@@ -208,9 +205,7 @@ class Opened:
         return at_s is None or at_s < since_s
 
     def unknown(self, host: str) -> tuple[str, ...]:
-        """Return the secrets that could have been sent to `host` (HOST:PORT), whose value is stored outside the vault and was
-        not fetched yet.
-        """
+        """Return the names of secrets that could go to `host` (HOST:PORT), but whose value must be fetched first."""
         names = {
             binding.secret: None
             for binding in self.bindings
@@ -248,10 +243,10 @@ class Opened:
             raise ContentsError(f"secret {entry.name} does not open") from None
 
     def bound_with(self, own: Iterable[Binding]) -> tuple[Bound, ...]:
-        """Return all bindings, the bindings in `own` whose secret is stored, and bindings for the tokens with which other
-        secrets are fetched.
+        """Return all bindings, each with the entry of its secret.
 
-        The entry of a fetched secret contains its value.
+        Included are bindings in `own` whose secret is stored, and one for each token with which a secret is fetched. The entry
+        of a fetched secret contains its value.
         """
         stored = (binding for binding in (*own, *self._tokens) if binding.secret in self._secrets)
         return tuple(Bound(binding, self._with_fetched(binding.secret)) for binding in (*self.bindings, *stored))
@@ -303,8 +298,9 @@ class Opened:
             yield Sendable(binding.kind, tokens.refresh)
 
     def got_with(self, name: BindingName, token: Secret, at_s: float) -> Replaced:
-        """Return the record of a token that was issued with a binding's secret. The token is sealed, in memory. Raises
-        AileronError(binding_required) if there is no such binding.
+        """Return a record of `token`, which was issued with the secret of the binding `name`. The record has the token sealed.
+
+        Raises AileronError(binding_required) if there is no such binding.
         """
         binding = self.binding(name)
         if binding is None:
@@ -315,10 +311,10 @@ class Opened:
         return Replaced(msgspec.structs.replace(binding, username=None), entry, at_s, is_token=True)
 
     def handed_to(self, other: Opened, known: Iterable[_Known]) -> list[_Known]:
-        """Return these secrets sealed under the key of another vault: this vault under a new key, or its replacement.
+        """Return the records in `known` with their secrets sealed under the key of `other`, this vault's successor.
 
-        A secret that cannot be decrypted here stays unchanged. So it remains known that something was bound, and the vault
-        whose key decrypts the secret may be restored later.
+        A secret that cannot be decrypted here stays unchanged: its binding remains known, and a vault whose key decrypts it may
+        be restored later.
         """
         return [msgspec.structs.replace(secret, entry=self._resealed(secret.entry, other)) for secret in known]
 
@@ -393,7 +389,7 @@ class Opened:
             raise _refused(f"secret {name!r} has the tokens of a sign-in: use another name")
 
     def is_approved(self, name: str, elsewhere: Elsewhere, value: Secret) -> bool:
-        """Return whether this secret is stored with the place `elsewhere`, and `value` was approved."""
+        """Return whether the secret `name` is stored as the reference `elsewhere`, and `value` is the approved value."""
         entry = self._elsewhere.get(name)
         return entry is not None and entry.elsewhere == elsewhere and is_pinned(self._revealed(entry), value)
 
@@ -587,7 +583,10 @@ class Opened:
         bindings: Iterable[BindingEntry] | None = None,
         consents: Consents | None = None,
     ) -> Opened:
-        """Return the next generation, sealed. Raises AileronError(invalid_request) if a file cannot contain it."""
+        """Return the vault's next generation with the given parts replaced, sealed.
+
+        Raises AileronError(invalid_request) if the result exceeds the limits of a file.
+        """
         contents = self.contents
         after = msgspec.structs.replace(
             contents,
@@ -724,8 +723,9 @@ def _changed_elsewhere(entry: SecretEntry, bindings: Iterable[Binding]) -> Ailer
 
 
 def _as_sent(entry: SecretEntry) -> Binding:
-    """Return a binding that represents the token with which a secret is fetched, as if the token were bound to the server. If
-    a program fetches the secret, the binding has no host.
+    """Return a binding for the token with which the secret of `entry` is fetched, as if bound to the server that gets it.
+
+    If a program fetches the secret, the binding has no host.
     """
     elsewhere = entry.elsewhere
     assert elsewhere is not None

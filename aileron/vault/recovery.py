@@ -38,8 +38,9 @@ _FORM: Final = re.compile(r"[0-9A-Za-z]{5}(?:[ -]?[0-9A-Za-z]{5}){6}")
 
 
 class MistypedError(ValueError):
-    """Raised for text that has the form of a code but contains a mistake. The message has the numbers of the wrong groups, and
-    never quotes the text.
+    """Raised for text that has the form of a recovery code but contains a mistake.
+
+    The message has the numbers of the wrong groups, and never quotes the text.
     """
 
 
@@ -50,8 +51,9 @@ def generate() -> Secret:
 
 
 def read(text: str) -> Secret | None:
-    """Return the typed code in its one spelling, or None if the text does not have the form of a code. Raises MistypedError if
-    it has the form and a mistake.
+    """Return the typed recovery code as `generate` spells it, or None if the text does not have the form of a code.
+
+    Raises MistypedError if it has the form but contains a mistake.
     """
     if not _FORM.fullmatch(text.strip()):
         return None
@@ -64,7 +66,7 @@ def read(text: str) -> Secret | None:
 
 
 def _check(number: int, group: list[int]) -> int:
-    """Return the symbol that makes the weighted sum of a group and its number a multiple of 31."""
+    """Return the value of a group's check symbol: with it, the weighted sum of the group and its number is a multiple of 31."""
     return (number + sum(weight * value for weight, value in enumerate(group, 2))) * -1 % len(_SYMBOLS)
 
 

@@ -58,8 +58,9 @@ def check_elsewhere(elsewhere: Elsewhere) -> None:
 
 
 def pin_of(value: Secret) -> bytes:
-    """Return the pin of an approved value, `PIN_BYTES` long. The pin shows whether another value is the same, and reveals
-    nothing about the value.
+    """Return the pin of an approved value, `PIN_BYTES` long. `is_pinned` compares another value with it.
+
+    The pin reveals nothing about the value.
     """
     key = os.urandom(_KEY_BYTES)
     return key + hmac.digest(key, value.reveal(), "sha256")
@@ -85,7 +86,7 @@ class FetchedValues:
         self._known: dict[str, _Fetched] = {}
 
     def put(self, entry: SecretEntry, at_s: float, stored: Container[str]) -> None:
-        """Store an entry that has the value in place of the pin.
+        """Store the entry of a fetched secret, with the sealed value in place of the pin.
 
         `at_s` is the time of the fetch (s, of a clock that counts suspend time). `stored` has the names of the secrets in the
         vault; fetched values for other names are dropped.
@@ -94,9 +95,7 @@ class FetchedValues:
         self._known[entry.name] = _Fetched(entry, at_s)
 
     def of(self, entry: SecretEntry) -> SecretEntry | None:
-        """Return the entry with the value that was fetched for exactly this entry, sealed like any other value, or None if no
-        value was fetched yet.
-        """
+        """Return `entry` with the fetched value, sealed like any other, in place of the pin; None if it was not fetched yet."""
         found = self._known.get(entry.name)
         return found.entry if found is not None and _is_of(found.entry, entry) else None
 

@@ -67,23 +67,24 @@ class Sendable(msgspec.Struct, frozen=True):
 class Sendables:
     """All secrets that could have been sent to one host.
 
-    The same object is returned while the secrets are the same and the vault is open, so it can be used as a key for derived
-    data, with weak references.
+    The vault returns the same object while the secrets are unchanged and it is open. So callers can cache derived data in a
+    dictionary with this object as a weakly referenced key.
     """
 
     known: tuple[Sendable, ...]
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """A binding and its secret's entry. The secret is still sealed, and not every key can decrypt it."""
+    """A binding and its secret's entry. The secret is sealed, possibly under the key of another vault."""
 
     binding: Binding
     entry: SecretEntry
 
 
 class Own(msgspec.Struct, frozen=True):
-    """A stored secret that the supervisor itself sends, unchanged, to `host` (HOST:PORT). `secret` is the secret's name, and
-    `of` is one word that identifies the part of the supervisor that uses it.
+    """A stored secret that the supervisor sends for itself, not for a connector, to `host` (HOST:PORT).
+
+    `secret` is the secret's name, and `of` is one word that identifies the part of the supervisor that uses it.
     """
 
     of: str
@@ -91,7 +92,7 @@ class Own(msgspec.Struct, frozen=True):
     host: str
 
     def binding(self) -> Binding:
-        """Return this secret in the form of a binding, under a kind that no binding can have."""
+        """Return this secret as a binding whose name no stored binding can have."""
         reach = Reach(hosts=(self.host,), wire="own")
         return Binding(BindingName("own", "settings", self.of), "", "api_key", None, self.secret, 0.0, reach)
 
@@ -126,8 +127,9 @@ def is_provider(binding: Binding, host: str) -> bool:
 
 
 def replaced(before: Iterable[Bound], after: Iterable[Bound], at_s: float) -> list[Replaced]:
-    """Return a record of each binding in `before` that has something no longer in `after`: a value, a user name or login, or a
-    host.
+    """Return a record of each binding in `before` that is missing from `after` or has lost something there.
+
+    It has lost something if its secret's value, its user name or its login changed, or if it no longer reaches one of its hosts.
     """
     now = {bound.binding.name: bound for bound in after}
     found = []

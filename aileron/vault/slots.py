@@ -121,7 +121,7 @@ class KeyringKey(msgspec.Struct, frozen=True):
 
 
 class Unlockers(msgspec.Struct, frozen=True):
-    """The ways in which a vault can be opened from now on."""
+    """The secrets that open a vault: a passphrase, recovery codes, and a key in a keyring. Each becomes a slot."""
 
     passphrase: Secret
     recovery: tuple[Secret, ...] = ()

@@ -72,8 +72,9 @@ def check_login(binding: Binding, use: CredentialUse) -> None:
 
 
 def _check_role(binding: Binding, use: CredentialUse) -> None:
-    """Check that the binding is read-only if and only if the plan is for a read-only login. A plan without a login is checked
-    too.
+    """Check that the binding is read-only if and only if the plan was made for a read-only login.
+
+    A plan that was not made for a login needs a binding that is not read-only.
     """
     is_read_only = binding.details is not None and binding.details.read_only
     if is_read_only == (use.login == "read_only"):
@@ -85,7 +86,7 @@ def _check_role(binding: Binding, use: CredentialUse) -> None:
 
 
 def _check_places(binding: Binding, use: CredentialUse) -> None:
-    """Check that the binding still allows every login of the plan. A plan without login details is checked too."""
+    """Check that the binding still allows each login that the plan's connector needs."""
     agreed = binding.logins
     gone = " and ".join(str(target.destination) for target in use.need.logins if target not in agreed)
     if gone:
@@ -96,16 +97,18 @@ def _check_places(binding: Binding, use: CredentialUse) -> None:
 
 
 def _check_account(binding: Binding, use: CredentialUse) -> None:
-    """Check that the account, as the provider or the user named it, is the account of the plan. A binding without logins is
-    checked too.
+    """Check that the binding's account, as the provider or the user named it, is the account with which the plan was made.
+
+    A plan without an account fits every binding.
     """
     if use.account is not None and use.account != binding.account:
         raise _changed(use, f"{binding.name} has another account than when the run was planned: request it again")
 
 
 def _is_told_by_its_login(binding: Binding, use: CredentialUse) -> bool:
-    """Return whether the account can be determined without the secret. With ssh it cannot, because anybody can be `git`, and
-    the key determines the account.
+    """Return whether the plan's login determines the account by itself, so that a changed secret cannot mean another account.
+
+    With ssh it does not: everybody logs in as a user such as `git`, and the key determines the account.
     """
     return (
         use.bound is not UNSET and binding.kind == "login" and all(login.protocol != "ssh" for login in binding.logins)

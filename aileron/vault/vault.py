@@ -86,7 +86,7 @@ MAX_PASSPHRASE_BYTES: Final = 1024  # a line, not a file given by mistake
 
 
 class VaultCopy:
-    """A copy of a vault, completely verified, with the key that verified the copy. The holder of this object must wipe it."""
+    """A completely verified copy of a vault, with the copy's key. The owner of this object must call `wipe`."""
 
     def __init__(self, opened: Opened) -> None:
         self._opened: Final = opened
@@ -102,7 +102,7 @@ class VaultCopy:
         return self._opened.contents.consents
 
     def at_generation(self, generation: int) -> Opened:
-        """Return the contents that replace the vault's, with this generation. Raises AileronError(invalid_request) for a
+        """Return the copy's contents with this generation, to replace the vault. Raises AileronError(invalid_request) for a
         generation that no file can have.
         """
         if generation > MAX_GENERATION:
@@ -154,7 +154,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 class _Reached(NamedTuple):
-    """A cache that stores per host whether a secret is bound for the host. It is valid for the bindings `now` and `last`."""
+    """A cache of `may_be_bound`: for each host, whether a binding in `now` or `last` could reach it."""
 
     now: tuple[Binding, ...]
     last: tuple[Bound, ...]
@@ -177,16 +177,16 @@ class Vault:
         self._used_at = since_boot()
         self._times_locked = 0
         self._before: tuple[Replaced, ...] = ()
-        """Bindings that ended recently. Access is guarded by the lock `_using`."""
+        """Records of bindings that ended or changed recently. To set it, hold the lock `_using`."""
         self._bound_last: tuple[Bound, ...] = ()
-        """The bindings at the time when the vault was last open, and those in files that were replaced since.
+        """The bindings of the vault when it was last open, and those in vault files that were replaced since.
 
         No binding is removed from this list because of an unverified file, or because another vault replaced the file.
         """
         self._reached = _Reached((), (), {})
         self._own: tuple[Binding, ...] = ()
         self._said_last: tuple[tuple[int, int, int], tuple[Binding, ...], tuple[Binding, ...]] | None = None
-        """The mark of the locked vault's file, the supervisor's own bindings, and the resulting bindings of both."""
+        """Cache of `_said`: inode, modification time and size of the locked vault's file, `_own`, and the bindings of both."""
 
     def tell_changes(self, changed: Callable[[], None]) -> None:
         """Set a function that is called after each change from now on, in the thread that made the change."""
@@ -393,8 +393,9 @@ class Vault:
         self._forget()
 
     def _make_way_for(self, after: Opened) -> None:
-        """Lock the vault because it is replaced. Known secrets stay known if possible, because they were sent, and the key of
-        `after` may be able to decrypt them.
+        """Lock the vault because `after` replaces it, but remember its bindings, whose secrets may have been sent.
+
+        Their secrets are sealed under the key of `after` if they can be decrypted now.
         """
         with self._using:
             was, self._opened = self._opened, None
@@ -472,8 +473,9 @@ class Vault:
             return self._required().gives_token_anew(name, elsewhere)
 
     def is_approved(self, name: str, elsewhere: Elsewhere, value: Secret) -> bool:
-        """Return whether this secret is stored with this place, and this value was approved. Raises AileronError(vault_locked)
-        if the vault is locked.
+        """Return whether the secret `name` is stored as the reference `elsewhere`, and `value` is the approved value.
+
+        Raises AileronError(vault_locked) if the vault is locked.
         """
         with self._using, self._translated():
             return self._required().is_approved(name, elsewhere, value)
@@ -541,8 +543,7 @@ class Vault:
         return next((binding for binding in self.bindings() if binding.name == name), None)
 
     def may_be_bound(self, host: str) -> bool:
-        """Return whether a secret could have been sent to `host` (HOST:PORT), as far as is known. Secrets that can no longer
-        be decrypted count.
+        """Return whether any known secret could have been sent to `host` (HOST:PORT), even one that can no longer be decrypted.
 
         While the vault is locked, this method uses the file, and the bindings that were known when the vault was open. Raises
         AileronError(hash_mismatch) for an unreadable file.
@@ -564,10 +565,9 @@ class Vault:
         return is_reached or any(record.at_s > since and could_reach(record.binding, host) for record in self._before)
 
     def send_also(self, own: Iterable[Own]) -> None:
-        """Set the secrets that the supervisor itself sends from now on, with their hosts. These secrets are treated like bound
-        secrets.
+        """Set the secrets that the supervisor sends for itself from now on, with their hosts; `sendables` includes them.
 
-        The supervisor's former secrets count as replaced. Quick, like every read of an open vault.
+        Those set before count as replaced. Quick, like every read of an open vault.
         """
         with self._using:
             known, was, self._own = self._opened, self._own, tuple(secret.binding() for secret in own)
@@ -628,7 +628,7 @@ class Vault:
         return candidates(self.bindings(), connector, kind)
 
     def check_unchanged(self, use: CredentialUse, since: float) -> None:
-        """Check that the binding in a plan resolved at `since` (s since the epoch) is still the binding that was shown.
+        """Check that a plan's binding is still the one that existed when the plan was resolved, at `since` (s since the epoch).
 
         Raises the same errors as unchanged.check_still_bound. This also works while the vault is locked.
         """
@@ -809,8 +809,8 @@ class Vault:
         return int(self._clock() * 1000)
 
     def _change(self, edit: Callable[[Opened], Opened]) -> None:
-        """Apply `edit` to the file's present contents, which must be verified, and write the result. If an exception is
-        raised, nothing changes.
+        """Verify the file's present contents, apply `edit` to them, and write the result. If an exception is raised, nothing
+        changes.
         """
         with self._changing:
             self.check_unlocked()
@@ -834,7 +834,7 @@ class Vault:
         self._changed()
 
     def _remember(self, before: Iterable[Replaced]) -> None:
-        """Replace the memory of former bindings. The caller must hold `_using`."""
+        """Set the records of former bindings to those in `before` that are still recent. The caller must hold `_using`."""
         self._before = newest(before, since_boot())
         if self._opened is not None:
             self._opened.forget_sendables()
@@ -920,7 +920,7 @@ class Vault:
         what: str = "wrong passphrase for",
         forgotten: str = "",
     ) -> Iterator[None]:
-        """Turn the errors that can occur between the input of a passphrase and verified contents into an AileronError."""
+        """Turn errors of the block, which unlocks a vault or copy with `typed` and verifies it, into an AileronError."""
         file = name or self._file.path
         wrong = f"{what} {file} (or its slot was changed)"
         if len(typed) > MAX_PASSPHRASE_BYTES:
@@ -993,7 +993,7 @@ class Vault:
 
     @contextlib.contextmanager
     def _translated(self, name: str | None = None) -> Iterator[None]:
-        """Turn the errors of the file's bytes into an AileronError that names the file, or the copy if `name` is given."""
+        """Turn errors about invalid contents into an AileronError that names the vault's file, or the copy if `name` is given."""
         try:
             yield
         except ContentsError as error:
@@ -1022,7 +1022,7 @@ class Vault:
 
 @contextlib.contextmanager
 def _wiped_on_failure(new: Opened) -> Iterator[Opened]:
-    """Wipe the key if the block fails, because a key without an owner must not stay in memory."""
+    """Yield `new`, and wipe its key if the block fails, because a key without an owner must not stay in memory."""
     try:
         yield new
     except BaseException:
@@ -1061,12 +1061,13 @@ def _bindings_by(unverified: Contents | None, own: Iterable[Binding]) -> tuple[B
 
 
 def _nobody() -> None:
-    """Do nothing. This is the listener until another function is set."""
+    """Do nothing. This is the default of the functions that `tell_changes` and `tell_ends` set."""
 
 
 def _ways(passphrase: Secret, *, recovery_codes: bool, keyring: KeyringKey | None) -> Unlockers:
-    """Return the ways in which a new key is sealed. Raises AileronError(bad_input) for an unsuitable passphrase or keyring
-    key.
+    """Return the unlockers for a new data key, with new recovery codes if requested.
+
+    Raises AileronError(bad_input) for an unsuitable passphrase or keyring key.
     """
     _check_passphrase(passphrase)
     if keyring is not None and (len(keyring.key) != KEY_BYTES or not _ID.fullmatch(keyring.id)):

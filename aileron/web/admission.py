@@ -46,17 +46,20 @@ from aileron.web.workers import CLEARED
 __all__ = ["MAX_STRANGERS", "MAX_WRONG", "MAX_WRONG_ALL", "WRONG_S", "Admission", "Handler", "is_approval_id", "on_to"]
 
 MAX_WRONG: Final = 5
-"""Maximum number of wrong passphrases per process within WRONG_S: a person mistypes two or three times; for a guesser, each
-attempt costs as much as one on the key's file.
+"""Maximum number of wrong passphrases per browser process within WRONG_S seconds.
+
+A person mistypes two or three times; for a guesser, each attempt costs as much as one on the key's file.
 """
 MAX_WRONG_ALL: Final = 20
-"""Maximum number of wrong passphrases of all processes within WRONG_S: three that guess still leave attempts for the
-person's browser.
+"""Maximum number of wrong passphrases of all processes within WRONG_S seconds.
+
+Three processes that guess still leave attempts for the person's browser.
 """
 WRONG_S: Final = 60.0
 MAX_STRANGERS: Final = 32
-"""Maximum number of requests that wait until their process is known, each with at most 64 KiB and some 20 ms of a processor:
-a person's browser has six connections, and can try again after a refusal.
+"""Maximum number of requests without a session that wait until their process is identified.
+
+Each takes at most 64 KiB and some 20 ms of a processor. A person's browser has six connections, and can try again.
 """
 _log = logging.getLogger(__name__)
 _NEWS: Final = "/approvals/news"
@@ -71,13 +74,13 @@ _ENDED: Final[dict[Ended, str]] = {
     "many": "This page was locked, because too many others were unlocked after it.",
     "stopping": "This page was locked: the daemon was stopped.",
 }
-"""Texts for a browser whose page is locked now, by reason."""
+"""Texts that tell a browser why its session ended, by reason."""
 Handler = Callable[[Request, Session], Awaitable[Response]]
-"""Function that handles a request of a session."""
+"""Function that handles a request of an unlocked browser, and gets its session."""
 
 
 class _AgentsError(Exception):
-    """An agent's session started the browser that sent the request."""
+    """The browser that sent the request was started in an agent's session, so it may not unlock the page."""
 
     def __init__(self, session: str) -> None:
         super().__init__(session)
@@ -85,7 +88,10 @@ class _AgentsError(Exception):
 
 
 class Admission:
-    """The admission to one page. `port` is the loopback port; `has_passkeys` returns whether a passkey can be used now."""
+    """Decides which browsers may use the page, and serves unlocking and locking.
+
+    `port` is the loopback port; `has_passkeys` returns whether a passkey can be used now.
+    """
 
     def __init__(self, daemon: DaemonPort, sessions: Sessions, port: int, has_passkeys: Callable[[], bool]) -> None:
         self._daemon = daemon
@@ -167,7 +173,10 @@ class Admission:
         return answer
 
     async def _stranger(self, request: Request) -> Process:
-        """Return the process of a browser that has no session yet. Raises Unseen, _AgentsError or AileronError(busy)."""
+        """Return the process of a browser that has no session yet. Raises Unseen, _AgentsError or AileronError(busy).
+
+        A browser that an agent's session started is recorded as refused.
+        """
         if self._strangers.statistics().tasks_waiting >= MAX_STRANGERS:
             raise AileronError(FailureClass.BUSY, "Too many programs want to unlock this page. Try again in a moment.")
         async with self._strangers:  # requests with a session do not wait behind these
@@ -210,7 +219,7 @@ class Admission:
         return await self._daemon.process((client[0], client[1]), (server[0], server[1]))
 
     async def _locked_out(self, request: Request, approval_id: str) -> Response:
-        """Respond to a browser without a session, whose request was not executed."""
+        """Return the unlock page for a browser without a session, with the reason if known. The request was not executed."""
         if request.url.path == _NEWS:
             return _locked_news()
         if request.method == "POST":
@@ -226,7 +235,7 @@ class Admission:
         return self._unlock_page(approval_id, words)
 
     async def _ended_meanwhile(self, request: Request, approval_id: str) -> Response:
-        """Respond to a browser whose session ended during the request: show no contents, but say what was done."""
+        """Return the unlock page for a browser whose session ended during its request, with what is known about the effect."""
         if request.url.path == _NEWS:
             return _locked_news()
         past = self._sessions.past_of(cookies_of(request, self._cookie))
@@ -291,7 +300,7 @@ class Admission:
         return await self.open(request, key.key_id, process, approval_id, key)
 
     def _wrong_of(self, process: Process, now: float) -> int | None:
-        """Return the number of wrong passphrases if this process may not try again now; otherwise None."""
+        """Return the number of recent wrong passphrases if this process may not try again yet; otherwise None."""
         late = [who for at, who in self._wrong if now - at < WRONG_S]
         own = sum(who.is_same(process) for who in late)
         if own >= MAX_WRONG:
@@ -328,7 +337,7 @@ class Admission:
             raise FormError(HTTPStatus.FORBIDDEN, "this form is not of this session, or was changed: nothing was done")
 
     async def frame(self, session: Session) -> dict[str, Any]:
-        """Return the values that every page of a session shows at its top and in its tab.
+        """Return the template values for the header and title of every page of a session.
 
         Raises AileronError if the daemon fails.
         """

@@ -34,7 +34,7 @@ __all__ = ["Page"]
 
 
 class Page:
-    """The page, one for each daemon. `port` is the loopback port."""
+    """The web page on which a person decides questions. Each daemon has one; `port` is its loopback port."""
 
     def __init__(self, daemon: DaemonPort, sessions: Sessions, port: int, passkeys: PasskeyPort) -> None:
         admission = Admission(daemon, sessions, port, lambda: bool(with_passkeys.offered()))

@@ -31,13 +31,13 @@ from aileron.model.secret import Secret
 __all__ = ["DaemonPort", "Ended", "Key", "PasskeyPort", "Process", "Refused", "Unseen"]
 
 Refused = Literal["passphrase", "process"]
-"""Reason why a caller was refused, as recorded."""
+"""Reason, as recorded, why a browser was refused: a wrong passphrase, or its process."""
 Ended = Literal["asked", "over", "process", "replaced", "passkey", "many", "stopping"]
-"""Reason why an unlocked page was locked again, as recorded."""
+"""Reason, as recorded, why the session of an unlocked browser ended (texts: admission.py)."""
 
 
 class Key(Protocol):
-    """An approver's private key while it is open. The page only holds the key, and has it wiped."""
+    """The approver's private key while it is open. The page stores and wipes it; the daemon signs with it."""
 
     @property
     def key_id(self) -> str:
@@ -50,7 +50,7 @@ class Key(Protocol):
 
 
 class Process(Protocol):
-    """The process at the other end of a connection."""
+    """The process at the browser's end of a connection to the page."""
 
     @property
     def pid(self) -> int:
@@ -129,7 +129,7 @@ class DaemonPort(Protocol):
         ...
 
     async def preview(self, approval_id: str, plan_digest: str) -> Preview:
-        """Read the current state that the plan would change, for the person who unlocked the page."""
+        """Read the preview of the plan with this digest, for the person who unlocked the page."""
         ...
 
     async def decide(self, key: Key, decided: UnsignedDecision) -> Settled:

@@ -51,7 +51,7 @@ _DECISION: Final = ("token", "decision", "digest", "reason", "word", "read", "ed
 
 
 class DecisionForms:
-    """The forms of the page for decisions. There is one instance for each page."""
+    """Handles the page's forms that approve or deny one question. Each page has one instance."""
 
     def __init__(
         self, daemon: DaemonPort, admission: Admission, questions: QuestionPages, passkeys: PasskeyPort
@@ -73,7 +73,7 @@ class DecisionForms:
         ]
 
     async def _confirm(self, request: Request, session: Session) -> Response:
-        """Show the second step of an approval: a summary of the question, and a field for the word to type or the button."""
+        """Return the page that confirms an approval: a summary of the question, and a field for the word to type, or a button."""
         approval_id = request.path_params["id"]
         fields = query_of(request, "token", "digest", "read", "edit")
         digest, edit = needed(fields, "digest"), edit_of(fields)
@@ -198,7 +198,7 @@ class DecisionForms:
         return await self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.CONFLICT)
 
     async def _no_yes(self, session: Session, shown: QuestionView, edit: str | None) -> Response:
-        """Return the page that explains why the question cannot be approved. Nothing is signed."""
+        """Return the question's page with a message that it cannot be approved as it is. Nothing is signed."""
         problem = "This cannot be approved as it is. Nothing was signed."
         return await self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.CONFLICT)
 

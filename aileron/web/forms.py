@@ -59,7 +59,7 @@ def check_from_here(request: Request) -> None:
 
 
 def is_from_here(request: Request) -> bool:
-    """Return whether, according to the browser, no page from another site led here. A typed address counts as from here."""
+    """Return whether the browser says that the request comes from this page or a typed address, not from another site."""
     return request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
 
 

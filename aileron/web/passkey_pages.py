@@ -51,16 +51,16 @@ _Answer = Callable[[Request], Awaitable[Response]]
 
 
 class PageAccess(msgspec.Struct, frozen=True):
-    """The functions of the page that its passkey part uses: wrappers for handlers, sessions, tokens and values."""
+    """Functions and the address of Admission that the passkey pages use."""
 
     let_in: Callable[[Callable[[Request, Session], Awaitable[Response]]], _Answer]
-    """Wrapper for handlers of a session's requests."""
+    """Wraps a handler so that it serves only unlocked browsers (`Admission.let_in`)."""
     at_the_door: Callable[[Callable[[Request, Process], Awaitable[Response]]], _Answer]
-    """Wrapper for handlers of this page's forms from a client that has no session and whose process is known."""
+    """Wraps a handler of a form for browsers without a session whose process is known (`Admission.at_the_door`)."""
     open: Callable[[Request, str, Process, str], Awaitable[Response]]
-    """Function that opens a session without a key."""
+    """Opens a session that has no key, so passkeys sign its decisions (`Admission.open`)."""
     not_opened: Callable[[str, AileronError], Response]
-    """Function that returns the unlock page, with the reason why it is still locked."""
+    """Returns the unlock page, with the reason why the browser was not let in (`Admission.not_opened`)."""
     check_token: Callable[..., None]
     frame: Callable[[Session], Awaitable[dict[str, Any]]]
     base: str
@@ -68,7 +68,7 @@ class PageAccess(msgspec.Struct, frozen=True):
 
 
 class PasskeyPages:
-    """The passkey pages. There is one instance for each page."""
+    """Serves the pages that list, register and revoke passkeys, and unlocking with one. Each page has one instance."""
 
     def __init__(self, passkeys: PasskeyPort, ways: PageAccess) -> None:
         self._passkeys = passkeys

@@ -64,12 +64,12 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
 class QuestionView(NamedTuple):
-    """The current state of a question, for one session."""
+    """A question as one session sees it now: its review, with the preview that the session read, and its card."""
 
     review: Review
     card: Card
     mark: str
-    """Mark that changes when anything about the question changes."""
+    """Hash that changes when anything about the question changes (`mark_of`)."""
 
     def values(self, edit: str | None) -> dict[str, Any]:
         """Return the values for a template."""
@@ -90,7 +90,7 @@ class QuestionView(NamedTuple):
 
 
 class QuestionPages:
-    """The pages that show questions. There is one instance for each page."""
+    """Serves the queue, the page and preview of each question, and their news. There is one instance."""
 
     def __init__(self, daemon: DaemonPort, admission: Admission, passkeys: PasskeyPages) -> None:
         self._daemon = daemon
@@ -143,7 +143,7 @@ class QuestionPages:
     ) -> Response:
         """Return the page of an open question, with its forms.
 
-        `problem`: the reason for the last refusal; `reason`: the text typed there.
+        `problem`: why the last form was refused; `reason`: the reason for a denial that the person typed; `note`: a message.
         """
         review, passkeys, can_sign = shown.review, self.passkeys_for(shown), session.key is not None
         may_approve = can_sign or bool(passkeys["passkeys"] and passkeys["passkey_approves"])
@@ -229,12 +229,10 @@ class QuestionPages:
     async def _preview(
         self, session: Session, approval_id: str, digest: str, *, read: bool = True, again: bool = False
     ) -> Preview | None:
-        """Return the preview that this session read.
+        """Return the preview that this session read, or None. With `read`, read it if it is missing; with `again`, in any case.
 
-        With `read`, read it if it is missing; with `again`, in any case. Raises OverError.
-
-        If the read cannot be started, return a preview with the failure: a person can still deny the question, and sees why no
-        state is shown. This preview is not stored, and an earlier preview is dropped.
+        Raises OverError if the session ended. If the read cannot be started, return a preview with the failure: a person can
+        still deny the question, and sees why no state is shown. This preview is not stored, and an earlier preview is dropped.
         """
         async with session.reading:
             session.check_open()  # the session may have ended while this waited for the lock
@@ -269,7 +267,10 @@ class QuestionPages:
         return with_fields(JSONResponse(told))
 
     async def _told(self, names: list[str]) -> dict[str, Any]:
-        """Return the mark of the displayed state, and the number of open questions."""
+        """Return the news about the questions `names`, or about the queue if there are none.
+
+        `news` changes with their state (`mark_of`), `status` is that of a single question, `waiting` counts open questions.
+        """
         waiting = await self._daemon.waiting()
         rows: list[ApprovalEntry] = [await self._daemon.question(name) for name in names]
         shown = rows or [*waiting, *await self._daemon.recent()]

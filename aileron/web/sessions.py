@@ -64,7 +64,7 @@ class StolenError(Exception):
 
 
 class Session:
-    """A browser that was unlocked. `id` is for the record, and grants no access."""
+    """The session of an unlocked browser. `id` is its name in the ledger, and grants no access."""
 
     def __init__(self, key: Key | None, key_id: str, approver: str, process: Process, cookie: str, now: float) -> None:
         self.id: Final = secrets.token_hex(6)
@@ -162,8 +162,8 @@ class Session:
 
 
 class Past(NamedTuple):
-    """A session that has ended: the reason, its process, and the question that was decided in it and whose outcome was
-    not shown yet.
+    """A record of an ended session: why it ended, its browser's process, and the question decided last if no page showed the
+    outcome.
     """
 
     why: Ended
@@ -172,7 +172,7 @@ class Past(NamedTuple):
 
 
 class Sessions:
-    """The sessions of the page. There is one instance for each daemon."""
+    """The open and recently ended sessions of unlocked browsers. Each daemon has one instance."""
 
     def __init__(self, daemon: DaemonPort, known: KnownCallers, now: Callable[[], float] = since_boot) -> None:
         self._daemon = daemon
@@ -183,7 +183,7 @@ class Sessions:
         self.now: Final = now
 
     def of_cookies(self, cookies: Iterable[str]) -> Session | None:
-        """Return the session that one of these cookies opens, not yet compared with its process."""
+        """Return the session that one of these cookies opens. The caller must `check` that the right process sent it."""
         return next((session for cookie in cookies for session in self._open if session.is_opened_by(cookie)), None)
 
     def past_of(self, cookies: Iterable[str]) -> Past | None:

@@ -54,7 +54,7 @@ _READ: Final = re.compile(r"all|part")
 
 
 class SeveralPages:
-    """The pages for several requests. There is one instance for each page."""
+    """Serves the pages on which several requests are decided together. Each page has one instance."""
 
     def __init__(self, daemon: DaemonPort, admission: Admission, questions: QuestionPages) -> None:
         self._daemon = daemon
@@ -108,9 +108,9 @@ class SeveralPages:
         read: str | None = None,
         reason: str = "",
     ) -> Response:
-        """Return the page of the requests' card with its buttons.
+        """Return the page with the card of several requests and its buttons.
 
-        With `read`, which says how much the person read, it is the second step.
+        If `read` is given, which says how much the person read, it is the page that confirms the approval.
         """
         of, digest = _of(views), _digest(views)
         second = session.token("approve together", of, digest, read or "")
@@ -155,7 +155,7 @@ class SeveralPages:
         )
 
     async def _confirm(self, request: Request, session: Session) -> Response:
-        """Show the second step of an approval: the complete card again, and a field for the word to type or the button."""
+        """Return the page that confirms an approval: the complete card again, and a field for the word to type, or a button."""
         fields = query_of(request, "token", "of", "digest", "read")
         names, digest = _names(fields), needed(fields, "digest")
         is_token = session.is_token(fields.get("token", ""), "confirm together", ",".join(names), digest)
@@ -274,7 +274,7 @@ def _digest(views: list[QuestionView]) -> str:
 
 
 def _times(views: list[QuestionView]) -> dict[str, Any]:
-    """Return the time at which the first request expires, and the values with which the script asks for news."""
+    """Return template values: when the first request expires, and what the page's script needs to request news."""
     questions = [view.review.question for view in views]
     first = min((question.expires_at for question in questions), key=milliseconds)
     return {

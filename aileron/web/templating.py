@@ -33,15 +33,15 @@ __all__ = ["html", "with_fields"]
 
 _FOLDER: Final = Path(__file__).parent / "templates"
 _MOST_ALARM: Final = 200
-"""Maximum number of characters shown of one alarm: six lines of a phone, so that three leave room for the essentials.
+"""Maximum number of characters of one alarm at the top of a card; its full text is further down on the page.
 
-The full text is below.
+That is six lines on a phone, so that three alarms leave room for the essentials.
 """
 _FIELDS: Final = {**PageFrame("").headers, "Referrer-Policy": "same-origin"}
 
 
 class PageTemplates(NamedTuple):
-    """The templates of the pages, and the policy that permits only their own style and script."""
+    """The Jinja templates of the pages, and the Content-Security-Policy that permits only their own style and script."""
 
     templates: jinja2.Environment
     policy: str

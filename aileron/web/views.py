@@ -44,15 +44,15 @@ __all__ = [
 ]
 
 _LONG_ROWS: Final = 40
-"""Maximum number of lines of a short card, as rows of a phone with some 48 characters each: more than its screen has."""
+"""Maximum number of lines of a card that is not long (`is_long`), counted as on a phone with some 48 characters a line."""
 _ROW: Final = 48
 _MOST_FIELDS: Final = 4
-"""Maximum number of fields of a result that are shown in its line."""
+"""Maximum number of fields of an operation's result that `_in_a_line` shows."""
 _SURFACES: Final = {"page": "on this page", "operator": "with a command", "agent": "by the agent"}
 
 
 class QueueRow(msgspec.Struct, frozen=True):
-    """A line of the queue."""
+    """A row of the page's list of questions, as template values."""
 
     id: str
     row: Row
@@ -69,7 +69,7 @@ class QueueRow(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A request of a run: its target, its credential, and its outcome."""
+    """A request that a run sent, or that was denied, as template values: its target, credential and outcome."""
 
     at: str
     step: str
@@ -85,7 +85,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class Came(msgspec.Struct, frozen=True):
-    """The state of a question as a line. `result` is the result of the operation, as a line; `next`, what can still happen."""
+    """The state or outcome of a question, as texts of one line: `words`, the operation's `result`, what can happen `next`."""
 
     words: str
     result: str = ""
@@ -93,7 +93,7 @@ class Came(msgspec.Struct, frozen=True):
 
 
 def came_of(found: RunState) -> Came:
-    """Return the line for a question that can no longer be decided."""
+    """Return the state or outcome of a question that can no longer be decided, as lines for its page."""
     why = f"{found.error.message} ({found.error.failure_class})" if found.error else ""
     match found.status:
         case "completed":

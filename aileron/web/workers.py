@@ -37,12 +37,12 @@ _FIELDS: Final = {**PageFrame("").headers, "Content-Type": "text/javascript", "S
 
 
 class NoWorkers:
-    """A layer that responds to requests for a service worker's script, and passes on all other requests."""
+    """ASGI middleware that answers requests for a service worker's script with one that unregisters the worker."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle an ASGI request."""
+        """Answer a request for a service worker's script; pass any other request on to the application."""
         is_asked = scope["type"] == "http" and (b"service-worker", b"script") in scope["headers"]
         await (Response(_SCRIPT, headers=_FIELDS) if is_asked else self._app)(scope, receive, send)

@@ -48,7 +48,7 @@ class Item(NamedTuple):
 
 
 class Account:
-    """The calendars, at one origin, of the account to which the credential belongs."""
+    """A CalDAV client for the account of the credential at one server, the origin."""
 
     def __init__(self, origin: str) -> None:
         self._origin: Final = origin

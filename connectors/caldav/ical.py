@@ -250,7 +250,7 @@ def zone_named(name: str) -> tzinfo | None:
 
 
 class _Rule(NamedTuple):
-    """A yearly rule of a VTIMEZONE component."""
+    """A yearly recurrence rule (RRULE) of a part of a VTIMEZONE component."""
 
     month: int
     month_days: frozenset[int] | None

@@ -27,7 +27,7 @@ MAX_OBJECTS: Final = 50_000
 MAX_UNPACKED_BYTES: Final = 64 << 20
 """Maximum total size in bytes of the objects of one pack, with deltas resolved."""
 MAX_LOOKS: Final = 100_000
-"""Maximum number of objects that one operation reads. Folders that contain copies of each other would never end."""
+"""Maximum number of objects that one operation reads. Trees that contain copies of each other would never end."""
 _PIECE_BYTES: Final = 4096
 _OFS_DELTA, _REF_DELTA = 6, 7
 _TAG_DEPTH: Final = 8

@@ -210,7 +210,7 @@ def said() -> Iterator[None]:
 
 
 def _of_the_host(error: BaseException) -> ConnectorError | None:
-    """Return the host's failure that caused an error of dulwich, or None if no failure of the host did."""
+    """Return the ConnectorError that caused an error of dulwich, such as a failure that the daemon reported, or None."""
     cause = error.__cause__
     while cause is not None and not isinstance(cause, ConnectorError):
         cause = cause.__cause__
@@ -218,7 +218,7 @@ def _of_the_host(error: BaseException) -> ConnectorError | None:
 
 
 def _said_by_host(host: ConnectorError) -> ConnectorError:
-    """Return the host's failure, with the server's words if the failure has any."""
+    """Return the failure that the daemon reported, or an ExternalApiError with the server's message if the failure has one."""
     words = host.details.get("said")
     return ExternalApiError(_quoted(words)) if words else host
 
@@ -280,7 +280,7 @@ class _Wire:
 
 
 class _Known:
-    """Iterator over the commits that need not be sent. It also collects those of them that the server has."""
+    """Graph walker for dulwich: an iterator over the known commits. It collects those that the server has in `shared`."""
 
     shallow: frozenset[bytes] = frozenset()
 

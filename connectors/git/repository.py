@@ -19,14 +19,14 @@ from aileron_connector import BadInput, ExternalApiError
 __all__ = ["Repository", "branch_ref", "name_of", "ref_named"]
 
 SEARCHED_COMMITS: Final = 200
-"""Number of commits of history in which a commit is searched if the server does not send commits by their id."""
+"""Number of commits per branch that are searched for a commit if the server does not send commits by id."""
 
 
 class Repository:
-    """A repository on the server, and the objects of it that were fetched."""
+    """A git repository on a server, and the objects that were fetched from it."""
 
     def __init__(self, path: str) -> None:
-        """Check the path. Raises BadInput if the path is not valid."""
+        """Make a repository for this path on the server. Raises BadInput if the path is not valid."""
         self.remote: Final = Remote(path)
         self.objects: Final = Objects()
         self.refs: dict[bytes, bytes] = {}
@@ -54,7 +54,7 @@ class Repository:
 
     def fetch_commits(self, ids: list[bytes], *, leave_out: str | None = None) -> None:
         """Fetch these commits with their trees, wherever they are in the history. Raises ExternalApiError if a commit is
-        missing, or TooLarge.
+        missing, TooLarge for a large pack.
         """
         if not ids:
             return
@@ -68,21 +68,23 @@ class Repository:
                     self._search(sha, leave_out)
 
     def need(self, ids: list[bytes]) -> None:
-        """Fetch those objects with these ids that are missing here because the server left them out. Raises TooLarge for a
-        large pack.
+        """Fetch the objects with these ids that an earlier fetch left out, if the server sends objects by id. Raises
+        TooLarge for a large pack.
         """
         missing = [sha for sha in dict.fromkeys(ids) if sha not in self.objects]
         if missing and self.remote.gives_any_object:
             self._fetch(lambda _refs: missing, depth=None)
 
     def add_thin_pack(self, pack: bytes) -> list[bytes]:
-        """Add a pack whose deltas may refer to objects of the server. Return the ids of the pack's objects."""
+        """Add a thin pack, and fetch the objects of the server to which its deltas refer. Return the ids of the pack's
+        objects.
+        """
         self.need(sorted(check_pack(pack)))
         return self.objects.add_pack(pack)
 
     def move(self, name: bytes, expected: bytes | None, to: bytes | None, objects: list[Any]) -> None:
-        """Move a ref from `expected` (None: the ref does not exist) to `to` (None: delete the ref). Raises BadInput if the
-        ref is at another commit.
+        """Push `objects`, and move a ref on the server from `expected` (None: the ref does not exist) to `to` (None: delete
+        the ref). Raises BadInput if the ref is at another commit.
         """
 
         def change(refs: dict[bytes, bytes]) -> dict[bytes, bytes]:
@@ -110,7 +112,7 @@ class Repository:
 
 
 def check_at(refs: dict[bytes, bytes], name: bytes, expected: bytes | None) -> None:
-    """Raise BadInput, which states the ref's real commit, if a ref is not at `expected`."""
+    """Raise BadInput, with the ref's actual commit, if the ref `name` is not at the commit `expected` (None: does not exist)."""
     at = refs.get(name)
     if at == expected:
         return
@@ -124,12 +126,12 @@ def check_at(refs: dict[bytes, bytes], name: bytes, expected: bytes | None) -> N
 
 
 def branch_ref(branch: str) -> bytes:
-    """Return `refs/heads/BRANCH`. Raises BadInput if no branch can have this name."""
+    """Return `refs/heads/BRANCH`. Raises BadInput if git does not allow a branch of this name."""
     return ref_named("refs/heads/", branch, "branch")
 
 
 def ref_named(prefix: str, name: str, argument: str) -> bytes:
-    """Return the ref with this name below `prefix`. Raises BadInput if no ref can have this name."""
+    """Return the complete ref, `prefix` and `name`. Raises BadInput, about `argument`, if git does not allow the name."""
     ref = (prefix + name).encode("utf-8", "replace")
     if len(ref) > 255 or not name.isprintable() or name.startswith(("-", "refs/")) or not check_ref_format(ref):  # type: ignore[arg-type]
         raise BadInput(
@@ -145,7 +147,7 @@ def name_of(ref: bytes) -> str:
 
 
 def _chosen(refs: dict[bytes, bytes], ref: str) -> bytes:
-    """Return the id that a name stands for. The name is `HEAD`, a branch, a tag, a complete ref, or itself an id."""
+    """Return the object id of `ref`, which is `HEAD`, a branch, a tag, a complete ref, or itself an id."""
     if is_id(ref):
         return ref.encode()
     name = ref.encode("utf-8", "replace")

@@ -38,12 +38,12 @@ MAX_DEPTH: Final = 64
 _FOLDER: Final = 0o040000
 
 Change = tuple[int | None, bytes] | None
-"""New mode of a file (None leaves the mode unchanged) and id of the new content. A change of None removes the file."""
+"""A change to one file: its new mode (None keeps the mode) and the object id of its new content. None removes the file."""
 
 
 def split_path(path: str, argument: str = "path") -> tuple[bytes, ...]:
-    """Return the names in a path that is read; an empty path is the root. Raises BadInput if the path is too long or has a
-    null byte.
+    """Split the path of a file to be read into names; an empty path is the root. Raises BadInput if the path is too long or
+    has a null byte.
     """
     raw = path.strip("/").encode("utf-8", "surrogatepass")
     if len(raw) > MAX_PATH_BYTES or b"\0" in raw:
@@ -52,7 +52,7 @@ def split_path(path: str, argument: str = "path") -> tuple[bytes, ...]:
 
 
 def find(objects: Objects, root: bytes, names: tuple[bytes, ...]) -> tuple[int, bytes]:
-    """Return mode and id of the entry at a path. Raises BadInput if there is no such entry."""
+    """Return mode and object id of the file or folder at a path. Raises BadInput if the path does not exist."""
     mode, sha = _FOLDER, root
     for at, name in enumerate(names):
         if not stat.S_ISDIR(mode):
@@ -65,7 +65,7 @@ def find(objects: Objects, root: bytes, names: tuple[bytes, ...]) -> tuple[int, 
 
 
 def listed(objects: Objects, folder: bytes, path: tuple[bytes, ...], *, recursive: bool) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a folder by name and, if `recursive`, the entries of its folders."""
+    """Yield path, type, id and size of each entry of a folder and, if `recursive`, of the entries of its subfolders."""
     if len(path) > MAX_DEPTH:
         raise ExternalApiError(f"folders are more than {MAX_DEPTH} deep; list one of them")
     for entry in objects.tree(folder).iteritems():
@@ -78,7 +78,7 @@ def listed(objects: Objects, folder: bytes, path: tuple[bytes, ...], *, recursiv
 
 
 def kind_of(mode: int) -> str:
-    """Return the kind that a mode stands for: `file`, `executable`, `symlink`, `submodule` or `folder`."""
+    """Return the kind of a tree's entry by its mode: `file`, `executable`, `symlink`, `submodule` or `folder`."""
     if S_ISGITLINK(mode):
         return "submodule"
     if stat.S_ISDIR(mode):
@@ -91,8 +91,8 @@ def kind_of(mode: int) -> str:
 def changed_tree(
     objects: Objects, root: bytes | None, changes: Mapping[tuple[bytes, ...], Change]
 ) -> tuple[bytes, list[Any]]:
-    """Return the id of the tree with these changes, and the new trees. Raises BadInput if a change does not fit the present
-    tree.
+    """Apply `changes` to the tree `root`. Return the id of the changed tree, and all tree objects that are new. Raises
+    BadInput if a change does not fit the tree.
     """
     made: list[Any] = []
     sha = _changed(objects, root, changes, (), made)
@@ -105,7 +105,7 @@ def changed_tree(
 
 
 def check_names(names: tuple[bytes, ...]) -> None:
-    """Raise BadInput if a file with this path must not be pushed."""
+    """Raise BadInput if a name in a file's path is not safe to check out, such as `..` or a spelling of `.git`."""
     for name in names:
         if not _is_safe(name):
             words = f"{shown(b'/'.join(names))!r} has a name that git does not allow: none is empty, `.`, `..` or like `.git`"
@@ -124,7 +124,7 @@ def _changed(
     path: tuple[bytes, ...],
     made: list[Any],
 ) -> bytes | None:
-    """Return the id of one changed folder, or None if the folder is empty."""
+    """Apply the changes to one folder. Return the id of its new tree, or None if the folder is empty."""
     tree = Tree()
     for entry in objects.tree(sha).iteritems() if sha is not None else ():
         tree.add(entry.path, entry.mode or 0, entry.sha or b"")  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ def _put(tree: Tree, name: bytes, change: Change, path: tuple[bytes, ...]) -> No
 
 
 def _entry(tree: Tree, name: bytes) -> tuple[int, bytes] | None:
-    """Return mode and id of the entry with this name, or None; dulwich's trees have no `get`."""
+    """Return mode and object id of the tree's entry with this name, or None; dulwich's trees have no `get`."""
     try:
         mode, sha = tree[name]
     except KeyError:

@@ -33,7 +33,7 @@ def read_text_file(owner: str, repo: str, path: str, ref: str | None = None) -> 
 def write_text_file(
     owner: str, repo: str, path: str, message: str, text: str, sha: str | None = None, branch: str | None = None
 ) -> dict[str, Any]:
-    """Make a commit that creates a file, or that replaces the file with this `sha`."""
+    """Make a commit that creates a file, or that replaces the file whose present content has this `sha`."""
     content = base64.b64encode(text.encode()).decode()
     told = _given(owner=owner, repo=repo, path=path, message=message, content=content, sha=sha, branch=branch)
     done = SERVICE.call("put_content", told)

@@ -24,9 +24,9 @@ from aileron_connector import BadInput, ExternalApiError, log, op, run
 from aileron_connector.moments import read_span
 
 MAX_MESSAGES: Final = 100
-"""Maximum number of messages in one listing. Each message takes a request of its own, and a run has 256 requests."""
+"""Maximum number of messages in one listing. Each message takes a request of its own, and a run can send 256 requests."""
 MAX_EVENTS: Final = 250
-"""Maximum number of events in one listing. With long descriptions, so many events are about half of a result."""
+"""Maximum number of events in one listing. With long descriptions, 250 events fill about half of a result."""
 MAX_PAGE: Final = 50
 """Maximum number of events in one request. With any usual descriptions, a response stays below 4 MiB."""
 MAX_PAGES: Final = 20
@@ -133,7 +133,7 @@ def draft_email(
 
 @op
 def get_draft(draft_id: str) -> dict[str, Any]:
-    """Read a draft in its present state: all recipients, its text, and what a person should know before the draft is sent."""
+    """Read a draft in its present state: all recipients, its text, and notes for the approver, such as that it also has HTML."""
     draft = api.get("read the draft", f"{api.GMAIL}/drafts/{_id(draft_id, 'draft_id')}", _Draft, [("format", "full")])
     message = draft.message
     content = _content(message)
@@ -197,7 +197,9 @@ def _composed(
     reply_to: str | list[str] | None,
     in_reply_to: str | None,
 ) -> tuple[dict[str, Any], int]:
-    """Return a message in Gmail's form, and the number of its recipients. All arguments are checked before the first request."""
+    """Return the message as JSON for Gmail's API, and its number of recipients. All arguments are checked before the first
+    request.
+    """
     people = mail.People(
         to=mail.addresses(to, "to"),
         cc=mail.addresses(cc, "cc"),
@@ -238,7 +240,9 @@ def _content(message: mail.Message) -> dict[str, Any]:
 
 
 def _id(text: str, argument: str) -> str:
-    """Return the id if it has Google's form, because it becomes part of a path. Raises BadInput if it has another form."""
+    """Return `text` if it has the form of Google's ids, because it becomes part of a URL's path. Raises BadInput if it has
+    another form.
+    """
     if _ID.fullmatch(text) is None:
         raise BadInput(f"{argument} {text[:64]!r} is not an id as the listing gives it", argument=argument)
     return text
@@ -282,7 +286,7 @@ def list_upcoming_events(
 
 
 def _listing(found: list[events.Event], *, since: str, until: str, is_more: bool) -> dict[str, Any]:
-    """Return the listing with as many events as fit into a result."""
+    """Return the result of list_upcoming_events, with as many events as fit into it."""
     listed, room = [], MAX_LISTING_BYTES
     for event in found:
         shown = events.as_json(event)
@@ -325,7 +329,9 @@ def create_calendar_event(
 
 
 def _calendar(name: str) -> str:
-    """Return a calendar's id (`primary`, or an id like an address) as part of a path. Raises BadInput for any other id."""
+    """Percent-encode a calendar's id (`primary`, or an id like an address) for a URL's path. Raises BadInput if it has
+    another form.
+    """
     if re.fullmatch(r"(?!\.+$)[A-Za-z0-9_.@#%+-]{1,254}", name) is None:
         words = f"calendar {name[:64]!r} is not an id like primary or …@group.calendar.google.com"
         raise BadInput(words, argument="calendar")

@@ -28,11 +28,13 @@ GMAIL: Final = "https://gmail.googleapis.com/gmail/v1/users/me"
 CALENDAR: Final = "https://www.googleapis.com/calendar/v3/calendars"
 
 MAX_ANSWER_BYTES: Final = 4 << 20
-"""4 MiB of JSON: several times the size of a message without attachments. The parsed data fits into the 64 MiB of a connector."""
+"""Maximum number of bytes of a JSON answer: several times the size of a message without attachments. The parsed data fits
+into the 64 MiB of a connector.
+"""
 MAX_ERROR_BYTES: Final = 64 << 10
 """Maximum number of bytes of an error's body. Google's error bodies have about 1 KiB."""
 MAX_WORDS: Final = 200
-"""Maximum number of characters of Google's own words in a failure."""
+"""Maximum number of characters that a failure quotes from Google's error message."""
 
 _RATE: Final = frozenset({"rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED"})
 _SPENT: Final = frozenset({"dailyLimitExceeded", "dailyLimitExceededUnreg", "quotaExceeded", "limitExceeded"})
@@ -46,8 +48,8 @@ _Shape = TypeVar("_Shape")
 
 
 def get(what: str, url: str, shape: type[_Shape], query: Iterable[tuple[str, str]] = ()) -> _Shape:
-    """Send a GET request and return the answer as a `shape`. Raises ExternalApiError with a message that begins `cannot
-    {what}: …`.
+    """Send a GET request and return the JSON answer decoded as type `shape`. Raises ExternalApiError with a message that
+    begins `cannot {what}: …`.
     """
     with _send("GET", url, query, None) as answer:
         return _read(answer, what, shape)
@@ -56,8 +58,8 @@ def get(what: str, url: str, shape: type[_Shape], query: Iterable[tuple[str, str
 def post(
     what: str, url: str, body: dict[str, Any], shape: type[_Shape], query: Iterable[tuple[str, str]] = ()
 ) -> _Shape:
-    """Send a POST request that creates an object. If the answer cannot be read, the failure says that the object may exist,
-    so the caller must not simply try again.
+    """Send a POST request and return the JSON answer decoded as type `shape`. If Google accepts the request but the answer
+    cannot be read, the failure says so: the caller must not simply try again.
     """
     with _send("POST", url, query, msgspec.json.encode(body)) as answer:
         try:
@@ -93,7 +95,9 @@ def _read(answer: http.Response, what: str, shape: type[_Shape]) -> _Shape:
 
 
 def _refusal(answer: http.Response, what: str) -> ExternalApiError:
-    """Return the failure for an unsuccessful answer. It has the status, Google's reason, and what a person or the host can do."""
+    """Return the failure for an answer with an error status. It has the status, Google's reason, Retry-After and, if known,
+    the fix.
+    """
     reason, words = _reason(answer)
     status, why = answer.status, _in_words(answer.status, reason, words)
     details: dict[str, Any] = {"reason": reason} if reason else {}
@@ -145,7 +149,9 @@ _WORDS: Final = {
 
 
 def _reason(answer: http.Response) -> tuple[str | None, str | None]:
-    """Return Google's reason as one word, and its message as one short line. Each is None if it is missing or malformed."""
+    """Return the reason code (one word) and the message (one short line) in Google's error. Each is None if it is missing
+    or malformed.
+    """
     challenge = " ".join(answer.headers.get_all("www-authenticate"))
     told = re.search(r'\berror="([a-z_]{1,40})"', challenge)
     from_header = told.group(1) if told else None

@@ -27,7 +27,7 @@ _ZONE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]{0,31}(?:/[A-Za-z0-9_+-]{1,32}
 
 
 class Time(msgspec.Struct, rename="camel"):
-    """The `start` or `end` of an event."""
+    """The `start` or `end` of an event in Google's JSON."""
 
     date: str | None = None
     date_time: str | None = None
@@ -35,7 +35,7 @@ class Time(msgspec.Struct, rename="camel"):
 
 
 class Person(msgspec.Struct, rename="camel"):
-    """An organizer or attendee."""
+    """An organizer or attendee of an event in Google's JSON."""
 
     email: str = ""
     display_name: str = ""
@@ -44,7 +44,7 @@ class Person(msgspec.Struct, rename="camel"):
 
 
 class Event(msgspec.Struct, rename="camel"):
-    """The `Event` of Google's reference, reduced to the fields that this connector uses."""
+    """An event in Google's JSON (`Event`), reduced to the fields that this connector uses."""
 
     id: str
     start: Time
@@ -68,12 +68,14 @@ class Events(msgspec.Struct, rename="camel"):
 
 
 def stamp(moment: datetime) -> str:
-    """Return a moment in RFC 3339, as UTC."""
+    """Return a moment as RFC 3339 text in UTC."""
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def when(start: str, end: str, timezone: str | None) -> tuple[dict[str, str], dict[str, str]]:
-    """Return `start` and `end` of a new event in Google's form. Raises BadInput if they are not valid, or do not fit together."""
+    """Return `start` and `end` of a new event as Google's JSON objects. Raises BadInput if a time is not valid, or the two
+    do not fit together.
+    """
     if timezone is not None and _ZONE.fullmatch(timezone) is None:
         words = f"timezone {timezone[:64]!r} is not a name like Europe/Berlin"
         raise BadInput(words, argument="timezone")
@@ -105,7 +107,7 @@ def _check_order(is_good: bool) -> None:
 
 
 def as_json(event: Event) -> dict[str, Any]:
-    """Return an event in the form used in listings. Times have Google's form: RFC 3339, or two dates for an all-day event."""
+    """Return an event as JSON for a listing. Its times stay in Google's form: RFC 3339, or two dates for an all-day event."""
     return {
         "id": event.id,
         "title": _shortened(event.summary),

@@ -43,17 +43,19 @@ MAX_RECIPIENTS: Final = 100
 """Maximum number of recipients in to, cc and bcc together. More would be a mailing, which needs another tool."""
 MAX_SUBJECT_CHARACTERS: Final = 500
 MAX_BODY_CHARACTERS: Final = 200_000
-"""Maximum number of characters of a sent body; the arguments of a call have fewer."""
+"""Maximum number of characters of an outgoing message's text. The arguments of one call can have fewer."""
 MAX_TEXT_CHARACTERS: Final = 100_000
-"""Maximum number of characters of a text that is read. Even fully escaped it stays below the 1 MiB of a result."""
+"""Maximum number of characters of an incoming message's text. Even fully escaped it stays below the 1 MiB of a result."""
 MAX_LISTED_CHARACTERS: Final = 300
-"""Maximum number of characters of one field in a listing. So a hundred messages fit into a result, even with long subjects."""
+"""Maximum number of characters of one header field in a listing, so that 100 messages with long subjects fit into a result."""
 MAX_HTML_CHARACTERS: Final = 500_000
 """Maximum number of characters of one HTML part that is converted to text. Parsing takes time, and newsletters are shorter."""
 MAX_PARTS: Final = 200
 MAX_ATTACHMENTS: Final = 100
 MAX_REFERENCES: Final = 20
-"""Maximum number of message ids of a thread in a reply: its first and its last ids. Each id has at most 250 characters."""
+"""Maximum number of message ids in a reply's `References`: the thread's first id, and its newest ids. Each id has at most
+250 characters.
+"""
 
 _CRLF: Final = "\r\n"
 _SENT: Final = email.policy.SMTP.clone(cte_type="7bit")
@@ -61,7 +63,7 @@ _SENT: Final = email.policy.SMTP.clone(cte_type="7bit")
 
 
 class Parent(NamedTuple):
-    """The data of the answered message that a reply needs."""
+    """The thread to which a reply belongs, from the message that it answers."""
 
     thread_id: str
     references: tuple[str, ...]
@@ -69,7 +71,7 @@ class Parent(NamedTuple):
 
     @classmethod
     def of(cls, message: Message) -> Parent:
-        """Make a parent from a message's Message-ID and References. Text that is no message id is left out."""
+        """Make a parent from a message's Message-ID and References (else In-Reply-To). Text that is no message id is left out."""
         known = message_ids(field(message, "References")) or message_ids(field(message, "In-Reply-To"))
         ids = list(dict.fromkeys([*known, *message_ids(field(message, "Message-ID"))[:1]]))
         if len(ids) > MAX_REFERENCES:
@@ -78,7 +80,7 @@ class Parent(NamedTuple):
 
 
 class People(NamedTuple):
-    """All people that a message names: sender and recipients."""
+    """Addresses of an outgoing message: its recipients, and where replies go (Reply-To)."""
 
     to: Sequence[Address]
     cc: Sequence[Address] = ()
@@ -87,7 +89,7 @@ class People(NamedTuple):
 
     @property
     def recipients(self) -> int:
-        """Number of recipients."""
+        """Number of addresses in to, cc and bcc."""
         return len(self.to) + len(self.cc) + len(self.bcc)
 
 
@@ -128,7 +130,7 @@ class _Body(msgspec.Struct):
 
 
 class Part(msgspec.Struct, rename="camel"):
-    """A MIME part, as in `users.messages`."""
+    """A MIME part of a message in Gmail's JSON."""
 
     mime_type: str = ""
     filename: str = ""
@@ -138,7 +140,7 @@ class Part(msgspec.Struct, rename="camel"):
 
 
 class Message(msgspec.Struct, rename="camel"):
-    """The `Message` of Gmail's reference in the format `full` or `metadata`, reduced to the fields that this connector uses."""
+    """A message in Gmail's JSON (`Message`, format `full` or `metadata`), reduced to the fields that this connector uses."""
 
     id: str
     thread_id: str = ""
@@ -167,7 +169,7 @@ class Text(NamedTuple):
     """Source of the text: `plain`, `html`, or `none` if there is no text."""
     is_cut: bool
     has_other: bool
-    """True if there is also HTML, which may say something other than the plain text."""
+    """True if the text is plain and the message also has HTML, which may say something else."""
     hidden: str
     """Text that the HTML contains but does not show to its reader."""
     attachments: list[dict[str, Any]]
@@ -191,8 +193,8 @@ def _has_html(part: Part) -> bool:
 
 
 def _read(part: Part, attachments: list[dict[str, Any]], room: list[int]) -> tuple[list[Texts], bool]:
-    """Return the texts in a part, and whether one of the texts was HTML. `room` is the number of further parts that are
-    allowed.
+    """Return the texts of a MIME part, and whether one of them was HTML. Add its attachments to `attachments`. `room[0]` is
+    the number of further parts that are allowed.
     """
     room[0] -= 1
     if room[0] < 0:

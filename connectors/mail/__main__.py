@@ -28,7 +28,7 @@ from aileron_connector import BadInput, ConnectorError, log, op, run
 from aileron_connector.mail import addresses
 
 MAX_LISTED: Final = 50
-"""Maximum number of messages in one listing. With long subjects and lists of recipients, so many are a tenth of a result."""
+"""Maximum number of messages in one listing. With long subjects and lists of recipients, 50 messages fill a tenth of a result."""
 MAX_EXAMINED: Final = 500
 """Maximum number of messages whose parts are examined when a listing is restricted to messages with attachments."""
 MAX_COUNTED: Final = 100
@@ -84,7 +84,7 @@ def search_messages(
 
 
 class _Listing:
-    """Collector of matching messages, up to the wanted number."""
+    """Collector of the messages that match a search, up to the wanted number."""
 
     def __init__(self, folder: imap.Folder, has_attachment: bool | None, limit: int) -> None:
         self._folder: Final = folder
@@ -96,7 +96,9 @@ class _Listing:
         self.cursor: str | None = None
 
     def take(self, uids: list[int]) -> bool:
-        """Add more messages. Return whether the wanted number is reached, in which case there may be another page."""
+        """Fetch the messages with these UIDs and add those that match. Return whether the wanted number or MAX_EXAMINED is
+        reached, in which case there may be another page.
+        """
         while uids:
             # Fetch one more than is wanted, to see whether there is another page.
             count = self._limit - len(self.messages) + 1 if self._has_attachment is None else _FETCHED_AT_ONCE
@@ -150,7 +152,7 @@ def read_message(message_id: str) -> dict[str, Any]:
 
 @op
 def read_attachment(message_id: str, part: str) -> dict[str, Any]:
-    """Read the content of one attachment as text or base64. The attachment is given by its number from read_message."""
+    """Read the content of one attachment as text or base64. `part` is the attachment's number from read_message."""
     wanted = imap.read_id(message_id)
     with imap.opened() as box:
         return reading.attachment(box.message(wanted), wanted.uid, part)
@@ -209,7 +211,9 @@ def check_recipients(
     quote: bool = True,
     attachments: list[Attachment] | None = None,
 ) -> dict[str, Any]:
-    """Show what would be sent, and to whom. Sends nothing. With `message_id` it previews reply_to_message, else send_message."""
+    """Preview reply_to_message, if `message_id` is given, or send_message: the message, and the recipients that the server
+    accepts. Sends nothing.
+    """
     wanted = _wanted(attachments)
     with contextlib.ExitStack() as stack:
         box = stack.enter_context(imap.opened()) if message_id is not None or _needs_mailbox(wanted) else None
@@ -347,8 +351,8 @@ def _sent(outgoing: Outgoing, box: Opened | None) -> dict[str, Any]:
 
 
 def _copied(outgoing: Outgoing, box: Opened | None) -> str:
-    """Save a copy of the sent message, and say where the copy is. A failure is only reported, because the message is
-    already sent.
+    """Save a copy of the sent message, and return a phrase that says where the copy is. A failure is not raised but put
+    into the phrase, because the message is already sent.
     """
     if box is None:
         return "not saved"

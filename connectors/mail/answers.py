@@ -44,14 +44,14 @@ Values = list[Any]
 
 
 class AnswerError(Exception):
-    """The server's answer is not what the protocol allows at this position."""
+    """An IMAP server's answer does not follow the protocol, or exceeds a bound."""
 
 
 # Values
 
 
 def values_in(pieces: Iterable[Any]) -> Values:
-    """Parse an answer of `imaplib`. It consists of bytes, and of pairs of bytes and the literal that follows them."""
+    """Parse an answer as `imaplib` returns it: bytes, and pairs of bytes and the literal that follows them."""
     top: Values = []
     open_lists = [top]
     for count, (kind, value) in enumerate(_tokens(pieces)):
@@ -100,17 +100,17 @@ class Fetched(NamedTuple):
     items: dict[str, Any]
 
     def number(self, name: str) -> int:
-        """Return an item as a number, or 0 if the item is missing."""
+        """Return the FETCH item `name` as a number, or 0 if the item is missing or not a number."""
         value = self.items.get(name)
         return int(value) if isinstance(value, bytes) and re.fullmatch(rb"\d{1,20}", value) else 0
 
     def text(self, name: str) -> bytes:
-        """Return an item as bytes, empty if the item is missing."""
+        """Return the FETCH item `name` as bytes, empty if the item is missing."""
         value = self.items.get(name)
         return value if isinstance(value, bytes) else b""
 
     def words(self, name: str) -> list[str]:
-        """Return the atoms of a list, such as the flags."""
+        """Return the atoms of the FETCH item `name`, a list such as FLAGS."""
         value = self.items.get(name)
         return [atom.decode("ascii", "replace") for atom in value if isinstance(atom, bytes)] if value else []
 
@@ -120,7 +120,7 @@ class Fetched(NamedTuple):
 
 
 def fetched(pieces: Iterable[Any]) -> list[Fetched]:
-    """Return those messages in a FETCH answer that have a UID."""
+    """Parse a FETCH answer, and return its messages that have a UID."""
     values = values_in(pieces)
     found = []
     for number, items in zip(values[::2], values[1::2], strict=False):
@@ -143,10 +143,10 @@ def _named(items: Values) -> Iterator[tuple[str, Any]]:
 
 
 class Part(NamedTuple):
-    """A part with content of its own, not a group of parts."""
+    """A MIME part with content of its own, unlike a Group of parts."""
 
     section: str
-    """Number of the part in FETCH, such as `1.2`."""
+    """Section number of the part in FETCH, such as `1.2`."""
     kind: str
     """Media type in lower case, such as `text/plain`."""
     charset: str
@@ -162,31 +162,29 @@ class Part(NamedTuple):
 
     @property
     def is_attachment(self) -> bool:
-        """True if the part is not a text of the message itself."""
+        """True if the part is an attachment, that is, no text of the message itself."""
         is_text = self.kind in {"text/plain", "text/html"}
         return not is_text or self.disposition == "attachment" or bool(self.filename)
 
     @property
     def decoded_size(self) -> int:
-        """Approximate number of decoded bytes, never an overestimate. In base64, a line of 78 bytes stands for 57 (RFC 2045
-        section 6.8).
-        """
+        """Estimated number of decoded bytes. In base64, a line of 78 bytes stands for 57 (RFC 2045 section 6.8)."""
         return self.size * 57 // 78 if self.encoding == "base64" else self.size
 
 
 class Group(NamedTuple):
-    """A group of parts: `mixed`, `alternative`, `related`, …"""
+    """A MIME multipart entity with its parts: `mixed`, `alternative`, `related`, …"""
 
     kind: str
     parts: list[Part | Group]
     section: str
     """Section of the group in FETCH; empty for the whole message."""
     boundary: str
-    """Text that separates the parts; empty if the message does not declare it."""
+    """MIME boundary between the parts; empty if the message does not declare a boundary."""
 
     @property
     def is_empty(self) -> bool:
-        """True if no part in the group has a byte. Servers report this if the boundary is missing."""
+        """True if all parts of the group have zero bytes. Servers report such parts if the boundary is missing."""
         return all(part.is_empty if isinstance(part, Group) else not part.size for part in self.parts)
 
 
@@ -237,13 +235,15 @@ def _leading_lists(node: Values) -> Iterator[Any]:
 
 
 def _word(value: Any) -> str:
-    """Return a type or name in lower case, or `unknown` if it has characters other than safe ones."""
+    """Return a media type or an encoding in lower case, or `unknown` if it is too long or has unsafe characters."""
     text = value.decode("ascii", "replace").lower() if isinstance(value, bytes) else ""
     return text if re.fullmatch(r"[a-z0-9!#$&^_.+-]{1,80}", text) else "unknown"
 
 
 def _disposition(node: Values) -> tuple[str, dict[str, str]]:
-    """Return the disposition, `(attachment (filename …))`. It is the only list in a part that begins with such a word."""
+    """Return a part's disposition and its parameters, from a list like `(attachment (filename …))`. No other list in a part
+    begins with such a word.
+    """
     for field in node[7:]:
         if isinstance(field, list) and len(field) == 2 and isinstance(field[0], bytes):
             word = field[0].decode("ascii", "replace").lower()
@@ -253,8 +253,8 @@ def _disposition(node: Values) -> tuple[str, dict[str, str]]:
 
 
 def _parameters(node: Any) -> dict[str, str]:
-    """Return parameters by name. RFC 2231's pieces are joined, and RFC 2047's encoded words, which programs use too, are
-    decoded.
+    """Return a part's MIME parameters by name. RFC 2231's continuations are joined, and RFC 2047's encoded words, which
+    programs use too, are decoded.
     """
     if not isinstance(node, list):
         return {}

@@ -24,7 +24,9 @@ _MAX_WORDS: Final = 200
 
 @contextlib.contextmanager
 def translated(who: str) -> Iterator[None]:
-    """Translate exceptions raised in the block. `who` is the server's name in messages."""
+    """Turn exceptions in the block (of imaplib, smtplib, the parser and the connection) into ConnectorErrors. `who` is the
+    server's name in messages.
+    """
     try:
         yield
     except ConnectorError:
@@ -36,8 +38,8 @@ def translated(who: str) -> Iterator[None]:
 
 
 def what_failed(who: str, error: BaseException) -> ConnectorError:
-    """Return the host's failure if it caused the error, because it is the most informative; else a failure with the
-    library's words.
+    """Return the failure for an exception: the host's failure if that caused it, because it is the most informative, else a
+    new failure that quotes the library.
     """
     behind: BaseException | None = error
     for _ in range(_MAX_WRAPPED):

@@ -40,8 +40,8 @@ MAX_ANSWER_BYTES: Final = 24 << 20
 MAX_FOLDERS: Final = 1000
 MAX_FOLDER_CHARACTERS: Final = 500
 MAX_WINDOW: Final = 20_000
-"""Maximum number of messages in one search. Even if all of them match, the answer's line is below imaplib's limit of a
-million bytes.
+"""Maximum number of messages that one SEARCH covers. Even if all of them match, the answer's line is below imaplib's limit
+of a million bytes.
 """
 MAX_WINDOWS: Final = 100
 """Maximum number of searches for one listing; enough for two million messages."""
@@ -121,7 +121,7 @@ class Criteria(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A folder: its name, its use as one of RFC 6154's words, and whether it can hold messages."""
+    """A folder: its name, its special use in RFC 6154 (such as `sent`, or empty), and whether it can hold messages."""
 
     name: str
     use: str
@@ -167,7 +167,7 @@ def opened() -> Iterator[Opened]:
 
 
 class Opened:
-    """A mailbox after the login."""
+    """An account's mailbox at the IMAP server, after the login."""
 
     def __init__(self, connection: _Connection, capabilities: list[Any]) -> None:
         self._connection: Final = connection
@@ -195,7 +195,9 @@ class Opened:
         return self.can("SPECIAL-USE") and (self.can("LIST-EXTENDED") or self.can("IMAP4REV2"))
 
     def maybe_folder_for(self, use: str) -> str | None:
-        """Return the folder for `drafts` or `sent`, or None. It is the one that the server states, else one with a usual name."""
+        """Return the name of the folder for `drafts` or `sent`, or None. The folder that the server declares takes
+        precedence over one with a usual name.
+        """
         listed = [folder for folder in self.folders() if folder.can_open]
         named = [folder.name for folder in listed if folder.use == use]
         usual = [folder.name for name in _USUAL_NAMES[use] for folder in listed if folder.name.lower() == name]
@@ -244,7 +246,9 @@ class Opened:
         return MessageId(folder, int(found[1]), int(found[2])) if found else None
 
     def ask(self, what: str, method: str, *arguments: Any) -> list[Any]:
-        """Run a command of imaplib. Raises ExternalApiError with the server's own words if the server refuses the command."""
+        """Run a command of imaplib and return its answer. Raises ExternalApiError (`cannot {what}: …`) with the server's
+        words if the server refuses the command.
+        """
         self._connection.taken = 0
         kind, answer = getattr(self._connection, method)(*arguments)
         if kind != "OK":
@@ -252,13 +256,13 @@ class Opened:
         return list(answer)
 
     def ask_with(self, literal: bytes, what: str, method: str, *arguments: Any) -> list[Any]:
-        """Run a command that has a literal at its end, with the errors of `ask`."""
+        """Run a command as `ask` does, with `literal` at its end."""
         self._connection.literal = literal
         return self.ask(what, method, *arguments)
 
 
 class Folder:
-    """An open folder."""
+    """A folder of the mailbox, opened for reading (EXAMINE) or for changes (SELECT)."""
 
     def __init__(self, box: Opened, name: str, validity: int, size: int) -> None:
         self._box: Final = box
@@ -267,11 +271,11 @@ class Folder:
         self.size: Final = size
 
     def id_of(self, uid: int) -> str:
-        """Return the id of a message in this folder."""
+        """Return the permanent id of the message with this UID in this folder."""
         return str(MessageId(self.name, self.validity, uid))
 
     def search(self, criteria: Criteria, before_uid: int | None) -> Iterator[list[int]]:
-        """Yield the matching UIDs below `before_uid`, newest first. The folder is searched one window at a time."""
+        """Yield the matching UIDs below `before_uid`, newest first, in one list per window of MAX_WINDOW messages."""
         words = [*criteria.in_ascii(), *(() if before_uid is None else ("UID", f"1:{before_uid - 1}"))]
         literals = criteria.beyond_ascii()
         if before_uid == 1:
@@ -290,7 +294,7 @@ class Folder:
         return {_number(word) for line in answer if isinstance(line, bytes) for word in line.split()} - {0}
 
     def fetch(self, uids: list[int], items: str) -> dict[int, Fetched]:
-        """Fetch items of messages by UID. Messages that were deleted meanwhile are left out."""
+        """Fetch data items, such as `FLAGS`, of messages by UID. Messages that were deleted meanwhile are left out."""
         if not uids:
             return {}
         answer = self._box.ask("read messages", "uid", "FETCH", ",".join(map(str, uids)), f"({items})")
@@ -301,7 +305,7 @@ class Folder:
         return {uid: merged[uid] for uid in uids if uid in merged}
 
     def fetch_one(self, uid: int, items: str) -> Fetched:
-        """Fetch items of one message. Raises BadInput if the message no longer exists."""
+        """Fetch data items, such as `FLAGS`, of one message. Raises BadInput if the message no longer exists."""
         found = self.fetch([uid], items).get(uid)
         if found is None:
             raise BadInput("there is no such message any more: search again", argument="message_id")
@@ -328,7 +332,7 @@ class Folder:
 
 
 def _lists_of_three(answer: list[Any]) -> Iterator[list[Any]]:
-    """Yield flags, separator and name of each folder, without the list that may follow the name (RFC 5258)."""
+    """Yield flags, separator and name of each folder in a LIST answer, without the list that may follow the name (RFC 5258)."""
     values, at = values_in(answer), 0
     while at + 3 <= len(values):
         yield values[at : at + 3]
@@ -362,6 +366,6 @@ def _number(value: Any) -> int:
 
 
 def _said(answer: Any) -> str:
-    """Return the server's words, bounded and on one line."""
+    """Return the text of the server's answer on one line, with at most 200 characters."""
     last = answer[-1] if answer else b""
     return one_line(last.decode("utf-8", "replace"))[:200] if isinstance(last, bytes) else "nothing"

@@ -33,7 +33,7 @@ MAX_PART_BYTES: Final = 512 << 10
 MAX_TEXT_PARTS: Final = 10
 MAX_HTML_CHARACTERS: Final = 500_000
 MAX_GROUPS: Final = 5
-"""Maximum number of groups without any part whose bytes are examined."""
+"""Maximum number of multipart groups whose bytes are fetched because the server found only empty parts in them."""
 MAX_TAIL_BYTES: Final = 4 << 10
 """Number of bytes at the end of a message that are searched for its last boundary. A mailing list may add text after the
 boundary.
@@ -47,7 +47,7 @@ _STRUCTURE: Final = "UID FLAGS INTERNALDATE RFC822.SIZE BODYSTRUCTURE"
 
 
 class Fields:
-    """The header fields of a message."""
+    """The header fields of a message, by name in lower case."""
 
     def __init__(self, header: bytes) -> None:
         lines = re.sub(rb"\r?\n[ \t]+", b" ", header).splitlines()
@@ -55,11 +55,11 @@ class Fields:
         self._pairs: Final = [(name.strip().lower(), value.strip()) for name, _colon, value in pairs]
 
     def raw(self, name: str) -> str:
-        """Return a field in its original form on one line. Several fields with one name are joined by a comma."""
+        """Return a header field in its original form on one line. Several fields with one name are joined by a comma."""
         return ", ".join(value for known, value in self._pairs if known == name)
 
     def line(self, name: str) -> str:
-        """Return a field as readable text. Several fields with one name are joined by a comma."""
+        """Return a header field as readable text. Several fields with one name are joined by a comma."""
         return ", ".join(
             readable(value, is_address=name in _ADDRESSES) for known, value in self._pairs if known == name
         )
@@ -80,7 +80,7 @@ class Said(NamedTuple):
 
 
 def listing(folder: Folder, uid: int, found: Fetched) -> dict[str, Any]:
-    """Return the data of one message for a search result."""
+    """Return a message's row in a search result: id, people, subject, dates, flags, and number of attachments."""
     fields = Fields(found.section("HEADER"))
     shown = {name: _brief(fields.line(name)) for name in ("from", "to", "cc", "subject", "date")}
     return {
@@ -129,7 +129,7 @@ def message(folder: Folder, uid: int) -> dict[str, Any]:
 
 
 def parts(found: Fetched) -> Part | Group:
-    """Return the parts of a fetched message. Raises AnswerError if the server sent no structure."""
+    """Return the parts of a fetched message. Raises AnswerError if its BODYSTRUCTURE is missing or malformed."""
     return parts_of(found.items.get("BODYSTRUCTURE"))
 
 

@@ -32,17 +32,17 @@ _MAX_WORDS: Final = 200
 
 
 class Checked(NamedTuple):
-    """The server's answer to an envelope (sender and recipients)."""
+    """The SMTP server's answer to an envelope: the accepted and the refused recipients, or a refusal of the whole message."""
 
     accepted: list[str]
     refused: dict[str, str]
     """Refused recipients, each with the server's words."""
     refusal: str | None
-    """Reason why the server takes no such message from this sender at all; None if it answered for each recipient."""
+    """Reason why the server refuses the message before it is asked about recipients; None if it answered for each recipient."""
 
 
 class _Bounded:
-    """The stream of the server's answers as a file. It ends the session if the server sends too many bytes."""
+    """A file object of the server's answers, which raises OSError after MAX_ANSWER_BYTES."""
 
     def __init__(self, file: Any) -> None:
         self._file: Final = file
@@ -68,7 +68,9 @@ class _Connection(smtplib.SMTP_SSL):
 
 @contextlib.contextmanager
 def opened() -> Iterator[Server]:
-    """Log in to the account's server, and quit when the block ends. Exceptions of smtplib become failures of the connector."""
+    """Log in to the account's SMTP server, and quit when the block ends. Exceptions of smtplib become failures of the
+    connector.
+    """
     with failing.translated(_SERVER):
         host = places.sending()
         connection = _Connection(host.host, host.port, timeout=WAIT_S)
@@ -82,7 +84,7 @@ def opened() -> Iterator[Server]:
 
 
 class Server:
-    """A server after the login."""
+    """The account's SMTP server after the login."""
 
     def __init__(self, connection: _Connection) -> None:
         self._connection: Final = connection

@@ -63,7 +63,9 @@ ATTACHMENTS_BYTES: Final = 10 << 20
 """Maximum total size of all attachments in bytes. Many servers accept at most 25 MB, and base64 makes messages larger."""
 _BETWEEN_COMMAS: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,])+')
 _NOT_IN_A_FILENAME: Final = re.compile(r"[/\\]|=\?")
-"""Characters that lead to another path, or that many readers decode as an encoded word and so show another name."""
+"""Characters in a file name that lead to another path, or that many mail programs decode as an encoded word and so show
+another name.
+"""
 _CRLF: Final = "\r\n"
 _POLICY: Final = email.policy.SMTP.clone(cte_type="7bit")
 _HEADER: Final = "UID FLAGS INTERNALDATE RFC822.SIZE BODYSTRUCTURE BODY.PEEK[HEADER]<0.131072>"
@@ -114,7 +116,7 @@ class Outgoing(NamedTuple):
 
 
 class Parent(NamedTuple):
-    """The data of the answered message that a reply needs."""
+    """The message to be answered: its header fields and its text."""
 
     fields: Fields
     said: Said
@@ -163,7 +165,7 @@ class Parent(NamedTuple):
         return list(found.values())
 
     def quoted(self) -> str:
-        """Return the message's text in the form in which a reply quotes it."""
+        """Return the message's text as a reply quotes it: a line that says who wrote it and when, then each line after `>`."""
         lines = self.said.text[:MAX_QUOTED_CHARACTERS].split("\n")
         if len(self.said.text) > MAX_QUOTED_CHARACTERS:
             lines.append("[…]")
@@ -215,13 +217,13 @@ def _check_filename(name: str) -> None:
 
 
 def text_attachment(attachment: Attachment) -> Attached:
-    """Return a given text as an attachment with content."""
+    """Make an attachment from a request that gives the text itself: plain text in UTF-8 with CRLF as line ends."""
     text = body_text(attachment.text or "", "attachments").replace("\n", _CRLF)
     return Attached(attachment.filename or "text.txt", "text/plain", text.encode())
 
 
 def mailbox_attachment(attachment: Attachment, folder: Folder, uid: int, room: int) -> Attached:
-    """Fetch a part of a message as an attachment of at most `room` bytes."""
+    """Fetch a part of a message in the mailbox as an attachment. Raises BadInput if the part has more than `room` bytes."""
     part, data = attached_bytes(folder, uid, attachment.part or "", room, "attachments")
     name = (
         attachment.filename
@@ -252,8 +254,8 @@ def composed(
     references: Sequence[str] = (),
     shows_bcc: bool = False,
 ) -> Outgoing:
-    """Return a message in the form of RFC 5322. `shows_bcc` is for a draft, which is stored rather than sent. Raises
-    BadInput for fields that are not valid.
+    """Compose a message in the form of RFC 5322. `shows_bcc` adds a Bcc field to a draft, which is stored rather than sent.
+    Raises BadInput for fields that are not valid.
     """
     check_line(subject, "subject")
     if len(subject) > MAX_SUBJECT_CHARACTERS:
@@ -275,7 +277,9 @@ def composed(
 
 
 def _message_id(from_: Address) -> str:
-    """Return the Message-ID. It is the same for each attempt of this step, and differs from that of any other step."""
+    """Return the message's Message-ID. It is the same for each attempt of the run's step, and differs from that of any
+    other step.
+    """
     domain = from_.address.rpartition("@")[2] or "localhost"
     return f"<{hashlib.sha256(f'message {idempotency_key()}'.encode()).hexdigest()[:32]}@{domain}>"
 

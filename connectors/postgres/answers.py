@@ -25,22 +25,22 @@ _INTEGERS: Final = frozenset((20, 21, 23, 26))  # int8, int2, int4, oid
 _FLOATS: Final = frozenset((700, 701))
 _JSON: Final = frozenset((114, 3802))
 _DIGITS: Final = 17
-"""Maximum number of digits of a double, and of characters of `_SAFE` with a sign. Parsing a million digits would take
-Python seconds.
+"""Maximum number of digits of a number that is parsed. A double has 17, and so has `_SAFE` with a sign. Parsing a million
+digits would take Python seconds.
 """
 _NO_DIGITS: Final = re.compile("[-.]|[eE].*")
 """Pattern for the sign, point and exponent of a number; what remains are its digits."""
 _SAFE: Final = 2**53
-"""Largest integer that stays a number. Readers that use doubles for JSON round larger integers (RFC 8259 section 6)."""
+"""Largest integer that becomes a JSON number. Readers that use doubles for JSON round larger integers (RFC 8259 section 6)."""
 
 
 _MAX_DEPTH: Final = 50
-"""Maximum depth of arrays and objects. An answer has 64 levels, some of which surround the value."""
+"""Maximum depth of arrays and objects in a json value. A frame has at most 64 levels, some of which surround the value."""
 _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
 def as_json(text: str | None, type_number: int) -> Any:
-    """Return one value of a row as JSON."""
+    """Convert a value from PostgreSQL's text form to JSON. `type_number` is PostgreSQL's number for its type (OID)."""
     if text is None:
         return None
     if type_number == _BOOL:
@@ -75,8 +75,8 @@ def _maybe_json(text: str) -> Any:
 
 
 def _sound(value: Any, levels: int) -> Any:
-    """Return the value in a form that an answer can carry. Raises ValueError if the value is nested too deeply, or if two
-    names become equal.
+    """Return a JSON value with U+FFFD for each lone surrogate. Raises ValueError if it has more than `levels` levels, or if
+    two names become equal.
     """
     match value:
         case str():

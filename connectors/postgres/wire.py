@@ -24,7 +24,7 @@ _PORTAL_AND_ALL: Final = b"\0" + bytes(4)
 
 
 class Column(NamedTuple):
-    """The name of a column, and PostgreSQL's number for its type."""
+    """A column of a result: its name, and PostgreSQL's number for its type (OID)."""
 
     name: str
     type_number: int
@@ -52,7 +52,7 @@ class DatabaseError(Exception):
 
 
 class Session:
-    """A session at the server, for one statement at a time."""
+    """A session at a PostgreSQL server, for one statement at a time."""
 
     def __init__(self, stream: tcp.Stream) -> None:
         self._stream: Final = stream
@@ -60,8 +60,8 @@ class Session:
 
     @classmethod
     def open(cls, host: str, port: int, *, timeout_s: int) -> Session:
-        """Open a session in which statements end after `timeout_s`. Raises DatabaseError if the server refuses,
-        ConnectionError with the host's reason as its cause.
+        """Open a session in which statements end after `timeout_s` seconds. Raises DatabaseError if the server refuses it,
+        and ConnectionError, with the host's reason as its cause, if the host does.
         """
         session = cls(tcp.connect(host, port))
         parameters = {
@@ -94,7 +94,7 @@ class Session:
         return self._result(max_rows)
 
     def control(self, word: str) -> str:
-        """Run BEGIN, COMMIT or ROLLBACK, and return the server's tag, which states what was executed."""
+        """Run BEGIN, COMMIT or ROLLBACK, and return the server's command tag, which names the command that it executed."""
         self._send(_message(b"Q", _text(word)))
         return self._result(0).tag
 
@@ -119,7 +119,9 @@ class Session:
         return Result(columns, rows, tag, is_cut)
 
     def _until_ready(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the messages of an answer. Raises DatabaseError after the last message if the server refused the statement."""
+        """Yield the messages of the server's answer to one request. Raises DatabaseError after the last message if the
+        server refused the request.
+        """
         failed: DatabaseError | None = None
         while (message := self._read())[0] != b"Z":
             if message[0] == b"E":

@@ -34,11 +34,15 @@ from aileron_connector import BadInput, ExternalApiError, http, log, op, run
 MAX_PAGE: Final = 500
 """Maximum number of objects in one listing. With keys of 1,024 bytes and percent-encoded dates they fit into 1 MiB."""
 MAX_LISTING_BYTES: Final = 4 << 20
-"""4 MiB: 500 keys of 1,024 bytes, each three times as long if it is percent-encoded, and S3's other data."""
+"""Maximum number of bytes of S3's listing: 500 keys of 1,024 bytes, each three times as long if it is percent-encoded, and
+S3's other data.
+"""
 MAX_SLICE_BYTES: Final = 512 << 10
-"""512 KiB of an object in one page. In base64 that is 700 KiB, which fits into a frame of 1 MiB."""
+"""Maximum number of bytes of an object in one page. In base64 they take 700 KiB, which fits into a frame of 1 MiB."""
 MAX_OFFSET: Final = 256 << 20
-"""256 MiB, because for each page the object is read from its beginning to the page's end, and an operation has a minute."""
+"""Largest offset of a page. For each page the object is read from its beginning to the page's end, and an operation has a
+minute.
+"""
 _MIN_SLICE: Final = 16
 """Minimum number of bytes in a page. A character of four bytes fits into it."""
 _MAX_HEADER: Final = 1024
@@ -167,7 +171,9 @@ def get_object(
 
 
 def _slice(answer: http.Response, offset: int, size: int) -> tuple[bytes, bool]:
-    """Return at most `size` bytes from `offset` on, and whether they are the last bytes. Does not wait for the rest."""
+    """Read at most `size` bytes of an object from `offset` on. Return them, and whether the object ends with them. Does not
+    wait for the rest of the object.
+    """
     found, at = bytearray(), 0
     for piece in answer.iter_bytes():
         found += piece[max(offset - at, 0) :]
@@ -178,8 +184,8 @@ def _slice(answer: http.Response, offset: int, size: int) -> tuple[bytes, bool]:
 
 
 def _as_text(content: bytes, *, is_last: bool) -> tuple[str | None, int]:
-    """Return a page as text, or None, and the number of bytes used. A character that is cut at the end is left for the next
-    page.
+    """Decode a page as UTF-8. Return its text, or None if it is not text, and the number of bytes used. A character that is
+    cut at the end is left for the next page.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
@@ -214,7 +220,7 @@ def _field(answer: http.Response, name: str) -> str | None:
 
 
 def _time(text: str | None) -> str | None:
-    """Return a time in the form used in a listing (RFC 3339), or None."""
+    """Convert an HTTP date to RFC 3339, as in a listing. Return None if `text` is not an HTTP date."""
     found = _DATE.fullmatch(text or "")
     if found is None or found[2] not in _MONTHS:
         return None

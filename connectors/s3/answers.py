@@ -21,18 +21,18 @@ MAX_ELEMENTS: Final = 20_000
 
 @dataclass
 class Element:
-    """An element without its namespace, because services that speak S3's protocol use different namespaces."""
+    """An XML element. Its name has no namespace, because services that speak S3's protocol use different namespaces."""
 
     name: str
     children: list[Element] = field(default_factory=list)
     text: str = ""
 
     def all(self, name: str) -> list[Element]:
-        """Return the children with this name, in order."""
+        """Return the child elements with this name, in order."""
         return [child for child in self.children if child.name == name]
 
     def value(self, name: str) -> str | None:
-        """Return the text of the first child with this name, or None if there is no such child, or it has no text."""
+        """Return the text of the first child element with this name, or None if there is no such child, or it has no text."""
         return next((child.text or None for child in self.all(name)), None)
 
 

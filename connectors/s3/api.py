@@ -31,7 +31,7 @@ from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts,
 __all__ = ["Place", "ask", "maybe_ask"]
 
 MAX_ERROR_BYTES: Final = 64 << 10
-"""64 KiB for an error's body. An error of S3 has less than 1 KiB."""
+"""Maximum number of bytes of an error's body. An error of S3 has less than 1 KiB."""
 MAX_KEY_BYTES: Final = 1024
 """S3's own limit for a key, in bytes of UTF-8."""
 
@@ -46,7 +46,7 @@ _OTHER_REGION: Final = frozenset(
 
 
 class Place(NamedTuple):
-    """A bucket, or an object in a bucket. If `bucket` is None, the host belongs to the bucket."""
+    """A bucket, or an object in a bucket. If `bucket` is None, the host's name stands for one bucket."""
 
     bucket: str | None
     key: str | None = None
@@ -63,7 +63,7 @@ class Place(NamedTuple):
 
     @property
     def url(self) -> str:
-        """URL of the place at the first granted host, with the percent-encoding that S3 signs."""
+        """URL of the bucket or object at the first granted host, with the percent-encoding that S3 signs."""
         path = "/".join(part for part in (self.bucket, _quoted(self.key)) if part is not None)
         return f"{hosts()[0].url}/{path}"
 
@@ -156,8 +156,8 @@ def _refusal(answer: http.Response, what: str, method: str, place: Place, needs:
 
 
 def _said(answer: http.Response) -> _Said:
-    """Return S3's code for a refusal, and the region in the refusal. An answer to HEAD has no body, and other bodies need
-    not be XML.
+    """Return S3's error code and the bucket's region from a refusal. Without a code in its body, such as for HEAD, the code
+    is `status N`.
     """
     code, region = "", answer.headers.get("x-amz-bucket-region")
     try:
@@ -170,7 +170,7 @@ def _said(answer: http.Response) -> _Said:
 
 
 class _Mistake(NamedTuple):
-    """A mistake that the caller can correct."""
+    """A mistake that the caller can correct: the wrong argument, and the explanation for the caller."""
 
     argument: str
     words: str
@@ -186,8 +186,8 @@ _MISTAKES: Final = {
 
 
 def _mistake(code: str, place: Place) -> _Mistake | None:
-    """Return the caller's mistake if the code identifies one. None for a wrong bucket if the host, not the caller,
-    determines the bucket.
+    """Return the caller's mistake that an error code of S3 identifies, or None. A wrong bucket is no mistake of the caller
+    if the host determines the bucket.
     """
     found = _MISTAKES.get(code)
     return None if found is not None and found.argument == "bucket" and place.bucket is None else found

@@ -290,7 +290,9 @@ def post_message(
 
 
 def _message(text: str, link: str | None) -> str:
-    """Return the text in Slack's format. Raises BadInput before any request is sent."""
+    """Return the text, escaped, with the link below it, as Slack expects. Raises BadInput, before any request is sent, if
+    one of the two is not valid.
+    """
     text = text.replace("\r\n", "\n")
     if not text.strip():
         raise BadInput("text is empty", argument="text")

@@ -30,8 +30,8 @@ __all__ = ["get", "post"]
 
 ADDRESS: Final = "https://slack.com/api"
 MAX_ANSWER_BYTES: Final = 4 << 20
-"""4 MiB of JSON, several times the size of two hundred channels or a hundred long messages. The parsed data fits into a
-connector's 64 MiB.
+"""Maximum number of bytes of a JSON answer: several times the size of two hundred channels or a hundred long messages. The
+parsed data fits into a connector's 64 MiB.
 """
 
 _TOO_MANY: Final = 429
@@ -56,7 +56,7 @@ _FORBIDDEN: Final = {
 
 
 class _Mistake(NamedTuple):
-    """A mistake that the caller can correct."""
+    """A mistake that the caller can correct: the wrong argument, and the explanation for the caller."""
 
     argument: str
     words: str
@@ -76,7 +76,7 @@ _Shape = TypeVar("_Shape")
 
 
 class _Verdict(msgspec.Struct):
-    """The part that every answer has: whether the call succeeded, and otherwise the reason."""
+    """The part that every answer of Slack has: whether the call succeeded, and otherwise the reason."""
 
     ok: bool
     error: str = ""
@@ -85,7 +85,9 @@ class _Verdict(msgspec.Struct):
 
 
 def get(what: str, method: str, shape: type[_Shape], query: Iterable[tuple[str, str]] = ()) -> _Shape:
-    """Call `method` and return its answer as a `shape`. Raises ConnectorError with a message that begins `cannot {what}: …`."""
+    """Call `method` with GET and return its answer decoded as type `shape`. Raises ConnectorError with a message that
+    begins `cannot {what}: …`.
+    """
     asked = urllib.parse.urlencode(list(query))
     url = f"{ADDRESS}/{method}"
     headers = [("Accept", "application/json")]
@@ -94,8 +96,8 @@ def get(what: str, method: str, shape: type[_Shape], query: Iterable[tuple[str, 
 
 
 def post(what: str, method: str, body: dict[str, Any], shape: type[_Shape]) -> _Shape:
-    """Call a method that changes something. If the change may have been made despite a failure, the failure says not simply
-    to try again.
+    """Call a method that changes something. If a call fails but may have made the change, the failure tells the caller to
+    look into Slack before trying again.
     """
     headers = [("Accept", "application/json"), ("Content-Type", "application/json; charset=utf-8")]
     with http.request(
@@ -168,7 +170,7 @@ def _refusal(answer: http.Response, what: str, verdict: _Verdict) -> ConnectorEr
 
 
 def _in_words(answered: int, reason: str) -> tuple[int, str]:
-    """Return the status on which the host acts, and the reason in words."""
+    """Return the HTTP status on which the host acts, and the explanation, for Slack's error code `reason`."""
     if reason in _TOKEN:
         return 401, f"Slack does not accept the token: {_MEND}"
     if reason in _RATE:

@@ -40,7 +40,7 @@ def plain(text: str) -> str:
 
 
 def _shown(inner: str) -> str:
-    """Return the contents of `<…>` in words."""
+    """Return Slack's markup `<…>`, such as a mention or a link, as readable text."""
     target, _, label = (_unescaped(part) for part in inner.partition("|"))
     kind, name = target[:1], target[1:]
     if target in _EVERYBODY:

@@ -32,7 +32,9 @@ MAX_TEXT_UNITS: Final = 4096
 MAX_READ_CHARACTERS: Final = 4096
 """Maximum number of characters of a message that is read, equal to the length of the longest possible message."""
 MAX_READ_BYTES: Final = 512 << 10
-"""512 KiB of updates as JSON, within a result of 1 MiB. If there are more updates, `last` says where to continue."""
+"""Maximum number of bytes of returned updates as JSON, half of a result. If there are more updates, `last` says where to
+continue.
+"""
 MAX_NAME_CHARACTERS: Final = 200
 MAX_DESCRIPTION_CHARACTERS: Final = 250
 
@@ -147,7 +149,9 @@ def _chat_id(chat: str) -> int | str:
 
 
 def _checked_text(text: str) -> str:
-    """Return the text in the form in which it is sent. Raises BadInput before any request is sent."""
+    """Return the text with LF as its line ends. Raises BadInput, before any request is sent, if the text is empty or too
+    long, or has a control character.
+    """
     text = text.replace("\r\n", "\n")
     if not text.strip():
         raise BadInput("text is empty", argument="text")

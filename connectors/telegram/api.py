@@ -29,8 +29,8 @@ __all__ = ["get", "post"]
 
 ADDRESS: Final = "https://api.telegram.org/bot{key}"
 MAX_ANSWER_BYTES: Final = 4 << 20
-"""4 MiB of JSON, several times the size of a hundred updates with long messages. The parsed data fits into a connector's 64
-MiB.
+"""Maximum number of bytes of a JSON answer: several times the size of a hundred updates with long messages. The parsed data
+fits into a connector's 64 MiB.
 """
 
 _MEND: Final = "put a good one in its place with `aileron secret set NAME` (`aileron secret list` has the name)"
@@ -41,7 +41,7 @@ _MAX_WAIT_S: Final = 999_999
 
 
 class _Mistake(NamedTuple):
-    """A mistake that the caller can correct."""
+    """A mistake that the caller can correct: Telegram's phrase for it, the wrong argument, and the explanation for the caller."""
 
     phrase: str
     argument: str
@@ -68,7 +68,7 @@ class _Parameters(msgspec.Struct):
 
 
 class _Verdict(msgspec.Struct):
-    """The part that every answer has: whether the call succeeded, and otherwise the reason."""
+    """The part that every answer of Telegram has: whether the call succeeded, and otherwise the reason."""
 
     ok: bool
     error_code: int = 0
@@ -81,7 +81,9 @@ class _Answer(msgspec.Struct, Generic[_Shape]):
 
 
 def get(what: str, method: str, shape: type[_Shape], query: Iterable[tuple[str, str]] = ()) -> _Shape:
-    """Call `method` and return its result as a `shape`. Raises ConnectorError with a message that begins `cannot {what}: …`."""
+    """Call `method` with GET and return its result decoded as type `shape`. Raises ConnectorError with a message that
+    begins `cannot {what}: …`.
+    """
     asked = urllib.parse.urlencode(list(query))
     url = f"{ADDRESS}/{method}"
     headers = [("Accept", "application/json")]
@@ -90,8 +92,8 @@ def get(what: str, method: str, shape: type[_Shape], query: Iterable[tuple[str, 
 
 
 def post(what: str, method: str, body: dict[str, Any], shape: type[_Shape]) -> _Shape:
-    """Call a method that changes something. If the change may have been made despite a failure, the failure says not simply
-    to try again.
+    """Call a method that changes something. If a call fails but may have made the change, the failure tells the caller to
+    look into the chat before trying again.
     """
     headers = [("Accept", "application/json"), ("Content-Type", "application/json")]
     data = msgspec.json.encode(body)
@@ -166,7 +168,9 @@ def _mistake(description: str) -> _Mistake | None:
 
 
 def _in_words(code: int, description: str) -> tuple[int, str]:
-    """Return the status on which the host acts, and the reason in words. A malformed token gives 404, as a wrong path does."""
+    """Return the HTTP status on which the host acts, and the explanation, for Telegram's error. A malformed token gives
+    404, as a wrong path does.
+    """
     if code in (401, 404):
         return 401, f"Telegram does not accept the bot's token: the binding has a wrong or revoked one; {_MEND}"
     if code == _TOO_MANY:

@@ -22,7 +22,7 @@ import msgspec
 from aileron_connector import BadInput, ExternalApiError, http, log, op, run
 
 MAX_EVENT_BYTES: Final = 20 << 10
-"""20 KiB for an event, as the specification advises. Larger data should be sent by reference."""
+"""Maximum number of bytes of an event, as the specification advises. Larger data should be sent by reference."""
 _TYPE: Final = re.compile(r"[a-zA-Z0-9_]{1,64}(?:\.[a-zA-Z0-9_]{1,64}){0,7}")
 _PATH: Final = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,255}")
 _GONE: Final = 410

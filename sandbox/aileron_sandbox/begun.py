@@ -52,15 +52,17 @@ _IMPORTED: Final = tuple(_stamps(_HERE))
 
 
 class Begun(NamedTuple):
-    """An executed process, with the host's end of its control socket. The process has the other end."""
+    """A template's process that waits for its preparation, and the host's end of its control socket. The process has the
+    other end.
+    """
 
     control: socket.socket
     process: subprocess.Popen[bytes]
 
     @classmethod
     def execute(cls, executable: Path) -> Self:
-        """Start this interpreter. Raises OSError if that fails, and leaves no process or descriptor behind. Raises
-        JailUnavailable if the started process would run a version other than the host's.
+        """Start a template's process with this interpreter. Raises OSError if that fails, and leaves no process or
+        descriptor behind. Raises JailUnavailable if the started process would run a version other than the host's.
         """
         if tuple(_stamps(_HERE)) != _IMPORTED:
             raise JailUnavailable(

@@ -72,8 +72,8 @@ class Place(msgspec.Struct, frozen=True):
 
 @functools.cache
 def find() -> Place | None:
-    """Return the best place in which this process can make groups, found by making one; None if there is none. The
-    result is cached.
+    """Return the best directories in which this process can make control groups, found by making one; None if there are
+    none. The result is cached.
 
     Raises OSError if no descriptor is available for the attempt.
     """
@@ -85,8 +85,8 @@ def find() -> Place | None:
 
 
 def take_one() -> tuple[Groups, Group] | None:
-    """Take a group for one child; None if this machine has none. The group is not killed as a whole, and nothing
-    reads its processor time.
+    """Take a control group for one child; None if this machine has none. If the group is out of memory, the kernel does not
+    kill it as a whole. Nothing reads its processor time.
 
     An attempt like that of `find` makes the group, which is kept. No v1 group that counts processor time is used,
     because each child that enters one waits 10 ms for the kernel (RCU). Raises OSError if no descriptor is available
@@ -217,7 +217,7 @@ class Groups:
         return group
 
     def give_back(self, group: Group) -> None:
-        """Take back a group whose processes have ended, for use by a later child."""
+        """Keep a group whose processes have ended for a later child, unless it has become unusable."""
         if not group._is_lost:
             self._free.append(group)
 

@@ -91,8 +91,7 @@ class ElfRuntime:
 
     @classmethod
     def of_program(cls, program: int) -> ElfRuntime:
-        """Return the files that a program needs, which is open as the descriptor `program`. The descriptor's offset
-        does not change.
+        """Return the files that a program needs. `program` is a descriptor of the program; its offset does not change.
 
         Raises JailUnavailable, with the fix, if the program cannot run here because it is for another machine, is
         truncated, is not a program, has a search path of its own, or needs a library that is missing.
@@ -132,7 +131,7 @@ def libraries_of(files: Iterable[Path], optional: Iterable[str]) -> tuple[Path, 
 
 
 class _Needs(NamedTuple):
-    """The loader, libraries and search path that a file asks for."""
+    """The loader, the libraries and the search path that an ELF file names."""
 
     interpreter: str | None
     libraries: tuple[str, ...]

@@ -143,7 +143,7 @@ NETWORK: Final = {
     "sendmmsg": "always",
     "setsockopt": "of `IPPROTO_TCP`",
 }
-"""The calls of the first filter, and the condition under which it answers each."""
+"""System calls that the network filter answers, each with its condition in words."""
 ENDS: Final = "exit_group"
 """The call that ends a process. The template is notified of it, and always allows it. Ending a process withdraws the
 pending notifications of its other threads and, if it is the first process, of its other processes. Notifications are
@@ -381,7 +381,7 @@ class Refusal(NamedTuple):
 
 
 def _any_of(number: int, argument: int, *bits: int, **more: Any) -> tuple[Refusal, ...]:
-    """Return one refusal for each bit that must not be set."""
+    """Return one refusal for each of these bits of an argument. The call fails with errno `number` if one of them is set."""
     also = more.get("also", ())
     return tuple(Refusal(number, (Only(argument, bit, (bit,)), *also)) for bit in bits)
 
@@ -563,7 +563,9 @@ def compile_cell() -> bytes:
 
 
 def _refuse_where(rule: _Rule, name: str, refusal: Refusal) -> None:
-    """Add one rule for each combination of the refusal's values, like `_allow_where`."""
+    """Make the call fail if the refusal's conditions hold: add one rule for each combination of their values, like
+    `_allow_where`.
+    """
     pyseccomp = import_pyseccomp()
     masked = [
         [(condition.argument, pyseccomp.MASKED_EQ, condition.looked_at, value) for value in condition.values]
@@ -628,8 +630,8 @@ def compile_network(*, watched: bool) -> bytes:
 
 
 def _allow_where(rule: _Rule, name: str, alternatives: tuple[_Conditions, ...]) -> None:
-    """Add one rule for each combination of values, because libseccomp joins the arguments of a rule by "and", and
-    rules by "or".
+    """Allow a call if one of its alternatives holds. Add one rule for each combination of values, because libseccomp joins
+    the arguments of a rule by "and", and rules by "or".
     """
     pyseccomp = import_pyseccomp()
     for conditions in alternatives:

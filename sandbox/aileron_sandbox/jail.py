@@ -132,7 +132,9 @@ class TemplateGone(Exception):
 
 
 class Template:
-    """The warm process of one runtime. Make one with `start`. Not thread-safe: one thread or one event loop owns it."""
+    """A warm process, from which the jails of one runtime are forked. Make one with `start`. Not thread-safe: one thread or
+    one event loop owns it.
+    """
 
     def __init__(
         self,
@@ -187,8 +189,8 @@ class Template:
         mode: Mode = "namespaces",
         begun: Begun | None = None,
     ) -> Starting:
-        """Send a process its preparation, and return before it is confined. The process is `begun` if given, else a
-        new one. Errors and options are those of `start`.
+        """Send a template's process its preparation, and return before it is confined. The process is `begun` if given,
+        else a new one. Errors and options are those of `start`.
 
         `begun` runs the same interpreter as `runtime`. The returned object owns the process. After an error the
         process has ended.
@@ -229,7 +231,7 @@ class Template:
 
     @property
     def pid(self) -> int:
-        """Process id of the template's stub parent, for tests that end it."""
+        """Process id of the stub process, the parent of the template, for tests that end it."""
         return self._begun.process.pid
 
     def pump(self) -> list[Child]:
@@ -291,7 +293,7 @@ class Template:
             self._orphans.add(number)
 
     def _listen(self, listener: int, child: Child) -> None:
-        """Watch the child's listener for its hang-up only; the template answers the notifications."""
+        """Watch the listener of the child's seccomp filter for its hang-up only; the template answers the notifications."""
         self._news.register(listener, 0)  # EPOLLHUP is always told, epoll_ctl(2)
         self._listeners[listener] = child
 
@@ -308,8 +310,8 @@ class Template:
 
     @contextlib.contextmanager
     def _given_group(self, groups: cgroups.Groups) -> Iterator[tuple[Group, list[int]]]:
-        """Take a group, and yield the message that gives the group to the template, with its descriptors. If the
-        block fails, the group is taken back.
+        """Take a group, and yield the message that gives the group to the template, with its descriptors. If the block
+        fails, the group becomes free again.
         """
         group, number = groups.take(), self._last_group + 1
         try:

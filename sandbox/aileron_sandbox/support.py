@@ -37,8 +37,8 @@ _DEADLINE_S: Final = 20.0
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The result of trying a jail. `layers` are in force for every jail on this machine. If no jail is available,
-    `what` is what failed, and `fix` says what to do.
+    """The result of trying a jail. `layers` are in force for every jail on this machine. If no jail is available, `what`
+    describes the failure, and `fix` says what to do.
     """
 
     available: bool

@@ -57,7 +57,7 @@ WATCH_PERIOD_S: Final = 0.25
 
 
 class Used(NamedTuple):
-    """Memory and processor time of all processes together at one measurement."""
+    """Memory and processor time of a jail's processes together at one measurement."""
 
     memory_bytes: int
     """Memory in use in bytes; 0 if the kernel enforces the limit, because `is_out_of_memory` then reports an excess."""
@@ -228,8 +228,8 @@ def _kept_bytes(status: dict[bytes, int]) -> int:
 
 
 def _status(pid: int) -> dict[bytes, int]:
-    """Return sizes in bytes and other numbers of a process, from a thread that still runs, proc_pid_status(5). Empty
-    if the process is gone.
+    """Return sizes in bytes and other numbers from the status of a process, or of its first thread that still runs,
+    proc_pid_status(5). Empty if the process is gone.
     """
     found = _status_at(f"/proc/{pid}/status")
     if b"VmPTE" not in found:  # its first thread has ended

@@ -86,7 +86,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
 
 
 def _print_inputs(action: ActionDetail) -> None:
-    """Print each input with the rules against which its values are checked."""
+    """Print a table of the action's inputs, with the constraints that their values must meet."""
     if not action.inputs:
         return
     shown = action.input_schema.get("properties") or {}
@@ -98,7 +98,7 @@ def _print_inputs(action: ActionDetail) -> None:
 
 
 def _rule(schema: dict[str, Any]) -> str:
-    """Return the rules of an input in the keywords that a refusal uses, such as `maximum 9, default 3`."""
+    """Return an input's constraints as text, in the JSON Schema keywords that a refusal also uses: `maximum 9, default 3`."""
     rule = {key: value for key, value in schema.items() if key not in ("type", "description")}
     return ", ".join(f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in rule.items())
 
@@ -127,9 +127,9 @@ def validate(files: Files) -> None:
 
 
 def _installed_manifests() -> Callable[[ConnectorPin], ConnectorManifest | None]:
-    """Return a function that finds an installed manifest.
+    """Return a function that finds the installed manifest of a pin, or None.
 
-    A placeholder hash stands for the connector with that name and version, as in `action add`.
+    A pin with the placeholder hash means the only installed connector of that name and version, as in `action add`.
     """
     from aileron.home import Home
     from aileron.model.names import UNBOUND_HASH, Fqn

@@ -100,7 +100,9 @@ _MAX_IN_SUMMARY = 2
 In most operations, the arguments that distinguish one call from another come first.
 """
 _MAX_FIXED = 1000
-"""Maximum number of characters of a placeholder value for a long text, because nobody edits a longer one."""
+"""Maximum number of characters of a generated placeholder text. If a parameter needs a longer one, none is generated,
+because nobody would edit it.
+"""
 
 
 def schema(
@@ -181,7 +183,8 @@ def new(
 
 
 def _check_names(name: str, op: str | None) -> None:
-    """Check that both names can stand between quotes, because no other typed text is inserted into the file.
+    """Check that both names are valid. They are inserted unescaped, between quotes, as the only typed text of an
+    action file.
 
     Raises Problem otherwise.
     """
@@ -266,11 +269,12 @@ def new_text(
     pin: str | None = None,
     effect: Effect | None = None,
 ) -> str:
-    """Return a new action file that calls `op`. `operation` is the record of `op`; `pin` is the connector's hash if it is known.
+    """Return the text of a new action file that calls `op`. `operation` describes its parameters, if they are known;
+    `pin` is the connector's hash if it is known.
 
-    The required parameters come first. A run needs no approval only if the author says that `effect` is `read`. A guess from the
-    operation's name is written into the file but decides nothing. Raises Problem(usage) if no action file can provide the
-    parameters that the operation needs.
+    The required parameters come first. A run needs no approval only if the author says that `effect` is `read`. A
+    guess from the operation's name is written into the file but decides nothing. Raises Problem(usage) if no action
+    file can provide the parameters that the operation needs.
     """
     from aileron.model.manifest import Operation, Parameter
     from aileron.model.names import INPUT_NAME, UNBOUND_HASH
@@ -322,7 +326,7 @@ def _effect(effect: Effect | None) -> str:
 
 
 def _input(parameter: Parameter, op: str) -> str:
-    """Return an `[[inputs]]` entry for a parameter, with all rules that an input supports and a generic description."""
+    """Return an `[[inputs]]` entry for a parameter, with all constraints that an input supports and a generic description."""
     kind = next((type_name for type_name in _TYPES if type_name in parameter.types), "string")
     lines = [
         "[[inputs]]",
@@ -337,7 +341,9 @@ def _input(parameter: Parameter, op: str) -> str:
 
 
 def _rules(parameter: Parameter, kind: str) -> Iterator[tuple[str, Any]]:
-    """Yield the rules that an input of this type supports. Contradictory bounds are left for the operation to report."""
+    """Yield the constraints that an input of this type supports, as keys and values of its `[[inputs]]` entry.
+    Contradictory bounds are left for the operation to report.
+    """
     bounds: dict[str, int | float | None]
     match kind:
         case "string":
@@ -361,7 +367,8 @@ def _rules(parameter: Parameter, kind: str) -> Iterator[tuple[str, Any]]:
 
 
 def _fixed(parameter: Parameter, op: str) -> str:
-    """Return a line of `[execute.inputs]` with one fixed value, for a parameter whose name no input can have.
+    """Return a line of `[execute.inputs]` that gives a parameter one fixed value, because no input can have the
+    parameter's name.
 
     Raises Problem(usage) if no value is known that the operation accepts.
     """

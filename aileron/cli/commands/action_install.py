@@ -90,7 +90,7 @@ class _Together:
         self._needs |= dict.fromkeys(result.needs or [])
 
     def is_known(self, problem: Problem) -> bool:
-        """Return whether a similar problem has been reported already."""
+        """Return whether a problem was seen before that differs at most in the text before its colon. Remember this problem."""
         key = (problem.what.partition(":")[2] or problem.what, problem.why)
         known = key in self._problems
         self._problems.add(key)
@@ -253,7 +253,7 @@ def _tell_unchanged(job: Fetch, name: str, version: str | None) -> None:
 
 
 def _edited(job: Fetch, name: str) -> str:
-    """Let the person edit the text of the job, and return it. Raises Problem if conflict markers are left in the text."""
+    """Let the person edit the merged action file, and return its text. Raises Problem if conflict markers are left in it."""
     if job.conflicts:
         places = "1 conflict" if job.conflicts == 1 else f"{job.conflicts} conflicts"
         output.note(f"{places} between your edits and the publisher's: resolve in the editor")
@@ -267,9 +267,9 @@ def _edited(job: Fetch, name: str) -> str:
 
 
 def print_difference(job: Fetch, stream: str) -> None:
-    """Print each changed line.
+    """Print the changed lines of an action file.
 
-    On a terminal, the line is marked as another party's text, and its kind is visible not only by colour.
+    On a terminal, each line is marked as another party's text, and its kind is visible not only by color.
     """
     bar = output.BAR if output.is_terminal(stream) else ""
     if job.unmerged:

@@ -36,13 +36,13 @@ __all__ = ["checks_of"]
 _VERSION_S = 60.0
 """Seconds to wait for an agent to print its version; the slowest agent takes two on an idle machine."""
 _SESSION_S = 300
-"""Duration of the session in seconds, longer than all checks together may take."""
+"""Seconds after which the session of the checks ends by itself, longer than all checks together may take."""
 _SHOWN_CHARACTERS = 100
 _RELAY_FIX = "aileron daemon logs"
 
 
 def checks_of(name: str, given: str | None) -> Iterator[Check]:
-    """Yield each check that passes, then the first check that fails, with its fix."""
+    """Check an agent's connection to the actions: yield each check that passes, then the first that fails, with its fix."""
     agent = agent_of(name)
     try:
         path = program_of(agent, given)
@@ -99,7 +99,7 @@ def _tools(server: Connection) -> str:
 
 
 def _shortened(text: Any) -> str:
-    """Return the shortened text of an answer, without the facts that follow as JSON."""
+    """Return the text of a tool's answer on one line, shortened, without the JSON that follows the text."""
     words = " ".join(str(text).partition("\n{")[0].split())
     return words if len(words) <= _SHOWN_CHARACTERS else words[: _SHOWN_CHARACTERS - 1] + "…"
 

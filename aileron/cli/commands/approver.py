@@ -399,8 +399,8 @@ def _binding_lines(entry: Any) -> list[str]:
 
 
 def _lines(entry: Any) -> list[str]:
-    """Return an entry as `NAME VERSION; gated: yes; reaches: a.example:443`, followed by a line for each digest, without a
-    label.
+    """Return an entry of the inventory as lines: `NAME VERSION; gated: yes; reaches: a.example:443`, then each digest
+    on its own line, without a label.
     """
     if not isinstance(entry, dict):
         return [_shown(entry)]
@@ -413,7 +413,7 @@ def _lines(entry: Any) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as text. The text is made harmless only when it is printed."""
+    """Return a value of the inventory as text. The text is made safe for a terminal only when it is printed."""
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
         return ", ".join(value) or "nothing"
     if value is None:

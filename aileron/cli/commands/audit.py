@@ -37,7 +37,8 @@ _FOLLOW_S = 0.5
 _PATIENCE = 20
 """Number of consecutive failures after which `tail` ends: ten seconds of a busy daemon.
 
-A failure to reach the daemon counts as ten, because the daemon may be stopping.
+A failure to reach the daemon counts as ten, because the daemon may be stopping. Any other failure ends `tail` at
+once.
 """
 _FAILS = {"busy": 1, "internal_error": 1, "daemon_unreachable": _PATIENCE // 2}
 _DURATION = re.compile(r"(?a:(\d{1,6})([smhdw]))")
@@ -77,7 +78,7 @@ _TOLD = {
 }
 """Facts that a line of the list shows, by event type. Events of other types show all facts. `audit show` prints the rest."""
 _NAMED = frozenset({"bytes_down", "bytes_up", "may_hide", "ms", "scrubbed", "size", "count", "use", "of", "replaces"})
-"""Facts that are meaningless without their name."""
+"""Names of facts that are printed with their name, because the value alone has no meaning."""
 
 
 _Run = Annotated[str | None, Option("--run", metavar="ID", help="Show only the run with this id or its end.")]
@@ -98,7 +99,7 @@ _Until = Annotated[str | None, Option("--until", metavar="TIME", help="Show even
 
 
 class _Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A query of the audit trail, with the daemon's names of filters (api/audit.py, AUDIT_FILTERS)."""
+    """A query of the audit trail. Its fields have the names of the daemon's filters (api/audit.py, AUDIT_FILTERS)."""
 
     run: str | None = None
     action: str | None = None
@@ -259,13 +260,13 @@ def show(
 
 
 def _outcome(supervisor: Supervisor, run: str) -> dict[str, Any]:
-    """Return the run's result or failure, by its field name in the response."""
+    """Return the run's `result` or `error` under that name; empty if the run has neither."""
     state = msgspec.to_builtins(supervisor.fetch(RunState, "GET", path_of("v1", "runs", run)))
     return {name: state[name] for name in ("result", "error") if name in state}
 
 
 def _fact(value: Any) -> Any:
-    """Return the words of a list on one line, and the names of an object on a line each."""
+    """Return a fact's value for printing: a list of texts on one line, an object with one line for each of its names."""
     if isinstance(value, dict):
         return [f"{name} {output.as_text(_fact(entry))}" for name, entry in value.items()] or "none"
     if isinstance(value, list):
@@ -277,7 +278,7 @@ def _fact(value: Any) -> Any:
 
 
 class _Event:
-    """An event in the form `facts`; its type determines its facts (docs/reference/audit-events.md)."""
+    """An audit event for printing. Its type determines which facts it has (docs/reference/audit-events.md)."""
 
     def __init__(self, said: dict[str, Any]) -> None:
         self.seq, self.at, self.kind, self.run = said["seq"], said["at"], said["type"], said.get("run")
@@ -301,7 +302,7 @@ class _Event:
 
 
 class _Printer:
-    """Prints events as they arrive, one line each.
+    """A printer of events, one line each, as they arrive.
 
     For a person, events stand below the id of their run; in a pipe, every fact has its name.
     """
@@ -393,7 +394,7 @@ def _all_pages(supervisor: Supervisor, asked: _Query, form: str) -> Iterator[lis
 
 
 def _written(pages: Iterator[list[dict[str, Any]]], style: _Format, *, is_shown: bool) -> Iterator[tuple[bytes, int]]:
-    """Yield each page as bytes, with its number of rows.
+    """Yield each page of events as CSV or JSON lines, in bytes, with its number of rows.
 
     For a terminal, control characters are spelled out in a way that keeps JSON valid.
     """

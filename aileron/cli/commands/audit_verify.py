@@ -68,7 +68,7 @@ def verify(
 
 
 def _found(report: Report) -> list[tuple[str, Any]]:
-    """Return the facts that the verification determined before it ended."""
+    """Return the rows, head and decisions that the verification found before it ended, as labeled facts."""
     counts = msgspec.structs.asdict(report.decisions)
     decisions = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "none"
     facts = [("rows", report.rows), ("head", report.head), ("decisions", decisions)]

@@ -145,7 +145,7 @@ def _new_certificate(entry: BindingEntry) -> str:
 
 
 def needs_provider(shown: BindingDetail) -> bool:
-    """Return whether some of the connector's new requests can be granted only by the provider."""
+    """Return whether the connector newly asks for scopes or an application that only the provider can grant."""
     return shown.kind == "oauth2" and any(words.startswith(("scope ", "application ")) for words in shown.suspended)
 
 

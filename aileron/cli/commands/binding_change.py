@@ -177,7 +177,8 @@ def _check_changed_here(shown: BindingDetail, secret: str | None, source: str | 
 
 
 def _bound_anew(supervisor: Supervisor, shown: BindingDetail, given: BindOptions, *, as_json: bool) -> int:
-    """Change a secret in an external store first, if it stays in such a store; then the binding, if more changes.
+    """Have the binding use its secret's current value, if the secret is in an external store or moves to one. Then
+    rebind if anything else changes.
 
     Return the exit code.
     """
@@ -261,7 +262,7 @@ def _weaker(form: Literal["md5", "cleartext", "scram"] | None) -> PasswordForm |
 
 
 def _warn(details: LoginDetails) -> None:
-    """Print a warning about the weaker password form, if the user allows one."""
+    """Print a note about the weak form of password that the login may use, if the person allows one."""
     if details.password_words is not None:
         output.note(f"password: {details.password_words}")
 

@@ -80,7 +80,7 @@ Explain = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CellWishes:
-    """The options of a command line about a cell."""
+    """The options of `aileron launch` that configure the agent's cell."""
 
     read_only: bool = False
     allow_read: tuple[str, ...] = ()
@@ -91,9 +91,9 @@ class CellWishes:
     overlay: bool = False
 
     def check(self, *, is_in_cell: bool) -> None:
-        """Check the options.
+        """Check the options about the cell.
 
-        Raises Problem for an invalid option, and for an option about cells without a cell, because it would protect nothing.
+        Raises Problem for an invalid option, and for any option without a cell, because it would protect nothing.
         """
         given = [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(self) if getattr(self, field.name)]
         if given and not is_in_cell:
@@ -106,7 +106,9 @@ class CellWishes:
         _ = self.hosts(None), self.published()
 
     def hosts(self, settings: LaunchedCell | None) -> list[str]:
-        """Return the reachable hosts, each once, with presets expanded. Raises Problem for an invalid host."""
+        """Return the hosts that the cell can reach: those of the settings and the options, each once, with presets
+        expanded. Raises Problem for an invalid host.
+        """
         from aileron.model.host_pattern import parse_host_patterns
         from aileron.model.host_presets import HOST_PRESETS, resolved_hosts
 
@@ -133,7 +135,7 @@ class CellWishes:
             raise Problem.usage(f"--publish: {error}", fix="--publish PORT or --publish HOSTPORT:PORT") from None
 
     def options(self, settings: LaunchedCell | None) -> CellOptions:
-        """Return the cell's visible files and its limits: the settings in force, with the options added."""
+        """Return the files, environment variables and limits of the cell: the settings in force, with the options added."""
         from aileron.launch.cell_spec import CellLimits, CellOptions
 
         read, write, environment = list[str](), list[str](), list[str]()

@@ -37,6 +37,6 @@ class Check(NamedTuple):
     repair: Narrow | ByHand = ByHand.YOURS
 
     def to_json(self) -> dict[str, Any]:
-        """Return the check for programs; `fixable` is true if `--fix` applies the fix."""
+        """Return the check as an object for JSON output; `fixable` is true if `--fix` applies the fix."""
         told = {"name": self.name, "state": self.state, "found": self.found, "fix": self.fix}
         return {**told, "fixable": isinstance(self.repair, Narrow)}

@@ -51,7 +51,9 @@ _aileron_completion() {
 
 compdef _aileron_completion aileron
 """
-"""Typer's script for zsh, changed so that it knows the mark for no files (completing.py) and adds no space after `KEY=`."""
+"""Typer's script for zsh, changed so that it shows nothing if the answer has the mark for no file names
+(completing.py), and adds no space after `KEY=`.
+"""
 
 
 def completion(
@@ -73,13 +75,13 @@ def completion(
 
 
 def _bash(script: str) -> str:
-    """Return typer's script for bash, changed so that it offers files only where a word can be one."""
+    """Return typer's script for bash, changed so that it offers file names only for arguments that can be files."""
     asked = script.replace("$( env ", f"$( env {completing.KNOWS_MARK}=1 ")
     return asked.replace("    return 0\n", f"{_ON_MARK}    return 0\n")
 
 
 def _fish(script: str) -> str:
-    """Return typer's script for fish, changed so that it offers files only where a word can be one.
+    """Return typer's script for fish, changed so that it offers file names only for arguments that can be files.
 
     fish itself offers files if there are no other words.
     """
@@ -146,7 +148,7 @@ def list_names(incomplete: str) -> list[str]:
 
 
 def list_entries(ctx: Any, incomplete: str) -> list[str]:
-    """Return the entries of the list setting on the command line that are not given yet.
+    """Return the entries of the list setting that the command line names, without the entries that it already gives.
 
     The result is empty if the file cannot be read.
     """
@@ -168,6 +170,6 @@ def list_entries(ctx: Any, incomplete: str) -> list[str]:
 
 
 def input_words(ctx: Any, incomplete: str) -> list[str]:
-    """Return `KEY=` for each input, without a value yet, of the action on the command line."""
+    """Return `KEY=` for each input of the action on the command line that has no value yet."""
     given = ctx.params.get("arguments") or []
     return completing.input_words(str(ctx.params.get("name")), given, incomplete)

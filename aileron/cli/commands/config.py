@@ -267,7 +267,7 @@ def _changes(key: str, value: str | None, also: list[str]) -> dict[str, Any]:
 
 
 class _Setting(msgspec.Struct):
-    """A setting as it is printed, also for `--json`. `origin` is `file` or `default`."""
+    """A setting for printing and for `--json`. `origin` is `file` or `default`; `waiting` says why it is not in force yet."""
 
     key: str
     value: Any
@@ -298,7 +298,7 @@ _WAITING = {
 
 
 class _Running(NamedTuple):
-    """The settings that a running daemon has read. Without a daemon, no setting waits for a person."""
+    """The daemon's report on the settings that are not in force yet, and why. It is empty if no daemon runs."""
 
     unapproved: frozenset[str] = frozenset()
     at_start: frozenset[str] = frozenset()
@@ -334,7 +334,7 @@ def _maybe_status() -> Status | None:
 
 
 def _tell_what_is_needed(keys: list[str]) -> None:
-    """Print a note that the settings are in force, or what is needed for that.
+    """Print which of the changed settings are in effect, and what the others need for that.
 
     A running daemon reads the file when it is asked.
     """

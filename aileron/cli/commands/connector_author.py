@@ -227,7 +227,8 @@ def _try_one(directory: Path, op: str, args: dict[str, Any], upstream: str | Non
 
 
 def _settings_for(server: LocalUpstream | None) -> Settings | None:
-    """Return the home's settings, for `egress.ca_file`, if the server's certificate must be verified; otherwise None.
+    """Return the home's settings, whose `egress.ca_file` verifies the certificate of `server`; None without a
+    certificate.
 
     Raises AileronError(invalid_request) if the settings are invalid.
     """
@@ -351,7 +352,7 @@ def _tell_signed(done: Release, *, is_published: bool) -> None:
 
 
 def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str, Any]]:
-    """Return the connector's permissions as facts in words; a value is None if a fact does not apply."""
+    """Return the connector's permissions as labeled facts for a person. The value of a fact that does not apply is None."""
     from aileron.registry.placeholders import UNRELEASED
 
     limits, need = manifest.limits, manifest.credential

@@ -211,7 +211,7 @@ def new(
 
 
 class _Template(NamedTuple):
-    """The choices for a connector that is made from a template, not from a document."""
+    """The operations, language and host of a connector that is made from a template, not from a document."""
 
     operations: Sequence[str]
     lang: Lang

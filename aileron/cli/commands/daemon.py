@@ -181,7 +181,7 @@ def uninstall() -> None:
 
 
 def facts_of(running: Status) -> list[tuple[str, str]]:
-    """Return what `status` says about a running daemon."""
+    """Return the facts about a running daemon that `aileron daemon status` prints."""
     return [
         ("daemon", f"running, pid {running.pid}"),
         ("version", running.version),

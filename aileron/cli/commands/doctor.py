@@ -37,7 +37,9 @@ __all__ = ["doctor"]
 
 _MAX_SOCKET_PATH = 107  # sun_path, unix(7)
 _LEAST_FREE_BYTES = 100 << 20
-"""100 MiB: the ledger refuses runs on a full disk, and grows by about 2 KiB per run."""
+"""Free disk space in bytes below which the check fails, 100 MiB. The ledger refuses runs on a full disk, and grows by
+about 2 KiB per run.
+"""
 
 _MEMORY = {
     "cgroup-v2": ("limited by a control group (v2) for each compiled connector with all its processes", None),
@@ -99,7 +101,7 @@ def doctor(
 
 
 _FOR_LOGINS = {"asyncssh": "ssh", "scramp": "SCRAM"}
-"""Python packages that some logins need, each with the name of those logins."""
+"""Python packages that some logins need, each with the name of the logins that need it."""
 
 
 def _examined(supervisor: Supervisor) -> tuple[Report, list[Check]]:
@@ -116,7 +118,7 @@ def _examined(supervisor: Supervisor) -> tuple[Report, list[Check]]:
 
 
 class _CarriedOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one fix, for `--json`."""
+    """The outcome of one fix that `doctor --fix` applied or tried, for `--json`."""
 
     name: str
     fix: str | None
@@ -125,7 +127,7 @@ class _CarriedOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _carried_out(check: Check, *, yes: bool) -> _CarriedOut:
-    """Apply a fix after the person confirms it. Print a line about it, and return the result for programs."""
+    """Apply the check's fix after the person confirms it. Print what happened, and return it for `--json`."""
     assert isinstance(check.repair, Narrow)
     command = visible(str(check.fix))
     told = _CarriedOut(name=check.name, fix=check.fix)
@@ -167,7 +169,9 @@ def _sandbox_mode(home: Path) -> SandboxMode:
 
 
 def _weaker(home: Path) -> Iterator[Check]:
-    """Yield a check if this machine, which cannot make a jail, could use the weaker mode that a person can choose."""
+    """Yield a note if the mode `landlock` is available, for a machine that cannot make a jail. The mode is weaker, so
+    a person must choose it.
+    """
     from aileron_sandbox.support import examine
 
     if examine("landlock").available:

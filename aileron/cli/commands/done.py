@@ -58,7 +58,7 @@ def result_of(kind: str, result: Any) -> Any:
 
 
 def tell_done(result: Any) -> None:
-    """Print the name of `result`, the route's response, on standard output, and all other facts on standard error."""
+    """Report a change: print the name of `result`, the route's response, on standard output, and the rest on standard error."""
     match result:
         case InstalledTogether():
             _tell_installed(result)

@@ -27,7 +27,7 @@ _SHOWN_VERSIONS = 10
 
 
 class KindWanted(enum.StrEnum):
-    """Values of `--kind`."""
+    """Kinds of entries that `aileron hub search --kind` can select."""
 
     CONNECTOR = "connector"
     ACTION = "action"
@@ -150,7 +150,7 @@ def _does(entry: HubEntry) -> str:
 
 
 def _versions(versions: Sequence[HubVersion]) -> list[str]:
-    """Return the newest versions first, and a count of the rest."""
+    """Return lines with the newest versions, newest first, and a count of the older ones."""
     shown = [
         f"{version.version}{'' if version.signed_by else '  UNSIGNED'}"
         for version in reversed(versions[-_SHOWN_VERSIONS:])

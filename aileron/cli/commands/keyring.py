@@ -103,7 +103,7 @@ def _show(found: PublishedKey) -> None:
 
 
 def _check_wanted(authority: str, key: Path | None) -> None:
-    """Ask the person to confirm. Raises Problem if the person declines or cannot be asked."""
+    """Ask the person to confirm that they trust the publisher's key. Raises Problem if they decline or cannot be asked."""
     again = f"aileron keyring trust {authority}{'' if key is None else f' --key {key}'} --yes"
     if not can_ask():
         raise Problem.usage("a person must confirm, and there is no terminal", fix=again)

@@ -207,7 +207,7 @@ def program_of(agent: Agent, given: str | None) -> str:
 
 
 def gateway_of(running: Status) -> Gateway:
-    """Return the part of `running` about the gateway to the models' APIs."""
+    """Return the gateway to the models' APIs, with the providers whose key is in the vault, from the daemon's status."""
     from aileron.launch.agent import Gateway
 
     return Gateway(running.web, frozenset(name for name, upstream in running.gateway.items() if upstream.has_key))
@@ -273,7 +273,9 @@ def _forget_passphrase() -> None:
 def asked_of(
     supervisor: Supervisor, agent: Agent, gateway: Gateway | None, words: tuple[str, ...], token: str
 ) -> LaunchRequest:
-    """Return the request to the agent's module, with this environment, the agent's files, and this installation of Aileron."""
+    """Return the request for a launch, which the agent's module uses: this process's environment, the agent's files,
+    and this installation of Aileron.
+    """
     from aileron.launch.agent import LaunchRequest
     from aileron.launch.programs import read_files, server_of
 
@@ -299,7 +301,7 @@ def _in_session(
     *,
     inject: bool,
 ) -> int:
-    """Run the agent with a session around it, and return its exit code."""
+    """Open a session, run the agent in it, and end the session. Return the agent's exit code."""
     body = OpenSession(agent=agent.name, folder=folder(), pid=os.getpid(), only=only, inject=inject)
     session = supervisor.fetch(NewSession, "POST", "/v1/sessions", body)
     code: int | None = None
@@ -320,8 +322,8 @@ def _in_session(
 
 
 def _check_injected(agent: Agent, path: str, setup: Setup) -> None:
-    """Check that the agent's requests will go to the gateway that adds tools, by an address that only the agent's environment
-    contains. Raises Problem otherwise.
+    """Check that the agent's requests will go to the gateway that adds tools. The gateway's address must be in the
+    agent's environment, and not in its arguments, which others can read. Raises Problem otherwise.
     """
     if any(path in word for word in setup.arguments):
         raise Problem.usage(
@@ -350,7 +352,7 @@ def _variables(asked: LaunchRequest, setup: Setup) -> dict[str, str]:
 
 
 def _show(path: str, asked: LaunchRequest, agent: Agent, is_without_daemon: bool, as_json: bool) -> None:
-    """Print what `--dry-run` shows."""
+    """Print the command, the environment and the notes of a launch, for `--dry-run`."""
     with local_work():
         setup = agent.setup(asked)
     variables = _variables(asked, setup)

@@ -38,7 +38,7 @@ _DEFAULT_PORT = 8721
 
 
 class CellStart(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of a launch.
+    """The facts about one launch of an agent in a cell.
 
     `running` is the daemon's status, or None without a daemon; `gateway` is None if the gateway is not used.
     """
@@ -76,9 +76,9 @@ def are_cells_possible() -> bool:
 
 
 def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
-    """Run the agent in a cell with a session around it, and return its exit code.
+    """Run the agent in a cell, in a session of its own, and return its exit code.
 
-    Anything that can be refused is checked before the session is opened.
+    Everything that can be refused is checked before the session is opened.
     """
     with cell_ahead.taken() or _started() as stub:
         spec = _cell_spec(supervisor, start, stub)
@@ -143,9 +143,9 @@ def _started() -> Stub:
 
 
 def _check_injected(start: CellStart, spec: CellSpec) -> None:
-    """Check that the agent's requests will go to the gateway that adds tools.
+    """Check that the agent's requests will go to the gateway that adds tools. Raises Problem otherwise.
 
-    The connection identifies the session. Raises Problem otherwise.
+    In a cell, the connection identifies the session, so the gateway's address need not be secret.
     """
     from aileron.launch.agent import is_not_through
 
@@ -190,7 +190,9 @@ def _unavailable(what: str, fix: str) -> Problem:
 
 
 def _cell_spec(supervisor: Supervisor, start: CellStart, stub: Stub | None = None) -> CellSpec:
-    """Return the agent's view of files and programs. Raises Problem if the requested view is not possible."""
+    """Return the specification of the agent's cell: its files, programs and environment. Raises Problem if the
+    requested one is not possible.
+    """
     from aileron.cell.changes import earlier_roots
     from aileron.home import Home
     from aileron.launch.agent import LaunchRequest

@@ -115,9 +115,9 @@ def discard(session: TheSession, paths: Paths = None, yes: SkipQuestion = False,
 
 
 def _chosen(session: str, paths: list[str] | None) -> tuple[Kept, list[str]]:
-    """Return the session, and the paths within its project.
+    """Return the stored changes of the session's cell, and `paths` relative to its project.
 
-    `paths` are relative to the current folder if that folder is in the project.
+    `paths` are taken as relative to the current folder if that folder is in the project, otherwise to the project.
     """
     with local_work():
         kept = kept_of(session)
@@ -185,7 +185,7 @@ def _changes(number: int) -> str:
 
 
 def _show_waiting(waiting: list[Difference]) -> None:
-    """List changes on standard error.
+    """List changes that are not applied yet on standard error.
 
     Changes that can run code or steer an agent later are first, then the others by size; packages are only counted.
     """

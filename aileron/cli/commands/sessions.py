@@ -130,7 +130,9 @@ def end(
 
 
 def _url(supervisor: Supervisor) -> str | None:
-    """Return the URL of the daemon for agents elsewhere, or None."""
+    """Return the URL of `daemon.listen`, at which agents elsewhere reach the daemon, such as in containers; None if
+    it is not set.
+    """
     from aileron.api.daemon import Status
 
     return supervisor.fetch(Status, "GET", "/v1/status").listen or None
@@ -176,7 +178,7 @@ def _cell(entry: Session) -> list[tuple[str, str | list[str]]]:
 
 
 def _connections(found: CellConnections | None) -> list[tuple[str, list[str]]]:
-    """Return the hosts to which a cell's agent connected, one host per line; empty for other sessions."""
+    """Return the hosts that a cell's agent reached, and those that it was refused, one per line; empty for other sessions."""
     if found is None:
         return []
     reached = [_reached(destination) for destination in found.reached] + _more(found.reached_more)

@@ -82,7 +82,7 @@ def kept_back(running: Status) -> str | None:
 
 
 def _waiting(supervisor: Supervisor, running: Status) -> list[str]:
-    """Return how many requests wait for approval, and the first requests in the form of the list."""
+    """Return a line with the number of requests that wait for approval, and a line for each of the first of them."""
     if not running.pending or is_in_cell():
         return [f"{running.pending} for approval"]
     from aileron.api.approvals import ApprovalList

@@ -218,9 +218,9 @@ def _locks(seconds: int, at: str | UnsetType | None) -> str:
 
 
 def _with_new_key(supervisor: Supervisor, path: str, body: InitVault | RotateVault, *, keyring: bool) -> NewVault:
-    """Have the daemon set up new keys.
+    """Have the daemon create or rotate the vault with new keys, and return its response.
 
-    With `keyring`, a key is stored in the desktop's keyring too; it is removed if the daemon refuses.
+    With `keyring`, a key is also stored in the desktop's keyring, and removed from there if the daemon refuses.
     """
     kept = None
     if keyring:

@@ -60,8 +60,8 @@ class KnownHost(msgspec.Struct):
 
 
 class AllowedHosts:
-    """The hosts of each session that a person was asked about. One instance per daemon. Call `load` before anything runs.
-    `cell` returns an open cell session by its id, or None.
+    """The hosts that a person was asked about, by session, and the answers. One instance per daemon. Call `load`
+    before anything runs. `cell` returns an open cell session by its id, or None.
     """
 
     def __init__(self, audit: Audit, approver: ApproverState, cell: Callable[[str], AskingCell | None]) -> None:
@@ -72,10 +72,10 @@ class AllowedHosts:
         """Hosts that a person was asked about, by session id."""
 
     async def load(self) -> None:
-        """Load the hosts of the open sessions from the record. Raises AileronError (hash_mismatch).
+        """Load the hosts of the open sessions from the ledger. Raises AileronError (hash_mismatch).
 
-        A decision that was used up but never took effect, because the daemon ended in between, is dropped. The person is asked
-        about the host again.
+        A decision that was marked as used but never took effect, because the daemon ended in between, is dropped. The
+        person is asked about the host again.
         """
         for session, hosts in (await self._audit.hosts()).items():
             if self.cell(session) is None:

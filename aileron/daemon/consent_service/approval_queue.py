@@ -48,7 +48,9 @@ about 5 ms.
 
 
 class ApprovalQueue:
-    """The approval queue. One instance per daemon. `take_back` marks a signed decision as invalid until the given time."""
+    """The service for waiting questions: it shows, edits and withdraws them, but decides none. One instance per
+    daemon. `take_back` marks a signed decision as invalid until the given time.
+    """
 
     def __init__(
         self,
@@ -120,8 +122,8 @@ class ApprovalQueue:
         return msgspec.structs.replace(_difference_to(row), changes=list(differences(before, now)))
 
     async def _comparable(self, rows: list[ApprovalRow]) -> list[tuple[ApprovalRow, Plan]]:
-        """Return the plans that can be read and whose decisions were signed. Leaving out the others can only make more
-        differences show.
+        """Return the rows of approved runs whose plan can be read and whose decision is valid, each with its plan.
+        Leaving out the others can only make more differences show.
         """
         found = []
         for row in rows:
@@ -138,8 +140,8 @@ class ApprovalQueue:
         return plan
 
     async def edit(self, approval_id: str, args: dict[str, Any]) -> Edited:
-        """Return the plan with other arguments, which can be approved in place of the original. This decides nothing. Raises
-        AileronError (bad_input, busy, not_found, already_decided).
+        """Record and return the plan with other arguments, which can be approved in place of the original. This
+        decides nothing. Raises AileronError (bad_input, busy, not_found, already_decided).
         """
         frozen = await self._audit.frozen(approval_id)
         plan = await anyio.to_thread.run_sync(lambda: with_args(frozen.plan, args, connectors=self._connectors))

@@ -37,7 +37,9 @@ __all__ = ["ApproverState"]
 
 
 class ApproverState:
-    """The approver's state. One instance per daemon. `on_record` is true if the ledger names an approver."""
+    """The daemon's knowledge of this home's approver: whether there is one, and their verified key and consents. One
+    instance per daemon. `on_record` is true if the ledger names an approver.
+    """
 
     def __init__(self, vault: Vault, *, on_record: bool) -> None:
         self._vault = vault

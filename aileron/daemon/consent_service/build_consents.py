@@ -31,8 +31,8 @@ __all__ = ["BuiltConsents", "Decisions", "build_consents", "build_decisions"]
 
 
 class BuiltConsents(msgspec.Struct, frozen=True, kw_only=True):
-    """The services for consent: the approver, consents, and questions. `asked` is called for each new question with its id,
-    name and kind.
+    """The services that ask for and check consents, and those for passkeys, changed tools and hosts. `asked` is
+    called for each new question with its id, name and kind.
     """
 
     approver: ApproverState

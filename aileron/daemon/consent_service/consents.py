@@ -238,7 +238,7 @@ class ConsentService:
         self._settings_agreed = settings_agreed
         self._bound = bound
         self._held: dict[str, _Held] = {}
-        """Values of secrets that wait for their questions, by the commitment to the value."""
+        """Values of secrets whose questions wait for a decision, by the commitment to the value (its hash with a nonce)."""
 
     async def maybe_ask(self, about: Callable[[], Subject]) -> ConsentAnswer | None:
         """Ask the person about a change. Return None if the home has no approver, or if the change was already approved.
@@ -393,7 +393,7 @@ class ConsentService:
             await anyio.to_thread.run_sync(self.finding.drop, digest)
 
     async def _use(self, row: ApprovalRow, subject: Subject) -> None:
-        """Mark the decision about this question as used. Raises AileronError if the decision does not count."""
+        """Mark the decision about this question as used. Raises AileronError if the decision is not valid."""
         signed_at = self._check_decided(row, subject)
         await self._audit.redeem(row.id, row.digest)
         if signed_at is not None:
@@ -472,9 +472,9 @@ class ConsentService:
                 assert_never(impossible)
 
     def _is_binding_now(self, subject: BindingConsent) -> bool:
-        """Return whether the binding still replaces what the question says, for the same connector, and reaches no more
-        than the question says. Without new tokens, its account must also be that of the stored grant, and its secret
-        must still be kept where the question says.
+        """Return whether the binding still replaces what the question says, for the same connector, and whether the
+        installed versions of the connector ask for no more than the question says. Without new tokens, its account
+        must also be that of the stored grant, and its secret must still be kept where the question says.
         """
         before = self._vault.binding(BindingName.parse(subject.name))
         if subject.replaces != (before is not None) or (before is not None and before.connector != subject.connector):
@@ -608,8 +608,8 @@ class ConsentService:
         return SecretStored(name=name)
 
     async def put_reference(self, name: str, elsewhere: Elsewhere, value: Secret) -> SecretStored:
-        """Store the place of the secret, and that `value` was approved as its value. Raises AileronError as Vault.set_reference
-        does.
+        """Store the reference to a secret in an external store, and that `value` was approved as its value. Raises
+        AileronError as Vault.set_reference does.
         """
         await anyio.to_thread.run_sync(lambda: self._vault.set_reference(name, elsewhere, value))
         await self._audit.note(events.SecretSet(name=name, reference=elsewhere.reference))
@@ -664,8 +664,8 @@ class ConsentService:
         return result
 
     async def _record_connector_consent(self, subject: ConnectorConsent, approval_id: str) -> None:
-        """Store the consent to install the connector. It replaces other bytes of the same version, or is installed in addition
-        to them.
+        """Store the consent to install the connector. It replaces the consent to other bytes of the same version, or
+        is added to it if both are kept.
         """
         kind, name = ConsentKind.CONNECTOR, subject_name(subject)
         consents = self._approver.consents()
@@ -758,7 +758,7 @@ class ConsentService:
         )
 
     async def put_key(self, subject: TrustedKeyConsent) -> TrustedKeys:
-        """Trust the keys of the subject from now on."""
+        """Trust exactly the keys that the subject lists for its authority from now on."""
         whose = Authority.parse(subject.authority)
         keys = [PublicKey.parse(text) for text in subject.keys]
         write = lambda: self._keyring.write(self._keyring.read().replacing(whose, keys))  # noqa: E731 - two words, used once
@@ -844,8 +844,8 @@ class ConsentService:
 
 
 def _newest(subject: TrustedKeyConsent) -> PublicKey:
-    """Return the key that the question is about. Raises AileronError (hash_mismatch) if that key is not among the question's
-    keys.
+    """Return the new key that the question asks to trust. Raises AileronError (hash_mismatch) if that key is not
+    among the question's keys.
     """
     for text in subject.keys:
         if (key := PublicKey.parse(text)).fingerprint == subject.new:
@@ -892,7 +892,7 @@ def _not_so(name: str) -> AileronError:
 
 
 def _is_binding(store: ContentStore, subject: BindingConsent) -> bool:
-    """Return whether the binding reaches no more than the question says. Versions that have been removed since are ignored."""
+    """Return whether the installed versions of the connector ask for no more than the question about the binding says."""
     kind = BindingName.parse(subject.name).kind
     versions = needing(store).get(subject.connector, [])
     return not _reach_of(subject).widened_to(binding_reach(versions, subject.connector, kind))

@@ -64,14 +64,14 @@ _RECORD: Final = "approver"
 
 
 class _Seen(NamedTuple):
-    """The existing contents of the home, all read at the same moment."""
+    """The actions, bindings, connectors, trusted keys and references to secrets of the home, all read at the same moment."""
 
     actions: list[ActionFile]
     bindings: list[BindingConsent]
     connectors: list[tuple[ConnectorPin, tuple[HostPort, ...]]]
     keyring: Keyring
     kept_at: dict[str, Elsewhere]
-    """The places of secrets that are kept outside the vault, by the name of the secret."""
+    """References to the secrets that are kept outside the vault, by the name of the secret."""
 
 
 class ApproverEnrollment:
@@ -102,15 +102,15 @@ class ApproverEnrollment:
         self._keyring = KeyringFile(home.keyring)
 
     async def inventory(self) -> ApproverInventory:
-        """Return the existing contents that a new key would approve, and their digest. Raises AileronError (vault_locked)."""
+        """Return the inventory that a new approver would approve, and its digest. Raises AileronError (vault_locked)."""
         self._vault.check_unlocked()
         found = self._inventory(await anyio.to_thread.run_sync(self._look))
         return ApproverInventory(inventory=found, digest=_digest_of(found))
 
     async def appoint(self, asked: Appointment, scope: Scope) -> ApproverNamed:
-        """Make this key the approver's key. Raises AileronError (vault_locked), (unauthorized) for a wrong passphrase or
-        signature, (invalid_request) if the contents have changed since they were shown, or (hash_mismatch) if the vault is not
-        the newest.
+        """Make this key the approver's key. Raises AileronError (vault_locked), (unauthorized) for a wrong passphrase
+        or signature, (invalid_request) if the home has changed since its inventory was shown, or (hash_mismatch) if
+        the vault is not the newest.
         """
         async with self._changing:
             return await self._appoint(asked, scope)
@@ -138,8 +138,8 @@ class ApproverEnrollment:
         return ApproverNamed(key_id=statement.key_id)
 
     async def catch_up(self) -> None:
-        """Record the approver that the open vault names, if an earlier daemon ended before it could. The caller holds
-        `changing`.
+        """Record in the ledger the approver that the open vault names, if an earlier daemon ended before it could.
+        The caller holds `changing`.
         """
         consents = self._approver.consents()
         if consents is None or await self._audit.approver_key() == consents.key_id:
@@ -173,7 +173,7 @@ class ApproverEnrollment:
 
     def _check_replaced(self, asked: Appointment, statement: ApproverStatement) -> None:
         """Check that the current key, if there is one, authorizes the new key. Raises NotCounted if it does not, or
-        AileronError: hash_mismatch if the record names an approver and the vault names none; invalid_request if there
+        AileronError: hash_mismatch if the ledger names an approver and the vault names none; invalid_request if there
         is no key to replace.
         """
         now = self._approver.consents()

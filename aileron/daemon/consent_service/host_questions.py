@@ -72,8 +72,8 @@ class _Answer(enum.Enum):
 
 
 class HostQuestions:
-    """Decides about hosts of cells, and asks a person. One instance per daemon. Implements HostPolicy
-    (egress/tunnel/policy.py).
+    """Decides whether cells can connect to hosts, and asks a person about hosts that are not listed. One instance per
+    daemon. Implements HostPolicy (egress/tunnel/policy.py).
     """
 
     def __init__(self, hosts: AllowedHosts, consents: ConsentService, audit: Audit, *, wait_s: float = WAIT_S) -> None:
@@ -82,12 +82,12 @@ class HostQuestions:
         self._audit = audit
         self._wait_s = wait_s
         self._asking = anyio.Lock()
-        """Lock that makes counting questions and asking one a single step. Held while one or two rows are written to the
-        record.
+        """Lock that makes counting questions and asking one a single step. Held while one or two rows are written to
+        the ledger.
         """
 
     async def load(self) -> None:
-        """Withdraw the questions of sessions that ended meanwhile. Raises AileronError if that cannot be recorded."""
+        """Withdraw the questions of sessions that are no longer open. Raises AileronError if that cannot be recorded."""
         await self._withdraw(lambda session: self._hosts.cell(session) is None)
 
     async def ended(self, session: str) -> None:
@@ -121,8 +121,8 @@ class HostQuestions:
         return await self._told(answer, known, destination)
 
     async def _question(self, session: str, facts: AskingCell, destination: HostPort) -> KnownHost | Refused:
-        """Return the question about this host, in any state; ask it now if it was not asked before. Return Refused if it cannot
-        be asked.
+        """Return the question about this host, in any state. Ask it now if it was not asked before, or expired or was
+        answered invalidly. Return Refused if it cannot be asked.
         """
         known = self._hosts.of(session).get(destination)
         if known is not None and await self._answer(known) is not _Answer.NONE:

@@ -70,7 +70,7 @@ _NONCE_BYTES: Final = 16
 
 
 class _Waiting:
-    """Challenges that wait for an answer, each with its purpose."""
+    """Challenges that wait for a browser's answer, each with a text, such as the name of the passkey to create."""
 
     def __init__(self) -> None:
         self._asked: dict[str, tuple[str, float]] = {}
@@ -83,14 +83,15 @@ class _Waiting:
         self._asked[challenge] = (about, now)
 
     def take(self, challenge: str) -> str | None:
-        """Remove a challenge and return its purpose; None if it was not issued, has expired, or was answered before."""
+        """Remove a challenge and return its text; None if it was not issued, has expired, or was answered before."""
         about, asked_at = self._asked.pop(challenge, ("", float("-inf")))
         return about if time.monotonic() - asked_at <= CEREMONY_S else None
 
 
 class Passkeys:
-    """Passkeys of the home. One instance per daemon. `origin` is the origin of the home's page; `changing` is the lock held
-    during every change to this home.
+    """The service for the home's passkeys: it enrolls and revokes them, and issues the challenges that they sign. One
+    instance per daemon. `origin` is the origin of the home's page; `changing` is the lock held during every change to
+    this home.
     """
 
     def __init__(
@@ -255,8 +256,8 @@ class Passkeys:
     # Revoking
 
     async def revoke(self, key_id: str) -> None:
-        """Revoke a passkey. Its decisions that were not used yet no longer count. Raises AileronError (not_found,
-        vault_locked).
+        """Revoke a passkey. Decisions that it signed and that were not used yet become invalid. Raises AileronError
+        (not_found, vault_locked).
         """
         async with self._changing:
             consents = self._approver.consents()
@@ -268,7 +269,9 @@ class Passkeys:
             await self._audit.passkey_removed(key_id, "revoked")
 
     async def catch_up(self) -> None:
-        """Make the record and the just opened vault agree about each passkey. The caller holds `changing`."""
+        """Make the ledger and the just opened vault list the same passkeys. If the vault is an older one, passkeys
+        that have ended according to the ledger are removed from it. The caller holds `changing`.
+        """
         consents = self._approver.consents()
         if consents is None:
             return

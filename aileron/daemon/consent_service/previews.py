@@ -38,8 +38,8 @@ unlocked page, so agents cannot fill this memory.
 
 
 class _Newest(NamedTuple):
-    """The newest reading of a plan. `number` is the reading's position among all readings; `digest` is the digest of the plan
-    together with the shown values.
+    """The newest preview of a plan. `number` is its position among all previews that were read; `digest` is the
+    digest of the plan together with the shown values.
     """
 
     number: int
@@ -47,19 +47,19 @@ class _Newest(NamedTuple):
 
 
 class PreviewRegistry:
-    """Reads previews and knows the newest of each plan. One instance per daemon."""
+    """Reads previews, and remembers the newest one of each plan. One instance per daemon."""
 
     def __init__(self, spine: Spine) -> None:
         self._spine = spine
         self._numbers = itertools.count(1)
         self._newest: dict[tuple[str, str], _Newest] = {}
-        """The newest reading of each plan, by question and plan. The plan that was read longest ago comes first."""
+        """The newest preview of each plan, by question and plan. The plan whose preview was read longest ago comes first."""
         self._forgotten = 0
-        """Highest number of a reading that was dropped to make room; 0 if none was."""
+        """Highest number of a preview that was dropped to make room; 0 if none was."""
 
     async def read(self, approval_id: str, plan_digest: str | None) -> Preview:
-        """Return the current state for a plan of the question, by default the waiting plan. Raises AileronError as
-        Spine.preview does.
+        """Read and return the preview of a plan of the question, by default of the waiting plan. Raises AileronError
+        as Spine.preview does.
         """
         number = next(self._numbers)
         seen = await self._spine.preview(approval_id, plan_digest)
@@ -73,9 +73,9 @@ class PreviewRegistry:
         return Preview(seen.fields, None, taken_at, digest)
 
     def check_newest(self, approval_id: str, plan_digest: str, digest: str) -> None:
-        """Check that the newest reading of this plan found what was shown with `digest`. Raises NotCounted if it found
-        another state, or may have been dropped to make room. A plan that was never read here passes while no reading
-        was dropped.
+        """Check that `digest` does not belong to an outdated preview of this plan. Raises NotCounted if a newer
+        preview differs, or if the newest one may have been dropped to make room. A plan whose preview was never read
+        here passes while none was dropped.
         """
         newest = self._newest.get((approval_id, plan_digest))
         if newest is None and self._forgotten:

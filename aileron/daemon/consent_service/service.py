@@ -85,11 +85,11 @@ class DecisionService:
         self._nonces: dict[str, float] = {}
 
     async def decide(self, approval_id: str, decision: Decision, surface: str) -> Settled:
-        """Record a decision that counts, and start the run or make the change that it approves. `surface` is the scope of the
-        caller's socket, or `page`.
+        """Record a valid decision, and start the run or make the change that it approves. `surface` is the scope of
+        the caller's socket, or `page`.
 
-        Raises AileronError (not_found, already_decided, approval_expired), and (unauthorized, invalid_request, vault_locked)
-        for a decision that does not count.
+        Raises AileronError (not_found, already_decided, approval_expired), and (unauthorized, invalid_request,
+        vault_locked) for a decision that is not valid.
         """
         async with self._changing:
             settled, to_fetch = await self._decide(approval_id, decision, surface)
@@ -139,8 +139,8 @@ class DecisionService:
         return msgspec.structs.replace(settled, held_until=utc(until)), None
 
     def _check_digest(self, decision: Decision, question: Question) -> CandidateRow:
-        """Return the candidate plan that the decision is about. Raises NotCounted if there is none, or if an approval is not
-        about the newest preview.
+        """Return the candidate with the digest that the decision is about: the question, an edit, or a plan with a
+        displayed preview. Raises NotCounted if there is none, or if an approval is not about the newest preview.
         """
         candidate = next((candidate for candidate in question.candidates if candidate.digest == decision.digest), None)
         if candidate is None:
@@ -220,7 +220,9 @@ class DecisionService:
         return msgspec.structs.replace(settled, status=RunStatus.COMPLETED, result=result), None
 
     async def _fetched(self, settled: Settled, to_fetch: ToFetch) -> Settled:
-        """Fetch the secret's value without blocking other changes, then store it."""
+        """Fetch the approved secret's value without blocking other changes, then store it. Return the decision with
+        its outcome.
+        """
         try:
             value = await to_fetch.value()
             async with self._changing:

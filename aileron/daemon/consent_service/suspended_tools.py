@@ -51,7 +51,9 @@ class Agreed(Protocol):
 
 
 class SuspendedTools:
-    """Suspended operations and accepted changes. One instance per daemon. Call `load` before anything runs."""
+    """The operations that are suspended because a server changed their tool, and the changes that a person accepted.
+    One instance per daemon. Call `load` before anything runs.
+    """
 
     def __init__(self, audit: Audit, approver: Agreed) -> None:
         self._audit = audit
@@ -64,7 +66,7 @@ class SuspendedTools:
         self._writing = anyio.Lock()
 
     async def load(self) -> None:
-        """Load the states from the record. Raises AileronError (hash_mismatch)."""
+        """Load the suspended operations and accepted changes from the ledger. Raises AileronError (hash_mismatch)."""
         self._states, self._used = await self._audit.tools()
 
     def check(self, step: Step, action: str) -> None:

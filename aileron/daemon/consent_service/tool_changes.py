@@ -38,8 +38,8 @@ _log = logging.getLogger(__name__)
 
 
 class ToolChanges:
-    """Suspends operations of changed tools, and asks about them. One instance per daemon. `changing` is held during each
-    change.
+    """Suspends operations whose tool a server changed, and asks a person about the changes. One instance per daemon.
+    `changing` is held during each change.
     """
 
     def __init__(

@@ -116,7 +116,9 @@ class StatusWaiter:
 
 
 class AgentService:
-    """The service for agents. Implements aileron/mcp/agent_port.py. One instance per daemon."""
+    """The service for agents: it offers actions, runs them, and reports on runs and questions. Implements
+    aileron/mcp/agent_port.py. One instance per daemon.
+    """
 
     def __init__(
         self,
@@ -201,7 +203,7 @@ class AgentService:
             return frozenset()
 
     async def run(self, call: Call, wait_s: float) -> dict[str, Any]:
-        """Run an action through the run door (run_door.py)."""
+        """Run an action for an agent, and wait at most `wait_s` seconds for the outcome. Return the state of the run."""
         asked = RunRequest(args=call.args, binding=call.binding)
         caller = Caller(Scope.AGENT, call.session, call.process)
         with self._sessions.answering(caller):
@@ -218,12 +220,12 @@ class AgentService:
         return state
 
     async def answer(self, session: str, approval_id: str, answer: str) -> dict[str, Any]:
-        """Answer a person's question to the agent."""
+        """Record the agent's answer to a person's question."""
         with self._asked_by(session):
             return _plain(await self._queue.answer(approval_id, answer, session))
 
     async def cancel(self, session: str, approval_id: str) -> dict[str, Any]:
-        """Withdraw a question."""
+        """Withdraw a question about a run that the session's agent requested."""
         with self._asked_by(session):
             return _plain(await self._queue.cancel(approval_id, Scope.AGENT.value, session))
 

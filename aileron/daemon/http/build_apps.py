@@ -65,8 +65,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     cells: ASGIApp
     """Application for requests from cells."""
     elsewhere: Callable[[Sequence[str]], ASGIApp]
-    """A function that returns the application of `daemon.listen`, given the listener's host names. This application has no
-    pages.
+    """Function that returns the application for the address `daemon.listen`, given the host names of that address. This
+    application has no pages.
     """
 
 
@@ -85,8 +85,8 @@ def build_http(
     signature: Callable[[], object],
     stopping: anyio.Event,
 ) -> Http:
-    """Build the applications. `listening` are the sockets on which requests to the gateway arrive. The result of `signature`
-    changes whenever an agent's tools may have changed.
+    """Build the applications and their background services. Requests to the gateway arrive on the sockets `listening`.
+    `signature` returns a value that changes whenever an agent's tools may have changed.
     """
     door = RunDoor(runner, sessions)
     following = StatusWaiter(runner, base.audit.watch, board, base.ledger)

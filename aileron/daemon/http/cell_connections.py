@@ -21,13 +21,13 @@ __all__ = ["MAX_EVENTS", "MAX_HOSTS", "cell_connections"]
 MAX_EVENTS: Final = 20_000
 """Maximum number of events of a session that are read. They describe 10,000 connections, and are read in a fifth of a second."""
 MAX_HOSTS: Final = 20
-"""Maximum number of hosts that are returned of each kind, reached or refused: as many as a person reads. The record has all."""
+"""Maximum number of reached hosts, and of refused hosts, in a summary: as many as a person reads. The audit trail has all."""
 _OPENED, _CLOSED, _REFUSED = tag_of(TunnelOpened), tag_of(TunnelClosed), tag_of(TunnelRefused)
 
 
 def cell_connections(look: Snapshot, session: str) -> CellConnections:
-    """Summarize the events of one session. Reached hosts with the most bytes come first, and refused hosts that were refused
-    most often.
+    """Summarize the events of one session. Reached hosts are sorted by their bytes, refused hosts by how often they were
+    refused; the highest number comes first.
     """
     ended: set[str] = set()
     reached: dict[str, HostReached] = {}
@@ -61,8 +61,8 @@ def cell_connections(look: Snapshot, session: str) -> CellConnections:
 
 
 def _add(reached: dict[str, HostReached], ended: set[str], facts: dict[str, Any]) -> None:
-    """Add one row of the record. The row of a connection's end comes before the row of its beginning, because the newest row
-    comes first.
+    """Add one event of a connection to the totals of its host. Events come newest first, so the end of a connection comes before
+    its beginning.
     """
     tunnel, host = str(facts.get("tunnel")), str(HostPort(str(facts.get("host")), _number(facts, "port")))
     totals = reached.setdefault(host, HostReached(host=host, connections=0, not_ended=0, bytes_up=0, bytes_down=0))
@@ -79,8 +79,8 @@ def _add(reached: dict[str, HostReached], ended: set[str], facts: dict[str, Any]
 
 
 def _number(facts: dict[str, Any], name: str) -> int:
-    """Return the number under `name` in the row. Return 0 if it is not a number, which means that no daemon wrote the row; the
-    value is only displayed.
+    """Return the number in the field `name` of an event, which is only displayed. Return 0 if the field has no number, as no
+    daemon would write it.
     """
     found = facts.get(name)
     return found if isinstance(found, int) else 0

@@ -43,8 +43,8 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 __all__ = ["OnlyOfCells"]
 
 MAX_UNDER_WAY: Final = 128
-"""Maximum number of requests of one cell that are in progress at once: half of the gateway's places, so that no cell takes all.
-One agent was observed with a dozen.
+"""Maximum number of requests of one cell in progress at once: half of all requests that the gateway handles at once, so that one
+cell cannot take them all. One agent was observed with a dozen.
 """
 _SCOPE: Final = "cell"
 """Scope and route (_ROUTE) that are recorded for a refused caller. They name the socket, because the request itself is not

@@ -33,12 +33,12 @@ _MAX_DEPTH: Final = 64
 ancestors.
 """
 _TRIES: Final = 3
-"""Number of attempts. A parent can end after its child was read and before it is read itself; the child then has another
-parent.
+"""Number of attempts to read the ancestors of a process. A parent can end after its child was read and before it is read itself;
+the child then has another parent.
 """
 _MAX_FAMILIES: Final = 1024
-"""Maximum number of families, four times the number of sessions, because families of ended sessions are included while their
-process runs.
+"""Maximum number of families: four times the maximum number of open sessions, because the family of an ended session is kept
+while its first process runs.
 """
 _PARENT, _STARTED = 1, 19
 """Positions of fields 4 and 22 of `/proc/PID/stat`, counted from field 3, the state."""
@@ -50,14 +50,14 @@ class _Process(NamedTuple):
 
 
 class Families:
-    """Table of the process families: the first process and the name of each."""
+    """Table of process families. A family is a first process and its descendants; its name is the id of the session."""
 
     def __init__(self) -> None:
         self._first: OrderedDict[_Process, str] = OrderedDict()
 
     def add(self, pid: int, name: str) -> None:
-        """Make a family of this process and its descendants, if the process exists and is not yet the first of a family. Raises
-        OSError if the process cannot be read.
+        """Add a family that consists of this process and its descendants, if the process exists and is not yet the first of a
+        family. Raises OSError if the process cannot be read.
         """
         try:
             process, _ = _read(pid)
@@ -68,8 +68,8 @@ class Families:
             self._first.popitem(last=False)
 
     def name_of(self, pid: int) -> str | None:
-        """Return the family that a process belongs to; None if it belongs to none, UNSEEN if this cannot be determined. Takes
-        some microseconds for each ancestor.
+        """Return the name of the nearest family that a process belongs to; None if it belongs to none, UNSEEN if this cannot be
+        determined. Takes some microseconds for each ancestor.
         """
         if not self._first:
             return None
@@ -83,7 +83,7 @@ class Families:
         return UNSEEN
 
     def names_of(self, pid: int) -> frozenset[str] | None:
-        """Return every family that a process belongs to: the nearest, and the families that contain it. None if this cannot be
+        """Return the names of all families that a process belongs to, the nearest and those around it; None if they cannot be
         determined.
         """
         if not self._first:
@@ -99,7 +99,7 @@ class Families:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of the present families."""
+        """Names of all families in the table."""
         return frozenset(self._first.values())
 
     def forget_gone(self) -> None:
@@ -110,12 +110,12 @@ class Families:
 
 
 def descent_of(pid: int) -> list[int]:
-    """Return the number of the process, if it exists, followed by the numbers of its ancestors, the parent first."""
+    """Return the process id itself, if the process exists, followed by the ids of its ancestors, the parent first."""
     return [process.pid for process, _ in _descent_of(pid)]
 
 
 def _descent_of(pid: int) -> Iterator[tuple[_Process, int]]:
-    """Yield each process with its parent's number, which is 0 if the parent is not visible here."""
+    """Yield the process and then each ancestor, with the id of its parent, which is 0 if the parent is not visible here."""
     for _ in range(_MAX_DEPTH):
         try:
             process, pid = _read(pid)
@@ -136,7 +136,7 @@ def _is_gone(process: _Process) -> bool:
 
 
 def _read(pid: int) -> tuple[_Process, int]:
-    """Return the process of this number, and the number of its parent.
+    """Return the process with this id, and the id of its parent.
 
     Raises FileNotFoundError or ProcessLookupError if the process has ended, or another OSError if this cannot be determined.
     """

@@ -16,7 +16,9 @@ __all__ = ["GatewayKeys"]
 
 
 class GatewayKeys:
-    """The gateway's view of vault, settings and sessions. One instance per daemon."""
+    """The gateway's access to the vault, to the sessions, and to the check that the settings were approved. One instance per
+    daemon.
+    """
 
     def __init__(self, vault: Vault, sessions: Sessions, consent_checks: ConsentChecks) -> None:
         self._vault = vault
@@ -40,8 +42,8 @@ class GatewayKeys:
         return False
 
     async def upstream_key(self, secret: str) -> Secret:
-        """Return the key that the settings name. Raises AileronError (vault_locked), or (binding_required) if the vault does
-        not have the key.
+        """Return the model provider's API key, which is the secret of this name in the vault. Raises AileronError (vault_locked),
+        or (binding_required) if the vault does not have the secret.
         """
         try:
             with self._lender.lend_secret(secret) as key:

@@ -64,7 +64,9 @@ from aileron.isolated.start import control_of, ended, execute_program, send, sta
 __all__ = ["Ingress", "TcpService"]
 
 MAX_EXCHANGES: Final = 512
-"""Maximum number of exchanges at once: as many as a listener has connections (ingress/connection_places.py)."""
+"""Maximum number of exchanges (a request and its response) at once: as many as a listener has connections
+(ingress/connection_places.py).
+"""
 MAX_OF_STRANGERS: Final = MAX_EXCHANGES // 2
 """Maximum number of exchanges of unknown clients: as many as ingress admits at once (admission.MAX_UNDER_WAY). Exchanges of
 clients that have disconnected also count until they end.
@@ -73,7 +75,9 @@ GRACE_S: Final = 6.0
 """Seconds to wait for ingress to end when the daemon stops. Ingress gives responses in progress five seconds, and then ends."""
 PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
 _WELL_S: Final = 60.0
-"""Lifetime of ingress in seconds from which its end is not treated as a fault that recurs at once."""
+"""Seconds that an ingress process must have run for the pause before the next start to be the shortest again. The pause doubles
+if ingress ends earlier.
+"""
 _AT_ONCE: Final = 16
 """Maximum number of exchanges taken in one turn of the event loop, so that other tasks get their turn."""
 _ENVIRONMENT: Final = {
@@ -193,8 +197,8 @@ class Ingress:
         ours.sendmsg([encode(start)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, listeners)], socket.MSG_DONTWAIT)
 
     async def _tell(self, ours: socket.socket, is_over: anyio.Event) -> None:
-        """Send ingress the known callers, now and after each change, and at the end a message to stop. Ingress may fail to read
-        these messages.
+        """Send ingress the known callers, now and after each change, and a message to stop when the daemon stops. An ingress
+        that has ended is no error here.
         """
         changed = asyncio.Event()
         self.known.subscribe(changed.set)
@@ -266,8 +270,8 @@ class Ingress:
 
     @contextlib.contextmanager
     def _counted(self, request: Request) -> Iterator[bool]:
-        """Yield whether there is room for the request: always for a known client. A request of an unknown client is counted for
-        the length of the block, and MAX_OF_STRANGERS of these have room.
+        """Yield whether the request can be handled now. A request of a known client always can. Requests of unknown clients are
+        counted during the block, and MAX_OF_STRANGERS of them can be handled at once.
         """
         if request.is_known:
             yield True

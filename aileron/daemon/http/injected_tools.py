@@ -44,7 +44,7 @@ _OWN: Final = re.compile(r"\b(" + "|".join(sorted(RESERVED_TOOLS)) + r")\b")
 
 
 class InjectedTools:
-    """Offers actions as tools to the gateway, and runs their calls. One instance per daemon."""
+    """Provides the gateway with the actions as tools, and runs the calls of these tools. One instance per daemon."""
 
     def __init__(self, door: AgentPort, sessions: Sessions, audit: Audit) -> None:
         self._door = door
@@ -62,16 +62,16 @@ class InjectedTools:
         return self._sessions.is_injected(session)
 
     async def offered(self, session: str, room: int) -> Sequence[Tool]:
-        """Return the listed actions and Aileron's own tools. If that exceeds `room`, return only the tools that find
-        and run the actions; if those also exceed it, return none. Raises AileronError if the session is not open or the
-        actions cannot be listed.
+        """Return at most `room` tools for a session's request: its listed actions and Aileron's own tools. If they are too many,
+        return only the tools that find and run the actions; if these are also too many, return none. Raises AileronError if the
+        session is not open or the actions cannot be listed.
         """
         self._sessions.check_open(session)
         offer = await self._tool_calls().offer(Asker(session))
         return await anyio.to_thread.run_sync(functools.partial(_fitting, offer, room))
 
     async def call(self, session: str, wire: Wire, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Run a call through the run door, and record it. Return the text for the model, and whether it is an error."""
+        """Run a model's call of a tool, and record it. Return the text for the model, and whether it is an error."""
         from aileron.mcp import results
         from aileron.mcp.calls import UnknownTool
 
@@ -112,7 +112,9 @@ class InjectedTools:
             self._noted_now(what)
 
     async def passed(self, session: str, wire: Wire, why: str) -> None:
-        """Record that a request was forwarded without tools, at most once for each reason."""
+        """Record that a request was forwarded without adding tools. A session's repeated events of the same reason are recorded
+        once.
+        """
         what = ("passed", session, wire, why)
         if self._is_new(what):
             with contextlib.suppress(AileronError):  # the request goes on unchanged all the same
@@ -133,7 +135,9 @@ class InjectedTools:
         return True
 
     def _noted_now(self, what: tuple[str, ...]) -> None:
-        """Remember that an event was recorded. An event that could not be recorded is recorded with the next request."""
+        """Remember an event that was recorded, so that it is not recorded again. An event that could not be recorded is not
+        remembered: the next request records it.
+        """
         self._noted[what] = None
         if len(self._noted) > MAX_NOTED:
             self._noted.popitem(last=False)
@@ -156,7 +160,7 @@ def _fitting(offer: Offer, room: int) -> list[Tool]:
 
 
 def _told(result: ToolResult) -> str:
-    """Return the text of a result. Aileron's own tools appear in it under the names that this model was given."""
+    """Return the text of a tool's result. Aileron's own tools appear in it under the names that the model was given."""
     step = str(result.facts.get("next_step", ""))
     return result.text.replace(step, _prefixed(step)) if step else result.text
 

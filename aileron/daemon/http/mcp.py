@@ -61,18 +61,20 @@ if TYPE_CHECKING:  # only where there is an agent
 __all__ = ["AgentProtocol", "action_files"]
 
 REST_S: Final = 900.0
-"""Seconds without an agent after which the process is ended: a new start costs half a second, and people start several agents
-in a row.
+"""Seconds without an agent after which the protocol process is ended: a new start costs half a second, and people start several
+agents in a row.
 """
 WAIT_S: Final = 40.0
-"""Longest time in seconds that an agent waits for the process: more than the process's start may take, and more than the
-longest pause before a start.
+"""Longest time in seconds that an agent waits for the protocol process: more than the start of the process may take, and more
+than the longest pause before a start.
 """
 PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
 _WELL_S: Final = 60.0
-"""Lifetime of the process in seconds from which its end is not treated as a fault that recurs at once."""
+"""Seconds that the protocol process must have run for the pause before the next start to be the shortest again. The pause doubles
+if the process ends earlier.
+"""
 _TRIES: Final = 3
-"""Number of attempts to pass an agent to a process. If the process has ended each time, the agent is refused."""
+"""Number of attempts to pass an agent to a protocol process. If the process has ended each time, the agent is refused."""
 MAX_CONNECTIONS: Final = 256
 """Maximum number of connections: as many as sessions, because each connection is an agent's process."""
 LOOK_S: Final = 0.5
@@ -80,19 +82,21 @@ LOOK_S: Final = 0.5
 LOOK_RESTING_S: Final = 5.0
 """Seconds between two checks of the action files while no process runs, when there is no agent to notify."""
 MAX_KEPT_BYTES: Final = 16 << 20
-"""Maximum size in bytes of the file for the relay, which reads no more. It is five times the longest page of tools."""
+"""Maximum size in bytes of the file with the first answers to agents; the relay reads no more of it. This is five times the
+longest page of tools.
+"""
 _NOBODY: Final = "-"
 """Session id of a connection with a bad token. No session with this id is ever open (sessions.py)."""
 _PREAMBLE: Final = "notifications/aileron/session"
 _MAX_FIRST: Final = 4096
-"""Maximum number of bytes of a first line that are examined; the relay's first line is a tenth of that."""
+"""Maximum number of bytes of a connection's first line that are examined; the relay's first line is a tenth of that."""
 _SESSION_MARK: Final = _PREAMBLE.encode()
 _Signature = frozenset[tuple[str, int, int, int]]
 _log = logging.getLogger(__name__)
 
 
 class AgentProtocol:
-    """The daemon's side of the agents' protocol. One instance per daemon. The result of `signature` changes whenever the
+    """The daemon's side of the agents' protocol (MCP). One instance per daemon. The result of `signature` changes whenever the
     actions may have changed. `kept` is the file with the first answers to agents, for the relay that starts the next daemon.
     """
 
@@ -317,7 +321,9 @@ class AgentProtocol:
     # changes
 
     async def _look(self) -> tuple[object, frozenset[str]]:
-        """Return the value of `signature` and the limited sessions. If either changes, the stored answers may be wrong."""
+        """Return the result of `signature`, and the limited sessions (sessions.py). If either changes, the stored first answers
+        may be wrong.
+        """
         return await in_thread(self._signature), self._sessions.limited()
 
     async def _tell_changes(self, process: ProtocolProcess, listed: object) -> None:
@@ -335,7 +341,9 @@ class AgentProtocol:
             await anyio.sleep(LOOK_S)
 
     async def _forget_changed(self) -> None:
-        """Delete the stored answers once they may be wrong, because without a process the current answers are unknown."""
+        """Delete the stored first answers if the actions or the limited sessions have changed since they were written, because
+        without a process the daemon cannot make new ones.
+        """
         seen, self._seen = self._seen, None
         with contextlib.suppress(OSError):  # no thread for a check: they may be wrong
             self._seen = await self._look()

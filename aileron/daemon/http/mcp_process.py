@@ -61,12 +61,14 @@ class ProtocolProcess:
         self._handing = anyio.Lock()
         self.handshake: Final = ready.handshake
         self.modern: Final = ready.modern
-        """Versions of the protocol that the process speaks, by how a connection begins (`handshake`, `modern`)."""
+        """Versions of the Model Context Protocol that the process speaks: in `handshake` those in which a connection begins with
+        a handshake, in `modern` the others.
+        """
 
     async def maybe_take(self, message: Connection | Request, given: socket.socket) -> socket.socket | None:
-        """Pass an agent to the process, with a connection or an exchange that stays open here as well, and return our end of
-        the agent's channel. Return None if the process has ended and has seen nothing of the agent. Raises OSError if the
-        process cannot be reached for another reason.
+        """Pass `given`, an agent's connection or exchange, to the process, and return the daemon's end of the agent's channel.
+        `given` stays open here as well. Return None if the process ended before it read anything from the agent. Raises OSError
+        if the process cannot be reached for another reason.
         """
         ours, theirs = socket.socketpair()
         try:
@@ -85,7 +87,7 @@ class ProtocolProcess:
         return None
 
     async def tell(self, message: Message) -> None:
-        """Send a message to the process that passes no agent. Raises OSError if the process has ended."""
+        """Send the process a message that comes without an agent's connection. Raises OSError if the process has ended."""
         async with self._handing:
             await send(self._control, encode(message))
 

@@ -54,7 +54,7 @@ __all__ = ["SURFACE", "PageService"]
 SURFACE: Final = "page"
 """Surface that is recorded for decisions on the page."""
 _RECENT: Final = 20
-"""Maximum number of ended questions in the page's queue: one or two screens."""
+"""Maximum number of ended questions, such as decided or expired ones, that the page lists: one or two screens."""
 _log = logging.getLogger(__name__)
 
 
@@ -90,7 +90,7 @@ class PageService:
     # The person, and the process
 
     def approver(self) -> ApproverFacts:
-        """Return the state of the approver."""
+        """Return whether decisions are signed in this home, and with which key."""
         return self._approver.facts()
 
     def opens(self, passkey: str) -> bool:
@@ -102,7 +102,7 @@ class PageService:
         return consents is not None and consents.passkey(passkey) is not None
 
     async def process(self, client: tuple[str, int], server: tuple[str, int]) -> Peer:
-        """Return the process at the other end of a connection."""
+        """Return the process at the client's end of a loopback connection. Raises Unseen if it cannot be identified."""
         with _looked_up():
             found = await in_thread(peer_of, client, server, limiter=self._looking)
         if isinstance(found, NoPeer):
@@ -177,11 +177,11 @@ class PageService:
         return await self._queue.show(approval_id)
 
     async def preview(self, approval_id: str, plan_digest: str) -> Preview:
-        """Read the current state for the preview of a plan."""
+        """Return the preview of a plan: the current state that the run would change."""
         return await self._readings.read(approval_id, plan_digest)
 
     async def result(self, approval_id: str) -> RunState:
-        """Return the state of the run or change behind a question."""
+        """Return the state of the run or change that a question is about."""
         return await self._queue.result(approval_id, None)
 
     async def record(self, audit_id: str) -> RecordOfRun:
@@ -210,7 +210,7 @@ class PageService:
         await self._queue.ask_back(approval_id, text)
 
     async def cancel(self, approval_id: str) -> None:
-        """Cancel a held run."""
+        """Withdraw the approval of a run that is still held, so that the run does not start."""
         await self._queue.cancel(approval_id, SURFACE, None)
 
 

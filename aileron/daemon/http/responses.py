@@ -70,5 +70,5 @@ def pending_answer(pending: Pending, review: str) -> PendingAnswer:
 
 
 def pending_message(review: str, approval_id: str) -> str:
-    """Return the message for the person, which the caller shows to the person while a run waits for a decision."""
+    """Return the message that tells the person where to decide, for an agent to show while a run waits for the decision."""
     return f"Nothing has happened yet: a person must decide this first, {where_to_decide(review, approval_id)}."

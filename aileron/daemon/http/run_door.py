@@ -21,7 +21,7 @@ __all__ = ["RunDoor"]
 
 
 class RunDoor:
-    """The single place where all runs begin. One instance per daemon."""
+    """The single entry through which agents and people start runs, whichever interface they use. One instance per daemon."""
 
     def __init__(self, runner: Runner, sessions: Sessions) -> None:
         self._runner = runner

@@ -81,8 +81,8 @@ MAX_LISTED: Final = 200
 LOOK_S: Final = 5.0
 """Seconds between two checks whether the processes of sessions still run."""
 END_S: Final = 2.0
-"""Seconds between two checks whether the session of a response in progress has ended. The documentation promises at most five
-seconds.
+"""Seconds between two checks whether the session of a response in progress has ended. The documentation promises that such a
+response ends at most five seconds after its session.
 """
 MAX_TOKEN: Final = 256
 """Maximum number of characters of an Authorization header that are examined; a token has 47."""
@@ -99,8 +99,8 @@ _log = logging.getLogger(__name__)
 
 
 class Caller(NamedTuple):
-    """The caller of a request: the scope of the socket, the session, and the process at the other end of the connection, if
-    that is known.
+    """The caller of a request: the scope of the socket, the session, and the id of the process at the other end of the
+    connection, if that is known.
     """
 
     scope: Scope
@@ -139,8 +139,8 @@ class _Open(msgspec.Struct, frozen=True, kw_only=True):
     cell_asks: bool = False
     pid_ticks: int | None = None
     above_only: tuple[tuple[str, ...], ...] = ()
-    """Selectors of the sessions in which this session was opened. Their limits apply to this session, even after those sessions
-    have ended.
+    """Selector lists of the sessions in which this session was opened. They limit this session, even after those sessions have
+    ended.
     """
     above_folders: tuple[str, ...] = ()
     inject_digest: str | None = None
@@ -173,7 +173,7 @@ class _Open(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cell(self) -> CellSession | None:
-        """Facts about the session if its agent is in a cell; otherwise None."""
+        """This session with its cell's host patterns; None if its agent is not in a cell."""
         if self.cell_hosts is None:
             return None
         return CellSession(self.id, parse_host_patterns(self.cell_hosts), self.cell_asks, self.folder, self.agent)
@@ -194,11 +194,11 @@ class Sessions:
         self._open: dict[str, _Open] = {}
         """Open sessions by the digest of their token."""
         self._ends: dict[str, events.SessionEnded] = {}
-        """Ends of sessions that are not recorded yet, or whose callbacks were not called yet, by session id."""
+        """Events of ended sessions that are not recorded yet, or whose callbacks were not called yet, by session id."""
         self._ending = anyio.Lock()
         self._opening = anyio.Lock()
         self._families = Families()
-        """Process families of the sessions that have their own share and began with a process."""
+        """Process families of the sessions that began with a process and are counted as a party of their own."""
         self._within = Families()
         """Process families of all sessions that began with a process. A session's limits apply to all descendants of its
         process.
@@ -213,7 +213,7 @@ class Sessions:
         self._mcp = settings.mcp
 
     async def load(self) -> None:
-        """Load from the record the sessions that were open when the last daemon ended."""
+        """Load from the ledger the sessions that were open when the last daemon ended."""
         since_us = self._ledger.now_us() - MAX_S * 1_000_000
         still_open, ended = await self._ledger.read(lambda snapshot: _sessions(snapshot, since_us))
         for session in ended:
@@ -233,8 +233,8 @@ class Sessions:
         inject: bool = False,
         opener: int | None = None,
     ) -> NewSession:
-        """Begin a session for the process `opener`. Return the facts about the session, and its token, which is returned only
-        once.
+        """Begin a session of at most `for_s` seconds that the process `opener` requests and that ends with the process `pid`.
+        Return the facts about the session, and its token, which is returned only once.
 
         Raises AileronError (invalid_request, busy).
         """
@@ -447,8 +447,8 @@ class Sessions:
         return [*self._above(opener), *(() if by_token is None else (by_token,))]
 
     def limited(self) -> frozenset[str]:
-        """Return the digests of the tokens of limited sessions: those that cannot use every action, or are not shown every
-        action over the protocol.
+        """Return the hexadecimal digests of the tokens of limited sessions. A limited session cannot use every action, or the
+        protocol does not list every action to it.
         """
         is_any = self._is_any_limited()
         return frozenset(
@@ -464,8 +464,8 @@ class Sessions:
 
     @contextlib.contextmanager
     def answering(self, caller: Caller) -> Iterator[None]:
-        """Check that an agent's session is open when the block of one request begins, and still open when the block ends.
-        Raises AileronError (unauthorized) if it is not.
+        """Check that an agent's session is open both before and after the `with` block, which handles one request. Raises
+        AileronError (unauthorized) if it is not.
 
         A session that ended meanwhile does not get the result; runs that have begun continue.
         """
@@ -658,7 +658,7 @@ def _check(agent: str, folder: str, for_s: int, only: Sequence[str]) -> None:
 
 def _checked_hosts(cell: CellFacts, pid: int | None, opener: int | None) -> tuple[str, ...]:
     """Return the patterns of a cell's hosts in their canonical spelling, without duplicates. Raises AileronError
-    (invalid_request).
+    (invalid_request), also if the process `pid` is not the `opener` itself.
     """
     if pid is None or pid != opener:
         raise AileronError(

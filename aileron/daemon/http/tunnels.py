@@ -46,7 +46,7 @@ session.
 """
 MAX_STRANGERS: Final = 32
 _RECORD_S: Final = 2.0
-"""Seconds to wait for the record of a refused caller, which gets its refusal in any case."""
+"""Seconds to wait until the refusal of a caller is recorded. The caller gets the refusal in any case."""
 _ROUTE: Final = "CONNECT"
 _log = logging.getLogger(__name__)
 
@@ -85,12 +85,14 @@ class TunnelsOnRecord:
         )
 
     async def refused(self, session: str, destination: str, reason: str) -> None:
-        """Record that a destination was refused. When this returns, the record is on disk, or the refusal has been counted."""
+        """Record that a destination was refused. When this returns, the event is on disk, or the refusal has been added to the
+        count of a later event.
+        """
         await self._audit.tunnel_refused(session, destination, reason)
 
 
 class Tunnels:
-    """The tunnels for outgoing connections of cells, on their socket. One instance per daemon."""
+    """Server of `run/tunnel.sock`, which opens tunnels for the outgoing connections of cells. One instance per daemon."""
 
     def __init__(self, way_out: WayOut, sessions: Sessions, audit: Audit) -> None:
         self._way_out = way_out

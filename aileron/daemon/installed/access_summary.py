@@ -38,7 +38,9 @@ def action_reach(store: ContentStore, action: ActionFile) -> list[str]:
 
 
 def needing(store: ContentStore) -> dict[str, list[ConnectorManifest]]:
-    """Return the installed versions that need a credential, newest first, by connector name. The store is read once."""
+    """Return the manifests of the installed connector versions that need a credential, by connector name, the newest first. The
+    store is read once.
+    """
     found: dict[str, list[ConnectorManifest]] = {}
     for entry in store.list_connectors():
         if entry.manifest is not None and entry.manifest.credential is not None:
@@ -49,8 +51,8 @@ def needing(store: ContentStore) -> dict[str, list[ConnectorManifest]]:
 
 
 def newest_of_kind(versions: Sequence[ConnectorManifest], connector: str, kind: str) -> ConnectorManifest:
-    """Return the newest version of a connector that needs a credential of this kind. `versions` are the connector's versions as
-    `needing` returns them. Raises AileronError (not_found) if no version needs such a credential.
+    """Return the manifest of the newest version of a connector that needs a credential of this kind. `versions` are the
+    connector's manifests as `needing` returns them. Raises AileronError (not_found) if no version needs such a credential.
     """
     for manifest in versions:
         if manifest.credential is not None and manifest.credential.kind == kind:
@@ -87,7 +89,9 @@ def binding_consent(
     replaces: bool = False,
     commitment: str | None = None,
 ) -> BindingConsent:
-    """Return the consent for a binding with this reach, and with a secret that may be kept `elsewhere`."""
+    """Return the consent that a person is asked for a binding with this reach. `elsewhere` says where its secret is kept, if that
+    is not the vault.
+    """
     return BindingConsent(
         name=str(binding.name),
         connector=binding.connector,

@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 
 class FoundConnector(NamedTuple):
-    """A checked connector, and its source: a path, or NAME@VERSION."""
+    """A checked connector that is about to be installed, and its source: a path, or NAME@VERSION."""
 
     artifact: Artifact
     source: str
@@ -67,7 +67,9 @@ class FoundConnector(NamedTuple):
 
 
 class ActionText(NamedTuple):
-    """The text of an action file to install; for a fetched action also its source and the published text."""
+    """The text of an action file to install. For a fetched action, `fetched` is its source NAME@VERSION, and `published` the text
+    that was published.
+    """
 
     text: str
     replace: bool

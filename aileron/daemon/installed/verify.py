@@ -32,8 +32,8 @@ __all__ = ["ArtifactVerifier", "fetched_for"]
 
 
 class ArtifactVerifier:
-    """Checks artifacts against their questions. One instance per daemon. `trust` returns the keys that are trusted now,
-    `is_installed` whether a person approved an installed connector.
+    """Checks that artifacts are as the questions about them describe. One instance per daemon. `trust` returns the publishers'
+    keys that are trusted now, `is_installed` whether a person approved an installed connector.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class ArtifactVerifier:
         self._is_installed = is_installed
 
     def action(self, wanted: ArtifactRequest, digest: str) -> ActionArtifact:
-        """Return a fetched action. Raises AileronError as registry.artifact does, or (not_found) if the action is no longer in
-        staging.
+        """Return the fetched action with this digest, after checking it again. Raises AileronError as registry.artifact does,
+        (hash_mismatch) for another digest, or (not_found) if the action is no longer in staging.
         """
         archive = self._staging.take(digest, str(wanted))
         artifact = action_of(archive, self._trust(), wanted=wanted, parse=parse_action)
@@ -59,15 +59,15 @@ class ArtifactVerifier:
         return artifact
 
     def connector(self, wanted: ArtifactRequest, pin_hash: str, on_conflict: OnConflict = "refuse") -> FoundConnector:
-        """Return a fetched connector. Raises AileronError as `action` does."""
+        """Return the fetched connector with this hash, after checking it again. Raises AileronError as `action` does."""
         artifact = connector_of(self._staging.take(pin_hash, str(wanted)), self._trust(), wanted=wanted)
         if artifact.pin.hash != pin_hash:
             raise _other_bytes(str(wanted), artifact.pin.hash, pin_hash)
         return FoundConnector(artifact, str(wanted), on_conflict)
 
     def agreed(self, subject: ConnectorConsent) -> FoundConnector:
-        """Return the connector of a question. Raises AileronError (hash_mismatch) if the connector differs from the question's
-        description.
+        """Return the connector that a question is about, after checking it again. Raises AileronError (hash_mismatch) if the
+        connector differs from the question's description.
         """
         on_conflict = msgspec.convert(subject.on_conflict, OnConflict)
         if _is_path(subject.source):
@@ -87,7 +87,7 @@ class ArtifactVerifier:
         return found
 
     def installed(self, name: Fqn) -> list[ConnectorManifest]:
-        """Return the manifests of the installed and approved versions; only these versions are used for comparison."""
+        """Return the manifests of a connector's installed and approved versions, with which a question compares a new version."""
         return [
             entry.manifest
             for entry in self._connectors.list_connectors()
@@ -102,7 +102,7 @@ class ArtifactVerifier:
         self._staging.drop(digest)
 
     def _is_described(self, subject: ConnectorConsent, found: FoundConnector) -> bool:
-        """Return whether a question about the artifact, compared with the same earlier version, would still be the same."""
+        """Return whether a new question about the artifact would equal `subject`, the question that was asked."""
         group, action = subject.group, subject.for_action
         together = None if group is None or action is None else Together(group=group, for_action=action)
         before: list[ConnectorManifest | None] = [None]

@@ -86,8 +86,8 @@ class _Opener(NamedTuple):
 
 
 class Desktop:
-    """A channel to one desktop. Call `asked` and `serve` in the same event loop. `opener` opens an address; if it is None,
-    notifications have no buttons.
+    """Channel that shows questions as notifications on one desktop. Call `asked` and `serve` in the same event loop. `opener`
+    opens an address; if it is None, notifications have no buttons.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Desktop:
 
     @classmethod
     def maybe_of(cls, environment: Mapping[str, str], pace: NotifyTiming, describe: Describe) -> Desktop | None:
-        """Return the desktop whose session bus this environment names; None if there is no session bus or no notify-send."""
+        """Return a channel to the desktop whose session bus this environment names; None if there is no bus or no notify-send."""
         program = _found(_PROGRAM, environment)
         if program is None:
             return None

@@ -39,7 +39,7 @@ _MARKUP: Final = re.compile(r"[\\<>&]")
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A waiting question as it was asked. `name` is the name of the action, or of another subject of the question."""
+    """A question to a person that waits. `name` is the action's name, or for a consent the name of its subject."""
 
     approval_id: str
     name: str
@@ -51,8 +51,8 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """The text of a notice, safe to show. `headline` is empty unless details are wanted; `agent` is empty if the requester is
-    unknown.
+    """A notice that a question waits, with text that is safe to show. `headline` is empty unless the settings ask for details;
+    `agent` is empty if the requester is unknown.
     """
 
     approval_id: str
@@ -109,19 +109,23 @@ class NotifyTiming(msgspec.Struct, frozen=True):
     attempt_s: float = 5.0
     """Deadline of one request to the webhook, from the look-up of its name to the status of the response."""
     backoff_s: tuple[float, ...] = (1.0, 5.0)
-    """Pauses between the attempts, of which there is one more than pauses. A receiver that restarts is available again at the
-    third attempt.
+    """Pauses between the attempts to reach the webhook; one more attempt follows the last pause. A receiver that restarts is
+    available again at the third attempt.
     """
     keep_s: float = 600.0
     """Age at which an unsent notice is dropped: most questions expire at about this age, and an old notice is useless."""
     open_s: float = 600.0
-    """Deadline of a notification with a button: as long as most questions wait. Afterwards, the person must use the page."""
+    """Time after which the button of a notification no longer works: as long as most questions wait. Afterwards, the person must
+    open the page.
+    """
     remind_s: float = 180.0
     """Time before a question's expiry at which the person is reminded of it: enough to get to a screen and to read."""
     remind_look_s: float = 5.0
-    """Pause between two checks of the clock, which advances while a machine sleeps, unlike timers."""
+    """Pause between two checks whether a reminder is due. The checks use the clock, which advances while a machine sleeps,
+    unlike timers.
+    """
     unlocked_s: float = 1.0
-    """Pause between two checks whether the vault has been opened; a check costs almost nothing."""
+    """Pause between two checks whether a locked vault has been unlocked; a check costs almost nothing."""
 
 
 def _called(asked: Asked) -> str:

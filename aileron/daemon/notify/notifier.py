@@ -52,7 +52,9 @@ _log = logging.getLogger(__name__)
 
 
 class Notifier:
-    """Notifies a person of questions. One instance per daemon. Create and use the instance in the event loop."""
+    """Notifies a person of waiting questions, on all configured channels. One instance per daemon. Create and use it in the event
+    loop.
+    """
 
     def __init__(
         self,

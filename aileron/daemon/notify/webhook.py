@@ -68,7 +68,7 @@ class SecretLender(Protocol):
 
 
 class Webhook:
-    """A channel to one receiver. Call `asked` and `serve` in the same event loop."""
+    """Channel that sends notices of questions to one webhook receiver. Call `asked` and `serve` in the same event loop."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class Webhook:
 
 
 def _event(notice: Notice) -> dict[str, str]:
-    """Return the notice as a JSON object; values that are unknown or must not be shown are left out."""
+    """Return the notice as the JSON object of the request body; fields that are unknown or must not be shown are left out."""
     told = {
         "type": EXPIRING if notice.is_reminder else EVENT,
         "id": notice.approval_id,
@@ -195,7 +195,7 @@ def _event(notice: Notice) -> dict[str, str]:
 
 
 def signature(secret: Secret, message_id: str, timestamp: str, body: bytes) -> str:
-    """Return the value of `webhook-signature`. Raises AileronError (bad_input) for a secret that is not a webhook key."""
+    """Return the value of the header `webhook-signature`. Raises AileronError (bad_input) if the secret is no webhook key."""
     mac = hmac.new(_key(secret), b".".join((message_id.encode(), timestamp.encode(), body)), hashlib.sha256)
     return f"v1,{base64.b64encode(mac.digest()).decode()}"
 

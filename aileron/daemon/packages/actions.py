@@ -44,7 +44,9 @@ _MAX_FILE: Final = 4096  # PATH_MAX, limits.h
 
 
 class ActionService:
-    """Service for action files. One instance per daemon. `changing` is the lock held during every change to this home."""
+    """Service that lists, installs, enables and removes action files. One instance per daemon. `changing` is the lock held during
+    every change to this home.
+    """
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class Packages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_packages(base: Foundation, egress: Egress, installing: Installer, consenting: BuiltConsents) -> Packages:
-    """Build the services for packages. The services for consent must be built before."""
+    """Build the services for installed packages and their sources, from the consent services in `consenting`."""
     consents, consent_checks, changing = consenting.consents, consenting.consent_checks, base.changing
     forge_web = ForgeWeb(egress, base.settings)
     forges = Forges(forge_web, base.settings, base.vault)

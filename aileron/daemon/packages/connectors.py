@@ -35,7 +35,9 @@ _MAX_PATH: Final = 4096  # PATH_MAX, limits.h
 
 
 class ConnectorService:
-    """Service for connectors. One instance per daemon. `changing` is the lock held during every change to this home."""
+    """Service that lists, installs and removes connectors. One instance per daemon. `changing` is the lock held during every
+    change to this home.
+    """
 
     def __init__(
         self,

@@ -80,7 +80,7 @@ from aileron.threads import in_thread
 __all__ = ["FetchJobs"]
 
 MAX_JOBS: Final = 16
-"""Maximum number of jobs that are stored: a person looks at one, and a script installs a handful."""
+"""Maximum number of fetch jobs that are stored: a person looks at one, and a script installs a handful."""
 MAX_RUNNING: Final = 4
 """Maximum number of jobs that run at once: each holds an archive in memory, at most 65 MiB."""
 _JOB_S: Final = 1800.0
@@ -101,7 +101,7 @@ class _Connector(NamedTuple):
 
 
 class _Action(NamedTuple):
-    """A fetched action whose published file is in staging; `text` is the text to be installed."""
+    """A fetched action whose archive is in staging: `published` is the digest of the published file, `text` will be installed."""
 
     wanted: ArtifactRequest
     published: str
@@ -127,7 +127,7 @@ class _Job:
         self.over: Final = anyio.Event()
 
     def noting(self, name: str) -> Callable[[int, int | None], None]:
-        """Return a function that records the progress of the download of `name`."""
+        """Return a function that records the progress of the download of `name`: the bytes received, and the total or None."""
 
         def note(done: int, total: int | None) -> None:
             self.progress[name] = (done, total)
@@ -149,7 +149,7 @@ class _Job:
 
 
 class FetchJobs:
-    """Fetch jobs. One instance per daemon. `changing` is the lock held during every change to this home."""
+    """Service that runs the fetch jobs. One instance per daemon. `changing` is the lock held during every change to this home."""
 
     def __init__(
         self,
@@ -181,7 +181,9 @@ class FetchJobs:
         self._jobs: dict[str, _Job] = {}
 
     async def serve(self) -> None:
-        """Run each job that is begun. Runs until cancelled, which also cancels every job."""
+        """Delete the files of old fetches from staging, and keep the task group in which `begin` starts jobs. Runs until
+        cancelled, which also cancels every job.
+        """
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks  # before the first await: the first request may be there already
             try:
@@ -281,8 +283,8 @@ class FetchJobs:
     # One job
 
     async def _carry_on(self, job: _Job) -> None:
-        """Run a job from its first request to its questions. Whatever happens, the job has ended and its end is recorded after
-        this.
+        """Run a job until its artifacts are fetched and its questions are known. However that ends, record the end and set the
+        job's final status.
         """
         status: FetchStatus = "cancelled"
         try:
@@ -409,7 +411,7 @@ class FetchJobs:
         await self._fetch_for(job, wanted, published, text, replace=True)
 
     async def _fetch_missing(self, job: _Job) -> None:
-        """Fetch every missing connector that an action is pinned to. Report each that fails, and continue."""
+        """Fetch every connector that is missing and that an action is pinned to. If one fails, report it and continue."""
         listed = await in_thread(self._actions.list_actions)
         problems = [
             FetchProblem(name=entry.name, problem=entry.problem or "") for entry in listed if entry.action is None
@@ -455,8 +457,8 @@ class FetchJobs:
         return artifact.action
 
     async def _base_of(self, job: _Job, now: ArtifactRequest, trust: Trust) -> str | None:
-        """Return the published file that the installed file was made from. None if it is no longer available; the user's edits
-        are then not merged.
+        """Return the text of the published file that the installed action was made from. None if that file is no longer
+        available; the user's edits are then not merged.
         """
         kept = await in_thread(self._published.maybe_get, str(now))
         if kept is not None:
@@ -498,7 +500,7 @@ class FetchJobs:
     # Questions, and installation after consent
 
     def _describe(self, job: _Job) -> None:
-        """Set the job's questions according to the current state of the home."""
+        """Set the job's questions: the consents that its installation needs in the current state of the home."""
         found = self._found(job)
         coming = {connector.artifact.pin: connector.artifact.manifest for connector in found}
         together = None if job.action is None or not found else _together(job.action, found)
@@ -534,7 +536,7 @@ class FetchJobs:
         )
 
     async def _put(self, job: _Job) -> InstalledTogether:
-        """Install the job's artifacts now. Called if the home has no approver, or all of them were approved."""
+        """Install the job's artifacts now. Called when no question is left to ask."""
         found = await in_thread(self._found, job)
         if job.action is None:
             return InstalledTogether(
@@ -554,7 +556,7 @@ class FetchJobs:
         ]
 
     def _there(self) -> set[str]:
-        """Return the pins of the installed connectors that are undamaged and, if there is an approver, approved."""
+        """Return the pin hashes of the installed connectors that are undamaged and, if there is an approver, approved."""
         entries = self._connectors.list_connectors()
         return {entry.hash for entry in entries if entry.pin is not None and self._consents.is_installed(entry.pin)}
 
@@ -639,7 +641,9 @@ def _source_of(action: ActionFile) -> ArtifactRequest:
 
 
 def _together(action: _Action, connectors: Sequence[FoundConnector]) -> Together:
-    """Return the group for all questions about this action and its connectors. The group is the same each time they are asked."""
+    """Return the group that joins the questions about this action and its connectors. The same files always give the same
+    group.
+    """
     what = {
         "action": sha256_digest(action.text.encode()),
         "connectors": sorted(connector.artifact.pin.hash for connector in connectors),

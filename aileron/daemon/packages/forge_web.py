@@ -25,7 +25,7 @@ from aileron.registry.forges.forge import Answer, Progress
 __all__ = ["ForgeWeb"]
 
 _ANSWER_S: Final = 30.0
-"""Seconds to wait for a response of some kilobytes."""
+"""Seconds allowed for any response, in addition to the time that its maximum size takes at _LEAST_BYTES_S."""
 _LEAST_BYTES_S: Final = 64 << 10
 """Lowest allowed rate of a large response in bytes per second: 64 KiB/s, as on a poor mobile connection. An archive of 64 MiB
 may take 17 minutes.
@@ -47,7 +47,7 @@ class ForgeWeb:
     async def get(
         self, url: str, *, headers: Sequence[tuple[str, str]], limit_bytes: int, progress: Progress | None = None
     ) -> Answer:
-        """Send one GET, as registry.forges.forge.Web describes."""
+        """Send one GET request through egress and return the response, as registry.forges.forge.Web describes."""
         to = _destination(url)
         grant = Grant(hosts=(to,), private=self._private & {to}, budget=Budget(requests=1, bytes_down=limit_bytes))
         request = EgressRequest("GET", url, (_AGENT, *headers))

@@ -39,17 +39,17 @@ __all__ = ["HubSearch"]
 MAX_FOUND: Final = 50
 """Maximum number of results of one search, about two screens. A person who needs another result adds a word."""
 _MAX_ASKED: Final = 200
-"""Maximum number of characters of a search: the longest intent is a phrase."""
+"""Maximum number of characters of a search text: the longest intent is a phrase."""
 _KINDS: Final[tuple[str, ...]] = get_args(Kind)
 _INSTALL: Final[dict[Kind, str]] = {"connector": "aileron connector install", "action": "aileron action add"}
 
 Trusted = Literal["yes", "no", "unknown"]
-"""State of a key: trusted or not. It is unknown while the vault, which has the person's consents, is locked."""
+"""Answer to whether a key is trusted here. It is `unknown` while the vault, which has the person's consents, is locked."""
 
 
 class HubSearch:
-    """Search of the Hub. One instance per daemon. `keyring` returns the trusted keys, or raises AileronError (vault_locked) if
-    they are unknown.
+    """Service that searches the Hub and describes its artifacts. One instance per daemon. `keyring` returns the trusted keys, or
+    raises AileronError (vault_locked) if they are unknown.
     """
 
     def __init__(self, *, forges: Forges, keyring: Callable[[], Keyring]) -> None:
@@ -73,8 +73,8 @@ class HubSearch:
     async def entry(self, asked: str) -> HubDetail:
         """Return all facts about `NAME@VERSION`, or about the newest version of `NAME`.
 
-        Raises AileronError (invalid_request) for a name that is not a Hub's, or a Hub that contradicts itself; (not_found); as
-        Hub.index.
+        Raises AileronError (invalid_request) for a name that is not a Hub's or if the Hub contradicts itself, (not_found), and as
+        Hub.index does.
         """
         name, version = _asked(asked)
         found = await self._hub.index()
@@ -100,7 +100,9 @@ class HubSearch:
         )
 
     async def _about(self, name: Fqn, kind: Kind, published: Published) -> About:
-        """Return the description from the version's own document, after checking that the document matches the request."""
+        """Return the description from the manifest or action file of this version, after checking that the file matches the
+        request.
+        """
         file, data = await self._hub.document(name, published.version, kind)
         try:
             return await anyio.to_thread.run_sync(_read, file, data, name, kind, published)
@@ -161,8 +163,8 @@ def _published(index: Index, name: Fqn, version: str | None, hub: str) -> tuple[
 
 
 def _read(file: str, data: bytes, name: Fqn, kind: Kind, published: Published) -> About:
-    """Return a document's description of itself. Raises ValueError if the document is not of this version, and AileronError as
-    its parser does.
+    """Return the description that a manifest or action file has of itself. Raises ValueError if the file is not of this version,
+    and AileronError as its parser does.
     """
     if kind == "connector":
         manifest = parse_connector_manifest(data, file=file)
@@ -198,7 +200,7 @@ class _About(TypedDict):
 
 
 def _about(about: About) -> _About:
-    """Return the description with every key, including keys without a value."""
+    """Return the description as a dictionary with every key; a missing fact has the value None or an empty list."""
     need = about.credential
     return {
         "publisher": about.publisher,

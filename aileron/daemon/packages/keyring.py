@@ -41,7 +41,7 @@ _MAX_SAID: Final = 300
 
 
 class Forges:
-    """The forges and the Hub, at the addresses from the settings. One instance per daemon."""
+    """Clients for the forges (GitHub, GitLab) and the Hub, at the addresses from the settings. One instance per daemon."""
 
     def __init__(self, web: ForgeWeb, settings: Settings, vault: Vault) -> None:
         self._web = web
@@ -58,8 +58,8 @@ class Forges:
 
     @contextlib.asynccontextmanager
     async def of(self, scheme: str) -> AsyncIterator[Forge]:
-        """Yield the forge of a scheme, with its token for as long as the block lasts. Raises AileronError (vault_locked,
-        not_found).
+        """Yield the client of the forge that has this scheme. The forge's token, if any, is lent from the vault during the block.
+        Raises AileronError (vault_locked, not_found).
         """
         github, gitlab = self._settings.github, self._settings.gitlab
         token = {"github": github.token, "gitlab": gitlab.token}.get(scheme)
@@ -77,7 +77,9 @@ class Forges:
 
 
 class PublisherKeys:
-    """Service for publishers' keys. One instance per daemon. `changing` is the lock held during every change to this home."""
+    """Service that looks up, trusts and revokes publishers' keys. One instance per daemon. `changing` is the lock held during
+    every change to this home.
+    """
 
     def __init__(self, *, forges: Forges, consents: ConsentService, changing: anyio.Lock) -> None:
         self._forges = forges

@@ -49,7 +49,9 @@ for 60 seconds.
 
 
 class Updates:
-    """Service for maintenance. One instance per daemon. `changing` is the lock held during every change to this home."""
+    """Service that finds newer versions, verifies installed connectors and removes unused ones. One instance per daemon.
+    `changing` is the lock held during every change to this home.
+    """
 
     def __init__(
         self,
@@ -69,8 +71,8 @@ class Updates:
         self._changing = changing
 
     async def updates(self, *, prerelease: bool) -> list[Update]:
-        """Return a row for each published action and connector that is installed or used by an installed action, with its
-        installed version and the newest published version.
+        """Return a row for each installed action that has a source, and for each connector that an installed action is pinned to,
+        with the version in use and the newest published version.
         """
         listed = await anyio.to_thread.run_sync(self._actions.list_actions)
         used = sorted(set(_used(listed)))

@@ -48,8 +48,8 @@ class Secrets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_outgoing(base: Foundation) -> Outgoing:
-    """Build the services that send requests. Renewals, requests for tokens and some fetches themselves need egress, so lending
-    requests them only when it lends a secret.
+    """Build the services that send requests. Lending gets renewals, token requests and fetches of secrets as functions, and calls
+    these only when it lends a secret, because these services themselves need egress.
     """
     lending = Lending(base.vault, lambda: renewals, lambda: minting, lambda: elsewhere)
     lending.adopt(base.settings)
@@ -73,7 +73,7 @@ def build_outgoing(base: Foundation) -> Outgoing:
 
 
 def build_secrets(base: Foundation, outgoing: Outgoing, consenting: BuiltConsents) -> Secrets:
-    """Build the services for people. The services for consent must be built before."""
+    """Build the services with which people manage the vault, its secrets and bindings, from the consent services `consenting`."""
     approver, consents = consenting.approver, consenting.consents
     credentials = Credentials(
         vault=base.vault,

@@ -49,7 +49,9 @@ __all__ = ["Credentials", "Revoker", "parsed"]
 
 _T = TypeVar("_T")
 _LOOKED_AT: Final = 1000
-"""Maximum number of a connector's requests that are searched for the last request with a credential: a page of the record."""
+"""Maximum number of a connector's newest requests that are searched for the last one that used a binding: a page of the audit
+trail.
+"""
 _REVOKE_S: Final = 10.0
 """Seconds to wait for the provider to revoke tokens: a person waits for the result."""
 
@@ -63,7 +65,9 @@ class Revoker(Protocol):
 
 
 class Credentials:
-    """Service for bindings. One instance per daemon. `changing` is the lock held during every change to this home."""
+    """Service that creates, changes, shows and revokes bindings. One instance per daemon. `changing` is the lock held during
+    every change to this home.
+    """
 
     def __init__(
         self,
@@ -154,9 +158,9 @@ class Credentials:
     async def rebind(
         self, name: str, username: str | None, secret: str | None, details: LoginDetails | None = None
     ) -> BindingEntry | ConsentAnswer:
-        """Rebind a binding to what the installed versions request now, with another secret, user name or details if given. If a
-        person must approve that first, ask the person. Raises AileronError (binding_failed) if only the provider can grant what
-        is newly requested.
+        """Change a binding to the reach that the installed versions of its connector request now, with another secret, user name
+        or details if given. If a person must approve that first, ask the person. Raises AileronError (binding_failed) if only
+        the provider can grant the newly requested access.
         """
         if secret is not None:
             await self._elsewhere.secret_ready(secret)
@@ -200,10 +204,11 @@ class Credentials:
         return RevokedBinding(revoked=True, removed=str(binding_name), at_provider=at_provider)
 
     def reach_for(self, connector: str, name: BindingName) -> tuple[Reach, ConnectorManifest]:
-        """Return the reach of a binding with this name, and the newest version that needs it, both from the same reading of the
-        store.
+        """Return the reach for a binding of this name to `connector`, and the manifest of the newest version that needs such a
+        binding. Both are from the same reading of the store.
 
-        Raises AileronError (not_found, invalid_request) for another kind. Reads files.
+        Raises AileronError (not_found) if the connector needs no credential, (invalid_request) if it needs another kind. Reads
+        files.
         """
         versions = needing(self._connectors).get(connector, [])
         kinds = sorted({found.credential.kind for found in versions if found.credential is not None})
@@ -295,7 +300,7 @@ def _made_now(
 
 
 def _widened(binding: Binding, manifest: ConnectorManifest) -> tuple[str, ...]:
-    """Return the access that this version requests beyond the binding's reach."""
+    """Return descriptions of the access that a connector version requests beyond the binding's reach; empty if there is none."""
     if binding.reach is None:
         return ("everything: it was bound before that was kept",)
     if manifest.credential is None or manifest.credential.kind != binding.kind:
@@ -304,7 +309,9 @@ def _widened(binding: Binding, manifest: ConnectorManifest) -> tuple[str, ...]:
 
 
 def _check_granted(binding: Binding, reach: Reach, secret: str | None) -> None:
-    """Check that a sign-in covers this reach, because only the provider can grant another application or more scopes."""
+    """Check that a sign-in covers this reach, because only the provider can grant another application or more scopes. Raises
+    AileronError (binding_failed) if it does not, or if a stored `secret` is to replace its tokens.
+    """
     if secret is not None:
         raise AileronError(
             FailureClass.BINDING_FAILED,

@@ -78,7 +78,7 @@ class SecretsInStores:
         """Secrets that are being fetched, by name. An entry is removed when no request waits for the secret."""
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """Return whether a request needs no fetch. Returns quickly."""
+        """Return whether a request can be sent without fetching a secret first. Returns quickly."""
         return not self._to_fetch(use, destination)
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
@@ -114,8 +114,8 @@ class SecretsInStores:
             await self._fetched_once(name, None, anyio.current_time() + FETCH_S)
 
     async def pinned(self, reference: str, token: str | None) -> Elsewhere:
-        """Return the place of a secret, including the program that will read it. Raises AileronError (bad_input) for an invalid
-        reference, (binding_failed) for a program that is not installed, (vault_locked).
+        """Return where the secret of a reference is stored, including the program that will read it. Raises AileronError
+        (bad_input) for an invalid reference, (binding_failed) for a program that is not installed, (vault_locked).
         """
         self._vault.check_unlocked()
         try:
@@ -125,8 +125,8 @@ class SecretsInStores:
         return await anyio.to_thread.run_sync(self.fetcher.pinned, parsed, token)
 
     async def found(self, name: str, elsewhere: Elsewhere) -> Secret:
-        """Return the current value of a secret at `elsewhere`, so that a person can approve it. Raises AileronError (not_found)
-        if its token is not stored, (vault_locked), and as `ready` does.
+        """Fetch the current value of a secret from `elsewhere`, so that a person can approve it. Raises AileronError (not_found)
+        if the vault does not have the token that the fetch needs, (vault_locked), and as `ready` does.
         """
         try:
             return await self._fetch(name, elsewhere, None, anyio.current_time() + FETCH_S)
@@ -196,8 +196,8 @@ class SecretsInStores:
 
 
 def _for_connector(name: str, error: AileronError) -> AileronError:
-    """Return the error in the form for a connector. Only an error that a server was not reached is returned to the connector
-    without ending the run (executor/broker.py).
+    """Return the error to raise for a connector's request. A network error is reworded without the secret's location, because
+    the connector gets to see it (executor/broker.py); any other error ends the run, and is returned unchanged.
     """
     failure = error.failure
     if failure.failure_class is not FailureClass.NETWORK_ERROR:
@@ -212,6 +212,6 @@ def _for_connector(name: str, error: AileronError) -> AileronError:
 
 
 def _code(error: AileronError) -> str:
-    """Return Aileron's code for the error."""
+    """Return the error's code from secret_stores/problems.py, or its failure class if it has none."""
     code = error.failure.details.get("code")
     return code if isinstance(code, str) and code in CODES else error.failure.failure_class.value

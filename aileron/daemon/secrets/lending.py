@@ -71,7 +71,7 @@ class Lending:
         self._vault.send_also(_own(settings))
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """Return whether `ready` would have nothing to do, as egress.inject.Lender describes."""
+        """Return whether a request can be sent without calling `ready` first, as egress.inject.Lender describes."""
         elsewhere = self._elsewhere()
         if elsewhere is not None and not elsewhere.is_ready(use, destination):
             return False
@@ -108,8 +108,8 @@ class Lending:
             yield LentCredential(loan.kind, secret, loan.username, loan.details, stored=loan.stored)
 
     def needles(self, destination: HostPort) -> Needles:
-        """Return the secrets to search for in responses, as egress.inject.Lender describes. Renewed access tokens that
-        are not in the vault are searched for in the responses of every host.
+        """Return the secrets to search the responses of a host for, as egress.inject.Lender describes. Renewed access tokens that
+        are not in the vault yet are searched for in the responses of every host.
         """
         known = self._vault.sendables(str(destination))
         renewals = self._renewals()
@@ -127,8 +127,8 @@ class Lending:
         return self._vault.may_be_bound(str(destination))
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
-        """Obtain another credential after `refused` was refused. Return whether one exists now. Raises AileronError as
-        Renewals.renew and Minting.renew do.
+        """Obtain another token after a service refused the token `refused`. Return whether there is another one now. Raises
+        AileronError as Renewals.renew and Minting.renew do.
         """
         if (minting := self._minting_of(use)) is not None:
             return await minting.renew(self._credential(use), refused, deadline)
@@ -142,8 +142,8 @@ class Lending:
         return self._minting() if use.need.kind == "oauth2_client" else None
 
     def _credential(self, use: CredentialUse) -> ClientCredential:
-        """Return the credential for token requests. Raises AileronError as VaultLender.lend does; (binding_failed) if approved
-        otherwise.
+        """Return the credential with which tokens for an `oauth2_client` binding are requested. Raises AileronError as
+        VaultLender.lend does, and (binding_failed) if the binding was approved for other tokens.
         """
         with self._lender.lend(use) as loan:
             binding = self._vault.binding(use.binding)
@@ -157,8 +157,8 @@ class Lending:
         return credential
 
     def _minted(self, destination: HostPort) -> tuple[Secret, ...]:
-        """Return the tokens in use that could have been sent to this host. The vault also remembers such tokens, up to a
-        maximum number.
+        """Return the tokens in use of `oauth2_client` bindings that could have been sent to this host. The vault also remembers
+        such tokens, up to a maximum number.
         """
         minting = self._minting()
         tokens = () if minting is None else minting.tokens()
@@ -201,7 +201,7 @@ def _maybe_client(binding: Binding, secret: Secret, stored: Stored) -> ClientCre
 
 
 def _lent_of(sendable: Sendable) -> tuple[LentCredential, ...]:
-    """Return a secret in all forms in which it is sent."""
+    """Return a secret as all the credentials in which its bytes are sent; an `oauth2_client` secret is sent in parts."""
     if sendable.kind != "oauth2_client":
         return (LentCredential(sendable.kind, sendable.secret, sendable.username),)
     return tuple(LentCredential(sendable.kind, part) for part in sent_parts(sendable.secret, sendable.username))
@@ -224,7 +224,7 @@ def _own(settings: Settings) -> list[Own]:
 
 
 class RenewalsOnRecord:
-    """Records renewals of tokens for oauth/."""
+    """Records in the audit trail the renewals of tokens that oauth/ makes."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit

@@ -58,8 +58,8 @@ class SecretStore:
         self._elsewhere = elsewhere
 
     def listed(self) -> list[SecretEntry]:
-        """Return the names and dates of all secrets, and the places of secrets that are stored outside the vault, but never
-        values.
+        """Return the names and dates of all secrets, and the locations of those that are stored outside the vault, but never
+        their values.
         """
         return [
             SecretEntry(
@@ -85,10 +85,11 @@ class SecretStore:
             return await self._consents.put_secret(name, value)
 
     async def set_reference(self, name: str, reference: str, token: str | None) -> SecretStored | ConsentAnswer:
-        """Store the place of a secret, replacing an earlier value, and approve the secret's current value at that place.
+        """Store a reference to a secret that is kept outside the vault, replacing an earlier value. The secret's current value
+        becomes the approved value.
 
-        The value is fetched first. In the cases of `set`, a person is asked instead. If the fetch would send the secret's token
-        to a new receiver, the person is asked before anything is fetched. Raises AileronError as SecretsInStores.found does.
+        The value is fetched first. If `set` would ask a person, this asks too. If the fetch would send `token` to a new receiver,
+        the person is asked before anything is fetched. Raises AileronError as SecretsInStores.found does.
         """
         if named := self._consent_checks.settings_naming(name):
             message = f"{', '.join(named)} uses the secret {name!r}, and settings cannot use one that is kept elsewhere"
@@ -112,7 +113,7 @@ class SecretStore:
             )
 
     async def _ask_first(self, name: str, elsewhere: Elsewhere) -> ConsentAnswer:
-        """Ask whether the secret's token may be sent to the place `elsewhere`. The value is fetched after the approval."""
+        """Ask a person whether the token that fetches the secret may be sent to `elsewhere`. The fetch follows the approval."""
         commitment = self._consents.hold(
             Secret(elsewhere.words.encode()), elsewhere=elsewhere, fetch=lambda: self._elsewhere.found(name, elsewhere)
         )

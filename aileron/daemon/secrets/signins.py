@@ -58,8 +58,8 @@ _KEPT: Final = 32
 _MAX_SECRET_NAME: Final = 55
 """Maximum number of characters of a generated secret name for tokens, before a suffix of up to nine; the vault accepts 64."""
 _INVITED_S: Final = 30.0
-"""Seconds to wait for the address that the person must visit: one request to the provider for a device, none for a browser, and
-one more to register a client.
+"""Seconds to wait for the address that the person must visit. It takes one request to the provider for a sign-in with a device
+code, none for one in a browser, and one more if a client must be registered.
 """
 _log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class SignIns:
         """Sign-ins by id, the oldest first."""
 
     async def serve(self) -> None:
-        """Run each sign-in that is begun. Runs until cancelled, which also cancels every sign-in."""
+        """Keep the task group in which `begin` starts sign-ins. Runs until cancelled, which also cancels every sign-in."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             await anyio.sleep_forever()
@@ -157,8 +157,8 @@ class SignIns:
         """Begin a sign-in. Return its id and the address that the person must visit. Set `replace` for a name that is already
         bound. `username` is the user name to log in with, unless the provider names the account.
 
-        Raises AileronError: vault_locked; not_found; invalid_request for a name that is invalid, bound already or no
-        sign-in's; bad_input for a user name that the sign-in does not use; busy; binding_failed if the sign-in cannot
+        Raises AileronError: vault_locked; not_found; invalid_request for a name that is invalid, already bound or not for a
+        sign-in; bad_input for a user name that the sign-in does not use; busy; binding_failed if the sign-in cannot
         begin at the provider; network_error if the provider names no address in time.
         """
         fqn, binding_name = parsed(Fqn.parse, connector), parsed(BindingName.parse, name)
@@ -204,8 +204,8 @@ class SignIns:
         return attempt.told()
 
     async def _carry_on(self, attempt: _One, provider: OAuth2Provider) -> None:
-        """Run a sign-in from the invitation to the binding. Whatever happens, the sign-in has ended and its end is recorded
-        after this.
+        """Run a sign-in from the address that the person must visit to the binding. However that ends, record the end and set
+        the final status.
         """
         granted: GrantedTokens | None = None
         try:

@@ -50,8 +50,8 @@ from aileron.vault.vault import Restored, Vault, VaultCopy
 __all__ = ["Opening", "VaultService"]
 
 LOOK_S: Final = 60.0
-"""Maximum number of seconds between two checks of a vault that may be idle: after a machine has slept, deadlines may have
-passed.
+"""Maximum number of seconds between two checks whether the vault has been idle for too long, because the deadline may have passed
+while the machine was suspended.
 """
 _AGAIN_S: Final = 5.0
 """Seconds until the next attempt to record a change that could not be written to the ledger: a full disk is hardly emptied
@@ -68,8 +68,8 @@ class Opening(msgspec.Struct, frozen=True):
 
 
 class VaultService:
-    """The one vault of a home. `changing` is the lock held during every change to this home. With `lock_after_s` None, the
-    vault never locks itself. `locked` is called after the vault was locked.
+    """Service that opens, locks, rotates, backs up and restores the vault of a home. `changing` is the lock held during every
+    change to this home. With `lock_after_s` None, the vault never locks itself. `locked` is called after the vault was locked.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class VaultService:
         self._changed = anyio.Event()
         self._noted: VaultCheckpoint | None = None
         self._taken_back: dict[str, float] = {}
-        """Signed approvals that were cancelled while the vault was locked, each with the time until which it could be used.
-        There are at most as many as there may be questions. If the daemon ends before the vault is opened, they are forgotten;
-        then only the ledger has them.
+        """Signed approvals that were withdrawn while the vault was locked, by the question's id, each with the time until which
+        it could be used. There are at most as many as there may be questions. If the daemon ends before the vault is opened,
+        only the ledger has them.
         """
 
     def status(self) -> VaultState:
@@ -165,7 +165,7 @@ class VaultService:
     async def rotate(
         self, typed: Secret, passphrase: Secret, *, recovery_codes: bool, keyring: KeyringKey | None
     ) -> tuple[Secret, ...]:
-        """Set another passphrase and another key. Return the recovery codes. The vault is unlocked afterwards. Raises
+        """Replace the vault's passphrase and key. Return the new recovery codes. The vault is unlocked afterwards. Raises
         AileronError as Vault.rotate and `unlock` do; after an error, the vault is locked or unlocked as before.
         """
         async with self._changing:
@@ -245,7 +245,9 @@ class VaultService:
         return found
 
     async def take_back(self, approval_id: str, until: float) -> None:
-        """Invalidate a decision. While the vault is locked, remember the invalidation until it can be written to the vault."""
+        """Invalidate a signed approval, which could be used until `until`. While the vault is locked, remember this until the
+        vault can be written.
+        """
         if self._vault.is_locked:
             self._taken_back[approval_id] = until
         else:
@@ -400,7 +402,7 @@ class VaultService:
 
     @contextlib.asynccontextmanager
     async def _on_record(self) -> AsyncIterator[None]:
-        """Record the failure class if an attempt in the block fails."""
+        """Record the failure class if the block's attempt to open the vault, or to prove the passphrase, fails."""
         try:
             yield
         except AileronError as error:

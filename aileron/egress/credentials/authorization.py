@@ -27,7 +27,7 @@ _BESIDE_A_BEARER: Final = "access_token"  # RFC 6750 section 2.3; no request may
 
 
 def with_field(use: CredentialUse, lent: LentCredential, request: Outgoing, name: str, form: str) -> Outgoing:
-    """Return the request with the header field `name`: `form`, with the secret in place of `{key}`. Raises
+    """Return the request with the header field `name`, whose value is `form` with the secret in place of `{key}`. Raises
     AileronError(binding_failed) if the secret cannot be sent.
     """
     secret = sendable(use, lent)
@@ -46,8 +46,8 @@ def _basic(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injec
 
 
 def _basic_roots(lent: LentCredential) -> frozenset[bytes]:
-    """Return the user:password pair and its base64, in addition to the plain secrets, so that a base64 of that base64
-    is found as well.
+    """Return the bytes to search responses for: the password, the pair user:password, and that pair in base64. The last is
+    included so that a base64 of that base64 is found as well.
     """
     pairs = {_pair(lent.username or "", secret) for secret in plain_roots(lent)}
     return plain_roots(lent).union(pairs, map(base64.b64encode, pairs))

@@ -63,13 +63,13 @@ def _all_relayed(fields: AnswerFields) -> AnswerFields:
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of credential. Its functions that refuse raise RefusedError. The parameter `fields` is the connector's
-    header fields.
+    """The properties of one kind of credential, most of them functions. A function that refuses a request raises
+    RefusedError. A parameter of type `Sequence[Field]` is the connector's header fields.
     """
 
     put: Callable[[CredentialUse, LentCredential, Outgoing], Injection]
-    """Function that returns the request with this loan in it. Raises AileronError(binding_failed) if the secret cannot
-    be sent as this kind.
+    """Function that returns the request with the lent credential in it. Raises AileronError(binding_failed) if the secret
+    cannot be sent as this kind.
     """
     roots: Callable[[LentCredential], frozenset[bytes]] = plain_roots
     """Function that returns the secrets to search responses for. It leaves out secrets that `put` would refuse."""

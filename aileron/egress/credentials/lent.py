@@ -53,7 +53,7 @@ class LentCredential(msgspec.Struct, frozen=True):
 
 
 class Lender(Protocol):
-    """The vault and the renewal of its tokens, as egress sees them."""
+    """Protocol with which egress gets credentials from the vault, has them renewed, and learns the secrets to scrub."""
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
         """Return whether `ready` has nothing to do. Fast and never waits, as it is called before each request and stream."""
@@ -84,8 +84,8 @@ class Lender(Protocol):
         ...
 
     def needles(self, destination: HostPort) -> Needles:
-        """Return the needles to search responses for: all secrets that any connector could have sent to the
-        destination, and those that were replaced lately.
+        """Return the needles, that is, the secrets to search responses for: all secrets that any connector could have sent
+        to the destination, and those that were replaced lately.
 
         Fast and never waits, and returns the same object until the secrets change, because it is called for every piece
         of a response. Raises AileronError(vault_locked) if the secrets cannot be known now,

@@ -67,7 +67,9 @@ def _put_aws(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Inj
 
 
 def _aws_roots(lent: LentCredential) -> frozenset[bytes]:
-    """Return the secret parts of the stored document. The document itself is never sent, so it need not be searched for."""
+    """Return the secret parts of the stored AWS key, to search responses for. The stored text itself is never sent, so it need
+    not be searched for.
+    """
     try:
         return frozenset(AwsKey.parse(lent.username, lent.secret).secrets)
     except ValueError:

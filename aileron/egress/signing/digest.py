@@ -101,7 +101,7 @@ class Challenge(msgspec.Struct, frozen=True):
 
 
 class Offered(msgspec.Struct, frozen=True):
-    """The contents of a 401: the challenge to answer, if any can be answered, and all schemes, in lower case."""
+    """The challenges of a 401 response: the challenge to answer, if any can be answered, and all schemes, in lower case."""
 
     best: Challenge | None
     schemes: frozenset[str]
@@ -113,7 +113,9 @@ class Offered(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True):
-    """An answer to a challenge: its client nonce, and how often this pair of nonces was used, counted from 1."""
+    """The data for one answer to a challenge: the client nonce, and the number of this answer among all with this pair of
+    nonces, from 1.
+    """
 
     challenge: Challenge
     cnonce: str
@@ -127,7 +129,7 @@ class Round(msgspec.Struct, frozen=True):
         return cls(challenge, secrets.token_hex(_CNONCE_BYTES))
 
     def next(self) -> Round:
-        """Return the round for the next request."""
+        """Return the round for the next request, with a count that is one higher."""
         return msgspec.structs.replace(self, count=self.count + 1)
 
 

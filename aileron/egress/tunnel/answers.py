@@ -47,7 +47,7 @@ UNREACHABLE_ALERT: Final = _ALERT + bytes((80,))  # internal_error
 
 
 def refusal_answer(reason: str, text: str) -> bytes:
-    """Return the complete response. `reason` is a value of Reason, or a failure class such as `network_error`."""
+    """Return the HTTP response that refuses a tunnel. `reason` is a value of Reason, or a failure class like `network_error`."""
     phrase = _UNPRINTABLE.sub("?", text)[:_PHRASE_CHARACTERS]
     body = f"aileron: {_UNPRINTABLE.sub('?', text)}\n".encode("ascii")
     status = _STATUS.get(reason, _FORBIDDEN)
@@ -63,5 +63,5 @@ def refusal_answer(reason: str, text: str) -> bytes:
 
 
 def alert_of(reason: Reason) -> bytes:
-    """Return the alert that follows the 200 response. Empty if the client did not begin TLS."""
+    """Return the TLS alert that refuses a tunnel after the 200 response; empty if the client did not begin TLS."""
     return b"" if reason is Reason.TUNNEL_NO_TLS else _ALERT + bytes((112,))  # unrecognized_name, RFC 6066 section 3

@@ -39,13 +39,13 @@ _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _LINE: Final = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/1\.[01]")
 _FIELD: Final = re.compile(_TOKEN + rb":[\t\x20-\x7e\x80-\xff]*")
 _NO_HEAD: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n|\Z)")
-"""A control character, a line feed without a carriage return, or a carriage return that cannot be followed by a line
-feed.
+"""Pattern of bytes that cannot occur in a head: a control character, a line feed without a carriage return, or a carriage
+return that cannot be followed by a line feed.
 """
 
 
 class HeadReader:
-    """A reader of one head, which takes bytes as they arrive."""
+    """A reader of the head of one CONNECT request, which takes bytes as they arrive."""
 
     def __init__(self) -> None:
         self._read = bytearray()

@@ -47,7 +47,7 @@ def check_name(found: str, wanted: str) -> None:
 
 
 class HelloWatch:
-    """The watch on one tunnel, in both directions, from the end of the first ClientHello until `is_over`."""
+    """A check of one tunnel: from the end of the first ClientHello until `is_over`, the client must name no other host."""
 
     def __init__(self, name: str) -> None:
         """Take `name`, the checked name in the first ClientHello."""

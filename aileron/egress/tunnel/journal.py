@@ -40,7 +40,7 @@ class TunnelReport(msgspec.Struct, frozen=True):
 
 
 class TunnelJournal(Protocol):
-    """The ledger, as tunnels see it."""
+    """Protocol with which tunnels out of cells are recorded in the ledger."""
 
     async def opened(self, intent: TunnelIntent) -> str:
         """Record that a tunnel opens, and return its id. The record is durable on return; an error stops the tunnel."""

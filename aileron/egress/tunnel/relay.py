@@ -59,7 +59,7 @@ _Way = tuple[socket.socket, socket.socket, _Check, Callable[[int], None], Ended,
 
 
 class Flow:
-    """Number of bytes that went in each direction, and the time of the last bytes, as `anyio.current_time()`."""
+    """Counters of one relay: the bytes in each direction, and the time of the last bytes, as `anyio.current_time()`."""
 
     def __init__(self) -> None:
         self.bytes_up = 0
@@ -238,8 +238,8 @@ async def _passed_on(sink: socket.socket, piece: memoryview) -> None:
 async def relay(
     client: socket.socket, host: socket.socket, flow: Flow, watch: HelloWatch, scratch: memoryview
 ) -> Ended:
-    """Relay until the end, and return the reason of the end. Both sockets stay open; the caller has to close them.
-    Raises RefusedError if the watch refuses a piece, which is then not sent on.
+    """Relay bytes between the two sockets until the end, and return the reason of the end. Both sockets stay open; the caller
+    has to close them. Raises RefusedError if the watch refuses a piece, which is then not sent on.
 
     `scratch` is a buffer of PIECE_BYTES, which all relays of an event loop can share.
     """

@@ -63,7 +63,7 @@ _SAID: Final = 300
 
 
 class WayOut:
-    """The tunnels of one daemon."""
+    """Opens and carries the tunnels out of all cells. One instance per daemon."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class _Rate(msgspec.Struct):
 
 
 class _Told(Exception):
-    """The tunnel was refused. The text is for the client; `reason`, as in answers.py, is for the ledger too."""
+    """Error: the tunnel is refused. The text is for the client; `reason`, as in answers.py, is for the ledger too."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)

@@ -45,7 +45,7 @@ __all__ = ["MessagesAnswer", "MessagesAsk"]
 
 _DELTAS: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 _USED: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "server_tool_use")
-"""Fields in the usage of the first event that the last event may repeat."""
+"""Token counts in the `usage` of the stream's first event that the last event may repeat."""
 
 
 class MessagesAsk(Ask):
@@ -64,14 +64,14 @@ class MessagesAsk(Ask):
         return tool.get("name")
 
     def declared(self, name: str, tool: Tool) -> dict[str, Any]:
-        """Return the declaration of a tool without `cache_control`, because a cache breakpoint of the agent's after the
-        tools covers these tools too.
+        """Return the declaration of a tool, without `cache_control`: if the agent has a cache breakpoint after its
+        tools, that covers these tools too.
         """
         return {"name": name, "description": tool.description, "input_schema": tool.schema}
 
     def recalled(self, memory: Memory) -> list[Edit]:
-        """Return edits that replace an assistant's message by the messages that it stands for. The results of Aileron's
-        calls come before the agent's results.
+        """Return edits that replace each assistant message by the complete messages, with calls of Aileron's tools,
+        that the memory has for it. The results of these calls are inserted before the results of the agent's own.
         """
         edits: list[Edit] = []
         if memory.is_empty:
@@ -94,8 +94,8 @@ class MessagesAsk(Ask):
         return trail("", (_turn(message.value) for message in self.document.elements(self.turns)))
 
     def _content_at(self, message: Value) -> int | None:
-        """Return the index at which the blocks of a message begin; None if two programs could find different blocks
-        there.
+        """Return the index in the text at which a message's content blocks begin; None if the message has no content,
+        or two programs could find different blocks in it.
         """
         try:
             content = Document.at(self.document.text, message.start).find("content")
@@ -104,15 +104,15 @@ class MessagesAsk(Ask):
         return None if content is None else content.start + 1
 
     def continued(self, said: Sequence[str]) -> list[Edit]:
-        """Return the edit that inserts `said` after the agent's last message."""
+        """Return the edit that appends the JSON messages `said` to the agent's messages."""
         return [self.document.append(self.turns, said)]
 
     def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
-        """Return one user message with all results."""
+        """Return one user message, as JSON, with the results of all calls."""
         return (f'{{"role":"user","content":[{",".join(map(_result, answered))}]}}',)
 
     def answer(self, tools: Mapping[str, Tool]) -> MessagesAnswer:
-        """Return an empty message."""
+        """Return an empty message, to be filled from the provider's answers."""
         return MessagesAnswer(tools)
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
@@ -122,7 +122,7 @@ class MessagesAsk(Ask):
 
 
 class MessagesAnswer(Answer):
-    """A message."""
+    """The message that an agent sees as the answer to a Messages request, over all rounds."""
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         super().__init__(tools)
@@ -158,7 +158,9 @@ class MessagesAnswer(Answer):
         self._stop: Any = None
 
     def feed(self, event: Event) -> bytes:
-        """Return blocks as they arrive, with their index among the blocks of all rounds. Hold back the end."""
+        """Return the bytes that the agent sees of an event: content blocks are renumbered over all rounds. Hold back
+        the events that end the message.
+        """
         data = parsed(event)
         match None if data is None else data.get("type"):
             case "message_start":
@@ -172,7 +174,7 @@ class MessagesAnswer(Answer):
         return event.raw
 
     def take(self, document: dict[str, Any]) -> None:
-        """Take a complete message."""
+        """Take the message of a round that was not streamed."""
         self._is_whole = True
         self._first = self._first or document
         self._last = document
@@ -182,7 +184,7 @@ class MessagesAnswer(Answer):
             self._add(index, dict_of(block))
 
     def end_round(self) -> Round:
-        """End the round. Calls of Aileron's tools may run if the model stopped for calls."""
+        """End the round and return it. It has calls to run only if the model's stop reason is `tool_use`."""
         self._usage = added_usage(self._usage, self._used)
         for index, parts in self._inputs.items():
             text = "".join(parts).strip() or "{}"
@@ -228,7 +230,7 @@ class MessagesAnswer(Answer):
         return message
 
     def failure(self, body: bytes) -> bytes:
-        """Return the error as an event. In a stream it has the same form as in a response of its own."""
+        """Return a provider's error as an event of the stream. The error has the same JSON there as in a response of its own."""
         return written("error", encoded(_error(body)))
 
     def _started(self, event: Event, data: dict[str, Any]) -> bytes:
@@ -296,8 +298,8 @@ class MessagesAnswer(Answer):
         return rewritten(event, {**data, "delta": delta, "usage": usage})
 
     def _reason(self, reason: Any) -> Any:
-        """Return the stop reason, or `end_turn` if the reason would make the agent wait only for calls that it does not
-        see.
+        """Return the stop reason for the agent. It is `end_turn` instead of `tool_use` if the model called only
+        Aileron's tools, because the agent would wait for calls that it does not see.
         """
         return "end_turn" if reason == "tool_use" and not self._theirs else reason
 
@@ -311,23 +313,25 @@ def _put_together(block: dict[str, Any], fields: Mapping[str, Sequence[Any]]) ->
 
 
 def _key(before: str, message: dict[str, Any]) -> str:
-    """Return the key of an assistant's message after a trail, made from the ids of the message's calls, or from its text."""
+    """Return the memory key of an assistant's message, made from `before`, the digest of all earlier turns, and from
+    the ids of the message's calls, or from its text if it has no calls.
+    """
     if ids := _ids(message, "tool_use", "id"):
         return key_of("messages, calls", before, *ids)
     return key_of("messages", before, _texts(message))
 
 
 def _turn(message: dict[str, Any]) -> list[str]:
-    """Return a message in the form in which it is compared: without thinking blocks, which programs drop from older
-    turns.
+    """Return a message as strings by which conversations are compared. Thinking blocks are left out, because programs
+    drop them from older turns.
     """
     rest = [block for block in _blocks(message) if block.get("type") not in ("text", "thinking", "redacted_thinking")]
     return [str(message.get("role")), _texts(message), *(canonical(_plain(block)) for block in rest)]
 
 
 def _plain(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool result whose content is a string in the form with a list of text blocks, and every other block
-    unchanged.
+    """Return a block with the content of a tool result as a list of text blocks, even if it was a string. Every other
+    block is returned unchanged.
     """
     content = block.get("content")
     if block.get("type") == "tool_result" and (content is None or isinstance(content, str)):
@@ -355,7 +359,9 @@ def _answers_calls(message: dict[str, Any]) -> bool:
 
 
 def _marked(said: str, message: dict[str, Any]) -> str:
-    """Return `said` with the agent's own cache mark, if the message that is replaced ended with one."""
+    """Return the JSON messages `said`, which replace `message`, with the `cache_control` of its last block, if that
+    block has one.
+    """
     blocks = _blocks(message)
     mark = blocks[-1].get("cache_control") if blocks else None
     end = "}]}"
@@ -370,7 +376,9 @@ def _result(answered: Answered) -> str:
 
 
 def _input(text: str) -> Any:
-    """Return the input of a call that a model assembled; an empty object if it is not an object, as the API requires one."""
+    """Decode the input of a tool call, assembled from the pieces of a stream. Return an empty object if the input is
+    not an object, because the API requires one.
+    """
     try:
         found = loaded(text)
         encoded(found)

@@ -48,9 +48,9 @@ __all__ = ["ChatAnswer", "ChatAsk"]
 _BETWEEN: Final = "\n\n"
 _DONE: Final = "[DONE]"
 _OURS: Final = ("role", "content", "tool_calls")
-"""Fields of a message that this module assembles itself. All other texts are joined as they are."""
+"""Fields of a message that this module assembles by special rules. The pieces of all other text fields are simply joined."""
 _SAID_ONCE: Final = ("annotations", "audio", "function_call", "parsed")
-"""Fields of an answer that no request accepts."""
+"""Fields of an answer's message that the API does not accept in a later request."""
 
 
 class ChatAsk(Ask):
@@ -80,8 +80,8 @@ class ChatAsk(Ask):
         }
 
     def recalled(self, memory: Memory) -> list[Edit]:
-        """Return edits that replace an assistant's message by the messages that it stands for, including the results of
-        calls of Aileron's tools.
+        """Return edits that replace each assistant message by the complete messages that the memory has for it, with
+        the calls of Aileron's tools and their results.
         """
         edits: list[Edit] = []
         if memory.is_empty:
@@ -93,17 +93,17 @@ class ChatAsk(Ask):
         return edits
 
     def continued(self, said: Sequence[str]) -> list[Edit]:
-        """Return the edit that inserts `said` after the agent's last message."""
+        """Return the edit that appends the JSON messages `said` to the agent's messages."""
         return [self.document.append(self.turns, said)]
 
     def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
-        """Return a message for each result. The API has no mark for an error, so only the text shows it."""
+        """Return a `tool` message for each result. The API has no field that marks an error, so only the text shows it."""
         return tuple(
             encoded({"role": "tool", "tool_call_id": answer.call.id, "content": answer.text}) for answer in answered
         )
 
     def answer(self, tools: Mapping[str, Tool]) -> ChatAnswer:
-        """Return an empty completion."""
+        """Return an empty completion, to be filled from the provider's answers."""
         return ChatAnswer(tools)
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
@@ -116,7 +116,7 @@ class ChatAsk(Ask):
 
 
 class ChatAnswer(Answer):
-    """A completion."""
+    """The completion that an agent sees as the answer to a Chat Completions request, over all rounds."""
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         super().__init__(tools)
@@ -139,19 +139,23 @@ class ChatAnswer(Answer):
         self._text: list[str] = []
         self._more: dict[str, Any] = {}
         self._grown: dict[str, list[str]] = {}
-        """Pieces of those fields in `_more` that are texts. They are joined when the round ends, like the pieces of
-        calls.
+        """Pieces of the message's other text fields, by field name. They are joined when the round ends, like the
+        pieces of calls.
         """
         self._parts: dict[int, _Parts] = {}
         self._round_calls: dict[int, dict[str, Any]] = {}
         self._places: dict[int, int | None] = {}
-        """Positions at which the agent sees the calls whose name is known; None for a call of one of Aileron's tools."""
+        """Position of each call among the calls that the agent sees, by the call's index in this round; None for a call
+        of one of Aileron's tools. A call is added when its name is known.
+        """
         self._held: list[Event] = []
         self._used: Any = None
         self._finish: Any = None
 
     def feed(self, event: Event) -> bytes:
-        """Return texts and the agent's calls as they arrive. Hold back the events that end the answer."""
+        """Return the bytes that the agent sees of an event: texts, and calls of the agent's own tools. Hold back the
+        events that end the answer.
+        """
         data = parsed(event)
         if data is None:
             if event.data == _DONE:
@@ -174,7 +178,7 @@ class ChatAnswer(Answer):
         return self._of_choice(event, data, dict_of(choices[0]))
 
     def take(self, document: dict[str, Any]) -> None:
-        """Take a complete completion."""
+        """Take the completion of a round that was not streamed."""
         self._is_whole = True
         self._first = self._first or document
         self._last = document
@@ -189,7 +193,7 @@ class ChatAnswer(Answer):
             self._grow(index, dict_of(call))
 
     def end_round(self) -> Round:
-        """End the round. Calls of Aileron's tools may run if the model ended there by itself."""
+        """End the round and return it. It has calls to run only if the finish reason is `tool_calls` or `stop`."""
         self._usage = added_usage(self._usage, self._used)
         for index, call in self._round_calls.items():
             _settle(call, self._parts[index])
@@ -265,8 +269,8 @@ class ChatAnswer(Answer):
         return rewritten(event, shown)
 
     def _seen(self, delta: dict[str, Any]) -> dict[str, Any]:
-        """Return the part of a delta that the agent sees, with the agent's calls at their positions. Empty if the agent
-        sees nothing.
+        """Take a delta of the stream, and return the part that the agent sees, with the agent's calls at their
+        positions. Empty if the agent sees nothing.
         """
         seen = {name: value for name, value in delta.items() if name not in _OURS}
         for name, value in seen.items():
@@ -290,8 +294,8 @@ class ChatAnswer(Answer):
         return seen
 
     def _grow(self, index: int, piece: dict[str, Any]) -> dict[str, Any] | None:
-        """Add a piece to a call, and return what the agent sees of the piece. As soon as the call's name is known,
-        return the complete call so far.
+        """Add a piece of the stream to the call at `index`. Return the part that the agent sees, or None; once the
+        call's name is known, first the complete call so far, then each piece.
         """
         call = self._round_calls.setdefault(index, {})
         parts = self._parts.setdefault(index, {})
@@ -328,8 +332,8 @@ class ChatAnswer(Answer):
         return {name: self._first[name] for name in ("id", "created") if name in self._first}
 
     def _reason(self, reason: Any) -> Any:
-        """Return the finish reason, or `stop` if the reason would make the agent wait only for calls that it does not
-        see.
+        """Return the finish reason for the agent. It is `stop` instead of `tool_calls` if the model called only
+        Aileron's tools, because the agent would wait for calls that it does not see.
         """
         return "stop" if reason == "tool_calls" and not self._calls else reason
 
@@ -357,7 +361,9 @@ def _settle(call: dict[str, Any], parts: _Parts) -> None:
 
 
 def _join(call: dict[str, Any], piece: dict[str, Any], parts: _Parts, way: tuple[str, ...] = ()) -> None:
-    """Add a piece of a call to the known part of the call. Only the call's arguments come in parts."""
+    """Merge a piece of a streamed tool call into `call`. Only the call's arguments come in pieces, which are collected
+    in `parts`; other fields come whole.
+    """
     for name, value in piece.items():
         if isinstance(value, dict) and isinstance(call.get(name), dict):
             _join(call[name], value, parts, (*way, name))
@@ -368,7 +374,9 @@ def _join(call: dict[str, Any], piece: dict[str, Any], parts: _Parts, way: tuple
 
 
 def _key(before: str, message: dict[str, Any]) -> str:
-    """Return the key of an assistant's message after a trail, made from the ids of the message's calls, or from its text."""
+    """Return the memory key of an assistant's message, made from `before`, the digest of all earlier turns, and from
+    the ids of the message's calls, or from its text if it has no calls.
+    """
     ids = [str(dict_of(call).get("id")) for call in list_of(message.get("tool_calls"))]
     if ids:
         return key_of("chat, calls", before, *ids)
@@ -376,8 +384,8 @@ def _key(before: str, message: dict[str, Any]) -> str:
 
 
 def _turn(message: dict[str, Any]) -> list[str] | None:
-    """Return a message in the form in which it is compared. Return None for instructions, because some programs write
-    the time into them.
+    """Return a message as strings by which conversations are compared. Return None for instructions, because some
+    programs write the time into them.
     """
     if message.get("role") in ("system", "developer"):
         return None

@@ -28,13 +28,13 @@ from typing import Any, Final, NamedTuple, NoReturn, Self
 __all__ = ["MAX_PARTS", "MAX_VALUES", "Document", "Edit", "TooManyError", "Value", "encoded", "loaded", "spliced"]
 
 MAX_PARTS: Final = 16_384
-"""Maximum number of members of the object and elements of its arrays, each with its place. A day's conversation has a
-few thousand messages.
+"""Maximum number of members of an object, and of elements of each array in it, whose positions are kept. A day's
+conversation has a few thousand messages.
 """
 MAX_VALUES: Final = 1 << 19
-"""Maximum number of `[`, `{` and `,`, wherever they occur, which is at least the number of values. A value takes 100
-bytes of memory, and no other thread runs while the values are made (a tenth of a second). Three megabytes of a
-conversation about code have at most 200,000.
+"""Maximum number of `[`, `{` and `,` in a JSON text, strings included; a text has about as many values at most. A value
+takes 100 bytes of memory, and decoding the maximum blocks all other threads for a tenth of a second. Three megabytes of
+a conversation about code have at most 200,000.
 """
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
@@ -45,7 +45,7 @@ class TooManyError(ValueError):
 
 
 class Edit(NamedTuple):
-    """A replacement, by `text`, of the text between two indices; an insertion if the two are equal."""
+    """Replacement of the characters from index `start` to `end` by `text`; an insertion if the two indices are equal."""
 
     start: int
     end: int
@@ -53,7 +53,7 @@ class Edit(NamedTuple):
 
 
 class Value(NamedTuple):
-    """A value and its place in the text. `elements` are the elements of an array."""
+    """A JSON value, and the indices of its start and end in the text. `elements` are the elements of an array."""
 
     start: int
     end: int
@@ -98,7 +98,7 @@ class Document:
         return None if found is None else found.value
 
     def find(self, name: str) -> Value | None:
-        """Return a member's value and its place; None if there is no such member."""
+        """Return a member's value with its start and end in the text; None if there is no such member."""
         return self._members.get(name)
 
     def elements(self, name: str) -> tuple[Value, ...]:
@@ -144,8 +144,8 @@ def spliced(text: str, edits: Sequence[Edit]) -> str:
 
 
 def encoded(value: Any) -> str:
-    """Return compact ASCII JSON, in the order of the value, so that equal values give equal text. Raises ValueError for
-    a number that JSON cannot represent.
+    """Encode a value as compact ASCII JSON. Members keep their order, so that equal values give equal text. Raises
+    ValueError for a number that JSON cannot represent.
     """
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 

@@ -18,8 +18,8 @@ __all__ = ["MAX_EVENT_BYTES", "Event", "EventError", "Events", "written"]
 
 MAX_EVENT_BYTES: Final = 16 << 20
 """Maximum size of an event: 16 MiB. The last event of a Responses stream repeats the complete response: half a megabyte
-of words, and a picture or two of 6 MiB each in base64. The number of values in an event has another limit (wire.py),
-which limits the time.
+of text, and one or two images of 6 MiB each in base64. Another limit, on the number of values in an event (wire.py),
+bounds the time.
 """
 _END: Final = re.compile(rb"\r?\n\r?\n")
 """The end of an event. The providers end lines in one of these two ways. A carriage return alone, which the standard
@@ -33,7 +33,7 @@ class EventError(ValueError):
 
 
 class Event(NamedTuple):
-    """An event, with its original bytes. `name` and `data` are empty if the event has none, such as a comment."""
+    """A server-sent event, with its original bytes. `name` and `data` are empty if the event has none, as for a comment."""
 
     raw: bytes
     name: str

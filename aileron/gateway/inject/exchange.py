@@ -69,27 +69,27 @@ WIRES: Final[Mapping[bytes, type[Ask]]] = {
     b"/v1/chat/completions": ChatAsk,
     b"/v1/responses": ResponsesAsk,
 }
-"""The API of each path. Only exactly these paths are listed, because the paths below them do not request text from a
-model.
+"""Class of the request to each API path. Only exactly these paths are listed, because the paths below them do not
+request text from a model.
 """
 MAX_BODY_BYTES: Final = 32 << 20
 """Maximum size of a request's body: 32 MiB, the limit of the Messages API. A longer body is passed on as it is, and
 rounds do not make a body longer than that.
 """
 IN_THREAD_BYTES: Final = 256 << 10
-"""Number of bytes above which work runs in a thread instead of the event loop: many small values take a millisecond for
-each 50 KiB.
+"""Size in bytes above which JSON is processed in a thread instead of the event loop. Many small values take a
+millisecond for each 50 KiB.
 """
 READERS: Final = 2
-"""Maximum number of threads that do such work at a time. The interpreter runs only one of them at once, and each holds
-many times the memory of its text.
+"""Maximum number of threads that process large JSON texts. The interpreter runs only one of them at a time, and each
+holds many times the memory of its text.
 """
 MAX_HELD_BYTES: Final = 64 << 20
-"""Maximum size of all requests that are held at once: 64 MiB, and half of it for one session. A request late in a long
-day has two or three megabytes. Further requests fail as `busy`.
+"""Maximum size of all requests with injected tools that are in memory at once: 64 MiB, and half of it for one session.
+A request late in a long day has two or three megabytes. Further requests fail as `busy`.
 """
 MAX_WHOLE_BYTES: Final = MAX_EVENT_BYTES
-"""Maximum size in bytes of a complete answer: the same as of the last event of a stream, which has the same content."""
+"""Maximum size in bytes of an answer that is not streamed: that of a stream's last event, which has the same content."""
 MAX_ROUND_BYTES: Final = 64 << 20
 """Maximum size of the events of one round: 64 MiB. 128,000 tokens, each in its own event with 350 bytes of overhead,
 take 45 MB.
@@ -100,8 +100,8 @@ MAX_TOOLS: Final = 128
 Responses.
 """
 MAX_ROUNDS: Final = 24
-"""Maximum number of rounds of one request in which the model calls Aileron's tools. A model that has not ended by then
-does not end.
+"""Maximum number of rounds of one request in which the model calls Aileron's tools. A model that still calls tools then
+is assumed to go on forever.
 """
 MAX_CALLS: Final = 32
 """Maximum number of calls of Aileron's tools that are made in one round. Further calls are refused."""
@@ -113,11 +113,13 @@ AT_ONCE: Final = 8
 """Maximum number of calls of a round that are made at the same time; the daemon runs fewer at a time."""
 LONGEST_S: Final = 3600.0
 LONGEST_WHOLE_S: Final = 480.0
-"""Maximum seconds for an answer that comes complete: nothing can be sent meanwhile, and the providers' own clients wait
-600 s.
+"""Maximum seconds for an answer that is not streamed. The agent gets no byte before its end, and the providers' own
+clients wait 600 s.
 """
 KEEP_ALIVE_S: Final = 10.0
-"""Seconds between two signs of life: the shortest timeout of an intermediate program that was observed is 30 s."""
+"""Seconds between two keep-alive messages to the agent: the shortest timeout of an intermediate program that was
+observed is 30 s.
+"""
 TRIES: Final = 2
 _MAX_DELAY_S: Final = 20.0
 _PASSES: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
@@ -137,10 +139,10 @@ _NOT_BEGUN: Final = (
 
 
 class Tools(Protocol):
-    """The sessions and the door to their actions, as injected tools need them."""
+    """The daemon's sessions and actions, as injected tools need them."""
 
     def session_of(self, name: str) -> str:
-        """Return the session whose addresses contain `name`. Raises AileronError(unauthorized) if there is none."""
+        """Return the session whose gateway addresses contain `name`. Raises AileronError(unauthorized) if there is none."""
         ...
 
     def is_injected(self, session: str) -> bool:
@@ -152,8 +154,8 @@ class Tools(Protocol):
         ...
 
     async def call(self, session: str, wire: Wire, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Call a tool through the door, and record the call. Return the text for the model, and whether that is an
-        error. Never raises AileronError.
+        """Call a tool as a request by the session's agent, and record the call. Return the text for the model, and
+        whether that is an error. Never raises AileronError.
         """
         ...
 
@@ -195,7 +197,7 @@ class Upstream(Protocol):
 
 
 class Agent(Protocol):
-    """The agent that gets the answer."""
+    """The agent's side of the connection, which gets the answer."""
 
     async def begin(self, status: int, fields: Fields, length: int | None) -> None:
         """Send the status, and a provider's header fields without the connection-specific fields. `length` is the
@@ -212,7 +214,7 @@ class Agent(Protocol):
         ...
 
     def wait_for_tools(self, limit_s: float) -> None:
-        """Stop waiting for either side while Aileron's tools run, for at most `limit_s`."""
+        """Suspend the time limits of both sides while Aileron's tools run, for at most `limit_s` seconds."""
         ...
 
 
@@ -238,7 +240,7 @@ class Injection:
 
     @contextlib.contextmanager
     def holding(self, session: str) -> Iterator[Holding]:
-        """Yield a record of one request's bytes, which count as held until the block ends."""
+        """Yield a counter of the bytes that one request holds in memory. They no longer count when the block ends."""
         held = Holding(self, session)
         try:
             yield held
@@ -248,8 +250,8 @@ class Injection:
                 del self._held[session]
 
     async def worked(self, size: int, work: Callable[[], T]) -> T:
-        """Return the result of a pure function of `size` bytes. If the bytes are many, the function runs in a thread,
-        so that the event loop is not blocked.
+        """Return the result of `work`, a pure function that processes `size` bytes. If the bytes are many, the function
+        runs in a thread, so that the event loop is not blocked.
         """
         return work() if size <= IN_THREAD_BYTES else await anyio.to_thread.run_sync(work, limiter=self._readers)
 
@@ -282,8 +284,8 @@ class Holding:
 
 
 async def understood(injection: Injection, session: str, path: bytes, body: bytes) -> Understood | None:
-    """Return a request with the tools to add to it. Return None, and record that, for a request that is to be passed on
-    as it is.
+    """Return a request with the tools to add to it. Return None for a request to pass on unchanged, after recording the
+    reason.
     """
     kind = WIRES[path]
     try:
@@ -309,7 +311,7 @@ async def understood(injection: Injection, session: str, path: bytes, body: byte
 
 
 class _Whole(msgspec.Struct, frozen=True):
-    """A provider's answer that came complete, not as a stream."""
+    """A provider's answer that was not streamed."""
 
     provider: ProviderAnswer
     body: bytes
@@ -551,8 +553,8 @@ class Exchange:
 
 
 def _object(body: bytes) -> dict[str, Any] | None:
-    """Decode a complete body. Return None if it is not an object. Raises ValueError or RecursionError if other programs
-    could read it otherwise.
+    """Decode the body of a response that is not streamed. Return None if it is not a JSON object. Raises ValueError or
+    RecursionError for JSON that other programs could read differently.
     """
     try:
         document = loaded(body.decode("utf-8-sig"))

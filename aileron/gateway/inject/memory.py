@@ -24,8 +24,8 @@ import msgspec
 __all__ = ["MAX_BYTES", "MAX_SESSIONS", "Entry", "Memories", "Memory", "key_of"]
 
 MAX_BYTES: Final = 4 << 20
-"""Maximum size of one session's memory: 4 MiB. That is 200 calls with a page of a result each, and as much text that
-the model said with them.
+"""Maximum size of one session's memory: 4 MiB. That is enough for 200 calls, each with a page of results and a page of
+the model's text.
 """
 MAX_ENTRIES: Final = 1024
 MAX_SESSIONS: Final = 64
@@ -35,7 +35,9 @@ sessions uses injected tools.
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """The part of a conversation that replaces one answer of the agent's: `said`, followed by `results` of calls."""
+    """Hidden rounds, as JSON fragments that replace one answer in the agent's next requests: `said`, followed by the
+    `results` of the calls in the last round.
+    """
 
     said: tuple[str, ...]
     results: tuple[str, ...] = ()
@@ -51,7 +53,7 @@ _DOUBTED: Final = Entry(())
 
 
 class Memory:
-    """Memory of one session. Requests are assembled outside the event loop, so several threads use it."""
+    """The hidden rounds of one session, by key. Requests are assembled outside the event loop, so several threads use it."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[str, Entry] = OrderedDict()
@@ -88,9 +90,9 @@ class Memory:
             return None if found is _DOUBTED else found
 
     def add(self, key: str, entry: Entry) -> None:
-        """Remember a part of a conversation. If another conversation already has an entry under the same key, neither
-        entry is found again, because two conversations that a program sends alike cannot be told apart. An entry with
-        results alone replaces an earlier entry.
+        """Store the hidden rounds `entry` under a key. If another conversation already has an entry under this key,
+        neither entry is found again, because two conversations that a program sends alike cannot be told apart. An
+        entry with results alone replaces an earlier entry.
         """
         with self._lock:
             known = self._entries.get(key)
@@ -106,7 +108,7 @@ class Memory:
                     self.put(key, _DOUBTED)
 
     def put(self, key: str, entry: Entry) -> None:
-        """Store an entry, unless it is larger than the complete memory. Drop the oldest entries if necessary."""
+        """Store an entry, unless it is larger than MAX_BYTES. Drop the oldest entries if necessary."""
         with self._lock:
             self.forget(key)
             if entry.size > MAX_BYTES:

@@ -86,8 +86,8 @@ class ResponsesAsk(Ask):
         }
 
     def recalled(self, memory: Memory) -> list[Edit]:
-        """Return edits that replace a model's consecutive items by the items that they stand for. The results of
-        Aileron's calls precede the agent's results.
+        """Return edits that replace each run of the model's items by the complete items that the memory has for it. The
+        results of calls of Aileron's tools precede the results of the agent's own.
         """
         edits: list[Edit] = []
         if memory.is_empty:
@@ -114,7 +114,7 @@ class ResponsesAsk(Ask):
         return edits
 
     def continued(self, said: Sequence[str]) -> list[Edit]:
-        """Return the edits that insert `said` after the agent's last item."""
+        """Return the edits that append the JSON items `said` to the agent's input."""
         given = self.document.find(self.turns)
         if given is None or given.value is None:
             return [self.document.put(self.turns, f"[{','.join(said)}]")]
@@ -126,14 +126,14 @@ class ResponsesAsk(Ask):
         return [self.document.append(self.turns, said)]
 
     def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
-        """Return an item for the result of each call."""
+        """Return a `function_call_output` item, as JSON, for the result of each call."""
         return tuple(
             encoded({"type": "function_call_output", "call_id": answer.call.id, "output": answer.text})
             for answer in answered
         )
 
     def answer(self, tools: Mapping[str, Tool]) -> ResponsesAnswer:
-        """Return an empty response."""
+        """Return an empty response, to be filled from the provider's answers."""
         return ResponsesAnswer(
             tools,
             is_stored=self.document.get("store") is not False,
@@ -141,8 +141,8 @@ class ResponsesAsk(Ask):
         )
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
-        """Return memory entries for the answer, under the keys of what the agent will send back: the response's items,
-        or its id.
+        """Return memory entries for the answer, under each key by which the agent's next request can refer to it: the
+        response's items, the response's id, or the agent's calls in a conversation that the provider stores.
         """
         assert isinstance(answer, ResponsesAnswer)
         sent = self.results(results)
@@ -155,7 +155,9 @@ class ResponsesAsk(Ask):
         return entries
 
     def _trail(self) -> list[str]:
-        """Return the trail of the request's turns, which starts from the response that the request continues."""
+        """Return the digests of the conversation after each turn (`wire.trail`). They start from the id of the response
+        that the request continues.
+        """
         items = self.document.elements(self.turns)
         given = self.document.get(self.turns)
         turns = [item.value for item in items] if items else [{"role": "user", "content": given}]
@@ -166,8 +168,8 @@ class ResponsesAsk(Ask):
 
 
 class ResponsesAnswer(Answer):
-    """A response. `is_stored`: the provider stores it. `is_kept`: it belongs to a conversation, in which the provider
-    stores all items.
+    """The response that an agent sees, over all rounds. `is_stored`: the provider stores it. `is_kept`: it belongs to a
+    conversation, in which the provider stores all items.
     """
 
     def __init__(self, tools: Mapping[str, Tool], *, is_stored: bool, is_kept: bool) -> None:
@@ -201,7 +203,7 @@ class ResponsesAnswer(Answer):
 
     @property
     def last_id(self) -> str:
-        """Id of the last round, under which the provider has the complete response."""
+        """Id of the last round's response, under which the provider has stored the complete answer."""
         return str(self._last.get("id") or "")
 
     def _reset(self) -> None:
@@ -212,7 +214,9 @@ class ResponsesAnswer(Answer):
         self._status: Any = None
 
     def feed(self, event: Event) -> bytes:
-        """Return items as they arrive, with their index among the items of all rounds. Hold back the end."""
+        """Return the bytes that the agent sees of an event: items are renumbered over all rounds. Hold back the event
+        that ends the response.
+        """
         data = parsed(event)
         if data is None:
             return event.raw
@@ -240,7 +244,7 @@ class ResponsesAnswer(Answer):
         return b"" if place is None else self._shown(event, {**data, "output_index": place})
 
     def take(self, document: dict[str, Any]) -> None:
-        """Take a complete response."""
+        """Take the response of a round that was not streamed."""
         self._is_whole = True
         self._first = self._first or document
         for index, item in enumerate(list_of(document.get("output"))):
@@ -249,7 +253,7 @@ class ResponsesAnswer(Answer):
         self._end_with(document)
 
     def end_round(self) -> Round:
-        """End the round. Calls of Aileron's tools may run if the response is complete."""
+        """End the round and return it. It has calls to run only if the response's status is `completed`."""
         if not self._items:
             for index, item in enumerate(list_of(self._last.get("output"))):
                 self._begin_item(index, dict_of(item))
@@ -356,7 +360,7 @@ def _is_said(item: dict[str, Any]) -> bool:
 
 
 def _runs(items: Sequence[Value]) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each run of consecutive items that a model said."""
+    """Yield the start and end index of each run of consecutive items that come from the model."""
     start: int | None = None
     for place, item in enumerate(items):
         if _is_said(item.value):
@@ -369,7 +373,9 @@ def _runs(items: Sequence[Value]) -> Iterator[tuple[int, int]]:
 
 
 def _key(before: str, said: Sequence[dict[str, Any]]) -> str:
-    """Return the key of a model's consecutive items after a trail, made from the ids of their calls, or from their text."""
+    """Return the memory key of a model's consecutive items, made from `before`, the digest of all earlier turns, and
+    from the ids of their calls, or from their text if there are no calls.
+    """
     ids = [str(item["call_id"]) for item in said if _is_call(item)]
     if ids:
         return key_of("responses, calls", before, *ids)
@@ -377,8 +383,8 @@ def _key(before: str, said: Sequence[dict[str, Any]]) -> str:
 
 
 def _turn(item: dict[str, Any]) -> list[str] | None:
-    """Return an item in the form in which it is compared. Return None for reasoning, which programs drop, and for
-    instructions, because some programs write the time into them.
+    """Return an item as strings by which conversations are compared. Return None for reasoning, which programs drop,
+    and for instructions, because some programs write the time into them.
     """
     kind = item.get("type", "message")
     if kind == "reasoning" or item.get("role") in ("system", "developer"):

@@ -58,7 +58,7 @@ class _Rounds:
 
     @contextlib.asynccontextmanager
     async def ask(self, body: bytes, number: int) -> AsyncIterator[_Said]:
-        """Send a round with an assembled body, and yield the response."""
+        """Send the request of round `number`, with an assembled body, and yield the API's response."""
         fields = round_fields(self._upstream.fields, len(body), number)
         async with self._upstream.response(fields, body) as response:
             yield _Said(response, self._patience)
@@ -107,7 +107,7 @@ class _Told:
         await self._answer.end()
 
     def wait_for_tools(self, limit_s: float) -> None:
-        """Stop waiting for either side while tools run, for at most `limit_s`."""
+        """Suspend the time limits of both sides while Aileron's tools run, for at most `limit_s` seconds."""
         self._patience.wait_for("us", limit_s)
 
 

@@ -59,8 +59,8 @@ PREFIX: Final = "aileron"
 MAX_NAME: Final = 64
 """Maximum number of characters of a tool's name in all three APIs; they are letters, digits, `_` and `-`."""
 MAX_EVENT_VALUES: Final = 1 << 17
-"""Maximum number of values in one event, which is read on the event loop: 20 ms. The longest event repeats an answer's
-words, and one byte in twenty counts as a value.
+"""Maximum number of JSON values in one event. Events are decoded on the event loop, which takes 20 ms at this limit.
+The longest event repeats a complete answer, of which one byte in twenty counts as a value.
 """
 NO_ERROR_OF_ITS_OWN: Final = "the API answered with an error that is none of its own"
 """Text that an agent gets in a stream if a provider failed and sent no error in the form of its API."""
@@ -69,7 +69,7 @@ _SPACES: Final = b" \t\n\r\v\f"
 
 
 class NotUnderstoodError(ValueError):
-    """The request is not understood and is passed on as it is. The message is Aileron's own, for the record."""
+    """The request is not understood, and is passed on unchanged. The message is Aileron's own text, and is recorded."""
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ class Called(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """A call, and the result for the model."""
+    """A call of one of Aileron's tools with its result: the text for the model, and whether that is an error."""
 
     call: Called
     text: str
@@ -100,9 +100,9 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True):
-    """A model's answer in one round: the calls of Aileron's tools that may run, and the ids of the agent's calls.
-    `said` are JSON fragments that repeat the complete answer in the next request; `shown` are the same without calls of
-    Aileron's tools. `is_over`: the model came to an end.
+    """A model's answer in one round: the calls of Aileron's tools that can run, and the ids of the calls of the agent's
+    own tools. `said` are JSON fragments that repeat the complete answer in the next request; `shown` are these
+    fragments without calls of Aileron's tools. `is_over`: the model finished its answer.
     """
 
     calls: tuple[Called, ...]
@@ -113,7 +113,9 @@ class Round(msgspec.Struct, frozen=True):
 
 
 def named(tools: Iterable[Tool], theirs: frozenset[str]) -> dict[str, Tool]:
-    """Return the tools by the names that the model gets, sorted."""
+    """Return the tools by the names under which the model gets them, sorted. `theirs` are the names of the agent's own
+    tools, which these tools do not get.
+    """
     found: dict[str, Tool] = {}
     for tool in sorted(tools, key=lambda tool: tool.name):
         number = 1
@@ -132,21 +134,19 @@ def _name(name: str, number: int) -> str:
 
 
 def text_of(parts: Iterable[str]) -> str:
-    """Return a text in the form in which it is compared, because agents trim texts, and join their parts in different
-    ways.
+    """Return a text's parts joined, without ASCII whitespace, for comparison: agents trim texts, and join their parts
+    in different ways.
     """
     trimmed = "".join(part.strip() for part in parts).encode(errors="surrogatepass")
     return trimmed.translate(None, _SPACES).decode(errors="surrogatepass")
 
 
 _MARKS: Final = frozenset({"cache_control"})
-"""Members of a JSON object that an agent's program moves from turn to turn."""
+"""Names of JSON members that an agent's program moves from turn to turn, so that comparisons ignore them."""
 
 
 def canonical(value: Any) -> str:
-    """Return a part of a turn that is not text in the form in which it is compared: without cache marks, and with
-    sorted members.
-    """
+    """Encode a JSON value for comparison: without cache marks, and with sorted members."""
     return json.dumps(_unmarked(value), sort_keys=True, separators=(",", ":"))
 
 
@@ -185,7 +185,7 @@ class Ask(ABC):
 
     wire: ClassVar[Wire]
     turns: ClassVar[str]
-    """Name of the member that contains the conversation."""
+    """Name of the request's member that contains the conversation."""
     no_choice: ClassVar[str]
     """Value of `tool_choice` that forbids every tool call."""
 
@@ -200,10 +200,8 @@ class Ask(ABC):
         return self.document.get("stream") is True
 
     def body(self, tools: Mapping[str, Tool], memory: Memory, said: Sequence[str] = (), *, ends: bool = False) -> bytes:
-        """Return the request of a round, with the tools, the hidden rounds of earlier answers from `memory`, and this
-        request's earlier rounds from `said`.
-
-        `ends`: tool calls are disabled in this round.
+        """Return the body of a round's request: with the tools, the hidden rounds of earlier answers from `memory`, and
+        this request's earlier rounds from `said`.
         """
         edits = self.recalled(memory)
         edits += self.continued(said) if said else []
@@ -295,7 +293,7 @@ class Answer(ABC):
 
     @abstractmethod
     def take(self, document: dict[str, Any]) -> None:
-        """Take a complete answer."""
+        """Take the answer of a round that was not streamed."""
 
     @abstractmethod
     def end_round(self) -> Round:
@@ -307,7 +305,7 @@ class Answer(ABC):
 
     @abstractmethod
     def whole(self) -> dict[str, Any]:
-        """Return the complete answer, with all rounds that were taken."""
+        """Return the complete answer that the agent sees, over all rounds, as a JSON object."""
 
     @abstractmethod
     def failure(self, body: bytes) -> bytes:
@@ -323,19 +321,19 @@ class Answer(ABC):
         """True if the model called one of Aileron's tools."""
 
     def _called(self, id_: Any, name: Any, arguments: str) -> Called | None:
-        """Return a call of one of Aileron's tools; None for a call of one of the agent's."""
+        """Return a tool call if it is of one of Aileron's tools; None if it is of one of the agent's own."""
         tool = self._tools.get(name) if isinstance(name, str) else None
         return None if tool is None else Called(str(id_), name, tool.name, arguments)
 
 
 def rewritten(event: Event, data: dict[str, Any]) -> bytes:
-    """Return the bytes of an event with the same name and other data."""
+    """Return the bytes of an event with the name of `event`, and with `data`."""
     return written(event.name, encoded(data))
 
 
 def parsed(event: Event) -> dict[str, Any] | None:
-    """Return an event's data; None if the data is not an object. Raises ValueError or RecursionError if other programs
-    could read it otherwise.
+    """Return an event's data; None if the data is not a JSON object. Raises ValueError or RecursionError for JSON that
+    other programs could read differently.
     """
     try:
         data = loaded(event.data, MAX_EVENT_VALUES)

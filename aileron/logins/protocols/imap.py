@@ -121,8 +121,8 @@ class ImapLogin(Login):
             raise LoginError(Problem.PROTOCOL, "LOGIN: the service asked for something that the command does not have")
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """Greet the library with OK and the capabilities, and answer every way in which it logs in. Raises LoginError if its
-        commands are invalid.
+        """Greet the connector's client library with OK and the capabilities, and answer its commands until it has
+        logged in or out. Raises LoginError if its commands are invalid.
         """
         offered = _offered(self._capabilities)
         client.write(
@@ -254,7 +254,7 @@ def _offered(capabilities: Iterable[str]) -> bytes:
 
 
 class _Command(NamedTuple):
-    """A command that the library sends before it has logged in."""
+    """A command that the connector's client library sends before it has logged in."""
 
     tag: bytes
     name: bytes
@@ -339,7 +339,7 @@ class ImapFilter(Filter):
         """True while the service has begun a line but not ended the line."""
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """Pass complete lines, and the available part of a literal."""
+        """Pass the connector's complete lines, and the available part of a literal, to the service."""
         self._ahead += data
         passed = bytearray()
         while self._ahead and self._asked is None:
@@ -406,7 +406,9 @@ class ImapFilter(Filter):
             _check_reads(name, arguments)
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """Pass the bytes unchanged; then pass the waiting literal, if the service has accepted it."""
+        """Pass the service's bytes to the connector unchanged. Then pass the waiting literal to the service, if the
+        service has accepted it.
+        """
         yield Passed(to_client=data)
         is_agreed = self._asked is not None and self._hears_answer(data)
         self._is_mid_line = not data.endswith(b"\n")

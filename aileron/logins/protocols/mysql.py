@@ -60,7 +60,7 @@ _SHARED: Final = (
     | _PS_MULTI_RESULTS
     | _PLUGIN_AUTH
 )
-"""Capability flags that are used at both ends."""
+"""Capability flags that are used both with the service and with the connector's client library."""
 _NEEDED: Final = _PROTOCOL_41 | _SECURE | _PLUGIN_AUTH
 _OTHERWISE: Final = {
     _FOUND_ROWS: "CLIENT_FOUND_ROWS",
@@ -152,7 +152,9 @@ class MysqlLogin(Login):
             self._check_reads_only(server)
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """Greet the library with a challenge of ours. The library's response to the challenge is not checked."""
+        """Greet the connector's client library with a challenge of Aileron's own. The library's response to the
+        challenge is not checked.
+        """
         greeting = self._greeting
         assert greeting is not None
         client.write(wire.packet(0, _our_greeting(greeting)))
@@ -313,8 +315,8 @@ _ALLOWED: Final = frozenset(
         0xFA,  # COM_STMT_BULK_EXECUTE, MariaDB's
     }
 )
-"""The commands that pass. COM_CHANGE_USER, COM_BINLOG_DUMP and similar commands, COM_REGISTER_SLAVE and COM_SHUTDOWN are
-excluded.
+"""Numbers of the commands that may pass to the service. COM_CHANGE_USER, COM_BINLOG_DUMP and similar commands,
+COM_REGISTER_SLAVE and COM_SHUTDOWN are excluded.
 """
 
 

@@ -31,21 +31,21 @@ CHALLENGE_BYTES: Final = {"mysql_native_password": 20, "caching_sha2_password": 
 
 
 def native(password: bytes, challenge: bytes) -> bytes:
-    """Return the proof of mysql_native_password: 20 bytes."""
+    """Return the proof of the password for the plugin mysql_native_password: 20 bytes."""
     once = hashlib.sha1(password).digest()  # noqa: S324 - MySQL's
     twice = hashlib.sha1(once).digest()  # noqa: S324
     return _over(once, hashlib.sha1(challenge + twice).digest())  # noqa: S324
 
 
 def sha2(password: bytes, challenge: bytes) -> bytes:
-    """Return the proof of caching_sha2_password for its fast path: 32 bytes."""
+    """Return the proof of the password for the fast path of the plugin caching_sha2_password: 32 bytes."""
     once = hashlib.sha256(password).digest()
     twice = hashlib.sha256(once).digest()
     return _over(once, hashlib.sha256(twice + challenge).digest())
 
 
 def ed25519(password: bytes, challenge: bytes) -> bytes:
-    """Return the proof of client_ed25519: a signature of 64 bytes.
+    """Return the proof of the password for the plugin client_ed25519: a signature of 64 bytes.
 
     The signing key is derived as in RFC 8032, with the password in place of the seed.
     """
@@ -67,7 +67,7 @@ PROOFS: Final[dict[str, Callable[[bytes, bytes], bytes]]] = {
     "caching_sha2_password": sha2,
     "client_ed25519": ed25519,
 }
-"""The proof functions by the plugin's name. No proof reveals the password."""
+"""Mapping from an authentication plugin's name to the function that returns its proof. No proof reveals the password."""
 
 
 def _over(digest: bytes, other: bytes) -> bytes:

@@ -49,7 +49,7 @@ _COLUMNS: Final = re.compile(rf" \((?:{_NAME}(?:, )?)+\)")
 
 
 def more_than_reading(grant: str) -> str | None:
-    """Return the privileges beyond reading in a line of SHOW GRANTS, as text for a message, or None."""
+    """Return the privileges beyond reading in a line of SHOW GRANTS, as text for a message; None if it has only reading."""
     found = _GRANT.fullmatch(grant)
     if found is None:
         return "a role or something else that SHOW GRANTS has as a line of its own"

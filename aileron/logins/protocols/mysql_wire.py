@@ -24,13 +24,13 @@ from aileron.logins.words import printable
 __all__ = ["GOES_ON", "Failure", "Reader", "failure_of", "failure_packet", "packet", "read"]
 
 GOES_ON: Final = 0xFFFFFF
-"""The length of a packet that is continued in the following packet."""
+"""Body length of a packet that is continued in the following packet."""
 MAX_PACKET: Final = 64 << 10
 """Maximum size of a packet in bytes during a login; the longest packet is a row of SHOW GRANTS."""
 
 
 def packet(number: int, body: bytes) -> bytes:
-    """Return a packet; `number` counts the packets within a command, modulo 256."""
+    """Return a MySQL packet with this body. `number` is its sequence number within a command, sent modulo 256."""
     return struct.pack("<I", len(body) | (number & 0xFF) << 24) + body
 
 
@@ -46,7 +46,7 @@ def read(side: Side, number: int) -> bytes:
 
 
 class Reader:
-    """A reader of values from the front of a body. Its methods raise LoginError if too few bytes are left."""
+    """A parser that takes values from the front of a packet's body. Its methods raise LoginError if too few bytes are left."""
 
     def __init__(self, body: bytes) -> None:
         self._body: Final = body
@@ -61,7 +61,7 @@ class Reader:
         return found
 
     def number(self, size: int) -> int:
-        """Return an integer of `size` bytes, the lowest byte first."""
+        """Take the next `size` bytes, and return them as a little-endian integer."""
         return int.from_bytes(self.take(size), "little")
 
     def string(self) -> bytes:
@@ -71,7 +71,7 @@ class Reader:
         return found
 
     def counted(self) -> bytes | None:
-        """Return bytes that are preceded by their length, or None for NULL."""
+        """Take the next length-encoded string, and return it without its length, or None for NULL."""
         first = self.number(1)
         if first == 0xFB:
             return None
@@ -102,5 +102,5 @@ def failure_of(body: bytes) -> Failure:
 
 
 def failure_packet(number: int, code: int, sqlstate: str, words: str) -> bytes:
-    """Return an ERR packet of ours, which a library reports as an error."""
+    """Return an ERR packet that Aileron itself sends, and that a library reports as an error."""
     return packet(number, b"\xff" + struct.pack("<H", code) + f"#{sqlstate}{words}".encode())

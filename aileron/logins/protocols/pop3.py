@@ -30,15 +30,15 @@ from aileron.logins.side import Side
 __all__ = ["Pop3Filter", "Pop3Login"]
 
 _MAX_COMMAND: Final = 255
-"""Maximum size of a command in bytes, with CR LF (RFC 2449 section 4). An initial response that does not fit is sent
-separately.
+"""Maximum size in bytes of a command to the service, with CR LF (RFC 2449 section 4). An initial response that does not fit
+is sent separately.
 """
 _MAX_LINE: Final = 4096
 """Maximum size of a library's command in bytes."""
 _MAX_CAPABILITIES: Final = 100
 _OFFERED: Final = frozenset("TOP UIDL RESP-CODES PIPELINING EXPIRE LOGIN-DELAY IMPLEMENTATION AUTH-RESP-CODE".split())
-"""Capabilities that are still offered to the library. UTF8 and LANG are missing because a client requests them before a login,
-which is already over.
+"""Capabilities of the service that are also offered to the library. UTF8 and LANG are missing because a client requests them
+before a login, and the service's login is already over.
 """
 _OTHER_LOGINS: Final = frozenset({b"USER", b"PASS", b"APOP", b"AUTH", b"STLS"})
 _READING: Final = frozenset(b"STAT LIST UIDL TOP NOOP CAPA LAST RSET QUIT".split())
@@ -101,7 +101,10 @@ class Pop3Login(Login):
                 raise sasl.refused(Problem.REFUSED_CREDENTIAL, said)
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """Greet the library with +OK, and answer every way in which it logs in. Raises LoginError if its commands are invalid."""
+        """Greet the library with +OK, and accept its login with any user name and password.
+
+        Raises LoginError if a line from the library is too long or does not arrive.
+        """
         client.write(b"+OK logged in outside of the jail; any user name and password will do\r\n")
         while True:
             words = client.line().split()
@@ -208,7 +211,7 @@ class Pop3Filter(Filter):
         self._partial = bytearray()
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """Pass complete lines."""
+        """Pass complete commands to the service. Raises LoginError(not_allowed) for a command that must not pass."""
         self._partial += data
         passed = bytearray()
         while size := self._partial.find(b"\n") + 1:
@@ -236,5 +239,5 @@ class Pop3Filter(Filter):
             )
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """Pass the bytes unchanged."""
+        """Pass the service's bytes to the client unchanged."""
         return (Passed(to_client=data),)

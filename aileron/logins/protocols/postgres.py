@@ -55,7 +55,7 @@ _CANCEL_REQUEST: Final = 80877102
 _MAX_STARTUP: Final = 10_000
 """Maximum size of a start-up message in bytes: PostgreSQL's own limit (MAX_STARTUP_PACKET_LENGTH)."""
 _MAX_MESSAGES: Final = 500
-"""Maximum number of messages from a service while one particular message is expected: the service reports some 15 parameters,
+"""Maximum number of messages that are read from the service in one stage of the login: the service reports some 15 parameters,
 and perhaps notices.
 """
 _MAX_ROWS: Final = 50
@@ -80,7 +80,7 @@ _OURS: Final = frozenset({"user", "database"})
 _SET: Final = "SELECT pg_catalog.set_config($1, $2, false)"
 
 _FORMS: Final[dict[int, PasswordForm]] = {3: "cleartext", 5: "md5"}
-"""The weaker password forms, by the code with which a service asks for the form."""
+"""Password forms that are weaker than SCRAM, by the code with which the service asks for each."""
 _WEAK: Final[dict[PasswordForm, str]] = {
     "cleartext": "asks for the password in the clear",
     "md5": "asks for the password as an MD5 hash, which is as good as the password",
@@ -196,7 +196,7 @@ class PostgresLogin(Login):
         raise _too_much()
 
     def _show(self, form: PasswordForm, salt: bytes, credential: sasl.Credential, server: Side) -> None:
-        """Send the password in a form that the service could itself use to log in elsewhere."""
+        """Send the password in clear text or as an MD5 hash. The service could use either to log in elsewhere itself."""
         shown = credential.secret.encode()
         self.sent_in_clear = (shown,)
         if form == "md5":
@@ -206,10 +206,10 @@ class PostgresLogin(Login):
         server.write(wire.message(b"p", shown + b"\0"))
 
     def _check_allowed(self, form: PasswordForm, server: Side, *, is_first: bool) -> None:
-        """Raise LoginError unless the service's weaker password form is allowed now.
+        """Raise LoginError unless the binding allows the weak password form, TLS is on, and the service did not begin with SCRAM.
 
-        The error offers to allow the form only if that would help: not if the service began with SCRAM, or if a person allowed
-        a weaker form before.
+        The error offers to allow the form only if that would help: not without TLS, not if the service began with SCRAM, and
+        not if a person allowed a weaker form before.
         """
         allowed = self.order.details.weak_password
         if allowed == form and server.is_encrypted and is_first:

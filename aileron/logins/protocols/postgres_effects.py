@@ -111,7 +111,7 @@ _TRIGGERS: Final = (
 
 
 class _Wait(NamedTuple):
-    """The end of the stream whose next message the session waits for."""
+    """A step of the session that waits for the next message of the connector (`of_client`) or of the service."""
 
     of_client: bool
 
@@ -148,8 +148,8 @@ class _Cycle(NamedTuple):
 
 
 class Transaction(Filter):
-    """The filter of one session, after its start-up. `seen` is the digest of the effects that can be committed. If `seen` is
-    None, the stream is a preview, which is rolled back.
+    """The filter that limits a session, after its start-up, to one transaction. `seen` is the digest of the effects that can be
+    committed. If `seen` is None, the stream is a preview, which is rolled back.
     """
 
     def __init__(self, seen: str | None) -> None:
@@ -354,10 +354,9 @@ class Transaction(Filter):
                 yield from self._check_settings(settings)
 
     def _check_settings(self, settings: Settings) -> _Session:
-        """Check the response about the settings, in the middle of a cycle. Its messages are not mistaken for those of the
-        write.
+        """Read and check the service's response to the settings query within a cycle.
 
-        Raises LoginError if the settings have changed.
+        Its rows are read here, so that they do not count as rows of the write. Raises LoginError if the settings have changed.
         """
         rows: list[Row] = []
         while True:
@@ -468,7 +467,7 @@ class Transaction(Filter):
         return found
 
     def _ask_or_fail(self, sql: str, status: bytes = b"T") -> Generator[_Step, _Part, list[Row] | wire.Head]:
-        """Send a query to the service, and return the rows, or the error."""
+        """Send one of this module's queries to the service. Return its rows, or the service's error message."""
         yield Passed(to_server=self._question(sql) + wire.message(b"S"))
         rows: list[Row] = []
         failed: wire.Head | None = None
@@ -488,7 +487,7 @@ class Transaction(Filter):
                 return rows if failed is None else failed
 
     def _question(self, sql: str) -> bytes:
-        """Return the messages for a query of this module, without a Sync."""
+        """Return the messages (Parse, Bind, Execute) for one of this module's own queries, without a Sync."""
         self._asked += 1
         name = _OURS + str(self._asked).encode() + b"\0"
         return (

@@ -59,8 +59,8 @@ _MAX_CONTROLS: Final = 1_000
 _READING: Final = frozenset(
     "CLOSE COPY DECLARE EXPLAIN FETCH MOVE RELEASE RESET ROLLBACK SAVEPOINT SELECT SET SHOW TABLE VALUES WITH".split()
 )
-"""First words that pass in a read-only transaction, where the service refuses the statements that write (COPY FROM, WITH …
-INSERT).
+"""First words of statements that pass in a read-only transaction, where the service refuses those that write (COPY FROM,
+WITH … INSERT).
 """
 _WRITING: Final = _READING | frozenset(
     "ALTER ANALYZE CALL COMMENT CREATE DELETE DO DROP GRANT INSERT LOCK MERGE REFRESH REVOKE TRUNCATE UPDATE".split()
@@ -79,8 +79,8 @@ _BEGIN: Final = re.compile(
 _END: Final = re.compile(r"(COMMIT|END|ROLLBACK|ABORT)(?: WORK| TRANSACTION)?(?: AND NO CHAIN)?")
 _ROLLBACK_TO: Final = re.compile(r"ROLLBACK(?: WORK| TRANSACTION)? TO\b")
 _REFUSED: Final = b"aileron_refused_this_statement"
-"""Text that is sent in place of a refused statement: a syntax error, whose response arrives where that statement's response
-would.
+"""SQL that is sent in place of a refused statement. It is a syntax error, so that the service's error arrives where the response
+to the refused statement would.
 """
 
 
@@ -211,8 +211,8 @@ class _Cycle:
         which the library never sees.
         """
         self.waits_for_sync = False
-        """True until a COPY is over. A Sync would be lost in the COPY, so the Sync is sent after it. Until then a Flush makes
-        the service send its responses.
+        """True for a COPY that came as a simple Query, until the COPY is over. A Sync sent during the COPY would be lost, so it
+        is sent afterwards; until then a Flush makes the service send its responses.
         """
         self.is_copying = False
         """True once a COPY into the service has begun. The service ignores a Sync before the end of the data (COPY
@@ -223,7 +223,7 @@ class _Cycle:
 
 
 class Frame(Filter):
-    """The filter of one session, after its start-up. The statement `begin` was executed before the filter gets any bytes."""
+    """The filter that keeps a session, after its start-up, in one transaction. `begin` is executed before it gets bytes."""
 
     def __init__(self, *, only_reads: bool) -> None:
         self._allowed: Final = _READING if only_reads else _WRITING
@@ -244,14 +244,14 @@ class Frame(Filter):
         self._in_transaction = False
         """True while the library believes that it is in a transaction."""
         self._open: _Cycle | None = None
-        """The cycle of the extended protocol whose Sync has not arrived yet."""
+        """Cycle of the extended query protocol whose Sync the connector has not sent yet; None if there is none."""
         self._drops_rest = False
         self._is_inside = False
         """True while a message from the connector has begun but not ended."""
         self._besides: Final = bytearray()
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """Check the connector's statements, and pass all other messages unchanged."""
+        """Check the connector's statements, and pass them or their replacements; pass other messages unchanged."""
         said = bytearray()
         for part in self._from_client.cut(data):
             said += self._of_client(part) if isinstance(part, wire.Head) else part.data
@@ -260,7 +260,7 @@ class Frame(Filter):
         return (Passed(to_server=bytes(said)),)  # sent together: small pieces would wait for each other on the way
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """Pass the responses, except the responses to statements that did not come from the library."""
+        """Pass the service's responses to the library, except those to messages that the library did not send."""
         said = bytearray()
         for part in self._from_server.cut(data):
             if isinstance(part, wire.Head):
@@ -371,7 +371,7 @@ class Frame(Filter):
         cycle.executes.append(self._portals.get(_whole(head).partition(b"\0")[0]))
 
     def _check(self, sql: bytes) -> _Checked:
-        """Return the statement that is sent in place of `sql`."""
+        """Return the statement to send: `sql`, or its replacement if it is refused, or begins or ends a transaction."""
         try:
             word = first_word(sql)
             found = control(sql)
@@ -420,7 +420,7 @@ class Frame(Filter):
         return self._answer(cycle, head)
 
     def _answer(self, cycle: _Cycle, head: wire.Head) -> bytes:
-        """Return the response that the library gets for the end of a statement."""
+        """Return a message of the service as the library gets it: unchanged, or replaced if the statement was replaced."""
         as_it_is = head.header + head.body
         if head.kind == b"E":
             cycle.executes.clear()  # the service skips what follows up to the Sync

@@ -143,13 +143,15 @@ SELECT left(CASE WHEN rolname = session_user OR is_public THEN '' ELSE format('a
                  ELSE fix END, 250)
 FROM found ORDER BY rank > 2, (rolname = session_user) = (rank > 2), rank, what LIMIT 20;
 ROLLBACK"""
-"""The query's order: above rank 2, rights that come through a membership are listed first, because they explain why the role
-seems to have the same rights itself.
+"""Template of the query for the session's rights beyond reading. From rank 3, rights that come through a membership are listed
+first, because they explain why the role seems to have the same rights itself.
 """
 
 
 def rights_query(major: int) -> str:
-    """Return a simple Query whose response has at most 20 rows of `what` and `fix`, and no row for a role that only reads.
+    """Return the SQL of a query for the role's rights beyond reading. The response has no row for a role that only reads.
+
+    It has at most 20 rows with two columns: the right in words (`what`), and the SQL that revokes it (`fix`).
 
     `major` is the major version of the service. The query leaves no transaction open.
     """

@@ -51,9 +51,9 @@ __all__ = [
 ]
 
 MAX_ROWS: Final = 500
-"""Maximum number of rows of one write: as many as fit into the text, if each row has some 50 characters."""
+"""Maximum number of rows of one write: as many as fit into the text that a person reads, at some 50 characters each."""
 MAX_TABLES: Final = 50
-"""Maximum number of tables that one write can change, with the changes that the database's own rules cause."""
+"""Maximum number of tables that one write can change, including those that its triggers and foreign keys change."""
 _MAX_NAME: Final = 63
 """Maximum size of a name in bytes; PostgreSQL truncates longer names."""
 
@@ -77,8 +77,8 @@ _TAG: Final = re.compile(r"(INSERT 0|UPDATE|DELETE) ([0-9]{1,18})")
 
 
 class Column(NamedTuple):
-    """A column of a statement's result: its name, its table, and its position in that table (0 if it does not belong to a
-    table).
+    """A column of a statement's result: its name, its table's OID, and its position in that table (both 0 if it does not belong
+    to a table).
     """
 
     name: str
@@ -87,8 +87,8 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table, with the number of rows that the transaction inserted, updated and deleted. `root` is the partitioned table
-    that this table is a partition of, or the table itself.
+    """A table, with the number of rows that the transaction inserted, updated and deleted. `root` is the OID of the
+    partitioned table that this table is a partition of, or of the table itself.
     """
 
     oid: int
@@ -111,7 +111,7 @@ class Target(NamedTuple):
 
 
 class Write:
-    """The result of the one statement in a transaction that changes rows."""
+    """The one statement of a transaction that changes rows, with the rows and the command tag that the service returned."""
 
     def __init__(self, sql: bytes, values: tuple[bytes, ...], settings: Settings) -> None:
         self.sql: Final = sql
@@ -124,7 +124,7 @@ class Write:
         self._is_too_large = False
 
     def add(self, body: bytes, size: int) -> None:
-        """Add a row of `size` bytes."""
+        """Add a returned row from the `body` of its DataRow, unless a limit is exceeded. `size` is the complete body's size."""
         self._size += size
         self._is_too_large |= len(self.rows) >= MAX_ROWS or self._size > MAX_EFFECTS or len(body) != size
         if not self._is_too_large:
@@ -236,7 +236,7 @@ def row_of(body: bytes) -> Row:
 
 
 def text_of(value: bytes | None) -> str:
-    """Return a value as text, as the service writes it."""
+    """Return a value of a row as text, as the service formats it; "" for NULL."""
     return "" if value is None else value.decode("utf-8", "replace")
 
 

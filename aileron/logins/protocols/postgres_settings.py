@@ -42,8 +42,8 @@ _FIXED: Final = {
     "standard_conforming_strings": "on",
 }
 _DIGESTED: Final = ("DateStyle", "TimeZone", "lc_monetary", "search_path")
-"""Settings on which the text of a value depends: the text of an instant, an amount of money, or the name of a table
-(regclass).
+"""Settings that are part of the digest, because the text of a value depends on them: the text of a time, an amount of money,
+or the name of a table (regclass).
 """
 
 FIX: Final = "SELECT " + ", ".join(
@@ -82,9 +82,9 @@ class Settings:
 
 
 def other_than_fixed(parameters: Mapping[str, str]) -> str | None:
-    """Return the name of a start-up parameter that the library cannot choose for a previewed change, or None.
+    """Return the first start-up parameter that the library cannot set for a previewed change; None if it can set all.
 
-    A parameter is accepted if its value is the fixed value.
+    It can set application_name, statement_timeout, and a setting that has a fixed value to that value.
 
     >>> other_than_fixed({"DateStyle": "ISO", "client_encoding": "'utf-8'"}), other_than_fixed({"TimeZone": "UTC"})
     (None, 'TimeZone')

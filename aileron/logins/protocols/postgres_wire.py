@@ -46,12 +46,12 @@ __all__ = [
 ]
 
 MAX_MESSAGE: Final = 64 << 10
-"""Maximum size of a message in bytes during a login; a server's longest message is an error or the row of a check, of a few
-KiB.
+"""Maximum size of a message in bytes during a login; a server's longest message is an error or a row of the check of
+rights, of a few KiB.
 """
 _LENGTH: Final = struct.Struct("!i")
 _MAX_LENGTH: Final = (1 << 30) - 1
-"""Length of the longest message that PostgreSQL itself accepts (PQ_LARGE_MESSAGE_LIMIT)."""
+"""Length in bytes of the longest message that PostgreSQL itself accepts (PQ_LARGE_MESSAGE_LIMIT)."""
 
 
 def message(kind: bytes, body: bytes = b"") -> bytes:
@@ -65,7 +65,7 @@ def startup(code: int, body: bytes = b"") -> bytes:
 
 
 def text(*words: str) -> bytes:
-    """Return the words as strings, each followed by a zero byte."""
+    """Encode the words in UTF-8, each followed by a zero byte."""
     return b"".join(word.encode() + b"\0" for word in words)
 
 
@@ -107,13 +107,13 @@ def parse_error(body: bytes) -> Fields:
 
 
 def error_response(sqlstate: str, words: str, *, fatal: bool) -> bytes:
-    """Return an error of ours, in the form that a library reports to its user."""
+    """Return an ErrorResponse of Aileron's own, which a library reports to its user with the message `words`."""
     severity = "FATAL" if fatal else "ERROR"
     return message(b"E", text(f"S{severity}", f"V{severity}", f"C{sqlstate}", f"M{words}") + b"\0")
 
 
 class Head(NamedTuple):
-    """The beginning of a message with `size` bytes of body. `body` has the first bytes of the body, as many as are stored for
+    """The kind of a message, the size of its body in bytes, and the beginning of its body: as many bytes as the Cutter keeps of
     this kind.
     """
 
@@ -133,8 +133,8 @@ class Head(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """A further part of the body whose head was returned before, or a run of complete messages. `is_last` is true if the
-    message ends with this part.
+    """Bytes after a Head that continue its body, or a run of complete messages. `is_last` is true if a message ends with these
+    bytes.
     """
 
     data: bytes
@@ -142,12 +142,12 @@ class Rest(NamedTuple):
 
 
 class Cutter:
-    """A cutter of a stream into messages. It stores at most a header and the requested part of one body; the rest passes in
-    pieces.
+    """A parser that cuts one direction of a PostgreSQL stream into messages. It stores at most a header and the requested part
+    of one body, and returns the rest in pieces as they arrive.
     """
 
     def __init__(self, keep: Mapping[bytes, int], who: str, runs: bytes = b"") -> None:
-        """Set the parts of messages that are stored.
+        """Set which parts of messages are kept together. `who` names the sender in errors.
 
         `keep` maps a kind to the number of bytes of the body that are returned together with its head; a shorter body is
         returned completely. `runs` has the kinds that are not needed one by one, such as the rows of a result: consecutive

@@ -92,7 +92,7 @@ class RedisLogin(Login):
 
 
 class Commands(Filter):
-    """The filter of a client's commands, which replaces each `AUTH` by `own_auth`."""
+    """The filter of a client's commands. It replaces each `AUTH` by `own_auth`, the `AUTH` with the binding's credential."""
 
     def __init__(self, own_auth: bytes) -> None:
         self._own_auth: Final = own_auth
@@ -127,7 +127,7 @@ class Commands(Filter):
         return (Passed(to_server=b"".join(passed)),)
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """Pass the bytes unchanged."""
+        """Pass the server's bytes to the client unchanged."""
         return (Passed(to_client=data),)
 
     def _hold(self, rest: bytes) -> None:
@@ -158,7 +158,9 @@ class Commands(Filter):
         return at + 2
 
     def _begin(self, data: bytes, at: int) -> tuple[int, bytes]:
-        """Read the beginning of a command. Return its end, and the bytes to send in its place."""
+        """Read the beginning of a command. Return the position of its end, or `at` if more bytes are needed, and the bytes to
+        send in its place.
+        """
         if data[at] != 0x2A:
             return self._inline(data, at)
         head = _HEAD.match(data, at)
@@ -209,7 +211,7 @@ class Commands(Filter):
         return end + 1, self._instead(words) if name in _READ_HERE else data[at : end + 1]
 
     def _check_taken(self, arguments: int, longest: int) -> None:
-        """Raise LoginError if the server would treat these sizes as a protocol error."""
+        """Raise LoginError if so many arguments, or an argument of this size, would be a protocol error for the server."""
         if arguments > (_NOBODYS_ARGUMENTS if self._is_nobody else _MAX_ARGUMENTS):
             raise _no_command("a command with more arguments than the server takes")
         if longest > (_NOBODYS_ARGUMENT if self._is_nobody else _MAX_ARGUMENT):

@@ -66,17 +66,17 @@ _PLACEHOLDER_STEPS: Final[dict[str, tuple[bytes, ...]]] = {
 
 
 class Challenge(NamedTuple):
-    """A challenge: the service asks for a response to it."""
+    """The service's answer that is a challenge, to which it expects a response."""
 
     data: bytes
 
 
 class Accepted(NamedTuple):
-    """An answer: the service has accepted the login."""
+    """The service's answer that it has accepted the login."""
 
 
 class Rejected(NamedTuple):
-    """An answer: the service has refused the login."""
+    """The service's answer that it has refused the login."""
 
     problem: Problem
     said: bytes
@@ -122,7 +122,7 @@ def _has_controls(text: str) -> bool:
 
 
 class Exchange(abc.ABC):
-    """The steps of one mechanism with one credential."""
+    """A SASL exchange: the client's messages of one mechanism, for one credential."""
 
     name: ClassVar[str]
     shows_secret: ClassVar[bool] = True
@@ -187,7 +187,7 @@ class _Login(Exchange):
 
 
 class _Token(Exchange):
-    """The exchange of both mechanisms for access tokens: one message and, after a refusal, an error that must be answered."""
+    """The exchange of XOAUTH2 and OAUTHBEARER: a message with the access token and, after a refusal, an answer to the error."""
 
     refused_answer: ClassVar[bytes]
 
@@ -260,8 +260,8 @@ class _Scram(Exchange):
         return said
 
     def _next(self, challenge: bytes) -> tuple[LoginError | None, bytes]:
-        """Return the problem and the response. The caller raises the problem, outside the exception handler, because scramp's
-        errors quote the service.
+        """Return the error, or None, and the response to the challenge. The caller raises the error outside the exception
+        handler, because scramp's errors quote the service.
         """
         try:
             if self._step == 1:
@@ -309,7 +309,7 @@ def _can_bind(tls: ssl.SSLSocket | None) -> bool:
 
 
 def choose(credential: Credential, offered: Iterable[str], server: Side, *, is_plain: bool) -> Exchange | None:
-    """Return the strongest mechanism that a service offers, or None if the service offers no mechanism that is used here.
+    """Return an exchange of the strongest mechanism that the service offers, or None if it offers none that can be used.
 
     `is_plain` is true if the user allowed connections to this service without TLS.
     """
@@ -329,7 +329,7 @@ def choose(credential: Credential, offered: Iterable[str], server: Side, *, is_p
 
 
 def show(exchange: Exchange, say: Callable[[bytes], None], hear: Callable[[], Answer], first: bytes | None) -> None:
-    """Execute the steps until the service accepts the login. Raises LoginError if the service refuses the login.
+    """Execute the exchange until the service accepts the login. Raises LoginError if the service refuses the login.
 
     `say` sends a response and `hear` reads the service's next answer. `first` is the client's first message if that was not
     sent with the command that begins the exchange.
@@ -353,7 +353,7 @@ def show(exchange: Exchange, say: Callable[[bytes], None], hear: Callable[[], An
 
 
 def refused(problem: Problem, said: bytes) -> LoginError:
-    """Return the error for a service's refusal."""
+    """Return the error for a login that the service refused. `said` is the service's reason."""
     match problem:
         case Problem.REFUSED_CREDENTIAL:
             return LoginError(problem, "the service does not accept the user name and secret", words(said))

@@ -41,19 +41,21 @@ machine's name.
 _MAX_REPLY_LINES: Final = 100
 _MAX_REPLY: Final = 64 << 10
 _MAX_AHEAD: Final = 64 << 10
-"""Maximum number of bytes that a library can send ahead of a response, which was not offered to the library. The bytes of a
-message are not counted.
+"""Maximum number of bytes that a library can send before the reply to its previous command, although PIPELINING was not
+offered. The bytes of a message are not counted.
 """
 _MAX_COMMAND: Final = 512
-"""Maximum size of a command in bytes, with CR LF (RFC 4954 section 3). An initial response that does not fit is sent
-separately.
+"""Maximum size in bytes of a command to the service, with CR LF (RFC 4954 section 3). An initial response that does not fit is
+sent separately.
 """
 _MAX_RECIPIENT_BYTES: Final = 12 << 10
-"""Maximum size in bytes of all recipients together. JSON escapes can double the size, and a note has at most 64 KiB."""
+"""Maximum size in bytes of all recipients together. JSON escapes can double the size, and the note that records
+the envelope has at most 64 KiB.
+"""
 _EXTENSIONS: Final = frozenset(
     "SIZE 8BITMIME SMTPUTF8 DSN ENHANCEDSTATUSCODES VRFY EXPN HELP DELIVERBY FUTURERELEASE MT-PRIORITY REQUIRETLS".split()
 )
-"""Extensions that are still offered to the library. Any other extension could add commands, or change the end of a message."""
+"""Extensions of the service that are also offered to the library. Others could add commands, or change the end of a message."""
 _PASSING: Final = frozenset({b"MAIL", b"RCPT", b"RSET", b"NOOP", b"QUIT", b"VRFY", b"EXPN", b"HELP"})
 _REPLY: Final = re.compile(rb"([2-5][0-9]{2})(?:([ -])(.*))?", re.DOTALL)
 _PLAIN_PATH: Final = rb"""[^\s<>"\\\x00-\x1f\x7f]{1,512}"""
@@ -130,8 +132,8 @@ class SmtpLogin(Login):
         sasl.show(exchange, lambda data: server.write(sasl.encode(data) + b"\r\n"), lambda: _hear(server), first)
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """Return the filter, which answers the library, because a library need not log in, and can ask for the extensions more
-        than once.
+        """Greet the library with 220, and return the filter. The filter answers EHLO and AUTH, because a library need not log in,
+        and can ask for the extensions more than once.
         """
         host = self.order.target.destination.host.encode("ascii", "replace")
         client.write(b"220 " + host + b" ESMTP\r\n")
@@ -178,7 +180,7 @@ def _read(server: Side) -> Reply:
 
 
 class _Replies:
-    """An assembler of a service's bytes into complete replies, wherever the bytes were cut into pieces."""
+    """A parser that assembles complete replies from the service's bytes, which arrive in pieces of any size."""
 
     def __init__(self) -> None:
         self._partial = bytearray()
@@ -262,7 +264,7 @@ class SmtpFilter(Filter):
         return self._go_on()
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """Handle complete replies."""
+        """Handle each complete reply of the service, then the commands that waited for it."""
         for reply in self._replies.feed(data):
             yield from self._answered(reply)
             yield from self._go_on()
@@ -435,7 +437,7 @@ class SmtpFilter(Filter):
 
 
 class _Message:
-    """A message while it passes: finds its end, and checks that every line of it ends with CR LF."""
+    """The parser of one mail message in transit: finds its end, and checks that every line ends with CR LF."""
 
     def __init__(self) -> None:
         self.size = 0

@@ -85,7 +85,7 @@ _PLAIN_KEYS: Final = frozenset(_SIGNATURES[:4]) | {"ssh-rsa"}
 
 
 class SshLogin(Login):
-    """The login with a key (OpenSSH's form or PEM) or a password; `mechanism` is `publickey` or `password`."""
+    """The login at an SSH server with a key (OpenSSH's form or PEM) or a password; `mechanism` is `publickey` or `password`."""
 
     can_read_only = True
 
@@ -170,7 +170,7 @@ class _Client(asyncssh.SSHClient):
 
 
 class _Socket(socket.socket):
-    """The connected socket. Only a limited number of bytes can be read from it until the login is over."""
+    """The socket that is connected to the server. At most MAX_LOGIN_BYTES can be read from it until the login is over."""
 
     left: int | None = MAX_LOGIN_BYTES
 
@@ -195,7 +195,7 @@ class _Socket(socket.socket):
 
 
 class _Session(asyncssh.SSHClientSession[bytes]):
-    """The session of the channel: passes the command's output to the near socket, as fast as that socket is read."""
+    """The session of the SSH channel: passes the command's output to the socket pair, as fast as the relay reads there."""
 
     def __init__(self, near: _Near) -> None:
         self._near: Final = near
@@ -253,7 +253,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
 
 
 class _Near(asyncio.Protocol):
-    """The thread's end of the socket pair: passes bytes from the connector into the channel."""
+    """The SSH thread's end of the socket pair to the relay: passes bytes from the connector into the channel."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -320,7 +320,10 @@ class _Near(asyncio.Protocol):
 
 
 class _Tunnel:
-    """The thread that runs SSH. `problem` is set before the near socket ends, and must be read only after that."""
+    """The thread that runs SSH. `problem` is the command's error; read it only after the socket from `open` has ended.
+
+    It is set by then, unless the command runs on for more than _GRACE_S after the end of its output.
+    """
 
     def __init__(self, host: str, command: str, client: _Client, options: asyncssh.SSHClientConnectionOptions) -> None:
         self._host: Final = host
@@ -331,8 +334,8 @@ class _Tunnel:
         self.problem: LoginError | None = None
 
     def open(self, sock: socket.socket, until: float) -> socket.socket:
-        """Start the thread, and return the near socket, which is connected to the command. Takes ownership of `sock`. Raises
-        LoginError if the login fails.
+        """Start the thread, log in, and return a socket that is connected to the command. Takes ownership of `sock`, the
+        connection to the server. `until` is in the time of `time.monotonic()`. Raises LoginError if the login fails.
         """
         far = _Socket(fileno=sock.detach())
         far.setblocking(False)
@@ -482,7 +485,7 @@ def _options(order: Order, client: _Client) -> asyncssh.SSHClientConnectionOptio
 
 
 def _kex() -> list[str]:
-    """Return the key exchange algorithms that the installed version of OpenSSL supports."""
+    """Return the algorithms of _KEX that the installed version of OpenSSL supports."""
     known = {name.decode("ascii") for name in asyncssh.kex.get_kex_algs()}
     return [name for name in _KEX if name in known]
 

@@ -50,7 +50,7 @@ __all__ = [
 ARCHIVE: Final = "aileron.tar.gz"
 KEY_PATH: Final = "keys/publisher.pub"
 MAX_JSON_BYTES: Final = 4 << 20
-"""4 MiB: a page of a hundred releases with long notes and many assets."""
+"""Maximum size in bytes of a JSON response: 4 MiB, for a page of a hundred releases with long notes and many assets."""
 MAX_JSON_VALUES: Final = 400_000
 """Maximum number of values in a response, and of commas in its texts.
 
@@ -86,7 +86,7 @@ class Answer(NamedTuple):
 
 
 class Web(Protocol):
-    """The connection to the network that forges use."""
+    """The HTTP client through which forges send requests."""
 
     async def get(
         self, url: str, *, headers: Sequence[tuple[str, str]], limit_bytes: int, progress: Progress | None = None
@@ -105,14 +105,14 @@ class SuiteText(NamedTuple):
 
 
 class Forge(Protocol):
-    """A place that publishes.
+    """A service that publishes connectors, actions and suites: GitHub, GitLab or a Hub.
 
     Each method raises AileronError: not_found, unauthorized, busy (a rate limit), network_error, external_api_error,
     or invalid_request if the response is not understood.
     """
 
     async def archive(self, name: Fqn, version: str, progress: Progress | None = None) -> bytes:
-        """Return the unread archive of that version, `aileron.tar.gz`."""
+        """Return the archive of that version (`aileron.tar.gz`), unparsed."""
         ...
 
     async def versions(self, name: Fqn) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ def quoted(text: str) -> str:
 class Way:
     """A client of one forge.
 
-    `storage` are the hosts where the forge stores files; `token` is sent as a header to the forge only.
+    `storage` are the origins where the forge stores files; `token` is sent as a header to the forge only.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class Way:
         return found
 
     async def maybe_pages(self, url: str, of: type[_T], pages: int = MAX_PAGES) -> list[_T] | None:
-        """Return the first `pages` of a list, each read as by `maybe_page`; None if a page is missing."""
+        """Return the entries on the first `pages` pages of a list, each read as by `maybe_page`; None if a page is missing."""
         found: list[_T] = []
         for number in range(1, pages + 1):
             page = await self.maybe_page(f"{url}?per_page={_PER_PAGE}&page={number}", of, _PER_PAGE)
@@ -261,7 +261,7 @@ class Way:
         raise _elsewhere(url, target)
 
     def _ok(self, url: str, answer: Answer) -> Answer:
-        """Return the response if it is successful. Otherwise raise AileronError with the forge's message, and what to do."""
+        """Return the response if it is successful. Otherwise raise the AileronError for its status."""
         status, left = (
             answer.status,
             answer.headers.get("x-ratelimit-remaining", answer.headers.get("ratelimit-remaining")),
@@ -278,7 +278,7 @@ class Way:
 
 
 class Repositories(abc.ABC):
-    """The common part of forges with repositories and releases. Each subclass says where things are, and which releases count."""
+    """Base class of forges with repositories and releases. A subclass has the addresses, and determines which releases count."""
 
     async def archive(self, name: Fqn, version: str, progress: Progress | None = None) -> bytes:
         """Return the archive of that version.
@@ -291,7 +291,7 @@ class Repositories(abc.ABC):
         return found
 
     async def versions(self, name: Fqn) -> tuple[str, ...]:
-        """Return the versions of the releases that count, the oldest first."""
+        """Return the versions of `name` among the releases that the subclass counts, the oldest first."""
         return versions_in(await self._tags(Authority.of_repository(name)), name)
 
     async def publisher_key(self, repository: Authority) -> PublicKey:

@@ -54,7 +54,7 @@ _ROOM: Final = 2
 """Levels of nesting that are reserved for the structure that a frame puts around a value."""
 _Path = tuple[str | int, ...]
 MARK: Final = "does_not_fit"
-"""Key that is added to an output to say what in it does not fit the schema, the protocol or a frame, and where."""
+"""Key that is added to an output. Its text says where the output does not fit the schema, the protocol or a frame."""
 _MAX_NAME: Final = 64
 _MAX_PLACE: Final = 200
 """Maximum number of characters of a place (a path in a value) in a message for people."""
@@ -64,7 +64,7 @@ class LargeNumber(float):
     """A JSON number that no finite float can represent: an infinity or NaN that keeps its text."""
 
     def __new__(cls, text: str) -> LargeNumber:
-        """Keep `text` as the service wrote it."""
+        """Make the infinity or NaN that stands for `text`, a number as the service wrote it."""
         return super().__new__(cls, "nan" if text == "NaN" else "-inf" if text[:1] == "-" else "inf")
 
     def __init__(self, text: str) -> None:
@@ -79,7 +79,8 @@ class LargeNumber(float):
 
 
 def read_json(data: bytes, kind: Any = Any) -> Any:
-    """Decode the JSON in `data` as `kind`, such as a Struct. Values that no frame can carry are replaced first.
+    """Decode the JSON in `data` as `kind`, such as a Struct. If that fails, replace the values that no frame can carry, and
+    try again.
 
     Raises what msgspec.json.decode raises: DecodeError if it is not JSON, ValidationError if it is not of this kind.
     """
@@ -156,7 +157,7 @@ def recordable(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def place_of(path: _Path) -> str:
-    """Return a path as text, such as `.items[3].state`; empty for the value itself."""
+    """Return the path of a value inside another value as text, such as `.items[3].state`; empty for the outer value itself."""
     return "".join(map(_step, path))
 
 
@@ -174,8 +175,8 @@ def _step(step: str | int) -> str:
 
 
 def marked(value: Any, words: list[str]) -> Any:
-    """Return `value` with `words` added under MARK. A value that is no object is put into a new object. Without words,
-    return `value` unchanged.
+    """Return `value` with the remarks `words` under the key MARK. A value that is no object is put into a new object.
+    Without words, return `value` unchanged.
     """
     if not words:
         return value
@@ -187,7 +188,7 @@ def marked(value: Any, words: list[str]) -> Any:
 
 
 class _Changes:
-    """List of changes in the order in which they were made. Changes beyond the bound are only counted."""
+    """Record of the changes that were made to a value, in order. Changes beyond _MAX_CHANGES are only counted."""
 
     def __init__(self) -> None:
         self._named: Final[list[str]] = []

@@ -45,13 +45,14 @@ MAX_DEPTH: Final = 192
 
 _PREFIX: Final = "#/components/schemas/"
 _MAX_SHOWN: Final = 200
-"""Maximum number of characters that a problem shows of the values that a rule allows."""
+"""Maximum number of characters of allowed values, or of a pattern, that a problem quotes from the schema."""
 
 
 class Schemas:
     """The named schemas of a document. Each is decoded when it is first referred to.
 
-    `search` finds a pattern in a text. It is Python's `re` except in a process that no deadline ends.
+    `search` searches a text for a pattern. Python's `re` is for processes that a deadline ends; others pass a function of
+    their own.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Problem(NamedTuple):
         return place_of(self.path)
 
     def below(self, step: str | int) -> Problem:
-        """Return the same problem for the value that contains the checked value as its member `step`."""
+        """Return this problem as seen from the containing value: the path begins with `step`, a property's name or an index."""
         return self._replace(path=(step, *self.path))
 
     def __str__(self) -> str:
@@ -134,11 +135,11 @@ examples of something else. An answer with the documented types is useful, and a
 
 
 class _TooMuchError(Exception):
-    """A bound is reached. This is a problem of the whole check, not of one alternative."""
+    """MAX_CHECKS or MAX_DEPTH is exceeded. This ends the whole check, not only the check of one alternative."""
 
 
 class _Check:
-    """A check of one value, with its remaining bounds."""
+    """A check of one value against a schema, with the number of checks that are left."""
 
     def __init__(self, schemas: Schemas, reading: Reading) -> None:
         self.schemas: Final = schemas
@@ -147,7 +148,7 @@ class _Check:
         self._left = MAX_CHECKS
 
     def spend(self, checks: int) -> None:
-        """Subtract this number of checks from the remaining bound."""
+        """Count this number of checks. Raises _TooMuchError if there are more than MAX_CHECKS in all."""
         self._left -= checks
         if self._left < 0:
             raise _TooMuchError(f"takes more than {MAX_CHECKS} checks")
@@ -485,8 +486,8 @@ def _one_of_answer(check: _Check, value: Any, schema: dict[str, Any], depth: int
 _RULES_OF_ANSWERS: Final[dict[str, _Rule]] = {
     keyword: rule for keyword, rule in _RULES.items() if keyword not in ("required", "not", "enum", "const")
 } | {"properties": _properties_of_answer, "additionalProperties": _additional_of_answer, "oneOf": _one_of_answer}
-"""Rules for answers. Each equals the rule in `_RULES` or is more tolerant, and so are nested checks. `not` is missing
-because it would reverse that.
+"""Rules for answers. None is stricter than the rule in `_RULES`, nor are nested checks. `not` is missing because it would
+turn more tolerant nested checks into stricter ones.
 """
 
 
@@ -506,7 +507,7 @@ def _is_same(check: _Check, value: Any, other: Any) -> bool:
 
 
 def _frozen(check: _Check, value: Any, depth: int) -> Any:
-    """Return a hashable value. Equal values give equal results."""
+    """Return a hashable copy of a JSON value. Copies of equal values are equal, and copies of true and 1 are not."""
     check.spend(1)
     if depth > MAX_DEPTH:
         raise _TooMuchError(f"is nested deeper than {MAX_DEPTH} levels")

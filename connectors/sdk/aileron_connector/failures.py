@@ -20,7 +20,7 @@ _MAX_PLACE: Final = 300
 
 
 class ConnectorError(Exception):
-    """A failure that has a class of its own; its `details` are JSON values."""
+    """A failure that an operation reports to its caller: a failure class, a message, and `details` as JSON values."""
 
     def __init__(self, failure_class: str, message: str, *, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class ExternalApiError(ConnectorError):
 
 
 class Refused(ConnectorError):
-    """The host did not send the request or could not finish it; `failure_class` is the kind of failure."""
+    """The host did not send the request, or could not finish it. `failure_class` says why."""
 
 
 class NetworkError(Refused):

@@ -39,7 +39,7 @@ Declarations = Mapping[str, str]
 
 
 class Look(NamedTuple):
-    """Look of the text in an element, restricted to the properties that inner elements inherit."""
+    """The properties of an element that decide whether its text is seen, as far as inner elements inherit them."""
 
     is_hidden: bool = False
     """True if the element is hidden together with all its contents."""
@@ -87,7 +87,9 @@ class Styles:
                 )
 
     def declared(self, names: frozenset[str]) -> Iterator[Declarations]:
-        """Yield the declarations for an element with these names, that is, its tag, its `.class` names and its `#id`."""
+        """Yield the declarations for an element with these names, that is, its tag, its `.class` names and its `#id`.
+        Beyond a bound, yield a declaration that hides the element.
+        """
         if self._left <= 0 or (self._is_cut and any(name[:1] == "." for name in names)):
             yield {"display": "none"}
             return
@@ -134,7 +136,9 @@ _NAME: Final = re.compile(r"[.#]?[A-Za-z_*][\w-]*|\*")
 
 
 def _rules(text: str) -> Iterator[tuple[str, Declarations]]:
-    """Yield the selectors and the declarations of each rule that may hide or color text."""
+    """Yield each selector of each rule that may hide or color text, with the rule's declarations. Rules for narrow windows,
+    print and dark color schemes are left out.
+    """
     skipped = 0
     depth = 0
     for prelude, mark in _preludes(_COMMENT.sub("", text)):
@@ -153,7 +157,9 @@ def _rules(text: str) -> Iterator[tuple[str, Declarations]]:
 
 
 def _preludes(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each rule as `selectors{declarations`, and the start and the end of each `@` rule."""
+    """Yield the parts of a style sheet, each with a mark: a rule as `selectors{declarations` with an empty mark, the start
+    of an `@` rule with `{`, and its end with `}`.
+    """
     at = 0
     while at < len(text):
         begin, end = text.find("{", at), text.find("}", at)
@@ -174,7 +180,9 @@ def _preludes(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _compound(selector: str) -> frozenset[str]:
-    """Return the names that an element needs to match a selector's last part. Empty if that part has a `:`, such as `:hover`."""
+    """Return the names (tag, `.class`, `#id`) that an element needs to match a selector's last part. Empty if that part has
+    a `:`, such as `:hover`.
+    """
     last = re.split(r"[\s>+~]+", _ESCAPE.sub(_unescaped, selector).strip())[-1]
     if ":" in last:
         return frozenset()
@@ -182,7 +190,9 @@ def _compound(selector: str) -> frozenset[str]:
 
 
 def _declarations(text: str) -> dict[str, str]:
-    """Return the declared properties in lower case. If a name occurs twice, the last declaration counts."""
+    """Parse CSS declarations. Return the values by property, both in lower case; if a property occurs twice, the last value
+    counts.
+    """
     found = {}
     for part in _ESCAPE.sub(_unescaped, _COMMENT.sub("", text)).split(";"):
         name, colon, value = part.partition(":")
@@ -233,7 +243,7 @@ def _hides(style: Declarations) -> bool:
 
 
 def _size_in(font: str) -> str:
-    """Return the size in a short form like `bold 12px/1 Arial`. The size is the word with a unit or a line height, or a zero."""
+    """Return the font size in a `font` value like `bold 12px/1 Arial`: the first word with a unit or a line height, or a zero."""
     for word in font.split():
         match = _NUMBER.match(word)
         if match is not None and (match[2] or "/" in word or not float(match[1])):
@@ -262,7 +272,7 @@ def _is_away(style: Declarations) -> bool:
 
 
 def _pixels(text: str, whole: float, otherwise: float) -> float:
-    """Return a length in pixels. A relative length is relative to `whole`; text without a number gives `otherwise`."""
+    """Convert a CSS length to pixels. A relative length is relative to `whole`; a text without a number gives `otherwise`."""
     match = _NUMBER.match(text)
     if match is None:
         return otherwise
@@ -297,7 +307,7 @@ _OTHER_COLORS: Final = frozenset(
     "pink plum powderblue purple rebeccapurple rosybrown royalblue saddlebrown salmon sandybrown seagreen sienna skyblue "
     "slateblue slategray slategrey springgreen steelblue tan teal thistle tomato turquoise violet wheat yellowgreen".split()
 )
-"""Names of colors whose values are not listed here."""
+"""Names of CSS colors whose RGB values are not listed here."""
 _HEX: Final = re.compile(r"#?([0-9a-f]{3,4}|[0-9a-f]{6}|[0-9a-f]{8})")
 _RGB: Final = re.compile(r"rgba?\(([^()]*)\)")
 _HSL: Final = re.compile(r"hsla?\(([^()]*)\)")
@@ -345,7 +355,7 @@ def _is_transparent(text: str) -> bool:
 
 
 def _color(text: str) -> Color | None:
-    """Return the color that the text stands for, or None if the color is not known here."""
+    """Return the RGB values of a CSS color, or None if the color is not known here."""
     if text in _COLORS:
         return _COLORS[text]
     if (match := _HEX.fullmatch(text)) is not None:

@@ -27,7 +27,7 @@ from aileron_sandbox import frames
 __all__ = ["DEFAULT_READ_LIMIT_BYTES", "Headers", "Response", "hosts", "idempotency_key", "refusal", "request"]
 
 DEFAULT_READ_LIMIT_BYTES: Final = 8 << 20
-"""8 MiB for an answer of an API that is read completely and parsed. That fits into the 64 MiB that a connector has by default."""
+"""Default limit for a body that is read completely and parsed. It fits into the 64 MiB that a connector has by default."""
 
 _KEY_DIGITS: Final = 32
 """Number of hex digits of an idempotency key: 128 bits, as in a UUID. Every service accepts that many; some accept at most
@@ -97,11 +97,11 @@ class Headers:
         self._pairs: Final = pairs
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """Return the first value of `name`, or `default`."""
+        """Return the first value of the header field `name`, or `default`."""
         return next(iter(self.get_all(name)), default)
 
     def get_all(self, name: str) -> list[str]:
-        """Return every value of `name`, in order."""
+        """Return every value of the header field `name`, in order."""
         return [value for known, value in self._pairs if known.lower() == name.lower()]
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
@@ -166,7 +166,7 @@ class Response:
         return self.decoded(self.read(limit_bytes))
 
     def decoded(self, data: bytes) -> str:
-        """Decode a piece of the body in the same charset as `text`."""
+        """Decode a part of the body in the charset that `text` uses."""
         content_type = self.headers.get("content-type", "") or ""
         charset = content_type.lower().partition("charset=")[2].partition(";")[0].strip(' "') or "utf-8"
         try:

@@ -59,10 +59,10 @@ __all__ = ["Conversation", "HostGoneError", "current", "run", "serve"]
 FRAMES_IN: Final = 3
 FRAMES_OUT: Final = 4
 MAX_KEPT_BYTES: Final = 8 << 20
-"""8 MiB of unread answers, an eighth of the memory that a connector has by default."""
+"""Maximum number of bytes of unread answers: an eighth of the memory that a connector has by default."""
 MAX_KEPT_FRAMES: Final = 1 << 16
-"""65,536 unread frames. If a service sends single bytes, each frame takes some 120 bytes besides its body, which is 8 MiB
-more.
+"""Maximum number of unread frames. If a service sends single bytes, each frame takes some 120 bytes besides its body, which
+is 8 MiB more.
 """
 
 _SMALL_READ_BYTES: Final = 4096
@@ -75,16 +75,16 @@ _MAX_WRAPPED: Final = 16
 """Maximum number of nested exceptions that are unwrapped. A refusal inside of urllib3 inside of requests needs five."""
 _MAX_MESSAGE_CHARACTERS: Final = 2000
 """Maximum number of characters of a failure's message; enough for any sentence. At four bytes each they leave room in a
-header.
+frame's header.
 """
 
 
 class HostGoneError(BaseException):
-    """The host has closed its end, or violates the protocol. An operation must not catch this exception."""
+    """The host has closed its end of the pipes, or violates the protocol. An operation must not catch this exception."""
 
 
 class Conversation:
-    """The frames of one invocation, in both directions."""
+    """The connector's end of one invocation. It sends frames to the host, and keeps the host's frames until they are read."""
 
     def __init__(self, fd_in: int, fd_out: int) -> None:
         os.set_blocking(fd_out, False)  # only our end of the pipe: the host's end is another file description
@@ -102,7 +102,9 @@ class Conversation:
         self._last_id = 0
         self._is_torn = False
         self.on_heard: Final[set[Callable[[], None]]] = set()
-        """Callbacks that run when any caller has read frames. Tasks of an event loop use them to wait for their frames."""
+        """Callbacks that run after frames were read, whoever read them. Tasks of an event loop use them to wait for their
+        frames.
+        """
         self.invoke: Final = self._first_frame()
 
     @property
@@ -111,7 +113,9 @@ class Conversation:
         return self.invoke.hosts
 
     def send(self, message: Message, body: bytes | memoryview = b"") -> None:
-        """Send one frame. Raises FrameError, and sends nothing, if the frame is not valid or may not be sent now."""
+        """Send one frame. Raises FrameError, and sends nothing, if the frame is not valid or the protocol does not allow it
+        now.
+        """
         if _thread.get_ident() != self._thread:
             raise RuntimeError("only the thread that called run() may talk to the host")
         if self._is_torn:
@@ -132,14 +136,16 @@ class Conversation:
         *,
         is_streamed: bool,
     ) -> int:
-        """Send a request and return its id. The `body` is sent in the same frame, is absent, or is streamed later."""
+        """Send an HTTP request and return its id. The `body` is sent in the same frame, is absent, or is streamed later
+        with `upload`.
+        """
         kind: Any = "stream" if is_streamed else "none" if body is None else "inline"
         request_id = self._last_id + 1
         message = HttpRequest(id=request_id, method=method, url=url, headers=headers, credential=credential, body=kind)
         return self._opened(message, b"" if body is None else body)
 
     def open_tcp(self, host: str, port: int, *, tls: bool, command: str | None = None) -> int:
-        """Request a stream to a granted destination and return its id."""
+        """Request a byte stream to a granted destination and return its id."""
         asked = TcpOpen(id=self._last_id + 1, host=host, port=port, tls=tls, command=command)
         return self._opened(asked, b"")
 
@@ -153,8 +159,8 @@ class Conversation:
         return self._opened(asked, b"")
 
     def say(self, message: WebSocketMessage | WebSocketClose, data: bytes | memoryview) -> bool:
-        """Send a part of a message, or a close. Return False if the host has ended the WebSocket; frames that the host sent
-        can still be read.
+        """Send a fragment of a WebSocket message, or a close. Return False if the host has ended the WebSocket; frames that
+        the host sent can still be read.
         """
         self._take_in_what_is_there()
         if self._session.is_answered(message.id):
@@ -200,7 +206,7 @@ class Conversation:
         return self._taken(kept) if kept else None
 
     def cancel(self, request_id: int) -> None:
-        """End a request's upload and, if its answer is not complete, the answer. Does nothing if the request has ended."""
+        """Tell the host to stop a request: its upload, and the rest of its answer. Does nothing if the request has ended."""
         if request_id in self._session.open_ids and not self._session.is_cancelled(request_id):
             self.send(Cancel(id=request_id))
 
@@ -214,12 +220,14 @@ class Conversation:
 
     @property
     def fd_in(self) -> int:
-        """Descriptor of incoming frames. It is readable when there may be an answer. Other code must not read it."""
+        """File descriptor of the frames from the host. It is readable when there may be an answer. Other code must not read
+        it.
+        """
         return self._in
 
     @property
     def fd_out(self) -> int:
-        """Descriptor of outgoing frames. Other code must not write to it."""
+        """File descriptor of the frames to the host. Other code must not write to it."""
         return self._out
 
     @property
@@ -325,7 +333,9 @@ def current() -> Conversation:
 
 
 def maybe_current() -> Conversation | None:
-    """Return the conversation of the running invocation. None outside an operation, and in a thread that plays the host."""
+    """Return the conversation of the running invocation. None outside an operation, and in a thread in which testing.py
+    plays the host.
+    """
     return None if _thread.get_ident() in HOST_THREADS else _current
 
 
@@ -361,7 +371,7 @@ def serve(fd_in: int, fd_out: int) -> None:
 
 
 def _answer(invoke: Invoke) -> Result | Failed:
-    """Return the operation's output, or the failure that explains why there is none. The result always fits into a frame."""
+    """Run the operation. Return its output, or the failure that explains why there is none. Both always fit into a frame."""
     if invoke.protocol != PROTOCOL_VERSION:
         return _failed(
             "connector_runtime_error",
@@ -382,8 +392,8 @@ def _answer(invoke: Invoke) -> Result | Failed:
 
 
 def _result(output: Any, op: str) -> Result:
-    """Return the output so that it fits one frame. The operation has acted, so its output must not be lost because of one
-    value.
+    """Return the operation's output as a frame. A value that no frame can carry is replaced, because the operation has
+    acted and its output must not be lost. Raises ConnectorError if the output is too large.
     """
     result = Result(output=output)
     try:

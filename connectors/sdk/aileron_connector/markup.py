@@ -58,12 +58,12 @@ class Texts(NamedTuple):
 
 
 def text_from(page: str) -> str:
-    """Return the text that a reader sees, stripped. Never raises."""
+    """Return the text of an HTML page that its reader sees, stripped. Never raises."""
     return texts_from(page).seen
 
 
 def texts_from(page: str) -> Texts:
-    """Return both texts of a page, stripped. Never raises."""
+    """Return the visible and the hidden text of an HTML page, stripped. Never raises."""
     pieces = list(_pieces(page))
     reader = _Reader(Styles("\n".join(piece.text for piece in pieces if piece.kind == "sheet")))
     for piece in pieces:
@@ -97,7 +97,9 @@ class _Piece(NamedTuple):
 
 
 def _pieces(page: str) -> Iterator[_Piece]:
-    """Yield text and tags, in order. An unfinished tag, comment or raw element extends to the end of the page."""
+    """Yield the text, the tags and the style sheets of a page, in order. An unfinished tag, comment or raw element extends
+    to the end of the page.
+    """
     at = 0
     while (found := page.find("<", at)) >= 0:
         if found > at:
@@ -122,7 +124,7 @@ def _pieces(page: str) -> Iterator[_Piece]:
 
 
 def _after_declaration(page: str, at: int) -> int | None:
-    """Return the position after a comment, a declaration or an instruction. None if `<` begins none of these."""
+    """Return the position after the comment, declaration or instruction that begins at `at`. None if `<` begins none of these."""
     if page.startswith("<!--", at):
         return _after(page, "-->", at + 4)
     return _after(page, ">", at) if page[at + 1 : at + 2] in {"!", "?", "/"} else None
@@ -232,7 +234,7 @@ class _Reader:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    """Return the attributes by name in lower case. If a name occurs twice, the first value counts."""
+    """Return a tag's attributes by name in lower case. If a name occurs twice, the first value counts."""
     found: dict[str, str] = {}
     for name, double, single, bare in _ATTRIBUTE.findall(text):
         found.setdefault(name.lower(), html.unescape(double or single or bare))

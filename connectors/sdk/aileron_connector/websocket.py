@@ -34,7 +34,7 @@ from aileron_sandbox.frames import Refused as RefusedFrame
 __all__ = ["DEFAULT_MESSAGE_LIMIT_BYTES", "Closed", "HandshakeRefused", "WebSocket", "connect"]
 
 DEFAULT_MESSAGE_LIMIT_BYTES: Final = 8 << 20
-"""8 MiB for one message, as much as for an answer that is read completely (http.py)."""
+"""Default maximum size of a message: 8 MiB, as for an answer that is read completely (http.py)."""
 _NORMAL: Final = 1000
 _BENIGN: Final = frozenset({_NORMAL, 1001, None})
 """Close codes that report no error (RFC 6455 section 7.4.1): normal closure, going away, or no code."""
@@ -95,7 +95,7 @@ def connect(
 
 class WebSocket:
     """An open WebSocket. Iterate over its messages until the service closes it. If the close code reports an error, the
-    loop raises `Closed`.
+    iteration raises `Closed`.
     """
 
     def __init__(
@@ -220,7 +220,9 @@ class WebSocket:
             self.leave()
 
     def leave(self) -> None:
-        """Leave without waiting. The host tells the service that this end is going away; data sent before is still delivered."""
+        """Give up the WebSocket without waiting. The host tells the service that this end is going away; data sent before
+        is still delivered.
+        """
         if self._closed is None:
             self._forget(Closed(None, ""))
 

@@ -122,7 +122,7 @@ class Preparation:
 
 
 def pack_number(kind: bytes, number: int) -> bytes:
-    """Return a datagram of a kind that carries one number."""
+    """Return a datagram of this kind that carries one number."""
     return kind + _NUMBER.pack(number)
 
 
@@ -132,7 +132,7 @@ def number_of(data: bytes) -> int:
 
 
 def pack_numbers(kind: bytes, numbers: tuple[int, ...]) -> bytes:
-    """Return a datagram of a kind that carries several numbers."""
+    """Return a datagram of this kind that carries several numbers."""
     return kind + struct.pack(f"!{len(numbers)}i", *numbers)
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from typing import Final
 
     Closed = tuple[tuple[str, ...], tuple[str, ...]]
-    """The paths that are closed to other users, and the directories that were not fully examined: the maximum was reached."""
+    """The paths that are closed to other users, and the directories that were not fully examined because the maximum was
+    reached.
+    """
 
 __all__ = ["closed_below", "decode_closed", "encode_closed"]
 
@@ -33,8 +35,8 @@ the cell.
 
 
 def closed_below(tops: Iterable[str], most: int = _MAX_ENTRIES) -> Closed:
-    """Return the closed paths below these directories, examining at most `most` entries of each. A given path that is
-    a link or not a directory is skipped.
+    """Return the paths below these directories that this process can read and other users cannot. At most `most` entries of
+    each directory are examined. A given path that is a link or not a directory is skipped.
     """
     closed: list[str] = []
     unseen: list[str] = []
@@ -58,9 +60,9 @@ def decode_closed(data: bytes) -> Closed:
 
 
 def _closed_of_one(top: str, left: int) -> tuple[list[str], list[str]]:
-    """Return the closed paths below one directory, and the directories that were not examined. Links are skipped: a
-    link's target is examined under its own path, or is not in the cell. A directory that this process cannot read is
-    skipped, because no process in the cell can read it either.
+    """Return the paths below one directory that this process can read and other users cannot, and the directories that were
+    not examined. Links are skipped: a link's target is examined under its own path, or is not in the cell. A directory that
+    this process cannot read is skipped, because no process in the cell can read it either.
     """
     found: list[str] = []
     directories = [top]

@@ -113,7 +113,7 @@ _LAYERS: Final = (
 
 
 class Cell:
-    """A running cell. Make one with `start`."""
+    """A running cell, as its host uses it. Make one with `start`."""
 
     def __init__(self, policy: CellPolicy, streams: Streams) -> None:
         self._policy = policy

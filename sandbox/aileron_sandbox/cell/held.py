@@ -116,7 +116,7 @@ class Held:
         self._sockets: set[int] = set()
 
     def close(self) -> None:
-        """Close the socket. Idempotent."""
+        """Close the netlink socket. Idempotent."""
         self._diagnostics.close()
 
     @property
@@ -196,8 +196,8 @@ class Held:
         return own if peer in open_ones else own + self._full_socket_bytes
 
     def _answers(self, family: _Family) -> Iterator[tuple[bytes, dict[int, bytes]]]:
-        """Yield, for each socket, the bytes before the attributes and the attributes. Raises OSError if the kernel
-        does not respond, and TooMuchToSeeError if there are too many sockets.
+        """Ask the kernel for all sockets of a family, and yield the fixed part and the attributes of each response. Raises
+        OSError if the kernel does not respond, and TooMuchToSeeError if there are too many sockets.
         """
         self._sequence += 1
         size = _HEADER.size + len(family.request)
@@ -245,7 +245,9 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _buffers(memory: bytes) -> int:
-    """Return the bytes in buffers by `SK_MEMINFO`: received, its limit, sent, its limit, reserved, queued, options, backlog."""
+    """Return the bytes in a socket's buffers by its `SK_MEMINFO`: received, its limit, sent, its limit, reserved, queued,
+    options, backlog.
+    """
     if len(memory) < 32:
         return 0
     received, _, sent, _, reserved, queued, options, backlog = struct.unpack_from("=8I", memory)

@@ -40,7 +40,9 @@ _NEW_DESCRIPTORS: Final = 4096
 
 
 class MemoryWatch(threading.Thread):
-    """A thread that measures the cell's memory every WATCH_PERIOD_S seconds. `start` it, and `close` it."""
+    """A thread that measures the cell's memory every WATCH_PERIOD_S seconds, and kills the cell above its limit. `start`
+    it, and `close` it.
+    """
 
     def __init__(self, pidfd: int, scratch: Sequence[int], held: Held, memory_bytes: int) -> None:
         """Set up the watch. `scratch` are descriptors of the cell's private file systems. The caller keeps ownership

@@ -64,7 +64,7 @@ _OWN_PID_MAX: Final = (6, 14)
 _PID_MAX_OF_NEW: Final = 4 << 20  # PID_MAX_LIMIT, include/linux/threads.h
 _RESERVED_PIDS: Final = 300  # kernel/pid.c
 _STAGE: Final = "/tmp"  # noqa: S108
-"""A mount point that exists on every Linux. Other processes do not see the mount on it."""
+"""Directory on which the root is built. It exists on every Linux, and other processes do not see the mount on it."""
 _MADE: Final = ".made"
 _ROOT_OPTIONS: Final = "size=16m,nr_inodes=65536,mode=0755"
 """Mount options of the root that limit the number of mount points, links and files in it."""
@@ -103,7 +103,7 @@ class Root:
         self.step = "mounts"
 
     def build(self) -> None:
-        """Build the complete root at the stage. Raises OSError with the path that failed."""
+        """Build the complete root on the directory _STAGE. Raises OSError with the path that failed."""
         kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
         preparation = self._preparation
         self.step = "sources"
@@ -144,7 +144,9 @@ class Root:
             os.close(self._walk(os.path.dirname(path), is_directory=True))
 
     def enter(self) -> None:
-        """Make the stage the root, and unmount the old root. Afterwards no other file of the host has a path."""
+        """Make the built root the root of this mount namespace, and unmount the old root. Afterwards a file of the host has
+        a path only if it is mounted in the new root.
+        """
         self.step = "root"
         kernel.detach(f"{_STAGE}/{_MADE}")
         os.rmdir(f"{_STAGE}/{_MADE}")
@@ -232,8 +234,8 @@ class Root:
         self.bounds_processes = True
 
     def _bound_watches(self, sysctls: str) -> None:
-        """Limit the cell to half of a user's inotify watches and instances. They also count against the person's
-        limit, whose editor could otherwise get none.
+        """Limit the cell to half of a user's inotify watches and instances. The kernel counts them against the person's own
+        limit, too, and the person's editor could otherwise get none.
 
         The limit that is written is this user namespace's, namespaces(7); the machine's limit is only read.
         """

@@ -86,7 +86,7 @@ def _say_closed(control: _socket.socket, look_at: list[str]) -> None:
 
 
 def _compiled() -> tuple[bytes, str]:
-    """Return the compiled filter and an empty string, or no filter and the reason. The reason is reported after the
+    """Return the compiled seccomp filter and an empty string, or no filter and the reason. The reason is reported after the
     preparation has arrived, not while the host writes it.
     """
     try:

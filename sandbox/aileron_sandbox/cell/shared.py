@@ -43,7 +43,7 @@ class Others:
         return max(0, machine_bytes() - cell_bytes - self._bytes)
 
     def lower(self, most_bytes: int) -> None:
-        """Record that processes outside have at most this number of bytes."""
+        """Record that processes outside have at most this number of bytes of shared memory."""
         self._bytes = min(self._bytes, most_bytes)
 
     def explain(self, pids: Collection[int]) -> None:

@@ -89,7 +89,7 @@ class Stub:
 
     @functools.cached_property
     def closed(self) -> Closed:
-        """Return the closed files that the process has found. Waits for its report.
+        """Return the files that are closed to other users, as the process has found them. Waits for its report.
 
         If the process does not respond, or examined the directories more than FRESH_S seconds ago, this method
         examines them itself. `Cell.start` reports what is wrong with the process.
@@ -113,8 +113,8 @@ class Stub:
         return None
 
     def tell(self, preparation: Preparation, pipes: Sequence[int]) -> None:
-        """Send the preparation, with the agent's ends of the pipes in the order that it gives. The process continues
-        when it has received them.
+        """Send the preparation to the process, with the agent's ends of its pipes in the order of the streams. The process
+        continues when it has received them.
         """
         from aileron_sandbox.cell.cell_messages import GO
 

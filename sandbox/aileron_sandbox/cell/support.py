@@ -31,8 +31,8 @@ _REPORT: Final = "report this as a bug, with this report"
 
 @dataclasses.dataclass(frozen=True)
 class CellReport:
-    """The result of trying a cell. `layers` are in force for every cell on this machine. If no cell is available,
-    `what` is what failed, and `fix` says what to do.
+    """The result of trying a cell. `layers` are in force for every cell on this machine. If no cell is available, `what`
+    describes the failure, and `fix` says what to do.
     """
 
     available: bool

@@ -317,7 +317,9 @@ def _check_keys(mappings: list[dict[Any, Any]]) -> None:
 
 
 def _check_values(message: Message) -> None:
-    """Raise FrameError if a field whose type admits other values has a value that JSON cannot express."""
+    """Raise FrameError if a field of the message has a value that JSON cannot express. Only fields whose type admits such
+    values are checked.
+    """
     for name in _LOOSE_FIELDS[type(message)]:
         value = getattr(message, name)
         if (type(value) is dict and value) or type(value) is float or name == "output":

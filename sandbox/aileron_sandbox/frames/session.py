@@ -86,7 +86,7 @@ class _Messages:
 
 
 class _Request:
-    """The two halves (up and down) of one request."""
+    """The state of one request: its upload (up, jail to host) and its answer (down, host to jail)."""
 
     __slots__ = ("cancelled", "down", "has_head", "is_answered", "is_open", "is_uploading", "kind", "up")
 
@@ -101,7 +101,7 @@ class _Request:
 
 
 class _Session:
-    """The state common to both views. It is fed with the frames of both directions in order."""
+    """The state of one invocation, which both views share. It is fed with the frames of both directions in order."""
 
     def __init__(self) -> None:
         self._invoked = False
@@ -256,7 +256,7 @@ class _Session:
 
 
 class HostSession(_Session):
-    """The host's view of one invocation."""
+    """The order of frames in one invocation, as the host checks it."""
 
     def sending(self, message: Message) -> None:
         """Record that `message` is about to be sent to the jail. Raises ProtocolError if it is not allowed now, which
@@ -272,7 +272,7 @@ class HostSession(_Session):
 
 
 class JailSession(_Session):
-    """The jail's view of one invocation."""
+    """The order of frames in one invocation, as the jail checks it."""
 
     def sending(self, message: Message) -> None:
         """Record that `message` is about to be sent to the host. Raises ProtocolError if it is not allowed now, which

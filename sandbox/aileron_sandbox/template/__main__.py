@@ -73,8 +73,8 @@ and a fork during that time doubles the time of its end (measured). A child that
 """
 _LAST_ANSWER_MS: Final = 1000  # it takes 1 or less; a machine that is busy may take a hundred times that
 _RESERVE: Final = 2
-"""Number of children that wait. Two requests at once (two callers, or a step and the next step) are more common than
-three. 1.5 MiB each.
+"""Number of children that are forked ahead and wait for a request. Two requests at once (two callers, or a step and the
+next step) are more common than three. 1.5 MiB each.
 """
 _NOBODYS: Final = 0  # the host counts its children from 1
 _NO_GROUP: Final = 0  # and its groups
@@ -197,7 +197,9 @@ def _prepare(control: socket.socket, preparation: Preparation) -> _Ready:
 
 
 def _rehearse(path: str) -> None:
-    """Rehearse once the host can go on with its own start. The memory that a child starts with stays the same (measured)."""
+    """Rehearse with the program at `path`, after the announcement, so that the host can go on with its own start. The
+    memory that a child starts with stays the same (measured).
+    """
     program.rehearse(path, _REHEARSALS)
     gc.collect()
     gc.freeze()
@@ -220,8 +222,8 @@ def _ruleset(preparation: Preparation, abi: int) -> int:
 
 
 def _can_be_asked(filter_: kernel.Filter) -> bool:
-    """Return whether a child can have a listener. It cannot if this process itself runs under a filter with one,
-    seccomp(2) EBUSY.
+    """Return whether the filter of a child can have a listener for notifications. It cannot if this process itself runs
+    under a filter with one, seccomp(2) EBUSY.
     """
     pid = os.fork()
     if pid == 0:

@@ -92,7 +92,7 @@ class _Call(NamedTuple):
 
 
 class Watched:
-    """The calls of one child that reach for a network. This object closes `listener` and `memory`.
+    """The calls of one child that reach for a network, and the answers to them. This object closes `listener` and `memory`.
 
     `memory` is /proc/PID/mem of the child, opened before the child became undumpable. It is -1 for a program that was
     exec'ed or may fork, because its memory is then another.

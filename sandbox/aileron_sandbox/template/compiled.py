@@ -47,8 +47,8 @@ def get_ready() -> None:
 
 
 def run(program: str) -> NoReturn:
-    """Execute the program at a path, which replaces this process. Raises OSError if the kernel refuses; this is then
-    still the child's own process.
+    """Execute the program at a path, which replaces this process. Raises OSError if the kernel refuses; the caller's
+    process then continues.
     """
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)

@@ -74,8 +74,8 @@ Step = tuple[str, Callable[[], None]]
 
 
 def ahead(prepared: Prepared) -> Iterator[Step]:
-    """Yield (name, step) in the order in which the steps must run, for the steps that do not depend on a child's
-    program and limits.
+    """Yield the steps that do not depend on a child's program and limits, as (name, step), in the order in which they must
+    run.
     """
     ids = namespaces.INSIDE_ID
     # First: a page stays charged to the group of the process that touched it first, cgroup-v2.rst "Memory Ownership". And ahead,
@@ -101,7 +101,7 @@ def ahead(prepared: Prepared) -> Iterator[Step]:
 
 
 def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[Step]:
-    """Yield (name, step) in the order in which the steps must run, for the steps that follow `ahead` and concern one program."""
+    """Yield the steps that follow `ahead` and concern one program, as (name, step), in the order in which they must run."""
     # First: the memory used from here on may be large.
     group = prepared.group
     if group is not None:

@@ -21,7 +21,9 @@ _ASIDE: Final = 64  # above every target, so that no dup2 overwrites a source
 
 
 def reserve_targets() -> None:
-    """Occupy 0 to 4 in the template, so that no descriptor that is opened or received later has a number that `arrange` needs."""
+    """Occupy the descriptors 0 to 4 in the template, so that none that is opened or received later has a number that
+    `arrange` needs.
+    """
     while (fd := os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)) <= _LAST_KEPT:
         pass
     os.close(fd)

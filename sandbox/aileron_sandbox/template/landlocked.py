@@ -53,8 +53,8 @@ ever fail.
 LAYERS: Final = ("no-namespaces", "no-capabilities", "no-new-privs", "rlimits")
 PROGRAM_AT: Final = descriptors.FRAMES_OUT + 1
 PROGRAM: Final = f"/proc/self/fd/{PROGRAM_AT}"
-"""Path of the verified bytes, which are in a sealed memory file, open for reading. In this mode no mount could hold a
-file of them.
+"""Path of the program's verified bytes, which are in a sealed memory file, open for reading. In this mode no mount could
+hold a file of them.
 """
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 
@@ -124,7 +124,9 @@ class _Packages:
 
 
 def rehearsal(data: bytes) -> str:
-    """Return the path of a program that does nothing. The path is valid as long as the template lives (program.rehearse)."""
+    """Store `data`, a program that does nothing, in a memory file, and return its path. The path is valid as long as the
+    template lives (program.rehearse).
+    """
     fd = os.memfd_create("rehearsal", os.MFD_CLOEXEC)
     os.write(fd, data)
     return f"/proc/self/fd/{descriptors.out_of_the_way(fd)}"

@@ -61,8 +61,8 @@ class Group(NamedTuple):
             os.write(door, b"0")
 
     def bound(self, limit_bytes: int) -> None:
-        """Set the memory limit. The limit with swap must never be the smaller one, so it is lifted first. memory.rst
-        of cgroup-v1.
+        """Set the memory limit. The limit on memory and swap together must never be the smaller one, so it is lifted first.
+        memory.rst of cgroup-v1.
         """
         limit, *with_swap = self.bounds
         for fd in with_swap:

@@ -47,7 +47,7 @@ SCRATCH: Final = "/w/tmp"
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _TMP: Final = "/tmp"  # noqa: S108
 _STAGE: Final = _TMP
-"""A mount point that exists on every Linux. Other processes do not see the mount on it."""
+"""Directory on which the root is built. It exists on every Linux, and other processes do not see the mount on it."""
 _READ_ONLY: Final = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID
 _ROOT_OPTIONS: Final = "size=256m,nr_inodes=32768,mode=0755"
 """Mount options that limit the size of the copied files: Debian's Python 3.11 has 27 MiB and 1,700 files, 40 MiB if
@@ -164,7 +164,9 @@ def _copy_file(name: str, source: int, target: int) -> None:
 
 
 def enter_root() -> None:
-    """Make the stage the root, drop the old root, and make the new root read-only. Afterwards no file of the host has a path."""
+    """Make the built root the root of this mount namespace, drop the old root, and make the new one read-only. Afterwards a
+    file of the host has a path only if it is bound in the new root.
+    """
     os.chdir(_STAGE)
     kernel.pivot_root(".", ".")
     kernel.detach(".")
@@ -179,7 +181,9 @@ def mount_scratch(size_bytes: int, files: int) -> None:
 
 
 def mount_program(program: int, size_bytes: int, mode: int = READ_ONLY) -> None:
-    """Copy the verified bytes to PROGRAM and make the mount read-only. A memfd has no path of its own without /proc."""
+    """Copy the program's verified bytes to PROGRAM on a tmpfs of the child, and make the mount read-only. A memory file has
+    no path without /proc.
+    """
     flags = kernel.MS_NOSUID | kernel.MS_NODEV
     kernel.mount("tmpfs", APP, "tmpfs", flags, f"size={size_bytes + 8192},nr_inodes=4,mode=0755")
     _copy(program, size_bytes, os.open(PROGRAM, _NEW_FILE, mode))

@@ -29,7 +29,7 @@ _THREAD_STACK_BYTES: Final = 1 << 20  # 1 MiB: sixteen of glibc's 8 MiB would us
 
 
 def get_ready() -> None:
-    """Set up what each process needs for itself, independent of the program: gc, thread stacks, the seed of `random`."""
+    """Set up gc, thread stacks and the seed of `random`, which each process needs for itself, whatever the program."""
     gc.enable()
     _thread.stack_size(_THREAD_STACK_BYTES)
     random = sys.modules.get("random")

@@ -40,7 +40,7 @@ _ATTRIBUTES: Final = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kerne
 
 
 class Place(NamedTuple):
-    """Two descriptors of mounts of one tmpfs: one for writing, one for mounting."""
+    """The place of one compiled program: two descriptors of mounts of one tmpfs, one for writing, one for mounting."""
 
     to_write: int
     to_mount: int
@@ -52,7 +52,7 @@ class Place(NamedTuple):
 
 
 class Maker:
-    """The template's maker of places. It makes one place for each child before the child is forked."""
+    """The template's maker of places for compiled programs. It makes one place for each child before the child is forked."""
 
     def __init__(self, strangers: int) -> None:
         self._strangers = strangers  # a user namespace that does not know our id
@@ -88,7 +88,7 @@ class Maker:
 
 
 def _try(proc: int, place: Place) -> None:
-    """Do with the place what every child does, and exit with 0 if it works. Runs in a separate child process."""
+    """Use the place as every child does, and exit with 0 if that works. Runs in a separate child process."""
     with contextlib.suppress(OSError):
         kernel.unshare(namespaces.CHILD)
         namespaces.map_ids(proc, namespaces.INSIDE_ID, namespaces.INSIDE_ID)

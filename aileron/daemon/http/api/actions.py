@@ -30,7 +30,7 @@ DEFAULT_WAIT_S: Final = 25.0
 
 
 class ActionRoutes:
-    """Handlers for actions. One instance per daemon."""
+    """HTTP request handlers for actions and their runs. One instance per daemon."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class ActionRoutes:
         return as_json(ActionSwitched(name=request.path_params["name"], enabled=asked.enabled))
 
     async def resume_action(self, request: Request) -> Response:
-        """Ask again about a changed tool, or lift its suspension."""
+        """Ask a person again about an action's changed tools. If the request says that they are unchanged, only resume them."""
         asked = await body_of(request, ResumeAction)
         return consent_answer(await self._tools.resume(request.path_params["name"], unchanged=asked.unchanged))
 
@@ -94,7 +94,7 @@ class ActionRoutes:
         return as_json(Removed(removed=request.path_params["name"]))
 
     async def run_action(self, request: Request) -> Response:
-        """Run an action through the run door (run_door.py), or return its plan."""
+        """Run an action. For a dry run, only return its plan."""
         asked = await body_of(request, RunRequest)
         caller, name, key = caller_of(request), request.path_params["name"], request.headers.get("idempotency-key")
         if asked.dry_run:
@@ -103,7 +103,7 @@ class ActionRoutes:
         return run_answer(outcome, self._review)
 
     async def show_run(self, request: Request) -> Response:
-        """Return the state of a run, and its outcome."""
+        """Return the state of a run, with the outcome if the run has ended."""
         run_id, session = request.path_params["id"], caller_of(request).sees
         return as_json(await self._following.run(run_id, session, wait_s(request, 0.0), seen_progress(request)))
 

@@ -28,7 +28,7 @@ __all__ = ["ApprovalRoutes"]
 
 
 class ApprovalRoutes:
-    """Handlers for approvals. One instance per daemon."""
+    """HTTP request handlers for questions to a person and their decisions. One instance per daemon."""
 
     def __init__(
         self, *, queue: ApprovalQueue, decisions: DecisionService, passkeys: Passkeys, following: StatusWaiter
@@ -47,12 +47,12 @@ class ApprovalRoutes:
         return as_json(await self._queue.show(request.path_params["id"]))
 
     async def approval_result(self, request: Request) -> Response:
-        """Return the state of the run or change behind a question in the field `status`, always with HTTP status 200."""
+        """Return the state of the run or change that a question is about, in the field `status`. Each state has HTTP code 200."""
         asked, session = request.path_params["id"], caller_of(request).sees
         return as_json(await self._following.question(asked, session, wait_s(request, 0.0), seen_progress(request)))
 
     async def decide(self, request: Request) -> Response:
-        """Record a person's decision. An approved run starts at once or is held; an approved change is made."""
+        """Record a person's decision. An approved run starts at once or after its holding time; an approved change is made."""
         asked = await body_of(request, Decision)
         return as_json(await self._decisions.decide(request.path_params["id"], asked, caller_of(request).scope.value))
 
@@ -68,21 +68,21 @@ class ApprovalRoutes:
         return as_json(await self._queue.cancel(request.path_params["id"], caller.scope.value, caller.sees))
 
     async def edit(self, request: Request) -> Response:
-        """Return the plan with other arguments, which can be approved in place of the original."""
+        """Return a question's plan made again with other arguments. A person can approve it in place of the original."""
         asked = await body_of(request, EditRequest)
         return as_json(await self._queue.edit(request.path_params["id"], asked.args))
 
     async def preview(self, request: Request) -> Response:
-        """Read the current state of what a run would change, sealed for the requesting approver."""
+        """Return the preview of a run: the current state that the run would change, encrypted for the requesting approver."""
         asked = await body_of(request, PreviewRequest)
         return as_json(await self._decisions.preview(request.path_params["id"], asked, caller_of(request).scope))
 
     async def ask_back(self, request: Request) -> Response:
-        """Pass a person's question to the requesting agent."""
+        """Pass a person's question to the agent that requested the run."""
         asked = await body_of(request, AskBack)
         return as_json(await self._queue.ask_back(request.path_params["id"], asked.question))
 
     async def answer(self, request: Request) -> Response:
-        """Record the answer to a person's question."""
+        """Record the agent's answer to a person's question."""
         asked = await body_of(request, AnswerQuestion)
         return as_json(await self._queue.answer(request.path_params["id"], asked.answer, caller_of(request).sees))

@@ -20,7 +20,7 @@ __all__ = ["ApproverRoutes"]
 
 
 class ApproverRoutes:
-    """Handlers for the approver. One instance per daemon."""
+    """HTTP request handlers for the approver's key and passkeys. One instance per daemon."""
 
     def __init__(self, *, approver: ApproverState, enrollment: ApproverEnrollment, passkeys: Passkeys) -> None:
         self._approver = approver
@@ -37,7 +37,7 @@ class ApproverRoutes:
         return as_json(await self._enrollment.appoint(asked, caller_of(request).scope))
 
     async def inventory(self, _request: Request) -> Response:
-        """Return everything that a new approver's key would approve."""
+        """Return the existing contents of this home that a new approver's key would approve."""
         return as_json(await self._enrollment.inventory())
 
     async def list_passkeys(self, _request: Request) -> Response:
@@ -45,11 +45,11 @@ class ApproverRoutes:
         return as_json(PasskeyList(passkeys=self._passkeys.listed()))
 
     async def enrol_passkey(self, request: Request) -> Response:
-        """Ask whether a new passkey may sign decisions."""
+        """Ask the approver whether a new passkey can sign decisions."""
         return consent_answer(await self._passkeys.register(await body_of(request, PasskeyMade)))
 
     async def passkey_options(self, request: Request) -> Response:
-        """Return the options with which a browser makes a passkey."""
+        """Return the WebAuthn options with which a browser creates a passkey."""
         return as_json(self._passkeys.registration((await body_of(request, MakePasskey)).name))
 
     async def revoke_passkey(self, request: Request) -> Response:

@@ -18,7 +18,7 @@ __all__ = ["BindingRoutes"]
 
 
 class BindingRoutes:
-    """Handlers for bindings. One instance per daemon."""
+    """HTTP request handlers for bindings and sign-ins. One instance per daemon."""
 
     def __init__(self, credentials: Credentials, sign_ins: SignIns) -> None:
         self._credentials = credentials
@@ -40,7 +40,7 @@ class BindingRoutes:
         return as_json(await self._credentials.show(request.path_params["name"]))
 
     async def change_binding(self, request: Request) -> Response:
-        """Rebind a binding to what its connector asks for now."""
+        """Change a binding to the access that its connector requests now."""
         asked = await body_of(request, ChangeBinding)
         return consent_answer(
             await self._credentials.rebind(request.path_params["name"], asked.username, asked.secret, asked.details)
@@ -60,7 +60,7 @@ class BindingRoutes:
         )
 
     async def show_sign_in(self, request: Request) -> Response:
-        """Return the state of a sign-in, after waiting for its end."""
+        """Return the state of a sign-in, after waiting for its end if the client asks for that."""
         return as_json(await self._sign_ins.show(request.path_params["id"], wait_s(request, 0.0)))
 
     async def cancel_sign_in(self, request: Request) -> Response:

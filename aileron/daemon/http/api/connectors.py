@@ -21,7 +21,7 @@ __all__ = ["ConnectorRoutes"]
 
 
 class ConnectorRoutes:
-    """Handlers for connectors. One instance per daemon."""
+    """HTTP request handlers for connectors, fetches and suites. One instance per daemon."""
 
     def __init__(self, *, connectors: ConnectorService, upkeep: Updates, fetching: FetchJobs) -> None:
         self._connectors = connectors
@@ -38,7 +38,7 @@ class ConnectorRoutes:
         return consent_answer(await self._connectors.install(asked.path, asked.on_conflict))
 
     async def list_updates(self, request: Request) -> Response:
-        """List the newest versions of published actions and connectors that are installed, or that installed actions use."""
+        """List the newest published versions of the connectors that actions use, and of the actions that have a source."""
         prerelease = request.query_params.get("prerelease") == "true"
         return as_json(UpdateList(updates=await self._upkeep.updates(prerelease=prerelease)))
 
@@ -79,6 +79,6 @@ class ConnectorRoutes:
         return as_json(await self._fetching.cancel(request.path_params["id"]))
 
     async def show_suite(self, request: Request) -> Response:
-        """Return what a suite would install."""
+        """Return the actions that a suite would install."""
         asked = await body_of(request, ReadSuite)
         return as_json(await self._fetching.suite(asked.source, asked.text, asked.file))

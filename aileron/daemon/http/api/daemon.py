@@ -25,7 +25,7 @@ __all__ = ["DaemonRoutes"]
 
 
 class DaemonRoutes:
-    """Handlers for the daemon. One instance per daemon."""
+    """HTTP request handlers for the daemon itself and the audit trail. One instance per daemon."""
 
     def __init__(self, *, home: Home, ledger: Ledger, facts: DaemonStatus, end: Callable[[], None]) -> None:
         self._home = home

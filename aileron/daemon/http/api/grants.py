@@ -18,7 +18,7 @@ __all__ = ["GrantRoutes"]
 
 
 class GrantRoutes:
-    """Handlers for grants. One instance per daemon."""
+    """HTTP request handlers for standing grants. One instance per daemon."""
 
     def __init__(self, grants: GrantService) -> None:
         self._grants = grants
@@ -28,7 +28,7 @@ class GrantRoutes:
         return as_json(GrantList(grants=await self._grants.listed()))
 
     async def add_grant(self, request: Request) -> Response:
-        """Ask for a standing grant."""
+        """Ask the approver to approve a standing grant."""
         asked = await body_of(request, AddGrant)
         return consent_answer(
             await self._grants.add(asked.action, asked.constraints, asked.uses, asked.for_s, asked.binding)

@@ -18,14 +18,14 @@ __all__ = ["PublisherRoutes"]
 
 
 class PublisherRoutes:
-    """Handlers for publishers. One instance per daemon."""
+    """HTTP request handlers for publishers' keys and the Hub. One instance per daemon."""
 
     def __init__(self, trusting: PublisherKeys, hubs: HubSearch) -> None:
         self._trusting = trusting
         self._hubs = hubs
 
     async def list_keys(self, _request: Request) -> Response:
-        """List the trusted keys."""
+        """List the publishers' keys that are trusted here."""
         return as_json(KeyList(keyring=await self._trusting.listed()))
 
     async def trust_key(self, request: Request) -> Response:
@@ -38,12 +38,12 @@ class PublisherRoutes:
         return as_json(await self._trusting.look((await body_of(request, LookForKey)).authority))
 
     async def revoke_key(self, request: Request) -> Response:
-        """Stop trusting a key."""
+        """Stop trusting a publisher's key."""
         asked = await body_of(request, RevokeKey)
         return as_json(await self._trusting.revoke(asked.authority, asked.key))
 
     async def search_hub(self, request: Request) -> Response:
-        """Search the Hub's contents by intent and by words."""
+        """Search the Hub for artifacts that match a text and, if given, a kind."""
         asked = query_of(request, "text", "kind")
         return as_json(await self._hubs.search(asked.get("text", ""), asked.get("kind")))
 

@@ -29,9 +29,7 @@ __all__ = ["body_of", "caller_of", "consent_answer", "from_base64", "query_of", 
 
 MAX_WAIT_S: Final = 60.0
 _MAX_NUMBER_DIGITS: Final = 15
-"""Maximum number of digits in the number of a progress report: enough for more reports than a connector can send in the longest
-possible run.
-"""
+"""Maximum number of digits of a progress report's number: enough for more reports than a connector can send in one run."""
 _T = TypeVar("_T")
 
 
@@ -87,7 +85,7 @@ def query_of(request: Request, *known: str) -> dict[str, str]:
 
 
 def wait_s(request: Request, default: float) -> float:
-    """Return how many seconds the caller is willing to wait. Raises AileronError (invalid_request)."""
+    """Return the query parameter `wait` in seconds, or `default` if it is missing. Raises AileronError (invalid_request)."""
     text = request.query_params.get("wait")
     if text is None:
         return default
@@ -101,7 +99,9 @@ def wait_s(request: Request, default: float) -> float:
 
 
 def seen_progress(request: Request) -> int | None:
-    """Return the number of the last report that a client has seen; None if it does not wait for reports."""
+    """Return the number of the last progress report that the client has seen; None if the client does not wait for reports.
+    Raises AileronError (invalid_request).
+    """
     text = request.query_params.get("progress")
     if text is None:
         return None

@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 class Handlers(msgspec.Struct, frozen=True, kw_only=True):
-    """Handlers by resource, the same for every socket."""
+    """The request handlers of all routes, grouped by resource. Every socket uses these handlers."""
 
     actions: ActionRoutes
     approvals: ApprovalRoutes
@@ -76,7 +76,7 @@ class Api:
     def app(self, scope: Scope, *, needs_token: bool = False) -> Starlette:
         """Return the ASGI application of one socket. Every route exists on every socket, and refuses callers of the wrong scope.
 
-        With `needs_token`, no caller counts as `local`, because other users can reach the socket too.
+        With `needs_token`, a caller without a session token is refused, because other users can reach the socket, too.
         """
         return Starlette(
             routes=[self._route(spec, scope, needs_token=needs_token) for spec in ROUTES],

@@ -23,7 +23,7 @@ _MAX_PID_DIGITS: Final = 7
 
 
 class SessionRoutes:
-    """Handlers for sessions. One instance per daemon."""
+    """HTTP request handlers for agents' sessions. One instance per daemon."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions

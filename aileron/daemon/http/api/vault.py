@@ -36,7 +36,7 @@ __all__ = ["VaultRoutes"]
 
 
 class VaultRoutes:
-    """Handlers for the vault. One instance per daemon."""
+    """HTTP request handlers for the vault and its secrets. One instance per daemon."""
 
     def __init__(self, *, vaults: VaultService, secrets: SecretStore, after_unlock: AfterUnlock) -> None:
         self._vaults = vaults
@@ -79,7 +79,7 @@ class VaultRoutes:
         return as_json(self._vaults.status())
 
     async def vault_rotate(self, request: Request) -> Response:
-        """Set another passphrase and another key; the recovery codes are returned only once."""
+        """Replace the vault's passphrase and encryption key; the new recovery codes are returned only once."""
         asked = await body_of(request, RotateVault)
         codes = await self._vaults.rotate(
             Secret(asked.passphrase.encode()),
@@ -97,7 +97,7 @@ class VaultRoutes:
         return as_json(await self._vaults.backup(asked.file, typed, replace=asked.replace))
 
     async def vault_restore(self, request: Request) -> Response:
-        """Replace the vault with a copy, and leave it locked."""
+        """Replace the vault with a backup copy, and leave it locked."""
         asked = await body_of(request, RestoreVault)
         found = await self._vaults.restore(asked.file, Secret(asked.passphrase.encode()))
         return as_json(found)

@@ -64,11 +64,11 @@ __all__ = [
 ]
 
 MODERN: Final = "2026-07-28"
-"""Protocol revision without sessions."""
+"""MCP revision without sessions."""
 LATEST: Final = "2025-11-25"
-"""Newest protocol revision with sessions; the client offers it in `initialize`."""
+"""Newest MCP revision with sessions; the client offers it in `initialize`."""
 REVISIONS: Final = (LATEST, "2025-06-18", "2025-03-26", "2024-11-05")
-"""Revisions that a server may choose in its answer to `initialize`."""
+"""MCP revisions that a server may choose in its answer to `initialize`."""
 MAX_TOOLS: Final = 2_000
 """Maximum number of tools of one server: ten times as many as the largest known server has, and more than a connector can
 offer.
@@ -78,8 +78,8 @@ _MAX_PAGES: Final = 100
 """Maximum number of pages of a tool list. An invocation has 256 requests."""
 _MAX_CURSOR: Final = 4096
 _MAX_STREAM_BYTES: Final = 16 << 20
-"""16 MiB for one streamed answer, which is four of the largest messages. Most messages are progress reports, which are not
-stored.
+"""Maximum number of bytes of one streamed answer: four of the largest messages. Most messages are progress reports, which
+are not stored.
 """
 _MAX_MESSAGES: Final = 10_000
 """Maximum number of messages in one answer: one message every 6 ms for a minute."""
@@ -111,14 +111,14 @@ Progressed = Callable[[float, float | None, str | None], None]
 
 
 class Fields(Protocol):
-    """Headers of an answer."""
+    """Header fields of an HTTP answer."""
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """Return the first value of the header `name`, in any case, or `default`."""
 
 
 class Answer(Protocol):
-    """The answer to one request. It has the interface of aileron_connector.http.Response."""
+    """The HTTP answer to one request. It has the interface of aileron_connector.http.Response."""
 
     @property
     def status(self) -> int:
@@ -147,7 +147,7 @@ class Wire(Protocol):
 
 
 class RpcFailure(ExternalApiError):
-    """The server refused a request, either with an error of the protocol, or with only an HTTP status (then `code` is None)."""
+    """The server refused a request, either with a JSON-RPC error, or with only an HTTP status (then `code` is None)."""
 
     def __init__(self, words: str, code: int | None, status: int | None, retry_after_s: int | None = None) -> None:
         details = {"code": code} if code is not None and abs(code) < _MAX_AMOUNT else {}
@@ -156,14 +156,14 @@ class RpcFailure(ExternalApiError):
 
     @classmethod
     def of(cls, method: str, error: RpcError, status: int | None = None, retry_after_s: int | None = None) -> Self:
-        """Make the failure from an error of the protocol."""
+        """Make the failure from a JSON-RPC error."""
         said = one_line(error.message)
         words = f"the server refused {method} (code {error.code}){f': {said}' if said else ''}"
         return cls(words, error.code, status, retry_after_s)
 
     @property
     def is_about_revision(self) -> bool:
-        """True if the server may speak the other variant of the protocol."""
+        """True if the refusal may mean that the server speaks the other variant of the protocol (with or without sessions)."""
         return self.code == UNSUPPORTED_VERSION or self.status in (400, 404, 405, 406)
 
     @property
@@ -194,7 +194,7 @@ class Client:
         self.protocol = ""
         """Protocol revision of this conversation; empty before `open`."""
         self.server: dict[str, Any] = {}
-        """The server's description of itself."""
+        """The server's description of itself (`serverInfo`)."""
 
     def __enter__(self) -> Self:
         return self
@@ -207,8 +207,8 @@ class Client:
     # Beginning and end
 
     def open(self, expected: str = "") -> None:
-        """Begin the conversation. `expected` is the revision of an earlier conversation; if it is empty, the revision is
-        found out.
+        """Begin the conversation. `expected` is the MCP revision of an earlier conversation; if it is empty, find out which
+        revision the server speaks.
         """
         if expected == MODERN:
             self.protocol = MODERN  # this revision needs no message before a request
@@ -226,7 +226,9 @@ class Client:
             self._wire("DELETE", headers, None, time.monotonic() + _PARTING_S).close()
 
     def in_session(self, work: Callable[[], T]) -> T:
-        """Do `work`. If the server has forgotten the session meanwhile, begin a new session and repeat all of `work`, once."""
+        """Run `work` and return its result. If the server has forgotten the session meanwhile, begin a new session and
+        repeat all of `work`, once.
+        """
         try:
             return work()
         except SessionGoneError:
@@ -266,8 +268,8 @@ class Client:
     # Tools
 
     def pages(self) -> Iterator[list[dict[str, Any]]]:
-        """Yield the tools, page by page, each tool as the server lists it. Each further page is requested only when it is
-        needed.
+        """Yield the server's tools, one list per page, each tool as the server describes it. A further page is requested
+        only when it is needed.
         """
         cursor: str | None = None
         seen: set[str] = set()
@@ -308,7 +310,9 @@ class Client:
             return self._ask("tools/list", params)
 
     def call(self, name: str, arguments: dict[str, Any], headers: Pairs = ()) -> dict[str, Any]:
-        """Call a tool and return its result unchanged. `headers` repeat marked arguments, in revisions that have such headers."""
+        """Call a tool and return its result unchanged. `headers` repeat arguments in header fields; only the revision
+        without sessions has them.
+        """
         params = {"name": name, "arguments": arguments, "_meta": {"progressToken": self._number + 1}}
         more = [("Mcp-Name", value_of(name)), *headers] if self.protocol == MODERN else []
         try:
@@ -408,7 +412,9 @@ class Client:
         )
 
     def _streamed(self, answer: Answer, method: str) -> Message:
-        """Return the answer from a stream. Other messages in the stream are handled or refused."""
+        """Read an event stream up to the answer to the request, and return the answer. Messages before it are handled or
+        refused.
+        """
         events, size, number, asked = Events(), 0, 0, 0
         for piece in answer.iter_bytes():
             size += len(piece)
@@ -429,7 +435,9 @@ class Client:
         raise ExternalApiError(f"the stream ended before {method} was answered")
 
     def _own(self, message: Message, method: str) -> Message:
-        """Return the message if it answers this request; otherwise raise ExternalApiError."""
+        """Return the message if it is the result of this request. Raises RpcFailure if it is an error, ExternalApiError if
+        it is no answer to this request.
+        """
         if not message.is_answer or (message.id is not None and message.id != self._number):
             raise ExternalApiError(f"the server answered {method} with a message that is no answer to it")
         if message.error is not None:
@@ -490,8 +498,8 @@ def _kind(answer: Answer) -> str:
 
 
 def _session_of(answer: Answer) -> str:
-    """Return the session's id. Raises ExternalApiError if the id is too long or not visible ASCII, as the specification
-    requires, because it could not be sent back.
+    """Return the session's id from a header field; empty if there is none. Raises ExternalApiError if the id is too long or
+    not visible ASCII, as the specification requires, because it could not be sent back.
     """
     session = answer.headers.get("mcp-session-id", "") or ""
     if len(session) > _MAX_SESSION or not all("\x21" <= char <= "\x7e" for char in session):
@@ -534,7 +542,7 @@ def _redirected(answer: Answer, what: str) -> ExternalApiError:
 
 
 def _refused(answer: Answer, method: str) -> ExternalApiError:
-    """Return the failure for an error status. It has the protocol's error if the body contains one."""
+    """Return the failure for an error status. It has the JSON-RPC error if the body contains one."""
     data = b""
     with contextlib.suppress(Refused):  # if the body breaks off, the caller still needs the status
         for piece in answer.iter_bytes():

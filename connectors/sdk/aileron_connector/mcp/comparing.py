@@ -38,7 +38,7 @@ class Difference(NamedTuple):
 
 
 def differences(frozen: dict[str, Any], now: dict[str, Any]) -> list[Difference]:
-    """Return the first few differences, or an empty list if both sides are equal."""
+    """Return the first few differences between a tool as packed and as listed now, or an empty list if both are equal."""
     if canonical(frozen) == canonical(now):
         return []
     return list(islice(_found(frozen, now, "", 0), _MAX_TOLD))

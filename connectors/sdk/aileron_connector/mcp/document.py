@@ -27,12 +27,14 @@ others.
 
 
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A packed tool. `arguments` maps properties to argument names; or else `argument` names the one argument that holds
-    all properties.
+    """A packed tool. `arguments` maps properties of the tool's schema to arguments of the operation; or else `argument`
+    names the one argument that holds all properties.
     """
 
     digest: str
-    """SHA-256 of `listed` in canonical form, as `sha256:` and 64 hex digits. It records for which text consent was given."""
+    """SHA-256 of `listed` in canonical form, as `sha256:` and 64 hex digits. It identifies the description that a person
+    approved.
+    """
     listed: dict[str, Any]
     arguments: dict[str, str] = {}
     argument: str = ""
@@ -41,7 +43,7 @@ class Tool(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Components(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Named schemas of the document."""
+    """Named schemas, to which the schemas of the tools refer."""
 
     schemas: dict[str, msgspec.Raw] = {}
 
@@ -55,7 +57,7 @@ class Tools(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     path: str
     """Path of the MCP server, on the first host of the manifest."""
     protocol: str
-    """Revision of the protocol that was used when the tools were listed."""
+    """MCP revision that was used when the tools were listed."""
     credential: str = ""
     """Kind of credential that the manifest declares; empty if the server needs no credential."""
     tools: dict[str, msgspec.Raw]
@@ -63,15 +65,17 @@ class Tools(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def frozen_part(listed: dict[str, Any]) -> dict[str, Any]:
-    """Return the frozen part of a listed tool, which later calls compare with the present one."""
+    """Return the part of a server's tool description that a call compares with the packed one: the keys in FROZEN."""
     return {key: listed[key] for key in FROZEN if listed.get(key) is not None}
 
 
 def canonical(listed: dict[str, Any]) -> bytes:
-    """Return the canonical JSON of a value. Equal values give equal bytes, in whatever order their keys are."""
+    """Return the canonical JSON of a tool's description. Equal descriptions give equal bytes, in whatever order their keys
+    are.
+    """
     return msgspec.json.encode(listed, order="sorted")
 
 
 def digest_of(listed: dict[str, Any]) -> str:
-    """Return the digest of a value's canonical form, as `sha256:` and 64 hex digits."""
+    """Return the digest of a tool description's canonical form, as `sha256:` and 64 hex digits."""
     return f"sha256:{hashlib.sha256(canonical(listed)).hexdigest()}"

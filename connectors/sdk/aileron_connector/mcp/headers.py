@@ -50,7 +50,9 @@ def argument_headers(schema: Any, arguments: Mapping[str, Any]) -> list[tuple[st
 
 
 def header_problem(schema: Any) -> str | None:
-    """Return the fault in a schema's marks, because of which the tool must not be called; None if there is no fault."""
+    """Return the error in a schema's `x-mcp-header` keywords, because of which the tool must not be called; None if there
+    is none.
+    """
     names: set[str] = set()
     for _, name, inner in _marked(schema, (), 0):
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
@@ -66,7 +68,7 @@ def header_problem(schema: Any) -> str | None:
 
 
 def _marked(schema: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Any, dict[str, Any]]]:
-    """Yield the marked properties: path, name of the header, and schema of each."""
+    """Yield path, header name and schema of each property that has the keyword `x-mcp-header`."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict) or depth > _MAX_DEPTH:
         return
@@ -78,7 +80,9 @@ def _marked(schema: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tu
 
 
 def _count(value: Any, depth: int) -> int:
-    """Return the number of marks anywhere in a schema. A client must not use a schema that has marks outside of properties."""
+    """Return the number of `x-mcp-header` keywords anywhere in a schema. A client must not use a schema that has one
+    outside of properties.
+    """
     if depth > _MAX_DEPTH * 2:
         return 0
     if isinstance(value, dict):

@@ -43,12 +43,16 @@ _MAX_TEXT_BYTES: Final = MAX_BODY_BYTES // 2
 """Maximum size of cut text in bytes, half of a frame, because JSON may take two bytes for one."""
 _BY_PROTOCOL: Final = " (by the protocol)"
 _OURS: Final = frozenset({"text", "content", "left_out"})
-"""Keys of an output that have a meaning of their own."""
+"""Keys that this module puts into an output. Structured content with one of them is put under `structured` if there is
+other content.
+"""
 _LINKED: Final = ("uri", "name", "title", "description", "size")
 
 
 def output(result: dict[str, Any], tool: Tool, schemas: Schemas) -> Any:
-    """Return the output of the operation. Raises ExternalApiError if the tool failed."""
+    """Convert a tool's result to the operation's output. Raises ExternalApiError if the tool failed, or asks for more
+    before it answers.
+    """
     kind = result.get("resultType", "complete")
     if kind != "complete":
         raise ExternalApiError(
@@ -87,7 +91,9 @@ def _structured(value: Any, rest: list[dict[str, Any]], misfits: list[str]) -> A
 
 
 def _marked(value: Any, misfits: list[str]) -> Any:
-    """Return the output so that it fits one frame. Parts that do not fit the schema or the frame are named in it."""
+    """Return the output fitted into one frame. It says under `does_not_fit` what does not fit the schema or was changed for
+    the frame.
+    """
     told = carried(value)
     return _fitted(marked(told.value, [*misfits, *told.changes]))
 
@@ -97,7 +103,7 @@ def _is_text(block: dict[str, Any]) -> bool:
 
 
 def _block(block: dict[str, Any], misfits: list[str]) -> dict[str, Any]:
-    """Return one part of the content that is not text, as data."""
+    """Convert a content block that is not text, such as an image or a link, to JSON."""
     kind = block.get("type")
     if kind in ("image", "audio"):
         return {"type": kind, **_binary(block, "data", misfits)}
@@ -162,7 +168,7 @@ def _fitted(told: Any) -> Any:
 
 
 def _cut(told: Any) -> Any:
-    """Return the beginning of an output as text, if the output has no list that could be shortened."""
+    """Return the beginning of an output that is too large, as text: of its `text` if it has nothing else, or else of its JSON."""
     is_text = isinstance(told, dict) and isinstance(told.get("text"), str) and told.keys() <= {"text", MARK}
     text = told["text"] if is_text else msgspec.json.encode(told).decode()
     kept = text.encode("utf-8", "replace")[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")

@@ -39,11 +39,11 @@ _MAX_WORDS: Final = 600
 
 
 class MessageError(ValueError):
-    """The bytes are not exactly one valid message."""
+    """The bytes are not exactly one valid JSON-RPC message."""
 
 
 class RpcError(msgspec.Struct, frozen=True):
-    """An error of JSON-RPC: the reason, in the other side's words, why a request failed."""
+    """A JSON-RPC error: the server's reason why a request failed."""
 
     code: int
     message: str = ""
@@ -51,7 +51,7 @@ class RpcError(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A message. Its fields determine its kind."""
+    """A JSON-RPC message: a request, a notification or an answer, as its fields say."""
 
     jsonrpc: Literal["2.0"]
     id: int | str | None = None
@@ -72,7 +72,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 def decoded(data: bytes) -> Message:
-    """Decode one message. Raises MessageError. The message may have values that no frame can carry
+    """Decode one JSON-RPC message. Raises MessageError. The message may have values that no frame can carry
     (aileron_connector/carried.py).
     """
     try:
@@ -88,22 +88,22 @@ def decoded(data: bytes) -> Message:
 
 
 def request(number: int, method: str, params: dict[str, Any]) -> bytes:
-    """Encode a request."""
+    """Encode a JSON-RPC request. `number` is its id."""
     return _encoded({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 
 def notification(method: str, params: dict[str, Any] | None = None) -> bytes:
-    """Encode a notification, that is, a message without an answer."""
+    """Encode a JSON-RPC notification, that is, a message without an answer."""
     return _encoded({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
 
 
 def reply(to: int | str, result: dict[str, Any]) -> bytes:
-    """Encode an answer."""
+    """Encode an answer with a result. `to` is the id of the request."""
     return _encoded({"jsonrpc": "2.0", "id": to, "result": result})
 
 
 def refusal(to: int | str, words: str) -> bytes:
-    """Encode the answer to a request that is not supported here."""
+    """Encode an answer with an error, for a request that is not supported here. `to` is the id of the request."""
     return _encoded({"jsonrpc": "2.0", "id": to, "error": {"code": METHOD_NOT_FOUND, "message": words}})
 
 

@@ -39,10 +39,10 @@ _MARGIN: Final = 0.1
 _MAX_MARGIN_S: Final = 3.0
 """Maximum number of seconds of the invocation's time that are reserved for telling the server to stop and for the answer."""
 _MAX_PLACES: Final = 3
-"""Maximum number of changed places that a message lists. The failure's details list more."""
+"""Maximum number of changes to a tool that a failure's message lists. The failure's details list more."""
 MAX_DEFINITION_BYTES: Final = 20 << 10
-"""20 KiB for the tool in its old form, and as much for its new form. Both go into one frame header of 64 KiB, together with
-a message and the changes. The largest tools of well-known servers have a quarter of that.
+"""Maximum number of bytes of a tool's old description in a failure, and of its new one. Both go into one frame header of 64
+KiB, together with a message and the changes. The largest tools of well-known servers have a quarter of that.
 """
 _MAX_CHANGES_BYTES: Final = 8 << 10
 
@@ -51,7 +51,7 @@ _TOOL: Final = msgspec.json.Decoder(Tool)
 
 
 class Service:
-    """The tools of one server. Raises ConnectorError if the document is not valid."""
+    """The packed tools of one MCP server as operations. Raises ConnectorError if the document is not valid."""
 
     def __init__(self, document: bytes) -> None:
         try:
@@ -94,7 +94,9 @@ class Service:
         return output(result, tool, self._schemas)
 
     def _given(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the tool's arguments. Raises BadInput for arguments that the tool's schema does not allow."""
+        """Convert the operation's arguments to the tool's. Raises BadInput for arguments that the tool's schema does not
+        allow.
+        """
         properties = {argument: name for name, argument in tool.arguments.items()}
         known = [*properties, *([tool.argument] if tool.argument else [])]
         for argument in arguments:
@@ -181,7 +183,9 @@ def _changed(tool: Tool, found: list[Difference], now: dict[str, Any]) -> Extern
 
 
 def _definition(key: str, listed: dict[str, Any]) -> dict[str, str]:
-    """Return a complete tool as the bytes that its digest covers. Empty if the tool is too large to be shown to a person."""
+    """Return, under `key`, a tool's complete description as the bytes that its digest covers. Empty if it is too large to
+    be shown to a person.
+    """
     whole = canonical(listed)
     return {key: whole.decode()} if len(whole) <= MAX_DEFINITION_BYTES else {}
 

@@ -23,7 +23,9 @@ from typing import Final
 __all__ = ["MAX_EVENT_BYTES", "Events", "StreamError"]
 
 MAX_EVENT_BYTES: Final = 4 << 20
-"""4 MiB for one event: four times the largest output of an operation, to have room for images as base64 in JSON."""
+"""Maximum number of bytes of one event: four times the largest output of an operation, to have room for images as base64 in
+JSON.
+"""
 _MARK: Final = b"\xef\xbb\xbf"
 _MAX_LINES: Final = 100_000
 """Maximum number of data lines in one event. JSON over many lines is accepted, but endless empty lines are not."""

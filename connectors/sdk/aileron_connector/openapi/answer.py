@@ -48,7 +48,9 @@ if TYPE_CHECKING:
 __all__ = ["PAGE_BYTES", "Asked", "output"]
 
 PAGE_BYTES: Final = 8 << 10
-"""8 KiB of JSON: about one page of an output as agents see it."""
+"""Size in bytes above which the members of an answer's list keep only the fields that the document names: about one page of
+an output as agents see it.
+"""
 
 _MAX_SAID_BYTES: Final = 64 << 10
 """Maximum number of bytes that are read of an error's body. Larger JSON is not parsed, and its end is not needed."""
@@ -63,7 +65,7 @@ _MAX_FIELD_CHARACTERS: Final = 300
 
 
 class Asked(NamedTuple):
-    """The answered request, that is, its operation, URL and arguments."""
+    """The request that was answered: its operation, URL and arguments."""
 
     endpoint: Endpoint
     url: str
@@ -71,7 +73,7 @@ class Asked(NamedTuple):
 
 
 def output(answer: http.Response, asked: Asked, schemas: Schemas) -> Any:
-    """Return the operation's output. Raises ExternalApiError if the service refused or redirected the request."""
+    """Convert an answer to the operation's output. Raises ExternalApiError if the service refused or redirected the request."""
     if answer.status >= 400:
         raise _refusal(answer, asked)
     if answer.status == _NOT_MODIFIED:  # not a redirect, and only sent if the request had If-None-Match or the like
@@ -158,7 +160,7 @@ def _head(answer: http.Response) -> dict[str, str]:
 
 
 def _clean(text: str) -> str:
-    """Return text that a frame can hold. Some charsets decode to halves of characters, which are replaced."""
+    """Return text that a frame can hold. Some charsets decode to lone surrogates, which are replaced."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -166,7 +168,7 @@ def _clean(text: str) -> str:
 
 
 class _Body:
-    """A successful answer with a body."""
+    """A successful answer with a body, which `output` converts."""
 
     def __init__(self, answer: http.Response, asked: Asked, schemas: Schemas, data: bytes) -> None:
         self._answer: Final = answer
@@ -178,8 +180,8 @@ class _Body:
         self._media_type, self._media = _chosen_media(self._declared.content, self._content_type)
 
     def output(self) -> Any:
-        """Return the output for the answer's kind of media type. The document's media type takes precedence over the
-        answer's own.
+        """Convert the body to an output by its kind: JSON, text or bytes. The document's media type takes precedence over
+        the answer's own.
         """
         kind = kind_of(self._media_type)
         if kind == "json":
@@ -230,8 +232,8 @@ class _Body:
         }
 
     def _listed(self, value: Any, misfits: list[str]) -> Any:
-        """Return the output for JSON. Lists are made smaller; the next page, and whatever does not fit, are named in the
-        output.
+        """Convert JSON to an output. Members of its list keep only the chosen fields. The next page, and whatever does not
+        fit, are named in the output.
         """
         if not isinstance(value, dict | list):
             return self._fitted(marked(value, misfits), None)

@@ -119,7 +119,9 @@ class RequestBody(
 
 
 class Link(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A link from an answer to a call of the same operation. `parameters` map names to `$response.body#/POINTER`."""
+    """A link from an answer to the next call of the same operation. `parameters` map names of parameters to
+    `$response.body#/POINTER`.
+    """
 
     operation_id: str
     parameters: dict[str, str]

@@ -53,7 +53,7 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 
 
 def targets(header: str, relation: str) -> list[str]:
-    """Return the targets of the links with this relation, in order and unchanged."""
+    """Return the targets of those links in a `Link` header that have this relation, in order and unchanged."""
     found, at, header = [], 0, header[:_MAX_CHARACTERS]
     while (link := _TARGET.match(header, at)) is not None:
         relations, at = _relations(header, link.end())
@@ -161,7 +161,9 @@ def _arguments(changed: Mapping[str, list[str]], endpoint: Endpoint, schemas: Sc
 
 
 def _typed(values: list[str], parameter: Parameter, schemas: Schemas) -> Any:
-    """Return the argument that these texts represent, or UNSET if its style is not `form` or no reading fits its schema."""
+    """Return the argument that these query values stand for, or UNSET if its style is not `form` or no typed value fits its
+    schema.
+    """
     schema = schema_of(parameter)
     if (parameter.style or "form") != "form":
         return msgspec.UNSET
@@ -177,7 +179,7 @@ def _typed(values: list[str], parameter: Parameter, schemas: Schemas) -> Any:
 
 
 def _readings(text: str, rule: Mapping[str, Any]) -> list[Any]:
-    """Return the values that a text can represent, the likeliest first."""
+    """Return the typed values that a text from a query can stand for. The schema decides which comes first."""
     value: Any = text
     if text in ("true", "false"):
         value = text == "true"

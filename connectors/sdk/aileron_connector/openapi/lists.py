@@ -26,8 +26,8 @@ def list_at(answer: Any, keys: list[str]) -> list[Any] | None:
 
 
 def chosen(members: list[Any], fields: list[str]) -> list[Any]:
-    """Return the members reduced to these fields, which stay in their places. A list on the way is entered, and each member
-    reduced.
+    """Return the members with only these fields, such as `user.login`, at their original positions. If a field leads
+    through a list, each member of that list is reduced.
     """
     tree: _Tree = {}
     for name in fields:
@@ -59,7 +59,7 @@ def _part(value: Any, tree: _Tree, levels: int) -> Any:
 
 
 def fitting(members: list[Any], fits: Callable[[list[Any]], bool]) -> list[Any] | None:
-    """Return as many members as fit, from the beginning. None if not even an empty list fits."""
+    """Return the longest beginning of `members` for which `fits` is true. None if it is false even for an empty list."""
     if not fits([]):
         return None
     few, many = 0, len(members)

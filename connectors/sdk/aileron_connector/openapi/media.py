@@ -49,7 +49,7 @@ def essence(media_type: str) -> str:
 
 
 def kind_of(media_type: str) -> Kind:
-    """Return the kind of a media type. The kind decides how the body is written and read."""
+    """Return the kind of a media type, such as `json` or `binary`. The kind decides how the body is written and read."""
     name = essence(media_type)
     if name in _JSON or name.endswith("+json"):
         return "json"

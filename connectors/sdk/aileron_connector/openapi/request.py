@@ -61,7 +61,7 @@ class Endpoint(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A request in the form in which it goes to the host."""
+    """An HTTP request as the connector sends it to the host."""
 
     method: str
     url: str
@@ -70,9 +70,7 @@ class Request(NamedTuple):
 
 
 def prepared(endpoint: Endpoint, arguments: Mapping[str, Any], base_url: str, schemas: Schemas) -> Request:
-    """Return the request for a call. `base_url` has no slash at its end. Raises BadInput if the caller must change an
-    argument.
-    """
+    """Build the request for a call. `base_url` has no slash at its end. Raises BadInput if the caller must change an argument."""
     operation = endpoint.operation
     _check_known(operation, arguments)
     for parameter in operation.parameters:

@@ -25,7 +25,9 @@ __all__ = ["MAX_FACTS_BYTES", "MAX_WORDS", "Said", "one_line", "said"]
 MAX_WORDS: Final = 300
 """Maximum number of characters of the service's words in a message."""
 MAX_FACTS_BYTES: Final = 2 << 10
-"""2 KiB for the service's answer in the details. An error with its fields fits; a page of HTML does not."""
+"""Maximum number of bytes of the service's answer in a failure's details. An error with its fields fits; a page of HTML
+does not.
+"""
 
 _MESSAGES: Final = ("message", "error_description", "error_message", "errorMessage", "msg", "detail", "title", "reason")
 """Keys under which services put their error message, the likeliest first."""
@@ -35,14 +37,16 @@ _MAX_LEVELS: Final = 4
 
 
 class Said(NamedTuple):
-    """The words and facts of a refusal. Words may be empty; `facts` has one of `problem`, `answer` and `text`, or none."""
+    """A service's refusal: words for a person, which may be empty, and facts for a program. `facts` has one of `problem`,
+    `answer` and `text`, or none.
+    """
 
     words: str
     facts: dict[str, Any]
 
 
 def said(body: bytes, content_type: str, text: str) -> Said:
-    """Return the words and facts of an answer with an error. `text` is `body` decoded."""
+    """Return words and facts from an answer with an error status. `text` is `body` decoded."""
     name = essence(content_type)
     value = _json(body) if not name or kind_of(name) == "json" or name == "text/plain" else msgspec.UNSET
     if value is msgspec.UNSET:
@@ -82,7 +86,7 @@ def _facts(value: Any, text: str, *, is_problem: bool) -> dict[str, Any]:
 
 
 def _problem_words(value: Any) -> list[str]:
-    """Return the words of problem details as `title: detail (type)`; empty if the answer has no problem details."""
+    """Return the text of problem details (RFC 9457) as `title: detail (type)`; empty if the answer has no problem details."""
     if not isinstance(value, dict) or not isinstance(value.get("title"), str):
         return []
     kind = value.get("type")
@@ -94,7 +98,7 @@ def _problem_words(value: Any) -> list[str]:
 
 
 def _words(value: Any, levels: int) -> Iterator[str]:
-    """Yield the sentences in an answer, the most important first."""
+    """Yield the error messages in an answer's JSON, the most important first."""
     if isinstance(value, str):
         if value.strip():
             yield value.strip()
@@ -122,7 +126,7 @@ def _words_of_object(value: dict[str, Any], levels: int) -> Iterator[str]:
 
 
 def _words_of_list(value: Any, levels: int) -> Iterator[str]:
-    """Yield the words of `errors`. It is a list, or an object by field as in Rails and Laravel: `{"name": ["is too short"]}`."""
+    """Yield the error messages in a list, or in an object by field as in Rails and Laravel: `{"name": ["is too short"]}`."""
     if isinstance(value, list):
         yield from _words(value, levels)
     elif isinstance(value, dict):

@@ -84,7 +84,7 @@ class Service:
         return list(self._places)
 
     def endpoint(self, name: str) -> Endpoint:
-        """Decode one operation."""
+        """Decode the operation with this name, and return it with its method and path."""
         place = self._places[name]
         try:
             decoded = _OPERATION.decode(place.raw)
@@ -108,8 +108,8 @@ class Service:
             return answer.output(response, answer.Asked(endpoint, request.url, arguments), self._schemas)
 
     def _with_key(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Add the idempotency key to the arguments. A caller must not give it: a new request with an old key would pass for
-        the old request.
+        """Add the idempotency key to the arguments, if the operation has an argument for it. A caller must not give it: a
+        new request with an old key would pass for the old request.
         """
         key = self._idempotency.get(name)
         if key is None:

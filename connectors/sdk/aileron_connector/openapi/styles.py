@@ -27,7 +27,7 @@ from aileron_connector.openapi.document import Style
 __all__ = ["Pair", "Way", "encoded", "field", "query", "scalar", "segment"]
 
 Pair = tuple[str, str]
-"""Name and value of a pair, both percent-encoded."""
+"""Name and value of a query parameter or a form field, both percent-encoded."""
 
 _UNRESERVED: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _RESERVED: Final = frozenset(b":/?@!$'()*,=")
@@ -37,7 +37,7 @@ that no server takes for the end of a parameter. `%` is encoded, because an argu
 
 
 class Way(NamedTuple):
-    """A style together with its `explode` and `allowReserved`."""
+    """The way in which OpenAPI writes a parameter's value: its `style`, `explode` and `allowReserved`."""
 
     style: Style
     explode: bool
@@ -70,7 +70,7 @@ def _by(table: list[str], text: str) -> str:
 
 
 def scalar(value: Any) -> str:
-    """Return one value as text. A value that has members is returned as JSON."""
+    """Return a JSON value as plain text. A list or an object is returned as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
@@ -79,7 +79,7 @@ def scalar(value: Any) -> str:
 
 
 def segment(name: str, value: Any, way: Way) -> str:
-    """Return the percent-encoded expansion of a parameter in a path, or an empty text for an undefined value."""
+    """Return the percent-encoded expansion of a parameter in a path. It is empty for null, an empty list or an empty object."""
     write = encoded
     if way.style == "label":
         pieces = _pieces(value, way.explode, write)
@@ -105,7 +105,7 @@ def _matrix(name: str, value: Any, explode: bool, write: Callable[[str], str]) -
 
 
 def _pieces(value: Any, explode: bool, write: Callable[[str], str]) -> list[str] | None:
-    """Return the pieces that a delimiter joins, or None for an undefined value."""
+    """Return the parts of a value that the style's delimiter joins, or None for null, an empty list or an empty object."""
     if isinstance(value, dict):
         pairs = [(write(name), write(scalar(member))) for name, member in value.items() if member is not None]
         if explode:
@@ -140,7 +140,7 @@ _DELIMITERS: Final[dict[str, str]] = {"spaceDelimited": "%20", "pipeDelimited": 
 
 
 def _deep(name: str, value: Any, table: list[str]) -> list[Pair]:
-    """Return pairs `name[key]=…`, nested as deeply as the value. It came in a frame and so has at most 64 levels."""
+    """Return pairs `name[key]=…`, nested as deeply as the value. The value came in a frame and so has at most 64 levels."""
     if isinstance(value, dict):
         return [pair for key, member in value.items() for pair in _deep(f"{name}[{key}]", member, table)]
     if isinstance(value, list):

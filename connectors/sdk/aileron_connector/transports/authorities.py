@@ -38,7 +38,7 @@ def change_certifi(module: ModuleType) -> None:
 
 
 def change_requests(module: ModuleType) -> None:
-    """Change requests.adapters so that, within an invocation, no file is searched before each connection."""
+    """Change requests.adapters so that, within an invocation, it looks for no file of certificates before a connection."""
     original = module.HTTPAdapter.cert_verify
 
     def cert_verify(self: Any, *args: Any) -> None:

@@ -50,9 +50,11 @@ def placeholder(kind: str) -> str:
 
 
 def use(credential: str | None, *, hosts: Iterable[str] | None = None) -> None:
-    """Give libraries' later requests to `hosts` this credential. `hosts` are names; the default is the first granted host.
+    """Use this credential for later requests of libraries to `hosts`. `hosts` are names; the default is the first granted
+    host.
 
     A `credential` of None withdraws an earlier one. A request with a placeholder for another kind gets that other kind.
+
     A request with an `Authorization` of its own fails, because only a placeholder can say which of the two is meant.
     (It does not fail for `mtls`, since a certificate is in no header field.)
     """
@@ -90,8 +92,8 @@ def name_credential(
 
 
 def _check_asks_for_all(headers: list[tuple[str, str]]) -> None:
-    """Refuse a `Range`, which the host does not send with a credential. AWS's libraries would mistake the complete object
-    for the part.
+    """Raise ConnectorError for a `Range`, which the host does not send with a credential. AWS's libraries would mistake the
+    complete object for the part.
     """
     if any(name.lower() == "range" for name, _ in headers):
         raise _unusable(
@@ -134,7 +136,9 @@ def _without_placeholders(url: str, kinds: set[str]) -> str:
 
 
 def _check_signature_version(parameter: str) -> None:
-    """Refuse AWS's signatures before version 4. They have parameters of their own, which would remain in the request."""
+    """Raise ConnectorError for a signature of AWS before version 4. It has parameters of its own, which would remain in the
+    request.
+    """
     if parameter.partition("=")[0] == "AWSAccessKeyId":
         raise _unusable(
             "a library signed a URL with version 2 of AWS's signatures; have it use version 4 "

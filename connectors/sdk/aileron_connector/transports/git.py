@@ -25,14 +25,16 @@ _SSH_PORT: Final = 22
 
 
 def change_dulwich(module: Any) -> None:
-    """Change dulwich.client.get_ssh_vendor, which every client for `ssh://` calls."""
+    """Make dulwich run commands of `ssh://` over a stream of the host within an invocation. Every client for `ssh://` calls
+    get_ssh_vendor, which is replaced.
+    """
     original: Callable[[], Any] = module.get_ssh_vendor
     module.get_ssh_vendor = lambda: original() if loop.maybe_current() is None else _Vendor()
 
 
 def change_modes(module: Any) -> None:
-    """Change dulwich.object_store and dulwich.repo. In a jail a file keeps the mode with which it was created, which is
-    sufficient.
+    """Make dulwich.object_store or dulwich.repo ignore a refused chmod. In a jail a file keeps the mode with which it was
+    created, which is sufficient.
     """
     module.os = _OsInAJail()
 
@@ -50,7 +52,7 @@ class _OsInAJail:
 
 
 class _Vendor:
-    """A vendor of SSH connections that replaces the program `ssh`."""
+    """A replacement for dulwich's SSHVendor, which would start the program `ssh`."""
 
     def run_command(
         self, host: str, command: bytes, username: str | None = None, port: int | None = None, **_others: object
@@ -59,7 +61,9 @@ class _Vendor:
 
 
 class _Command:
-    """A command that runs at the other end of the stream. If it fails, the error contains its standard error."""
+    """A command that runs on the SSH server, at the other end of the stream. If it fails, the error contains its standard
+    error.
+    """
 
     stderr = None
 

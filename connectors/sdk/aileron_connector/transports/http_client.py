@@ -32,7 +32,7 @@ from aileron_sandbox.frames import MAX_BODY_BYTES, HttpHead
 __all__ = ["HostStream", "change_http_client", "change_urllib3"]
 
 MAX_HEAD_BYTES: Final = 64 << 10
-"""64 KiB for the head of a request, the most that fits into a frame's header."""
+"""Maximum number of bytes of a request's head, the most that fits into a frame's header."""
 _BUFFER_BYTES: Final = 64 << 10
 _GO_ON: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _OF_THE_CONNECTION: Final = frozenset({"expect", "transfer-encoding"})
@@ -40,7 +40,9 @@ _OF_THE_CONNECTION: Final = frozenset({"expect", "transfer-encoding"})
 
 
 class HostStream:
-    """A connection's replacement for a socket."""
+    """A replacement for the socket of an HTTP connection. It parses the request that the library writes, and lets the host
+    send it.
+    """
 
     def __init__(self, origin: str, connect_timeout_s: float | None) -> None:
         self._origin: Final = origin
@@ -55,7 +57,7 @@ class HostStream:
         self._is_asked = False  # the library asks whether to continue, and no byte of the body has come
 
     def sendall(self, data: Any) -> None:
-        """Take bytes of a request. Complete parts are sent to the host."""
+        """Take bytes of a request. Send complete parts of the request to the host."""
         self._is_asked = False
         self._given += memoryview(data).cast("B")
         while self._read():
@@ -258,15 +260,17 @@ def _head_bytes(head: HttpHead) -> bytes:
 
 
 def change_http_client(module: ModuleType) -> None:
-    """Change http.client, and thereby the libraries that build on its classes and call their `connect`."""
+    """Replace `connect` of http.client's connections, so that within an invocation the host sends their requests. Libraries
+    that build on these classes change, too.
+    """
     module.HTTPConnection.connect = _connect(module.HTTPConnection.connect, "http")
     if hasattr(module, "HTTPSConnection"):
         module.HTTPSConnection.connect = _connect(module.HTTPSConnection.connect, "https")
 
 
 def change_urllib3(module: ModuleType) -> None:
-    """Change urllib3, whose classes have a `connect` of their own. InsecureRequestWarning is silenced, since the host
-    verifies TLS.
+    """Replace `connect` of urllib3's connections, which is their own, so that within an invocation the host sends their
+    requests. InsecureRequestWarning is silenced, since the host verifies TLS.
     """
     module.HTTPConnection.connect = _connect(module.HTTPConnection.connect, "http")
     module.HTTPSConnection.connect = _connect(module.HTTPSConnection.connect, "https")

@@ -29,13 +29,16 @@ _BEFORE_SENDING: Final = frozenset({"queue", "resolve", "connect"})
 
 
 def change_httpx(library: ModuleType) -> None:
-    """Change httpx, or a library that has the same transports."""
+    """Make the transports of httpx, or of a library that has the same ones, send requests through the host within an
+    invocation.
+    """
     _change_class(library, library.HTTPTransport, "handle_request", "close", "__enter__", "__exit__")
     _change_class(library, library.AsyncHTTPTransport, "handle_async_request", "aclose", "__aenter__", "__aexit__")
 
 
 def _change_class(library: ModuleType, kind: Any, handle: str, close: str, enter: str, leave: str) -> None:
-    """Replace a class's methods. Outside an invocation, the original object is initialized and its original methods are called.
+    """Replace the methods of a transport class, so that within an invocation the host sends its requests. Outside an
+    invocation, the original object is initialized and its original methods are called.
 
     The original object is initialized late, because clients are made when a module is loaded, before the invocation begins.
     """
@@ -197,7 +200,8 @@ def _closed_on_error(exchange: Exchange) -> Iterator[None]:
 
 
 class _Watch:
-    """The watch over a conversation's frames for all tasks. Only one task at a time waits, because a descriptor has one reader.
+    """The shared wait of all tasks for a conversation's frames. Only one task at a time watches, because a descriptor has
+    one reader.
 
     Any task may read frames, when it checks for its own frames or while it sends, and these frames may belong to another
     task: 1 A watches · 2 B uploads and takes in the frames that have come, A's answer among them · 3 no more frames come.

@@ -30,7 +30,7 @@ _ENCRYPTED: Final = b"TLS is spoken outside of the jail"
 
 
 def change_smtplib(module: ModuleType) -> None:
-    """Change smtplib.SMTP and SMTP_SSL."""
+    """Make smtplib.SMTP and SMTP_SSL connect through streams of the host within an invocation."""
     original = module.SMTP.__init__
 
     def start(
@@ -47,14 +47,14 @@ def change_smtplib(module: ModuleType) -> None:
 
 
 def change_imaplib(module: ModuleType) -> None:
-    """Change imaplib.IMAP4 and IMAP4_SSL."""
+    """Make imaplib.IMAP4 and IMAP4_SSL connect through streams of the host within an invocation."""
     _change(module.IMAP4, "_create_socket", lambda self, timeout: _connect(self.host, self.port, timeout, tls=False))
     _change(module.IMAP4_SSL, "_create_socket", lambda self, timeout: _connect(self.host, self.port, timeout, tls=True))
     _leave_out_starttls(module.IMAP4, "starttls", _imap_is_encrypted)
 
 
 def change_poplib(module: ModuleType) -> None:
-    """Change poplib.POP3 and POP3_SSL."""
+    """Make poplib.POP3 and POP3_SSL connect through streams of the host within an invocation."""
     _change(module.POP3, "_create_socket", lambda self, timeout: _connect(self.host, self.port, timeout, tls=False))
     _change(module.POP3_SSL, "_create_socket", lambda self, timeout: _connect(self.host, self.port, timeout, tls=True))
     _leave_out_starttls(module.POP3, "stls", _pop3_is_encrypted)

@@ -44,7 +44,9 @@ _REFUSED: Final = (
 
 
 def change_socket(module: ModuleType) -> None:
-    """Change socket.getaddrinfo, socket.socket.connect, connect_ex and setsockopt. create_connection is built on these."""
+    """Make getaddrinfo, and the methods connect, connect_ex and setsockopt of socket.socket, serve granted destinations by
+    streams of the host. create_connection is built on these.
+    """
     look_up = module.getaddrinfo
     kind = module.socket
     connect, connect_ex, set_option = kind.connect, kind.connect_ex, kind.setsockopt

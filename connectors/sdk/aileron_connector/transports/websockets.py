@@ -31,8 +31,8 @@ _NO_CODE: Final = 1005
 
 
 def change_sync_client(module: ModuleType) -> None:
-    """Change `connect` of websockets.sync.client within an invocation. With a socket from the caller, `connect` works as
-    always.
+    """Make `connect` of websockets.sync.client open a WebSocket of the host within an invocation. With a socket from the
+    caller, `connect` works as always.
     """
     original = module.connect
     kind = type("ClientConnection", (_OverTheHost, module.ClientConnection), {})
@@ -68,7 +68,7 @@ def _open(kind: type[Any], uri: str, options: dict[str, Any]) -> Any:
 
 
 class _Library:
-    """The parts of the library that are needed here. The library is already loaded."""
+    """The modules and classes of the library `websockets` that are needed here. The library is already loaded."""
 
     def __init__(self) -> None:
         self.exceptions: Final[Any] = sys.modules["websockets.exceptions"]
@@ -78,7 +78,7 @@ class _Library:
         self.states: Final[Any] = sys.modules["websockets.protocol"].State
 
     def answer(self, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> Any:
-        """Return a response of the library's type."""
+        """Return an HTTP response as an object of the library `websockets`."""
         try:
             phrase = HTTPStatus(status).phrase
         except ValueError:
@@ -118,7 +118,7 @@ def _host(uri: str) -> str:
 
 
 class _OverTheHost:
-    """Replacements for the library's methods, which would use a socket and a thread of their own."""
+    """Replacements for methods of the library's ClientConnection, which would use a socket and a thread of their own."""
 
     def __init__(self, library: _Library, opened: websocket.WebSocket, request: Any, response: Any) -> None:
         self._library = library

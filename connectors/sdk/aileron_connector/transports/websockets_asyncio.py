@@ -42,8 +42,8 @@ _CLOSE: Final = 8
 
 
 def change_asyncio_client(module: ModuleType) -> None:
-    """Change `connect` of websockets.asyncio.client within an invocation. With a socket from the caller, `connect` works as
-    always.
+    """Make `connect` of websockets.asyncio.client open a WebSocket of the host within an invocation. With a socket from the
+    caller, `connect` works as always.
     """
     kind = module.connect
     name = next((method for method in _OPENS if method in vars(kind)), None)
@@ -246,7 +246,7 @@ class _Transport(asyncio.Transport):
 
 
 def _closing(request_id: int, data: bytes) -> WebSocketClose:
-    """Return the message to the host for a close frame's data. It has no code if the code must not be sent."""
+    """Convert the data of the client's close frame to a message to the host. It has no code if the code must not be sent."""
     code = int.from_bytes(data[:2], "big")
     if len(data) < 2 or not is_close_code(code):
         return WebSocketClose(id=request_id)
