@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from aileron.cli.declared import REQUIRED, Argument, Command, Option, Parameter, choices_of, parameters_of
+from aileron.cli.examples import EXAMPLES
 from aileron.cli.outline import outlined
 from aileron.cli.output import columns
 from aileron.cli.table import COMMANDS, EXITS, HELP_FLAGS, MAX_WIDTH, SECTIONS, SUMMARY, VERSION_HELP, Group
@@ -97,6 +98,8 @@ def _command(path: Sequence[str], command: Command, epilog: str | None, width: i
     yield from _section("Options", [*((_flags(option), _help(option)) for option in options), _HELP], width)
     if epilog is not None:
         yield from _text(epilog, width)
+    yield from ("", "Examples:")
+    yield from (" " * _INDENT + example for example in EXAMPLES[" ".join(path)])
 
 
 def _in_usage(argument: Parameter) -> str:

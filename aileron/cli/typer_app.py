@@ -24,6 +24,7 @@ from aileron import __version__
 from aileron.cli import output
 from aileron.cli.completing import COMPLETING
 from aileron.cli.declared import REQUIRED, Argument, Command, Parameter, parameters_of
+from aileron.cli.examples import EXAMPLES
 from aileron.cli.parsing import Call
 from aileron.cli.problem import Problem, report
 from aileron.cli.table import (
@@ -71,6 +72,16 @@ class _Sections(typer.core.TyperGroup):
                 formatter.write_dl([(name, COMMANDS[name].summary) for name in names])
 
 
+class _WithExamples(typer.core.TyperCommand):
+    """A command whose help page ends with its two examples, each on one line of its own."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        super().format_epilog(ctx, formatter)
+        with formatter.section("Examples"):
+            for example in EXAMPLES[ctx.command_path.removeprefix("aileron ")]:
+                formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+
+
 class _Commands(Mapping[str, Any]):
     """Typer's commands, made from COMMANDS when they are needed."""
 
@@ -93,11 +104,11 @@ class _Commands(Mapping[str, Any]):
 
 def _add(around: typer.Typer, name: str, found: Single | Group) -> None:
     if isinstance(found, Single):
-        around.command(name, epilog=found.epilog)(_returning(imported(found.function)))
+        around.command(name, cls=_WithExamples, epilog=found.epilog)(_returning(imported(found.function)))
         return
     group = typer.Typer(help=found.summary, no_args_is_help=True, rich_markup_mode=None, context_settings=_HELP)
     for verb, function in found.verbs.items():
-        group.command(verb)(_returning(imported(function)))
+        group.command(verb, cls=_WithExamples)(_returning(imported(function)))
     around.add_typer(group, name=name)
 
 
