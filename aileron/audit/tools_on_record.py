@@ -47,8 +47,8 @@ class ToolsOnRecord(NamedTuple):
 
 
 def tools_on_record(look: Snapshot | Transaction) -> ToolsOnRecord:
-    """Return the states of the tools that result from the ledger's events. Raises AileronError(hash_mismatch) if a row was
-    altered.
+    """Return the states of the tools, and the used approvals, that result from the ledger's events. Raises
+    AileronError(hash_mismatch) if a row was altered.
     """
     states: dict[ToolKey, ToolState] = {}
     used: set[str] = set()

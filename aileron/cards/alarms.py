@@ -84,9 +84,10 @@ def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[Alar
 
 
 def spelled(value: Any) -> str:
-    """Return a string unchanged, unless it could be taken for another kind of value.
+    """Return a string unchanged, unless it is empty, has blanks at its ends, or could be taken for another kind of value.
 
-    Return JSON for such a string and for other values.
+    Return JSON for such a string and for other values. A float becomes a number with grouped thousands, unless it is too large,
+    too small or not finite for that.
     """
     if isinstance(value, str) and value == value.strip() and value and not _reads_as_json(value):
         return value

@@ -62,8 +62,8 @@ def tree_of(path: str, has: _Has, had: _Has | None) -> str:
 
 
 def is_of_tree(path: str, tree: str, *, is_link_out: bool) -> bool:
-    """Return whether an entry in a package manager's folder belongs to its packages. Of links out of the project, only the Python
-    of a virtual environment does.
+    """Return whether an entry in a package manager's folder (`tree_of`) is one that package managers, builds or Python put there.
+    Of links out of the project, only the Python of a virtual environment is.
     """
     if is_link_out:
         return _PYTHON_LINK.fullmatch(path) is not None

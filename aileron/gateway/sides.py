@@ -277,7 +277,7 @@ _HTTP_ERRORS: Final = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore
 
 def _failed(to: Destination, error: Exception | None) -> AileronError:
     """Return the AileronError for an httpcore2 error, in Aileron's own words, because a library's message may quote
-    what a peer sent.
+    what a peer sent. `error` is None if the response has a status below 200.
     """
     match error:
         case httpcore2.PoolTimeout():

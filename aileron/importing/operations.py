@@ -366,8 +366,8 @@ class _Reading:
             return None
 
     def _is_all(self, before: tuple[int, int]) -> bool:
-        """Return whether a call sends nothing but the body and parameters in the path. If so, the body is required,
-        though documents seldom say so.
+        """Return whether a call is POST, PUT or PATCH, and sends nothing but the body and parameters in the path. If so, the
+        body is required, though documents seldom say so.
         """
         parameters = self._inputs.every[: before[0]]
         return self._found.method in ("post", "put", "patch") and all(parameter.is_path for parameter in parameters)

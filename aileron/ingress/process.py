@@ -85,7 +85,7 @@ def _tls(start: Start) -> ssl.SSLContext:
 
 
 class _Ingress:
-    """The tasks of the ingress process, which run until the daemon sends Stop."""
+    """The tasks of the ingress process, which run until the daemon sends Stop or there was no connection for UNUSED_S."""
 
     def __init__(self, control: socket.socket, start: Start, doors: list[_Door]) -> None:
         self._control = control

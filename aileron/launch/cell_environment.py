@@ -106,8 +106,8 @@ def is_refused(name: str) -> bool:
 
 
 class Passed(NamedTuple):
-    """The environment variables of the person that an agent gets, and the names of variables of its lists that are
-    withheld, because they may contain a credential or run code.
+    """The environment variables of the person that an agent gets, and the names of listed or prefixed variables that
+    are withheld, because they may contain a credential or run code.
     """
 
     variables: dict[str, str]

@@ -41,7 +41,7 @@ _DATA: Final = frozenset({".git", ".hg", ".svn", ".jj", ".sl", "__pycache__", "s
 
 class Lead(NamedTuple):
     """A symbolic link or a pyvenv.cfg in the project that leads out of it, its resolved target, and the links outside
-    the project on the path to the target.
+    the project on the path to the target. Also a symbolic link in the agent's settings (cell_spec.py), without `links`.
     """
 
     path: str

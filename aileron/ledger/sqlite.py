@@ -766,7 +766,9 @@ class StoredLedger:
         return None if row is None else _bytes(row[0])
 
     def counts(self) -> dict[str, int]:
-        """Return the number of rows in each table of current states, by the table's name."""
+        """Return the number of rows in the tables of runs and approvals, and from schema 3 on in those of candidates and
+        conversations, by the table's name.
+        """
         tables = ("runs", "approvals") if self._version < 3 else ("runs", "approvals", "candidates", "conversation")
         with _translated(self._path):
             return {name: self._db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}  # noqa: S608

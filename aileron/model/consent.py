@@ -105,7 +105,8 @@ _CONTEXT_CHARACTERS: Final = 200
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A difference between two versions of an action file, a connector or a tool: its place, and the values before and after.
+    """A difference between two versions of one thing, such as an action file, a tool or the settings, or between two calls of an
+    action: its place, and the values before and after.
 
     `widens` is true if the new value allows more, so that a person must approve it.
     """

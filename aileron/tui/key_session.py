@@ -117,7 +117,9 @@ class KeySession:
         return self._deciding.left_s or self._reading.left_s
 
     def close(self, why: str | None = None) -> None:
-        """Wipe the keys. `why_locked` then returns `why`, the reason to tell the person; None if the person locked the key."""
+        """Wipe the keys. If the key for decisions was open, `why_locked` then returns `why`: the reason to tell the person, or
+        None if the person locked the key.
+        """
         self._deciding.close(why)
         self._reading.close()
 

@@ -90,7 +90,9 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Opened:
-    """An open vault: its verified contents and their key. Methods that use the key are not thread-safe (see vault.py)."""
+    """An open vault: its verified contents and their key. Methods that use the key are not thread-safe: the object's owner must
+    serialize their calls (see vault.py).
+    """
 
     def __init__(self, contents: Contents, key: DataKey, fetched: FetchedValues | None = None) -> None:
         """Verify the contents. Raise ContentsError unless their seal was made with `key`. `fetched` has the values of

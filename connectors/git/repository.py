@@ -26,7 +26,7 @@ class Repository:
     """A git repository on a server, and the objects that were fetched from it."""
 
     def __init__(self, path: str) -> None:
-        """Make a repository for this path on the server. Raises BadInput if the path is not valid."""
+        """Represent the repository at this path on the server. Raises BadInput if the path is not valid."""
         self.remote: Final = Remote(path)
         self.objects: Final = Objects()
         self.refs: dict[bytes, bytes] = {}
@@ -76,8 +76,8 @@ class Repository:
             self._fetch(lambda _refs: missing, depth=None)
 
     def add_thin_pack(self, pack: bytes) -> list[bytes]:
-        """Add a thin pack, and fetch the objects of the server to which its deltas refer. Return the ids of the pack's
-        objects.
+        """Add a thin pack, after fetching the missing objects to which its deltas refer, as `need` does. Return the ids of the
+        pack's objects.
         """
         self.need(sorted(check_pack(pack)))
         return self.objects.add_pack(pack)

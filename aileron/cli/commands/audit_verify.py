@@ -68,7 +68,9 @@ def verify(
 
 
 def _found(report: Report) -> list[tuple[str, Any]]:
-    """Return the rows, head and decisions that the verification found before it ended, as labeled facts."""
+    """Return, as labeled facts, what the verification found before it ended: the number of valid rows, the head, the number of
+    decisions of each kind, and the signed head if there is one.
+    """
     counts = msgspec.structs.asdict(report.decisions)
     decisions = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "none"
     facts = [("rows", report.rows), ("head", report.head), ("decisions", decisions)]

@@ -341,8 +341,8 @@ class AgentProtocol:
             await anyio.sleep(LOOK_S)
 
     async def _forget_changed(self) -> None:
-        """Delete the stored first answers if the actions or the limited sessions have changed since they were written, because
-        without a process the daemon cannot make new ones.
+        """Delete the stored first answers if the actions or the limited sessions have changed since they were written, or if
+        that cannot be checked, because without a process the daemon cannot make new ones.
         """
         seen, self._seen = self._seen, None
         with contextlib.suppress(OSError):  # no thread for a check: they may be wrong

@@ -102,7 +102,8 @@ class Answered(msgspec.Struct, frozen=True):
 class Round(msgspec.Struct, frozen=True):
     """A model's answer in one round: the calls of Aileron's tools that can run, and the ids of the calls of the agent's
     own tools. `said` are JSON fragments that repeat the complete answer in the next request; `shown` are these
-    fragments without calls of Aileron's tools. `is_over`: the model finished its answer.
+    fragments without calls of Aileron's tools. `is_over`: the provider said that the model has stopped, also if this
+    cut the answer short; false if the answer broke off or failed.
     """
 
     calls: tuple[Called, ...]

@@ -151,7 +151,8 @@ first, because they explain why the role seems to have the same rights itself.
 def rights_query(major: int) -> str:
     """Return the SQL of a query for the role's rights beyond reading. The response has no row for a role that only reads.
 
-    It has at most 20 rows with two columns: the right in words (`what`), and the SQL that revokes it (`fix`).
+    It has at most 20 rows with two columns: the right in words, and a fix, mostly the SQL that revokes the right. The text has
+    several statements, so it must be sent as a simple Query.
 
     `major` is the major version of the service. The query leaves no transaction open.
     """

@@ -272,7 +272,7 @@ def _is_away(style: Declarations) -> bool:
 
 
 def _pixels(text: str, whole: float, otherwise: float) -> float:
-    """Convert a CSS length to pixels. A relative length is relative to `whole`; a text without a number gives `otherwise`."""
+    """Convert a CSS length to pixels. em, rem, ex, ch and % are relative to `whole`; text without a number gives `otherwise`."""
     match = _NUMBER.match(text)
     if match is None:
         return otherwise

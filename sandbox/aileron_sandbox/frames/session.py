@@ -101,7 +101,9 @@ class _Request:
 
 
 class _Session:
-    """The state of one invocation, which both views share. It is fed with the frames of both directions in order."""
+    """The state of one invocation, which the host and the jail each keep for themselves. It is fed with the frames of both
+    directions in order.
+    """
 
     def __init__(self) -> None:
         self._invoked = False

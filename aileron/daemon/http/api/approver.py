@@ -45,7 +45,7 @@ class ApproverRoutes:
         return as_json(PasskeyList(passkeys=self._passkeys.listed()))
 
     async def enrol_passkey(self, request: Request) -> Response:
-        """Ask the approver whether a new passkey can sign decisions."""
+        """Ask the approver whether a new passkey may sign decisions."""
         return consent_answer(await self._passkeys.register(await body_of(request, PasskeyMade)))
 
     async def passkey_options(self, request: Request) -> Response:

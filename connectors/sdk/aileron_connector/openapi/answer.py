@@ -180,8 +180,8 @@ class _Body:
         self._media_type, self._media = _chosen_media(self._declared.content, self._content_type)
 
     def output(self) -> Any:
-        """Convert the body to an output by its kind: JSON, text or bytes. The document's media type takes precedence over
-        the answer's own.
+        """Convert the body to an output by its kind: JSON, text or bytes. If the document does not list the answer's own media
+        type, but lists JSON, the body is read as JSON.
         """
         kind = kind_of(self._media_type)
         if kind == "json":
