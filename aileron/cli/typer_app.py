@@ -24,7 +24,6 @@ from aileron import __version__
 from aileron.cli import output
 from aileron.cli.completing import COMPLETING
 from aileron.cli.declared import REQUIRED, Argument, Command, Parameter, parameters_of
-from aileron.cli.examples import EXAMPLES
 from aileron.cli.parsing import Call
 from aileron.cli.problem import Problem, report
 from aileron.cli.table import (
@@ -76,6 +75,8 @@ class _WithExamples(typer.core.TyperCommand):
     """A command whose help page ends with its two examples, each on one line of its own."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        from aileron.cli.examples import EXAMPLES
+
         super().format_epilog(ctx, formatter)
         with formatter.section("Examples"):
             for example in EXAMPLES[ctx.command_path.removeprefix("aileron ")]:

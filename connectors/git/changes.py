@@ -58,7 +58,7 @@ def compared(objects: Objects, changes: list[TreeChange], max_characters: int) -
     for change in changes[:MAX_LISTED]:
         file, text = _file(objects, change, wants_text=left >= 0)
         files.append(file)
-        if text and left >= 0:
+        if text:
             texts.append(text if len(text) <= left else text[:left] + "\n[cut here]\n")
             left -= len(text)
     return {

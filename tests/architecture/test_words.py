@@ -239,13 +239,17 @@ def docstrings(path: Path) -> Iterator[Text]:
                 yield Text(f"{path.relative_to(ROOT)}:{statement.lineno}", value.value.strip())
 
 
+def sources(*folders: str) -> Iterator[Path]:
+    """Yield the Python files below `folders`, without templates, which become other people's files."""
+    for folder in folders:
+        yield from (path for path in sorted((ROOT / folder).rglob("*.py")) if "templates" not in path.parts)
+
+
 def fragments(*folders: str) -> list[str]:
-    """Return the docstrings below `folders` that open as fragments, with their places. Templates become other people's files."""
+    """Return the docstrings below `folders` that open as fragments, with their places."""
     return [
         f"{docstring.where}: {docstring.text.splitlines()[0]}"
-        for folder in folders
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        if "templates" not in path.parts
+        for path in sources(*folders)
         for docstring in docstrings(path)
         if opens_as_fragment(docstring.text)
     ]
@@ -285,8 +289,6 @@ def test_a_name_says_what_the_thing_is() -> None:
 
     assert [
         f"{path.relative_to(ROOT)}:{line}"
-        for folder in ("aileron", "sandbox", "connectors", "tests", "benchmarks")
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        if "templates" not in path.parts
+        for path in sources("aileron", "sandbox", "connectors", "tests", "benchmarks")
         for line in empty_names(path.read_text(encoding="utf-8"))
     ] == []

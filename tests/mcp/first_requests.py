@@ -43,10 +43,15 @@ _ERAS: tuple[list[tuple[str, dict[str, Any]]], ...] = (
 )
 
 
+def _imported() -> set[str]:
+    """Return the names of the imported modules, without those whose import is forbidden."""
+    return {name for name, module in sys.modules.items() if module is not None}
+
+
 def main() -> None:
     """Import the server, converse in both eras, build all other models, and print the results."""
     import_server()
-    imported = sorted(name for name, module in sys.modules.items() if module is not None)
+    imported = _imported()
     from aileron.mcp.server import McpServer
 
     McpServer("1")
@@ -55,8 +60,8 @@ def main() -> None:
     built_late = sorted(unbuilt - _unbuilt())
     for model in list(_models()):
         model.model_rebuild()
-    late = sorted({name for name, module in sys.modules.items() if module is not None} - set(imported))
-    print(json.dumps({"imported": imported, "heard": heard, "built_late": built_late, "late": late}))
+    late = sorted(_imported() - imported)
+    print(json.dumps({"imported": sorted(imported), "heard": heard, "built_late": built_late, "late": late}))
 
 
 async def _converse(requests: list[tuple[str, dict[str, Any]]]) -> list[str]:
