@@ -503,10 +503,10 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """
         return any(consent.kind is ConsentKind.CONNECTOR and consent.digest == pin_hash for consent in self.agreed)
 
-    def with_consent(self, agreement: Consent) -> Consents:
-        """Return the consents with `agreement` in place of the previous one with the same kind and name."""
-        kept = [consent for consent in self.agreed if (consent.kind, consent.name) != (agreement.kind, agreement.name)]
-        ordered = sorted([*kept, agreement], key=lambda consent: (consent.kind.value, consent.name))
+    def with_consent(self, consent: Consent) -> Consents:
+        """Return the consents with `consent` in place of the previous one with the same kind and name."""
+        kept = [earlier for earlier in self.agreed if (earlier.kind, earlier.name) != (consent.kind, consent.name)]
+        ordered = sorted([*kept, consent], key=lambda given: (given.kind.value, given.name))
         return msgspec.structs.replace(self, agreed=tuple(ordered))
 
     def without_consent(self, kind: ConsentKind, name: str) -> Consents:

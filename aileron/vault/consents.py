@@ -70,10 +70,10 @@ def check_consents(consents: Consents) -> None:
             _check_text(text or "none", "what the approver was named with")
     _expect(len(consents.agreed) <= MAX_CONSENTS, f"{len(consents.agreed)} consents, more than {MAX_CONSENTS}")
     _expect(len(consents.grants) <= MAX_GRANTS, f"{len(consents.grants)} grants, more than {MAX_GRANTS}")
-    for agreement in consents.agreed:
-        _check_consent(agreement)
+    for consent in consents.agreed:
+        _check_consent(consent)
     _check_ascending(
-        [(agreement.kind.value, agreement.name) for agreement in consents.agreed],
+        [(consent.kind.value, consent.name) for consent in consents.agreed],
         "consents are not in order of kind and name",
     )
     for grant in consents.grants:
@@ -106,10 +106,10 @@ def check_kept(consents: Consents) -> None:
     _expect(is_same, "a value of a grant cannot be kept as it is")
 
 
-def _check_consent(agreement: Consent) -> None:
-    _check_text(agreement.name, "the name of a consent")
-    _expect(_DIGEST.fullmatch(agreement.digest) is not None, "the digest of a consent is not sha256: and 64 hex digits")
-    _check_text(agreement.approval, "what a consent was given with")
+def _check_consent(consent: Consent) -> None:
+    _check_text(consent.name, "the name of a consent")
+    _expect(_DIGEST.fullmatch(consent.digest) is not None, "the digest of a consent is not sha256: and 64 hex digits")
+    _check_text(consent.approval, "what a consent was given with")
 
 
 def _check_grant(grant: StandingGrant) -> None:

@@ -47,8 +47,8 @@ async def loaded(audit: Audit, approver: Signing) -> SuspendedTools:
 def signed(digest: str) -> Consents:
     """Return consents of an approver who accepted this change of the step's operation."""
     name = tool_consent_name(STEP.connector.hash, STEP.op)
-    agreement = Consent(kind=ConsentKind.TOOL_CHANGE, name=name, digest=digest, approval="act-1")
-    return Consents(key_id="k", public_key="00" * 32, created_ms=0, agreed=(agreement,))
+    consent = Consent(kind=ConsentKind.TOOL_CHANGE, name=name, digest=digest, approval="act-1")
+    return Consents(key_id="k", public_key="00" * 32, created_ms=0, agreed=(consent,))
 
 
 async def accepted_first(audit: Audit) -> str:

@@ -41,7 +41,7 @@ def approver(letter: str = "a") -> Consents:
     return Consents(key_id=key_id_of(bytes.fromhex(public)), public_key=public, created_ms=1_750_000_000_500)
 
 
-def agreement(name: str, kind: ConsentKind = ConsentKind.ACTION_FILE, digit: str = "1") -> Consent:
+def consent(name: str, kind: ConsentKind = ConsentKind.ACTION_FILE, digit: str = "1") -> Consent:
     """Return a consent to some bytes."""
     return Consent(kind=kind, name=name, digest="sha256:" + digit * 64, approval="act-1")
 
@@ -89,8 +89,8 @@ def passkey(number: int = 1, name: str = "laptop", **others: Any) -> Passkey:
 
 AGREED = (
     approver()
-    .with_consent(agreement("send"))
-    .with_consent(agreement("basic/mail/home", ConsentKind.BINDING))
+    .with_consent(consent("send"))
+    .with_consent(consent("basic/mail/home", ConsentKind.BINDING))
     .with_grant(grant("act-2", "me@example.test", ["a", "b"], 10, 1.5, True, {"ö": None, "z": []}))
     .with_use("act-2")
     .with_used("act-1", 1_800_000_000, 1_700_000_000)
@@ -184,7 +184,7 @@ def test_other_changes_leave_the_consents_alone(agreed: Vault) -> None:
 
 def test_each_change_builds_on_the_last(agreed: Vault) -> None:
     """`edit` gets the consents of the file; its exception reaches the caller, and nothing is written."""
-    agreed.change_consents(lambda consents: consents.with_consent(agreement("read", digit="3")))
+    agreed.change_consents(lambda consents: consents.with_consent(consent("read", digit="3")))
     agreed.change_consents(lambda consents: consents.without_grant("act-2"))
     consents = agreed.consents()
     assert consents is not None
@@ -205,7 +205,7 @@ def test_changes_from_many_threads_all_happen(agreed: Vault) -> None:
     names = [f"action{number:02}" for number in range(16)]
     threads = [
         threading.Thread(
-            target=agreed.change_consents, args=(lambda all_, name=name: all_.with_consent(agreement(name)),)
+            target=agreed.change_consents, args=(lambda all_, name=name: all_.with_consent(consent(name)),)
         )
         for name in names
     ]
@@ -273,11 +273,11 @@ TOO_MUCH: dict[str, Consents] = {
     "another id": msgspec.structs.replace(approver(), key_id="ed25519:" + "0" * 32),
     "no date": msgspec.structs.replace(approver(), created_ms=-1),
     "4097 consents": msgspec.structs.replace(
-        approver(), agreed=tuple(agreement(f"a{number:04}") for number in range(4097))
+        approver(), agreed=tuple(consent(f"a{number:04}") for number in range(4097))
     ),
     "257 grants": msgspec.structs.replace(approver(), grants=tuple(grant(f"act-{number:04}") for number in range(257))),
-    "consents are not in order": msgspec.structs.replace(approver(), agreed=(agreement("b"), agreement("a"))),
-    "consents are not in order of kind": msgspec.structs.replace(approver(), agreed=(agreement("a"), agreement("a"))),
+    "consents are not in order": msgspec.structs.replace(approver(), agreed=(consent("b"), consent("a"))),
+    "consents are not in order of kind": msgspec.structs.replace(approver(), agreed=(consent("a"), consent("a"))),
     "4097 used decisions": msgspec.structs.replace(
         approver(), used=tuple(UsedDecision(approval=f"act-{number:04}", until=1) for number in range(4097))
     ),
@@ -288,10 +288,10 @@ TOO_MUCH: dict[str, Consents] = {
     "what a used decision was about": approver().with_used("", 1, 0),
     "of 3 uses was used 4 times": approver().with_grant(msgspec.structs.replace(grant("a"), uses=3, used=4)),
     "grants are not in order": msgspec.structs.replace(approver(), grants=(grant("b"), grant("a"))),
-    "the name of a consent has 0": approver().with_consent(agreement("")),
-    "the name of a consent has 1025": approver().with_consent(agreement("a" * 1025)),
-    "cannot be seen": approver().with_consent(agreement("send\u202e")),
-    "the digest of a consent": approver().with_consent(agreement("a", digit="G")),
+    "the name of a consent has 0": approver().with_consent(consent("")),
+    "the name of a consent has 1025": approver().with_consent(consent("a" * 1025)),
+    "cannot be seen": approver().with_consent(consent("send\u202e")),
+    "the digest of a consent": approver().with_consent(consent("a", digit="G")),
     "0 uses": approver().with_grant(msgspec.structs.replace(grant("a"), uses=0)),
     "end of a grant": approver().with_grant(msgspec.structs.replace(grant("a"), until=10**13)),
     "more than 65536": approver().with_grant(grant("a", "x" * 65536)),
@@ -347,7 +347,7 @@ def test_the_largest_allowed_consents_are_kept(vault: Vault, path: Path) -> None
     """The bounds themselves are allowed."""
     most = msgspec.structs.replace(
         approver(),
-        agreed=tuple(agreement(f"a{number:04}") for number in range(4096)),
+        agreed=tuple(consent(f"a{number:04}") for number in range(4096)),
         grants=tuple(grant(f"act-{number:04}") for number in range(256)),
     )
     vault.set_approver(most)

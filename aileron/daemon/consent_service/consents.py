@@ -834,9 +834,9 @@ class ConsentService:
         return SettingsApproved(settings=subject.after, restart=not is_whole)
 
     async def _agree(self, kind: ConsentKind, name: str, digest: str, approval_id: str) -> None:
-        agreement = Consent(kind=kind, name=name, digest=digest, approval=approval_id)
+        consent = Consent(kind=kind, name=name, digest=digest, approval=approval_id)
 
-        await self._change(lambda consents: consents.with_consent(agreement))
+        await self._change(lambda consents: consents.with_consent(consent))
         await self._audit.agreed(kind, name, digest, approval_id)
 
     async def _change(self, how: Callable[[Consents], Consents]) -> None:
