@@ -12,6 +12,7 @@ from aileron_sandbox.jail import Template
 from tests.attacks.inside import Jail, freely, told
 from tests.attacks.tally import Attack
 from tests.sandbox.test_jail_denials import X86_64
+from tests.support.descendants import read_descendants
 
 pytestmark = pytest.mark.jail
 
@@ -100,8 +101,9 @@ def test_the_templates_environment_is_empty(
     stub = psutil.Process(packed_jail.template.pid)
     attack.denied("the environment of the stub", {}, stub.environ())
     if os.geteuid() == 0:  # the template itself is undumpable: its environment is root's to read
-        for process in stub.children(recursive=True):
-            environment = Path(f"/proc/{process.pid}/environ").read_bytes()
+        below = read_descendants(stub.pid, lambda process: Path(f"/proc/{process.pid}/environ").read_bytes())
+        assert below, "the template at least"
+        for environment in below.values():
             attack.denied("an environment below it", b"", environment.strip(b"\0"))
     attack.control(
         "a process of this environment has it",

@@ -15,6 +15,7 @@ import pytest
 from tests.browser.desk import MINE, SCOPES, WORK, Desk, desk
 from tests.browser.person import MIRA, NOOR, agrees, signs_in, types_a_code
 from tests.support.browser import Browser, BrowserError
+from tests.support.descendants import read_descendants
 from tests.support.provider import CONFIDENTIAL, Provider
 from tests.support.upstream import Upstream, answer
 from tests.support.waiting import wait_until
@@ -92,7 +93,7 @@ def test_no_token_is_in_the_memory_of_a_jail(at_desk: Desk, browser: Browser) ->
         try:
             wait_until(lambda: at_desk.mail.requests, "the service is asked")
             daemon = psutil.Process(at_desk.home.daemon_pid)
-            found = {process.pid: _is_in(process, *tokens) for process in daemon.children(recursive=True)}
+            found = read_descendants(daemon.pid, lambda process: _is_in(process, *tokens))
             control = _is_in(daemon, *tokens)
         finally:
             at_desk.mail.may_answer.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from tests.support.descendants import read_descendants
 from tests.support.home import DaemonHome, daemon_home, word
 from tests.support.impatient_daemon import impatient_daemon
 from tests.support.waiting import wait_gone, wait_text
@@ -33,14 +33,8 @@ def home() -> Iterator[DaemonHome]:
 
 def _below(home: DaemonHome, word: str) -> list[psutil.Process]:
     """Return the daemon's descendants whose command line contains a word."""
-    assert home.daemon_pid is not None
-    return [process for process in psutil.Process(home.daemon_pid).children(recursive=True) if _has(process, word)]
-
-
-def _has(process: psutil.Process, word: str) -> bool:
-    with contextlib.suppress(psutil.Error):  # it has ended meanwhile
-        return any(word in part for part in process.cmdline())
-    return False
+    commands = read_descendants(home.daemon_pid, psutil.Process.cmdline)
+    return [process for process, command in commands.items() if any(word in part for part in command)]
 
 
 def test_a_run_after_the_template_ended_works_and_is_recorded_as_usual(home: DaemonHome) -> None:

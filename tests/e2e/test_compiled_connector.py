@@ -13,6 +13,7 @@ import pytest
 from aileron_sandbox import cgroups
 from tests.cli.command import Command
 from tests.sandbox.conftest import needs_groups
+from tests.support.descendants import read_descendants
 from tests.support.elf_programs import LINKS, Link, compiled
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.upstream import Seen, Upstream, answer, chunked_answer
@@ -185,14 +186,8 @@ def test_a_compiled_connector_is_built_installed_and_run(link: Link, tmp_path: P
 
 def _waiting(home: DaemonHome) -> set[int]:
     """Return the processes of jailed programs, which all have the same name; between runs only spares exist."""
-    assert home.daemon_pid is not None
-    below = psutil.Process(home.daemon_pid).children(recursive=True)
-    found = set()
-    for process in below:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.name() == "connector":
-                found.add(process.pid)
-    return found
+    names = read_descendants(home.daemon_pid, psutil.Process.name)
+    return {process.pid for process, name in names.items() if name == "connector"}
 
 
 def test_a_connector_that_says_it_is_ready_waits_for_its_next_run(home: DaemonHome) -> None:

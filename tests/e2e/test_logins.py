@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.descendants import read_descendants
 from tests.support.home import SECRET, DaemonHome, daemon_home
 from tests.support.redis_server import RedisServer, needs_redis
 from tests.support.upstream import Authority
@@ -196,12 +197,8 @@ def test_rebinding_during_a_step_does_not_change_its_login(
 
 def logins_of(daemon: int) -> set[int]:
     """Return the login processes of a daemon: the program, the one that forks, and its forks."""
-    found: set[int] = set()
-    for process in psutil.Process(daemon).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if "aileron.logins" in process.cmdline():
-                found.add(process.pid)
-    return found
+    commands = read_descendants(daemon, psutil.Process.cmdline)
+    return {process.pid for process, command in commands.items() if "aileron.logins" in command}
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import psutil
 
+from tests.support.descendants import read_descendants
 from tests.support.home import DaemonHome
 
 __all__ = ["EARLY", "install_early", "jails_with_threads", "when_it_waited"]
@@ -48,12 +49,8 @@ def when_it_waited(home: DaemonHome, action: str = "tell", **args: Any) -> dict[
 
 def jails_with_threads(home: DaemonHome) -> int:
     """Return how many processes below the daemon's templates have threads; templates and Aileron's own never do."""
-    assert home.daemon_pid is not None
-    count = 0
-    for template in psutil.Process(home.daemon_pid).children():
-        for process in template.children(recursive=True):
-            try:
-                count += process.num_threads() > 1
-            except psutil.NoSuchProcess:
-                continue
-    return count
+    return sum(read_descendants(home.daemon_pid, lambda process: _is_jail_with_threads(process, home)).values())
+
+
+def _is_jail_with_threads(process: psutil.Process, home: DaemonHome) -> bool:
+    return process.ppid() != home.daemon_pid and process.num_threads() > 1

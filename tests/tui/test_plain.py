@@ -6,6 +6,7 @@ The dialogues are golden files too (tests/support/screens.py), with `later` in p
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import signal
 from typing import Any
@@ -29,6 +30,7 @@ from tests.cli.questions import (
     session,
     subject_question,
 )
+from tests.support.descendants import read_descendants
 from tests.support.fake_daemon import Seen, error
 from tests.support.hostile_text import GROUPS, as_in_a_file, assert_harmless
 from tests.support.screens import is_like
@@ -51,8 +53,8 @@ def dialogue(world: World, *answers: Any, **more: str) -> Said:
 
 def consoles() -> list[psutil.Process]:
     """Return the processes of the running console; this process may have children of other tests as well."""
-    children = psutil.Process().children(recursive=True)
-    return [child for child in children if child.status() != psutil.STATUS_ZOMBIE and "--plain" in child.cmdline()]
+    children = read_descendants(os.getpid(), lambda child: child.status() != psutil.STATUS_ZOMBIE and child.cmdline())
+    return [child for child, command in children.items() if command and "--plain" in command]
 
 
 def go_on(processes: list[psutil.Process]) -> None:

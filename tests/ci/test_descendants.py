@@ -1,0 +1,45 @@
+"""Reading processes that end meanwhile: those that are gone are left out, and an error of one that runs is raised."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.descendants import read_descendants
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process that sleeps; kill it after the test."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as started:
+        yield started
+        started.kill()
+
+
+@pytest.mark.parametrize("is_reaped", [True, False], ids=["gone", "zombie"])
+def test_a_process_that_ends_while_it_is_read_is_left_out(sleeper: subprocess.Popen[bytes], is_reaped: bool) -> None:
+    """Its files are gone, or those of a zombie: reading either is an error, which is not the reader's."""
+
+    def read(process: psutil.Process) -> bytes:
+        if process.pid == sleeper.pid:
+            sleeper.kill()
+            os.waitid(os.P_PID, sleeper.pid, os.WEXITED | (0 if is_reaped else os.WNOWAIT))
+            return Path(f"/proc/{process.pid}/no-such-file").read_bytes()
+        return b""
+
+    assert sleeper.pid not in {process.pid for process in read_descendants(os.getpid(), read)}
+
+
+def test_a_process_that_runs_is_read_and_its_errors_are_raised(sleeper: subprocess.Popen[bytes]) -> None:
+    """The positive control: the command line is returned, and a file that is missing for another reason is an error."""
+    commands = read_descendants(os.getpid(), psutil.Process.cmdline)
+
+    assert ["import time; time.sleep(60)"] in [command[-1:] for command in commands.values()]
+    with pytest.raises(FileNotFoundError):
+        read_descendants(os.getpid(), lambda process: Path(f"/proc/{process.pid}/no-such-file").read_bytes())
