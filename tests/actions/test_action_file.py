@@ -47,7 +47,7 @@ def refusal(text: str) -> str:
     return caught.value.failure.message
 
 
-def test_a_whole_file_is_read(action_text: Text):
+def test_a_whole_file_is_read(action_text: Text) -> None:
     """Every field arrives, and the body is everything after the fence, unchanged."""
     action = parse(action_text())
 
@@ -68,7 +68,7 @@ def test_a_whole_file_is_read(action_text: Text):
     assert action.text == action_text()
 
 
-def test_a_minimal_file_is_enough():
+def test_a_minimal_file_is_enough() -> None:
     """Source, inputs and approval may be missing: by default a step is never retried and no approval is required."""
     action = parse(
         '+++\nname = "a"\nversion = "0.0.0-dev"\n[match]\nintent = "x"\n[[requires.connectors]]\n'
@@ -80,7 +80,7 @@ def test_a_minimal_file_is_enough():
     assert (action.steps[0].idempotent, action.approval.required, action.approval.expires_in_s) == (False, False, 900)
 
 
-def test_the_digest_covers_every_byte(action_text: Text):
+def test_the_digest_covers_every_byte(action_text: Text) -> None:
     """Changing the prose, a comment or a line end makes another file."""
     texts = [
         action_text(),
@@ -93,7 +93,7 @@ def test_the_digest_covers_every_byte(action_text: Text):
     assert parse(texts[3]).steps == parse(texts[0]).steps
 
 
-def test_tags_are_read_in_order(action_text: Text):
+def test_tags_are_read_in_order(action_text: Text) -> None:
     """A file can have up to eight tags of at most 32 characters; without the key it has none."""
     tags = ("mail", "work_2", "a" * 32, *(f"t-{number}" for number in range(5)))
 
@@ -172,7 +172,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("old", "new", "message"), WRONG, ids=[f"{n}-{row[2][:40]}" for n, row in enumerate(WRONG)])
-def test_a_mistake_is_reported_with_its_line(action_text: Text, old: str, new: str, message: str):
+def test_a_mistake_is_reported_with_its_line(action_text: Text, old: str, new: str, message: str) -> None:
     """Each mistake in an otherwise good file is refused by name, with its line."""
     assert message in refusal(action_text((old, new)))
 
@@ -307,7 +307,7 @@ def test_the_connector_of_a_preview_is_not_guessed(action_text: Text) -> None:
         ("[[execute]]", "step id 'send' is used twice"),
     ],
 )
-def test_a_duplicate_connector_or_step_id_is_refused(action_text: Text, table: str, message: str):
+def test_a_duplicate_connector_or_step_id_is_refused(action_text: Text, table: str, message: str) -> None:
     """A connector has one pin in a file, and an id names one step."""
     text = action_text()
     start = text.index(table)
@@ -316,17 +316,17 @@ def test_a_duplicate_connector_or_step_id_is_refused(action_text: Text, table: s
     assert message in refusal(text.replace(block, block + block))
 
 
-def test_a_duplicate_key_is_refused(action_text: Text):
+def test_a_duplicate_key_is_refused(action_text: Text) -> None:
     """The second spelling of a key does not win silently."""
     assert ":3: not TOML" in refusal(action_text(('name = "send-email"\n', 'name = "send-email"\nname = "b"\n')))
 
 
-def test_the_first_line_of_three_pluses_ends_the_frontmatter(action_text: Text):
+def test_the_first_line_of_three_pluses_ends_the_frontmatter(action_text: Text) -> None:
     """The fence counts even inside a multi-line string: where the frontmatter ends does not depend on parsing it."""
     assert "not TOML" in refusal(action_text(('intent = "send an email"', 'intent = """\n+++\n"""')))
 
 
-def test_a_placeholder_is_replaced_by_the_only_installed_pin(action_text: Text):
+def test_a_placeholder_is_replaced_by_the_only_installed_pin(action_text: Text) -> None:
     """Only the hash changes; the rest of the file stays byte for byte."""
     bound = bind_placeholders(action_text(UNBOUND), file="a.md", pins=lambda name, version: [OTHER_PIN])
 
@@ -334,12 +334,12 @@ def test_a_placeholder_is_replaced_by_the_only_installed_pin(action_text: Text):
     assert parse(bound).connectors[0].hash == OTHER_PIN
 
 
-def test_a_file_without_a_placeholder_is_left_alone(action_text: Text):
+def test_a_file_without_a_placeholder_is_left_alone(action_text: Text) -> None:
     """Pins are not looked up for it."""
     assert bind_placeholders(action_text(), file="a.md", pins=lambda name, version: []) == action_text()
 
 
-def test_a_placeholder_with_no_or_several_installed_pins_is_refused(action_text: Text):
+def test_a_placeholder_with_no_or_several_installed_pins_is_refused(action_text: Text) -> None:
     """A connector that is not installed is not found; of one that is installed twice, a person decides."""
     with pytest.raises(AileronError, match="is not installed: aileron connector install") as missing:
         bind_placeholders(action_text(UNBOUND), file="a.md", pins=lambda name, version: [])
@@ -349,7 +349,7 @@ def test_a_placeholder_with_no_or_several_installed_pins_is_refused(action_text:
     assert missing.value.failure.failure_class is FailureClass.NOT_FOUND
 
 
-def test_a_placeholder_outside_a_hash_is_not_bound(action_text: Text):
+def test_a_placeholder_outside_a_hash_is_not_bound(action_text: Text) -> None:
     """A text that quotes the placeholder is not a hash, and Aileron does not guess which place is meant."""
     text = action_text(UNBOUND, ("Sends it.", 'Source has "sha256:bound-at-release".'))
 
@@ -357,7 +357,7 @@ def test_a_placeholder_outside_a_hash_is_not_bound(action_text: Text):
         bind_placeholders(text, file="a.md", pins=lambda name, version: [PIN])
 
 
-def test_the_schema_for_a_model_has_names_types_and_descriptions(action_text: Text):
+def test_the_schema_for_a_model_has_names_types_and_descriptions(action_text: Text) -> None:
     """The JSON Schema of the inputs says what is required, and allows nothing else."""
     assert input_schema(parse(action_text())) == {
         "type": "object",
@@ -371,7 +371,7 @@ def test_the_schema_for_a_model_has_names_types_and_descriptions(action_text: Te
 
 
 @given(st.text(max_size=400))
-def test_any_frontmatter_is_parsed_or_refused(text: str):
+def test_any_frontmatter_is_parsed_or_refused(text: str) -> None:
     """Every text between the fences is parsed, or refused with an AileronError."""
     for frame in ("{}", "+++\n{}\n+++\nbody"):
         try:
@@ -384,7 +384,7 @@ _pieces = st.sampled_from(["+++\n", '"', "[", "]", "\n", "=", "${args.to}", "${"
 
 
 @given(cut=st.tuples(st.integers(0, 900), st.integers(0, 30)), piece=_pieces)
-def test_a_mutated_file_is_parsed_or_refused(action_text: Text, cut: tuple[int, int], piece: str):
+def test_a_mutated_file_is_parsed_or_refused(action_text: Text, cut: tuple[int, int], piece: str) -> None:
     """A valid file with a piece cut out and another put in raises AileronError or nothing."""
     text = action_text()
     start, length = cut

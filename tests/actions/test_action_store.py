@@ -29,7 +29,7 @@ def named(action_text: Text, name: str) -> str:
     return action_text(('name = "send-email"', f'name = "{name}"'))
 
 
-def test_an_added_action_is_listed_loaded_and_private(store: ActionStore, tmp_path: Path, action_text: Text):
+def test_an_added_action_is_listed_loaded_and_private(store: ActionStore, tmp_path: Path, action_text: Text) -> None:
     """The action is the user's own file, 0600 in a 0700 directory, whatever the umask is."""
     before = os.umask(0)
     try:
@@ -47,7 +47,7 @@ def test_an_added_action_is_listed_loaded_and_private(store: ActionStore, tmp_pa
     assert sorted(os.listdir(path.parent)) == [".actions.lock", "send-email.md"]
 
 
-def test_the_problem_of_a_bad_file_is_kept_short(store: ActionStore, tmp_path: Path, action_text: Text):
+def test_the_problem_of_a_bad_file_is_kept_short(store: ActionStore, tmp_path: Path, action_text: Text) -> None:
     """The problem is bounded however much of the file is bad: a person reads the list, and so does every agent that
     asks for its tools.
     """
@@ -60,12 +60,14 @@ def test_the_problem_of_a_bad_file_is_kept_short(store: ActionStore, tmp_path: P
     assert "characters left out" in found.problem
 
 
-def test_an_empty_home_lists_nothing(store: ActionStore):
+def test_an_empty_home_lists_nothing(store: ActionStore) -> None:
     """A missing directory means no actions, and is not an error."""
     assert store.list_actions() == ()
 
 
-def test_a_hand_written_file_works_and_is_read_anew_each_time(store: ActionStore, tmp_path: Path, action_text: Text):
+def test_a_hand_written_file_works_and_is_read_anew_each_time(
+    store: ActionStore, tmp_path: Path, action_text: Text
+) -> None:
     """An edit takes effect at the next call, with another digest."""
     path = drop(tmp_path, "send-email.md", action_text())
     first = store.load("send-email")
@@ -78,7 +80,9 @@ def test_a_hand_written_file_works_and_is_read_anew_each_time(store: ActionStore
     assert caught.value.failure.failure_class is FailureClass.NOT_FOUND
 
 
-def test_a_broken_file_is_listed_with_its_problem_and_not_loaded(store: ActionStore, tmp_path: Path, action_text: Text):
+def test_a_broken_file_is_listed_with_its_problem_and_not_loaded(
+    store: ActionStore, tmp_path: Path, action_text: Text
+) -> None:
     """The good file beside it still works."""
     drop(tmp_path, "send-email.md", action_text())
     path = drop(tmp_path, "broken.md", "+++\nnmae = 1\n+++\n")
@@ -104,7 +108,7 @@ def test_a_broken_file_is_listed_with_its_problem_and_not_loaded(store: ActionSt
 )
 def test_an_invalid_file_in_the_directory_is_shown_as_a_problem(
     store: ActionStore, tmp_path: Path, action_text: Text, name: str, content: bytes | None, problem: str
-):
+) -> None:
     """Every file in the directory is listed, and a listing never prints a name that it cannot show."""
     drop(tmp_path, name, "").write_bytes(action_text().encode() if content is None else content)
     (listed,) = store.list_actions()
@@ -113,7 +117,7 @@ def test_an_invalid_file_in_the_directory_is_shown_as_a_problem(
     assert listed.name.isascii()
 
 
-def test_links_and_special_files_are_refused(store: ActionStore, tmp_path: Path, action_text: Text):
+def test_links_and_special_files_are_refused(store: ActionStore, tmp_path: Path, action_text: Text) -> None:
     """A link would let another file decide, and a FIFO would block the daemon."""
     outside = tmp_path / "outside.md"
     outside.write_text(action_text(), encoding="utf-8")
@@ -128,7 +132,7 @@ def test_links_and_special_files_are_refused(store: ActionStore, tmp_path: Path,
     assert "not a regular file" in problems["folder"]
 
 
-def test_a_linked_or_shared_directory_is_refused(store: ActionStore, tmp_path: Path, action_text: Text):
+def test_a_linked_or_shared_directory_is_refused(store: ActionStore, tmp_path: Path, action_text: Text) -> None:
     """Everyone who can write to the directory decides what runs."""
     real = tmp_path / "real"
     real.mkdir(mode=0o700)
@@ -144,7 +148,7 @@ def test_a_linked_or_shared_directory_is_refused(store: ActionStore, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["../send-email", "/etc/passwd", "", ".", "a/b", "a\0b", "A", "x" * 65, "a\n"])
-def test_a_name_cannot_leave_the_directory(store: ActionStore, tmp_path: Path, action_text: Text, name: str):
+def test_a_name_cannot_leave_the_directory(store: ActionStore, tmp_path: Path, action_text: Text, name: str) -> None:
     """A text that is not an action name is not found, for every operation."""
     (tmp_path / "send-email.md").write_text(action_text(), encoding="utf-8")
     store.add(action_text())
@@ -156,7 +160,9 @@ def test_a_name_cannot_leave_the_directory(store: ActionStore, tmp_path: Path, a
     assert (tmp_path / "send-email.md").exists()
 
 
-def test_two_actions_with_one_tool_name_are_refused_naming_both(store: ActionStore, tmp_path: Path, action_text: Text):
+def test_two_actions_with_one_tool_name_are_refused_naming_both(
+    store: ActionStore, tmp_path: Path, action_text: Text
+) -> None:
     """The second is not added; if it is put there by hand, neither is used."""
     store.add(named(action_text, "send-email"))
     with pytest.raises(AileronError, match=r"'send\.email' and 'send-email' would both get the tool name 'send_email'"):
@@ -170,7 +176,7 @@ def test_two_actions_with_one_tool_name_are_refused_naming_both(store: ActionSto
 @pytest.mark.parametrize("name", ["list-pending", "check_action.status", "wait_for_action", "cancel-action"])
 def test_an_action_cannot_take_the_name_of_one_of_ailerons_tools(
     store: ActionStore, tmp_path: Path, action_text: Text, name: str
-):
+) -> None:
     """The action is not added; if it is put there by hand, it is shown as a problem and does not run. An action with
     another name is fine.
     """
@@ -189,7 +195,9 @@ def test_an_action_cannot_take_the_name_of_one_of_ailerons_tools(
         store.load_enabled(name)
 
 
-def test_adding_a_different_text_needs_replace_and_the_same_text_does_not(store: ActionStore, action_text: Text):
+def test_adding_a_different_text_needs_replace_and_the_same_text_does_not(
+    store: ActionStore, action_text: Text
+) -> None:
     """The user's file is not overwritten by accident."""
     store.add(action_text())
     store.add(action_text())
@@ -200,14 +208,16 @@ def test_adding_a_different_text_needs_replace_and_the_same_text_does_not(store:
     assert store.add(changed, replace=True) == store.load("send-email")
 
 
-def test_a_broken_text_is_not_added(store: ActionStore, tmp_path: Path):
+def test_a_broken_text_is_not_added(store: ActionStore, tmp_path: Path) -> None:
     """Every text is checked before it reaches the directory."""
     with pytest.raises(AileronError, match="the first line is not"):
         store.add("hello")
     assert not (tmp_path / "actions").exists()
 
 
-def test_a_disabled_action_loads_but_does_not_run_until_enabled(store: ActionStore, tmp_path: Path, action_text: Text):
+def test_a_disabled_action_loads_but_does_not_run_until_enabled(
+    store: ActionStore, tmp_path: Path, action_text: Text
+) -> None:
     """The disabled state is remembered across processes, and removing the action clears it."""
     store.add(action_text())
     store.set_enabled("send-email", False)
@@ -228,7 +238,9 @@ def test_a_disabled_action_loads_but_does_not_run_until_enabled(store: ActionSto
 
 
 @pytest.mark.parametrize("content", ["{", '{"version": 2}', '{"disabld": []}', '{"disabled": "x"}'])
-def test_an_unreadable_state_file_stops_every_run(store: ActionStore, tmp_path: Path, action_text: Text, content: str):
+def test_an_unreadable_state_file_stops_every_run(
+    store: ActionStore, tmp_path: Path, action_text: Text, content: str
+) -> None:
     """An action that the user disabled must not come back because a file is broken."""
     store.add(action_text())
     (tmp_path / "action-state.json").write_text(content, encoding="utf-8")
@@ -239,13 +251,13 @@ def test_an_unreadable_state_file_stops_every_run(store: ActionStore, tmp_path: 
         store.list_actions()
 
 
-def test_a_missing_action_cannot_be_removed(store: ActionStore):
+def test_a_missing_action_cannot_be_removed(store: ActionStore) -> None:
     """The action is not found, and the message says where to look."""
     with pytest.raises(AileronError, match="no action 'gone' is installed"):
         store.remove("gone")
 
 
-def test_too_many_files_are_refused(store: ActionStore, tmp_path: Path):
+def test_too_many_files_are_refused(store: ActionStore, tmp_path: Path) -> None:
     """A directory filled to slow every listing down is an error that names the bound."""
     (tmp_path / "actions").mkdir(mode=0o700)
     for number in range(1001):
@@ -257,7 +269,7 @@ def test_too_many_files_are_refused(store: ActionStore, tmp_path: Path):
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     store: ActionStore, tmp_path: Path, action_text: Text, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """A full disk keeps the previous file."""
     store.add(action_text())
 
@@ -275,7 +287,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
 
 def test_listing_twice_as_many_actions_is_at_most_about_twice_the_work(
     store: ActionStore, tmp_path: Path, action_text: Text
-):
+) -> None:
     """Each name is compared with those that share its tool name, not with all: every agent reads a list of a thousand."""
 
     def steps(count: int) -> int:

@@ -87,7 +87,7 @@ def offered(*manifests: ConnectorManifest, **found: Sequence[Candidate]) -> tupl
     return choices({str(connector.name): connector for connector in manifests or (manifest(),)}, Vault(**found))
 
 
-def test_the_only_credential_is_used_with_its_account():
+def test_the_only_credential_is_used_with_its_account() -> None:
     """The caller need not name the only credential; a connector that needs none gets none."""
     free = manifest(POST, credential=None, oauth2=None)
     found = credentials(None, {"a": manifest(), "b": free}, Vault(mail=[HOME]))
@@ -105,7 +105,7 @@ def test_the_only_credential_is_used_with_its_account():
         (CredentialNeed(kind="api_key", scope="s"), "--name api_key/SERVICE/IDENTITY --secret NAME"),
     ],
 )
-def test_a_missing_credential_is_reported_with_the_command_to_bind_one(need: CredentialNeed, options: str):
+def test_a_missing_credential_is_reported_with_the_command_to_bind_one(need: CredentialNeed, options: str) -> None:
     """The whole command is a fact and the end of the message, which also says what the connector wants the credential for."""
     failure = refused(None, manifest(credential=need, oauth2=PROVIDER if need is NEED else None))
     setup = f"aileron binding setup {MAIL} {options}"
@@ -115,7 +115,7 @@ def test_a_missing_credential_is_reported_with_the_command_to_bind_one(need: Cre
     assert need.scope in failure.message
 
 
-def test_a_read_only_binding_is_mentioned_when_a_writing_one_is_missing():
+def test_a_read_only_binding_is_mentioned_when_a_writing_one_is_missing() -> None:
     """Operations that write are not offered the reader, and the message says why: a credential is bound, but only reads."""
     reader = bound("reader", kind="login", read_only=True)
     database = manifest(credential=CredentialNeed(kind="login", scope="s"), oauth2=None)
@@ -125,7 +125,7 @@ def test_a_read_only_binding_is_mentioned_when_a_writing_one_is_missing():
     assert "and has none that can write (what is bound only reads): aileron binding setup" in failure.message
 
 
-def test_several_credentials_are_listed_with_their_accounts():
+def test_several_credentials_are_listed_with_their_accounts() -> None:
     """They are in order by name, with the accounts that are known; and each can then be named, in full or by identity."""
     failure = refused(None, mail=[WORK, HOME])
 
@@ -136,7 +136,7 @@ def test_several_credentials_are_listed_with_their_accounts():
         assert used(name, mail=[WORK, HOME]) == ["oauth2/mail/work"]
 
 
-def test_an_unknown_credential_name_is_refused_with_the_existing_ones():
+def test_an_unknown_credential_name_is_refused_with_the_existing_ones() -> None:
     """The only credential is not used instead, and the failure is not the one for an ambiguous name."""
     for found in ([HOME], [HOME, WORK]):
         failure = refused("wrok", mail=found)
@@ -148,7 +148,7 @@ def test_an_unknown_credential_name_is_refused_with_the_existing_ones():
     assert "there is none" in refused("home", manifest(credential=None, oauth2=None)).message
 
 
-def test_a_name_that_matches_two_credentials_is_refused():
+def test_a_name_that_matches_two_credentials_is_refused() -> None:
     """This holds for an identity that two bindings share, and for two names at once."""
     archive = bound("home", service="archive")
 
@@ -157,7 +157,7 @@ def test_a_name_that_matches_two_credentials_is_refused():
     assert used("oauth2/archive/home", mail=[HOME, archive]) == ["oauth2/archive/home"]
 
 
-def test_one_name_serves_every_connector_that_has_it():
+def test_one_name_serves_every_connector_that_has_it() -> None:
     """A name that only one of them has leaves the other's only choice alone."""
     both = manifest(), manifest(POST)
     found = {"mail": [HOME, WORK], "post": [bound("work", service="post"), bound("team", service="post")]}
@@ -167,7 +167,7 @@ def test_one_name_serves_every_connector_that_has_it():
     assert used("home", *both, mail=[HOME, WORK], post=[bound("me", service="post")])[1] == "oauth2/post/me"
 
 
-def test_two_connectors_with_several_credentials_each_take_two_names():
+def test_two_connectors_with_several_credentials_each_take_two_names() -> None:
     """The connectors share no identity. One name alone leaves the other connector ambiguous, and the failure is about
     that other one.
     """
@@ -211,7 +211,7 @@ WIDER = {
 
 
 @pytest.mark.parametrize("new", WIDER)
-def test_a_connector_that_asks_for_more_suspends_its_binding(new: str):
+def test_a_connector_that_asks_for_more_suspends_its_binding(new: str) -> None:
     """The failure says what is new and what to do; the version that the binding was approved for still runs."""
     changes, verb = WIDER[new]
     failure = refused(None, manifest(**changes), mail=[HOME])
@@ -229,7 +229,7 @@ def test_a_connector_that_asks_for_more_suspends_its_binding(new: str):
     [{"token_url": "https://other.example/token"}, {"scopes": ("read", "write")}, {"audience": "https://api.example"}],
     ids=str,
 )
-def test_consent_alone_widens_a_credential_without_a_sign_in(change: dict[str, Any]):
+def test_consent_alone_widens_a_credential_without_a_sign_in(change: dict[str, Any]) -> None:
     """Tokens without a person have no sign-in to repeat, whatever is new. Asking for fewer scopes needs no consent."""
     grant = TokenGrant(
         grant="client_credentials",
@@ -249,7 +249,7 @@ def test_consent_alone_widens_a_credential_without_a_sign_in(change: dict[str, A
     assert used(None, asks(msgspec.structs.replace(grant, scopes=())), mail=[robot])
 
 
-def test_sending_a_credential_in_another_way_suspends_its_binding():
+def test_sending_a_credential_in_another_way_suspends_its_binding() -> None:
     """A key that was sent in one header is not sent in another; the same header passes."""
     before = CredentialNeed(kind="api_key", scope="s")
     after = CredentialNeed(kind="api_key", scope="s", header="X-Key", format="{key}")
@@ -261,14 +261,14 @@ def test_sending_a_credential_in_another_way_suspends_its_binding():
     assert used(None, manifest(credential=before, oauth2=None), mail=[key])
 
 
-def test_a_connector_that_asks_for_less_keeps_its_binding():
+def test_a_connector_that_asks_for_less_keeps_its_binding() -> None:
     """Fewer hosts and scopes need no consent."""
     less = manifest(hosts=(), oauth2=msgspec.structs.replace(PROVIDER, scopes=("mail.read",)))
 
     assert used(None, less, mail=[HOME]) == ["oauth2/mail/home"]
 
 
-def test_a_binding_without_a_recorded_reach_is_suspended():
+def test_a_binding_without_a_recorded_reach_is_suspended() -> None:
     """The person binds it anew once, because what it was approved for is not known."""
     failure = refused(None, mail=[bound("home", reach=None)])
 
@@ -276,7 +276,7 @@ def test_a_binding_without_a_recorded_reach_is_suspended():
     assert "created before Aileron recorded what a binding may reach" in failure.message
 
 
-def test_the_reach_is_checked_against_the_version_of_the_step():
+def test_the_reach_is_checked_against_the_version_of_the_step() -> None:
     """Two versions are installed and one asks for more: an action pinned to the other still runs."""
     wider = manifest(POST, hosts=(*HOSTS, HostPort("b.example", 443)))
 
@@ -284,7 +284,7 @@ def test_the_reach_is_checked_against_the_version_of_the_step():
     assert refused(None, manifest(), wider, mail=[HOME], post=[bound("home", service="post")]).details["widened"]
 
 
-def test_a_suspended_binding_is_skipped_and_refused_if_named():
+def test_a_suspended_binding_is_skipped_and_refused_if_named() -> None:
     """The other binding serves by itself. If the suspended one is named, it is refused, and the other is not taken instead."""
     old = bound("home", reach=None)
 
@@ -293,7 +293,7 @@ def test_a_suspended_binding_is_skipped_and_refused_if_named():
     assert refused(None, mail=[old, WORK, bound("team")]).details["choices"] == ["oauth2/mail/team", "oauth2/mail/work"]
 
 
-def test_if_all_of_several_bindings_are_suspended_the_choice_comes_first():
+def test_if_all_of_several_bindings_are_suspended_the_choice_comes_first() -> None:
     """Aileron does not guess which of them to bind anew either."""
     both = [bound("home", reach=None), bound("work", reach=None)]
     failure = refused(None, mail=both)
@@ -306,7 +306,7 @@ def test_if_all_of_several_bindings_are_suspended_the_choice_comes_first():
 # What is offered
 
 
-def test_a_choice_is_offered_only_between_several_usable_credentials():
+def test_a_choice_is_offered_only_between_several_usable_credentials() -> None:
     """A choice is offered neither for no credential or only one, nor for one that serves among suspended ones, nor for
     suspended ones only.
     """
@@ -315,7 +315,7 @@ def test_a_choice_is_offered_only_between_several_usable_credentials():
     assert [choice.value for choice in offered(mail=[WORK, HOME])] == ["home", "work"]
 
 
-def test_each_offered_value_names_exactly_one_choice():
+def test_each_offered_value_names_exactly_one_choice() -> None:
     """The value is an identity if that is unambiguous, and otherwise full names; it never names a connector that the
     action does not use.
     """
@@ -333,7 +333,7 @@ def test_each_offered_value_names_exactly_one_choice():
     assert offered(mail=[HOME], other=[HOME, WORK]) == ()
 
 
-def test_more_choices_than_can_be_shown_are_bounded_and_counted():
+def test_more_choices_than_can_be_shown_are_bounded_and_counted() -> None:
     """The list holds one beyond the bound, and building it takes no more work than that."""
     many = [bound(f"a{number:03}") for number in range(300)]
 
@@ -370,7 +370,7 @@ def _meant(candidates: Sequence[Candidate], wanted: str | None) -> list[Candidat
 
 
 @given(mail=OF_MAIL, post=OF_POST, wanted=WANTED)
-def test_a_credential_is_never_guessed(mail: list[Candidate], post: list[Candidate], wanted: str | None):
+def test_a_credential_is_never_guessed(mail: list[Candidate], post: list[Candidate], wanted: str | None) -> None:
     """A run uses the credential that is named, or the only one that serves. It never uses one of two, a suspended one,
     or another connector's.
     """
@@ -399,7 +399,7 @@ def test_a_credential_is_never_guessed(mail: list[Candidate], post: list[Candida
 @given(mail=OF_MAIL, post=OF_POST)
 def test_every_offered_choice_is_accepted_and_all_combinations_are_offered(
     mail: list[Candidate], post: list[Candidate]
-):
+) -> None:
     """Each value selects exactly the credentials that it stands for; together they are every combination of those that serve."""
     asked, vault = {"mail": manifest(), "post": manifest(POST)}, Vault(mail=mail, post=post)
     found = choices(asked, vault)
@@ -441,7 +441,7 @@ def planned(text: str, binding: str | None, vault: Vault, found: ConnectorManife
     )
 
 
-def test_a_plan_names_the_credential_and_account_it_uses(action_text: Text):
+def test_a_plan_names_the_credential_and_account_it_uses(action_text: Text) -> None:
     """Kind, scope and account are in the plan, so they are shown, approved and recorded; another account makes another plan."""
     vault = Vault(mail=[HOME, WORK])
     (step,) = planned(action_text(), "home", vault).steps
@@ -457,7 +457,7 @@ def test_a_plan_names_the_credential_and_account_it_uses(action_text: Text):
         )
 
 
-def test_naming_the_credential_does_not_change_the_plan(action_text: Text):
+def test_naming_the_credential_does_not_change_the_plan(action_text: Text) -> None:
     """The plan is the same whether the credential was named or is the only one."""
     named, only = (
         planned(action_text(), "home", Vault(mail=[HOME, WORK])),
@@ -468,7 +468,7 @@ def test_naming_the_credential_does_not_change_the_plan(action_text: Text):
     assert named.args == {"to": "ann"}
 
 
-def test_a_providers_own_endpoints_are_reserved(action_text: Text):
+def test_a_providers_own_endpoints_are_reserved(action_text: Text) -> None:
     """All endpoints of the provider are reserved, once each; without a provider none is."""
     provider = msgspec.structs.replace(
         PROVIDER,
@@ -482,7 +482,7 @@ def test_a_providers_own_endpoints_are_reserved(action_text: Text):
     assert free.grant.reserved == ()
 
 
-def test_an_action_offers_choices_of_its_own_connectors_only(action_text: Text):
+def test_an_action_offers_choices_of_its_own_connectors_only(action_text: Text) -> None:
     """The connectors are found by the action's pins; the preview's connectors are among them."""
     found = account_choices(
         parse_action(action_text(), file="a.md"), connectors=Store(manifest()), bindings=Vault(mail=[HOME, WORK])

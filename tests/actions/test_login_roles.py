@@ -55,7 +55,7 @@ READER, OTHER = bound("reader", read_only=True), bound("other", read_only=True)
 WRITER = bound("writer", read_only=False)
 
 
-def test_each_operation_uses_the_binding_of_its_role():
+def test_each_operation_uses_the_binding_of_its_role() -> None:
     """The plan says which of them is a reader."""
     found = used(READER, WRITER)
 
@@ -65,7 +65,7 @@ def test_each_operation_uses_the_binding_of_its_role():
 
 
 @pytest.mark.parametrize(("there", "missing"), [(WRITER, " --read-only"), (READER, "")])
-def test_a_missing_role_is_reported_with_the_command_to_bind_it(there: Candidate, missing: str):
+def test_a_missing_role_is_reported_with_the_command_to_bind_it(there: Candidate, missing: str) -> None:
     """A writer does not stand in for a reader, nor a reader for a writer."""
     with pytest.raises(AileronError) as caught:
         used(there)
@@ -78,7 +78,7 @@ def test_a_missing_role_is_reported_with_the_command_to_bind_it(there: Candidate
     assert failure.details.get("read_only") is (True if missing else None)
 
 
-def test_a_choice_between_readers_leaves_out_the_writer():
+def test_a_choice_between_readers_leaves_out_the_writer() -> None:
     """The writer serves only operations that write."""
     with pytest.raises(AileronError) as caught:
         used(READER, OTHER, WRITER)
@@ -89,7 +89,7 @@ def test_a_choice_between_readers_leaves_out_the_writer():
 
 
 @given(st.lists(st.booleans(), max_size=4), st.sampled_from([None, "0", "1", "login/db/2"]))
-def test_a_binding_of_one_role_is_never_used_for_the_other(roles: list[bool], wanted: str | None):
+def test_a_binding_of_one_role_is_never_used_for_the_other(roles: list[bool], wanted: str | None) -> None:
     """This holds whatever is bound and whatever is named."""
     found = [bound(str(number), read_only=read_only) for number, read_only in enumerate(roles)]
     by_name = {str(binding.name): binding for binding in found}

@@ -114,7 +114,7 @@ def refusal(*args: Any, **more: Any) -> Failure:
     return caught.value.failure
 
 
-def test_a_plan_holds_exactly_what_would_be_done(action_text: Text):
+def test_a_plan_holds_exactly_what_would_be_done(action_text: Text) -> None:
     """Action, arguments, pin, operation, hosts, limits and approval are all in it, and so in its digest."""
     found = plan(action_text(), {"to": "ann", "count": 3})
     (step,) = found.steps
@@ -149,7 +149,9 @@ def test_a_plan_holds_exactly_what_would_be_done(action_text: Text):
         ({"to": "a", "zzz": 1}, "argument 'zzz': no such input; declared: to, count"),
     ],
 )
-def test_a_wrong_argument_is_named_with_what_was_expected(action_text: Text, args: dict[str, Any], message: str):
+def test_a_wrong_argument_is_named_with_what_was_expected(
+    action_text: Text, args: dict[str, Any], message: str
+) -> None:
     """Values are not coerced and unknown arguments do not pass; the message does not repeat the value."""
     failure = refusal(action_text(), args)
 
@@ -157,14 +159,14 @@ def test_a_wrong_argument_is_named_with_what_was_expected(action_text: Text, arg
     assert message in failure.message
 
 
-def test_all_wrong_arguments_are_reported_at_once(action_text: Text):
+def test_all_wrong_arguments_are_reported_at_once(action_text: Text) -> None:
     """An agent can correct the call in one go."""
     failure = refusal(action_text(), {"count": "x", "zzz": 1})
 
     assert set(failure.details["arguments"]) == {"to", "count", "zzz"}
 
 
-def test_many_unknown_arguments_are_counted_and_not_listed(action_text: Text):
+def test_many_unknown_arguments_are_counted_and_not_listed(action_text: Text) -> None:
     """A body of a megabyte can name a hundred thousand: neither the response nor the work grows with their number or length."""
     failure = refusal(action_text(), {"to": "a", **{f"z{number}{'z' * 1000}": 1 for number in range(500)}})
 
@@ -182,7 +184,9 @@ def test_many_unknown_arguments_are_counted_and_not_listed(action_text: Text):
         ("string", ["", "x"], [b"x", 1, False]),
     ],
 )
-def test_each_input_type_accepts_only_its_own_values(action_text: Text, kind: str, good: list[Any], bad: list[Any]):
+def test_each_input_type_accepts_only_its_own_values(
+    action_text: Text, kind: str, good: list[Any], bad: list[Any]
+) -> None:
     """Booleans are not integers, and a value that JSON cannot represent is refused."""
     text = action_text(('type = "integer"', f'type = "{kind}"'))
 
@@ -192,7 +196,7 @@ def test_each_input_type_accepts_only_its_own_values(action_text: Text, kind: st
         assert refusal(text, {"to": "a", "count": value}).failure_class is FailureClass.BAD_INPUT
 
 
-def test_a_missing_optional_input_leaves_its_key_out(action_text: Text):
+def test_a_missing_optional_input_leaves_its_key_out(action_text: Text) -> None:
     """This holds inside tables and arrays too; a given value keeps its type there."""
     nested = ('count = "${args.count}"', 'count = "${args.count}"\nmany = [1, "${args.count}", {a = "${args.count}"}]')
 
@@ -200,12 +204,12 @@ def test_a_missing_optional_input_leaves_its_key_out(action_text: Text):
     assert only_step(action_text(nested), {"to": "a", "count": 7}).args["many"] == [1, 7, {"a": 7}]
 
 
-def test_a_value_in_the_file_wins_over_an_argument_of_that_name(action_text: Text):
+def test_a_value_in_the_file_wins_over_an_argument_of_that_name(action_text: Text) -> None:
     """The agent cannot change what the file fixes."""
     assert only_step(action_text(('to = "${args.to}"', 'to = "boss"')), {"to": "eve"}).args["to"] == "boss"
 
 
-def test_an_argument_is_not_expanded_again(action_text: Text):
+def test_an_argument_is_not_expanded_again(action_text: Text) -> None:
     """A value that looks like a reference is passed on unchanged."""
     step = only_step(action_text(), {"to": "${args.count}", "count": 3})
 
@@ -214,14 +218,14 @@ def test_an_argument_is_not_expanded_again(action_text: Text):
 
 
 @given(to=st.text(st.characters(codec="utf-8"), max_size=50))
-def test_any_text_argument_arrives_unchanged(action_text: Text, to: str):
+def test_any_text_argument_arrives_unchanged(action_text: Text, to: str) -> None:
     """The text is exactly the agent's, whole or inside a longer string."""
     step = only_step(action_text(), {"to": to})
 
     assert (step.args["to"], step.args["subject"]) == (to, f"From {to}: hello")
 
 
-def test_numbers_and_booleans_inside_a_text_are_spelled_as_json(action_text: Text):
+def test_numbers_and_booleans_inside_a_text_are_spelled_as_json(action_text: Text) -> None:
     """Each value has exactly one spelling, the canonical one."""
     for kind, value, spelled in (("boolean", True, "true"), ("number", 1.0, "1"), ("integer", -3, "-3")):
         text = action_text(
@@ -232,7 +236,7 @@ def test_numbers_and_booleans_inside_a_text_are_spelled_as_json(action_text: Tex
         assert only_step(text, {"to": "a", "count": value}).args["subject"] == f"x{spelled}y"
 
 
-def test_arguments_beyond_one_frame_are_refused(action_text: Text):
+def test_arguments_beyond_one_frame_are_refused(action_text: Text) -> None:
     """Arguments that could never be sent to the jail are refused before a person is asked."""
     assert only_step(action_text(), {"to": "x" * 20_000})
     failure = refusal(action_text(), {"to": "x" * MAX_ARGS_BYTES})
@@ -241,7 +245,7 @@ def test_arguments_beyond_one_frame_are_refused(action_text: Text):
     assert f"at most {MAX_ARGS_BYTES}" in failure.message
 
 
-def test_an_operation_outside_the_actions_capabilities_is_denied(action_text: Text):
+def test_an_operation_outside_the_actions_capabilities_is_denied(action_text: Text) -> None:
     """This is the second gate: the connector has the operation, but the action does not list it. With the operation
     listed, it may run.
     """
@@ -255,7 +259,7 @@ def test_an_operation_outside_the_actions_capabilities_is_denied(action_text: Te
 
 
 @pytest.mark.parametrize("word", ["oauth2", "chat:write", "Post messages"])
-def test_a_credential_kind_or_scope_as_capability_allows_all_its_operations(action_text: Text, word: str):
+def test_a_credential_kind_or_scope_as_capability_allows_all_its_operations(action_text: Text, word: str) -> None:
     """Older files are written this way; it works only if the connector has such a credential."""
     text = action_text(('["send_email"]', f'["{word}"]'))
     need = CredentialNeed(kind="oauth2", scope="Post messages")
@@ -265,7 +269,7 @@ def test_a_credential_kind_or_scope_as_capability_allows_all_its_operations(acti
     assert refusal(text, {"to": "a"}).failure_class is FailureClass.CAPABILITY_DENIED
 
 
-def test_a_connector_that_is_not_installed_is_not_found(action_text: Text):
+def test_a_connector_that_is_not_installed_is_not_found(action_text: Text) -> None:
     """The store's own error passes through, for exactly the pin of the file."""
     store = Store()
     with pytest.raises(AileronError, match="is not installed") as caught:
@@ -281,7 +285,7 @@ def test_a_connector_that_is_not_installed_is_not_found(action_text: Text):
     assert store.asked == [ConnectorPin(MAIL, "1.2.0", PIN)]
 
 
-def test_private_and_plain_hosts_need_both_manifest_and_setting(action_text: Text):
+def test_private_and_plain_hosts_need_both_manifest_and_setting(action_text: Text) -> None:
     """A setting grants no host that the manifest does not name, and the manifest none that the user did not allow."""
     settings = Settings(
         egress_private=frozenset({HostPort("nas.lan", 443), HostPort("other.lan", 443)}),
@@ -294,7 +298,7 @@ def test_private_and_plain_hosts_need_both_manifest_and_setting(action_text: Tex
     assert only_step(action_text(), {"to": "a"}).grant.private == frozenset()
 
 
-def test_a_missing_credential_is_reported_with_the_command(action_text: Text):
+def test_a_missing_credential_is_reported_with_the_command(action_text: Text) -> None:
     """A connector with exactly one binding uses it."""
     needy = manifest(credential=BASIC)
     failure = refusal(action_text(), {"to": "a"}, needy)
@@ -307,7 +311,7 @@ def test_a_missing_credential_is_reported_with_the_command(action_text: Text):
     assert (bound.grant.credential.binding, bound.grant.credential.need) == (HOME, BASIC)
 
 
-def test_a_binding_of_another_kind_or_connector_does_not_serve(action_text: Text):
+def test_a_binding_of_another_kind_or_connector_does_not_serve(action_text: Text) -> None:
     """A credential is used only for what it was bound for."""
     needy = manifest(credential=BASIC)
 
@@ -315,7 +319,7 @@ def test_a_binding_of_another_kind_or_connector_does_not_serve(action_text: Text
         assert refusal(action_text(), {"to": "a"}, needy, vault=vault).failure_class is FailureClass.BINDING_REQUIRED
 
 
-def test_one_of_several_bindings_is_never_guessed(action_text: Text):
+def test_one_of_several_bindings_is_never_guessed(action_text: Text) -> None:
     """A run that names none is refused with the choices; a binding that is named in full or by identity is used."""
     needy, vault = manifest(credential=BASIC), Vault(mail=[HOME, WORK])
     failure = refusal(action_text(), {"to": "a"}, needy, vault=vault)
@@ -328,7 +332,7 @@ def test_one_of_several_bindings_is_never_guessed(action_text: Text):
         assert grant.credential.binding == WORK
 
 
-def test_an_unknown_binding_name_is_refused(action_text: Text):
+def test_an_unknown_binding_name_is_refused(action_text: Text) -> None:
     """A misspelled name falls back neither to the only binding, nor to running without one if none is needed."""
     needy = manifest(credential=BASIC)
 
@@ -337,7 +341,7 @@ def test_an_unknown_binding_name_is_refused(action_text: Text):
         assert failure.failure_class is FailureClass.BINDING_REQUIRED
 
 
-def test_an_identity_that_names_two_bindings_is_refused(action_text: Text):
+def test_an_identity_that_names_two_bindings_is_refused(action_text: Text) -> None:
     """Two credentials with the same identity are ambiguous."""
     vault = Vault(mail=[HOME, BindingName("basic", "archive", "home")])
     failure = refusal(action_text(), {"to": "a"}, manifest(credential=BASIC), vault=vault, binding="home")
@@ -345,7 +349,7 @@ def test_an_identity_that_names_two_bindings_is_refused(action_text: Text):
     assert "'home' matches several" in failure.message
 
 
-def test_each_connector_of_an_action_has_its_own_binding(action_text: Text):
+def test_each_connector_of_an_action_has_its_own_binding(action_text: Text) -> None:
     """The action has two connectors and names one binding, which serves the connector that it was made for."""
     second = f'[[requires.connectors]]\nname = "{POST}"\nversion = "1.2.0"\nhash = "{PIN}"\ncapabilities = ["post"]\n'
     step = f'[[execute]]\nid = "post"\nconnector = "{POST}"\nop = "post"\n\n[[inputs]]\nname = "to"'
@@ -358,7 +362,7 @@ def test_each_connector_of_an_action_has_its_own_binding(action_text: Text):
     assert [step.args for step in found.steps][1] == {"to": "a"}
 
 
-def test_a_step_is_idempotent_only_if_file_and_manifest_say_so(action_text: Text):
+def test_a_step_is_idempotent_only_if_file_and_manifest_say_so(action_text: Text) -> None:
     """A missing value means no; a connector whose manifest says that its operations are never idempotent has the last word."""
     said = action_text(("idempotent = false", "idempotent = true"))
 
@@ -386,7 +390,7 @@ def previewed(found: Plan) -> PlannedPreview:
     return found.preview
 
 
-def test_a_preview_is_a_step_that_only_reads(action_text: Text):
+def test_a_preview_is_a_step_that_only_reads(action_text: Text) -> None:
     """The step has the same connector, hosts and credential, but no streams or WebSockets, a limit of five seconds, and
     only its own inputs.
     """
@@ -409,7 +413,7 @@ def test_a_preview_is_a_step_that_only_reads(action_text: Text):
     assert Plan.from_json(found.to_json()) == found
 
 
-def test_a_preview_by_login_keeps_its_streams_and_reads_as_the_reader(action_text: Text):
+def test_a_preview_by_login_keeps_its_streams_and_reads_as_the_reader(action_text: Text) -> None:
     """Egress restricts such a stream to reading; the step under approval writes as another role, with its own credential."""
     need = CredentialNeed(kind="login", scope="All", logins=(LoginTarget.parse("postgres://nas.lan:443"),))
     database = manifest(
@@ -436,7 +440,7 @@ def test_a_preview_by_login_keeps_its_streams_and_reads_as_the_reader(action_tex
     assert Plan.from_json(found.to_json()) == found
 
 
-def test_the_login_details_of_a_binding_are_part_of_the_digest(action_text: Text):
+def test_the_login_details_of_a_binding_are_part_of_the_digest(action_text: Text) -> None:
     """They are user, database, host key and role. A plan without them, as older ones are, still parses, and differs."""
     need = CredentialNeed(kind="login", scope="All", logins=(LoginTarget.parse("postgres://nas.lan:443"),))
     database = manifest(credential=need, imports=frozenset({HostFunction.TCP}))
@@ -459,7 +463,7 @@ def test_the_login_details_of_a_binding_are_part_of_the_digest(action_text: Text
     assert [use.get("bound") for use in uses[:2]] == [None, {"username": "ada"}]
 
 
-def test_a_credential_that_does_not_log_in_has_no_login_in_its_plan(action_text: Text):
+def test_a_credential_that_does_not_log_in_has_no_login_in_its_plan(action_text: Text) -> None:
     """The plan of such a credential therefore has the same digest as ever."""
     name = BindingName("basic", "mail", "me")
     plans = [
@@ -476,14 +480,14 @@ def test_a_credential_that_does_not_log_in_has_no_login_in_its_plan(action_text:
     assert "bound" not in plans[0].to_json()["steps"][0]["grant"]["credential"]
 
 
-def test_a_preview_gets_no_more_time_than_its_connector(action_text: Text):
+def test_a_preview_gets_no_more_time_than_its_connector(action_text: Text) -> None:
     """The shorter limit applies."""
     short = manifest(limits=LimitsSpec(timeout_s=2))
 
     assert previewed(plan(action_text(*PREVIEW), {"to": "a"}, short)).step.limits.timeout_s == 2
 
 
-def test_what_a_preview_reads_and_shows_is_part_of_the_digest(action_text: Text):
+def test_what_a_preview_reads_and_shows_is_part_of_the_digest(action_text: Text) -> None:
     """Another label, path, order or input makes another plan."""
     text = action_text(*PREVIEW)
     digests = {
@@ -497,7 +501,7 @@ def test_what_a_preview_reads_and_shows_is_part_of_the_digest(action_text: Text)
     assert len(digests) == 7
 
 
-def test_a_preview_needs_its_connector_and_credential_like_a_step(action_text: Text):
+def test_a_preview_needs_its_connector_and_credential_like_a_step(action_text: Text) -> None:
     """This holds even if no step uses that connector; everything must be in place before a person is asked."""
     second = (
         f'[[requires.connectors]]\nname = "{POST}"\nversion = "1.2.0"\nhash = "{PIN}"\ncapabilities = ["get_draft"]\n\n'
@@ -515,7 +519,7 @@ def test_a_preview_needs_its_connector_and_credential_like_a_step(action_text: T
     assert found.steps[0].grant.credential is None
 
 
-def test_a_preview_beyond_one_frame_is_refused(action_text: Text):
+def test_a_preview_beyond_one_frame_is_refused(action_text: Text) -> None:
     """Each must be within the bound, or the run is refused before a person is asked."""
     twice = ("draft of ${args.to}", "${args.to}${args.to}${args.to}")
 
@@ -523,7 +527,7 @@ def test_a_preview_beyond_one_frame_is_refused(action_text: Text):
     assert "step 'preview'" in refusal(action_text(*PREVIEW, twice), {"to": "x" * 20_000}).message
 
 
-def test_the_plan_of_a_preview_has_one_step_and_no_approval(action_text: Text):
+def test_the_plan_of_a_preview_has_one_step_and_no_approval(action_text: Text) -> None:
     """The plan keeps the action and arguments on record; an action without a preview has no such plan."""
     found = plan(action_text(*PREVIEW), {"to": "ann"})
     reading = preview_plan(found)
@@ -546,7 +550,7 @@ ARGUMENTS = st.fixed_dictionaries(
 @given(before=ARGUMENTS, after=ARGUMENTS)
 def test_edited_arguments_give_the_plan_of_a_request_with_them(
     action_text: Text, before: dict[str, Any], after: dict[str, Any]
-):
+) -> None:
     """The plan is the same byte for byte, with the preview; with its own arguments a plan stays as it is."""
     text = action_text(*PREVIEW)
     first = plan(text, before)
@@ -555,7 +559,7 @@ def test_edited_arguments_give_the_plan_of_a_request_with_them(
     assert with_args(first, before, connectors=Store(manifest())) == first
 
 
-def test_edited_arguments_change_nothing_else(action_text: Text):
+def test_edited_arguments_change_nothing_else(action_text: Text) -> None:
     """The edit looks nothing up: later content of the file or a binding does not come in."""
     first = plan(action_text(*PREVIEW), {"to": "ann"}, manifest(credential=BASIC), vault=Vault(mail=[HOME]))
     odd = msgspec.structs.replace(first.steps[0], limits=LimitsSpec(timeout_s=7), idempotent=True)
@@ -569,7 +573,7 @@ def test_edited_arguments_change_nothing_else(action_text: Text):
 
 
 @pytest.mark.parametrize("args", [{}, {"to": 5}, {"to": "a", "zzz": 1}, {"to": "a", "count": "3"}])
-def test_edited_arguments_are_checked_like_those_of_a_run(action_text: Text, args: dict[str, Any]):
+def test_edited_arguments_are_checked_like_those_of_a_run(action_text: Text, args: dict[str, Any]) -> None:
     """They are checked against the inputs that the plan's own text declares."""
     first = plan(action_text(), {"to": "ann"})
     with pytest.raises(AileronError) as caught:
@@ -578,7 +582,7 @@ def test_edited_arguments_are_checked_like_those_of_a_run(action_text: Text, arg
     assert caught.value.failure == refusal(action_text(), args)
 
 
-def test_edited_arguments_beyond_one_frame_are_refused(action_text: Text):
+def test_edited_arguments_beyond_one_frame_are_refused(action_text: Text) -> None:
     """An edit is no way around the bound."""
     with pytest.raises(AileronError, match=f"at most {MAX_ARGS_BYTES}"):
         with_args(plan(action_text(), {"to": "ann"}), {"to": "x" * MAX_ARGS_BYTES}, connectors=Store(manifest()))
@@ -593,7 +597,9 @@ FORGED = [
 
 
 @pytest.mark.parametrize("forge", FORGED)
-def test_a_plan_that_differs_from_its_own_text_cannot_be_edited(action_text: Text, forge: Callable[[Plan], Plan]):
+def test_a_plan_that_differs_from_its_own_text_cannot_be_edited(
+    action_text: Text, forge: Callable[[Plan], Plan]
+) -> None:
     """The result would be put together from two sources; the genuine plan can be edited."""
     found = plan(action_text(*PREVIEW), {"to": "ann"})
     with pytest.raises(AileronError) as caught:
@@ -645,7 +651,7 @@ WRITTEN_BY_OTHERS = {
 
 
 @pytest.mark.parametrize("how", WRITTEN_BY_OTHERS)
-def test_a_forged_plan_does_not_match_its_file(action_text: Text, how: str):
+def test_a_forged_plan_does_not_match_its_file(action_text: Text, how: str) -> None:
     """Every part of an unsigned plan must follow from its file before any of it runs; the genuine plan passes."""
     vault, needy = Vault(mail=[HOME, WORK]), manifest(credential=BASIC)
     store = Store(needy, manifest(POST))
@@ -662,7 +668,7 @@ def test_a_forged_plan_does_not_match_its_file(action_text: Text, how: str):
     assert check(real) == "send-email"
 
 
-def test_a_plan_resolved_before_a_setting_changed_is_refused(action_text: Text):
+def test_a_plan_resolved_before_a_setting_changed_is_refused(action_text: Text) -> None:
     """A preview does not use a withdrawn exception either."""
     private = Settings(egress_private=frozenset(HOSTS))
     found = plan(action_text(*PREVIEW), {"to": "ann"}, settings=private)
@@ -675,7 +681,7 @@ def test_a_plan_resolved_before_a_setting_changed_is_refused(action_text: Text):
 # Credentials
 
 
-def test_the_credentials_of_an_action_are_those_its_runs_would_use(action_text: Text):
+def test_the_credentials_of_an_action_are_those_its_runs_would_use(action_text: Text) -> None:
     """They are known without arguments. Aileron does not guess which of several is meant, and a preview's own are not
     among them.
     """

@@ -31,7 +31,7 @@ def facts(subject: BindingConsent) -> dict[str, object]:
     return {name: value for name, value in subject_facts(subject, None, str) if value is not None}
 
 
-def test_a_binding_shows_where_it_logs_in_and_the_servers_key():
+def test_a_binding_shows_where_it_logs_in_and_the_servers_key() -> None:
     """The fingerprint is there for comparison, and no header is mentioned."""
     told = facts(BINDING)
 
@@ -45,7 +45,7 @@ def test_a_binding_shows_where_it_logs_in_and_the_servers_key():
     assert "sent as" not in told
 
 
-def test_the_question_says_who_logs_in_where():
+def test_the_question_says_who_logs_in_where() -> None:
     """A list of bindings says in words what each may do; a sign-in names its person."""
     headline = "".join(span.text for span in consent_headline(BINDING))
     signed_in = msgspec.structs.replace(
@@ -72,7 +72,7 @@ def test_the_question_says_who_logs_in_where():
     ]
 
 
-def test_the_details_of_a_login_are_part_of_what_is_signed():
+def test_the_details_of_a_login_are_part_of_what_is_signed() -> None:
     """Another server key makes another digest; without details, the subject is as it was before there were logins."""
     another = msgspec.structs.replace(BINDING, details=LoginDetails(host_key=HOST_KEY[:-1] + "m"))
     without = msgspec.structs.replace(BINDING, details=msgspec.UNSET)
@@ -98,7 +98,7 @@ def test_the_details_of_a_login_are_part_of_what_is_signed():
     ],
     ids=["md5", "cleartext"],
 )
-def test_a_weaker_password_form_is_explained_and_signed(form: PasswordForm, words: str):
+def test_a_weaker_password_form_is_explained_and_signed(form: PasswordForm, words: str) -> None:
     """The form is part of the subject: consent to a login by SCRAM alone does not cover it."""
     before = msgspec.structs.replace(BINDING, wire="login postgres+tls://db.example:5432", details=msgspec.UNSET)
     weak = msgspec.structs.replace(before, details=LoginDetails(weak_password=form))
@@ -144,7 +144,9 @@ def test_a_weaker_password_form_is_explained_and_signed(form: PasswordForm, word
     ],
     ids=["database", "password form", "number", "host key", "sign-in"],
 )
-def test_an_account_names_user_database_and_server(logins: list[str], bound: BoundLogin, account: str, words: str):
+def test_an_account_names_user_database_and_server(
+    logins: list[str], bound: BoundLogin, account: str, words: str
+) -> None:
     """Two databases of one user name are two accounts, and so are two servers."""
     need = CredentialNeed(kind="login", scope="Query", logins=tuple(map(LoginTarget.parse, logins)))
     name = BindingName("login", "db", "me")
@@ -153,7 +155,7 @@ def test_an_account_names_user_database_and_server(logins: list[str], bound: Bou
     assert accounts_of([querying(use)]) == [words]
 
 
-def test_a_hostile_name_is_quoted_and_does_not_extend_the_sentence():
+def test_a_hostile_name_is_quoted_and_does_not_extend_the_sentence() -> None:
     """A user name, database or account that names another server is in quotes, and adds no fact to a list of facts."""
     bound = BoundLogin(username="ada on shop at db.safe:5432", details=LoginDetails(database="x at db.safe:5432"))
     need = CredentialNeed(kind="login", scope="Query", logins=(LoginTarget.parse("postgres://db.evil:5432"),))
@@ -182,7 +184,7 @@ def querying(use: CredentialUse) -> Step:
     )
 
 
-def test_a_plan_shows_where_it_logs_in_and_its_role():
+def test_a_plan_shows_where_it_logs_in_and_its_role() -> None:
     """The card has the account with its role; the full view has the login itself."""
     need = CredentialNeed(kind="login", scope="Query", logins=(LoginTarget.parse("postgres+plain://localhost:5432"),))
     use = CredentialUse(

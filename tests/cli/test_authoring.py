@@ -32,7 +32,7 @@ def in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_new_action_file_is_valid_at_once(aileron: Command, tmp_path: Path):
+def test_a_new_action_file_is_valid_at_once(aileron: Command, tmp_path: Path) -> None:
     """The command starts no daemon; unknown values are placeholders, and the command names them."""
     said = aileron("action", "new", "send-email")
     action = parse_action((tmp_path / "send-email.md").read_text("utf-8"), file="x", allow_placeholder=True)
@@ -44,7 +44,7 @@ def test_a_new_action_file_is_valid_at_once(aileron: Command, tmp_path: Path):
     assert not (aileron.home / "run").exists()
 
 
-def test_an_installed_connector_gives_its_version_and_hash(fake: FakeDaemon, aileron: Command, tmp_path: Path):
+def test_an_installed_connector_gives_its_version_and_hash(fake: FakeDaemon, aileron: Command, tmp_path: Path) -> None:
     """A connector with exactly one match is used; several versions or an unknown version leave a placeholder."""
     fake.connectors = [MAIL, {**MAIL, "name": "github://acme/mail2"}]
     known = aileron("action", "new", "a", "--connector", "github://acme/mail", "--op", "send_email")
@@ -64,7 +64,9 @@ def test_an_installed_connector_gives_its_version_and_hash(fake: FakeDaemon, ail
     assert 'version = "1.3.0"' in (tmp_path / "d.md").read_text("utf-8")
 
 
-def test_an_installed_operation_becomes_an_action_of_its_name(fake: FakeDaemon, aileron: Command, tmp_path: Path):
+def test_an_installed_operation_becomes_an_action_of_its_name(
+    fake: FakeDaemon, aileron: Command, tmp_path: Path
+) -> None:
     """The connector with that operation is used; approval is required, whatever the name suggests, unless the author says that it
     only reads.
     """
@@ -98,7 +100,7 @@ def test_an_installed_operation_becomes_an_action_of_its_name(fake: FakeDaemon, 
     assert "fill in the connector" in aileron("action", "new", "list-notes", "-o", "b.md").err
 
 
-def test_action_new_overwrites_no_file(aileron: Command, tmp_path: Path):
+def test_action_new_overwrites_no_file(aileron: Command, tmp_path: Path) -> None:
     """The target of a symbolic link stays too; another output name works."""
     (tmp_path / "a.md").write_text("mine")
     os.symlink(tmp_path / "elsewhere", tmp_path / "link.md")
@@ -127,7 +129,9 @@ def test_action_new_overwrites_no_file(aileron: Command, tmp_path: Path):
         (("a", "-o", "/nowhere/a.md"), "No such file or directory"),
     ],
 )
-def test_action_new_writes_no_invalid_action_file(aileron: Command, tmp_path: Path, words: tuple[str, ...], told: str):
+def test_action_new_writes_no_invalid_action_file(
+    aileron: Command, tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
     """The words are refused as `validate` would refuse them, before a file exists."""
     said = aileron("action", "new", *words)
 
@@ -201,7 +205,7 @@ def written(signature: str) -> ActionFile:
 
 
 @pytest.mark.parametrize("hint", HINTS)
-def test_an_action_created_for_any_annotation_can_be_added(hint: str):
+def test_an_action_created_for_any_annotation_can_be_added(hint: str) -> None:
     """Each annotation is tried as a required parameter, as an optional one, and as both among several."""
     assert [spec.type for spec in written(f"x: {hint}").inputs] == [
         spec.type for spec in written(f"x: {hint} = ...").inputs
@@ -221,7 +225,7 @@ def test_an_action_created_for_any_annotation_can_be_added(hint: str):
 @pytest.mark.parametrize(
     "hint", [hint for hint in HINTS if "ge=5, le=2" not in hint and "min_length=5, max_length=2" not in hint]
 )
-def test_a_parameter_that_cannot_be_an_input_gets_a_value_in_the_file(name: str, hint: str):
+def test_a_parameter_that_cannot_be_an_input_gets_a_value_in_the_file(name: str, hint: str) -> None:
     """The author edits the value, which has the right type: an input keeps its own name. An optional one is left out."""
     needed = written(f"{name}: {hint}, to: str")
 
@@ -240,7 +244,7 @@ def test_a_parameter_that_cannot_be_an_input_gets_a_value_in_the_file(name: str,
         ("_x: Literal['${']", "no accepted value is known"),
     ],
 )
-def test_a_parameter_that_no_file_can_provide_is_reported(signature: str, why: str):
+def test_a_parameter_that_no_file_can_provide_is_reported(signature: str, why: str) -> None:
     """The command refuses instead of writing a file that could not be added. An optional parameter is left out."""
     with pytest.raises(Problem) as refused:
         written(signature)
@@ -250,7 +254,7 @@ def test_a_parameter_that_no_file_can_provide_is_reported(signature: str, why: s
     assert written(f"{signature} = None").inputs == ()
 
 
-def test_an_action_for_an_installed_operation_is_valid(fake: FakeDaemon, aileron: Command, tmp_path: Path):
+def test_an_action_for_an_installed_operation_is_valid(fake: FakeDaemon, aileron: Command, tmp_path: Path) -> None:
     """The program reads the recorded operations of a built connector; an operation that cannot be called leaves no file."""
     source = tmp_path / "mail"
     source.mkdir()
@@ -272,7 +276,7 @@ def test_an_action_for_an_installed_operation_is_valid(fake: FakeDaemon, aileron
     assert "operation 'never' needs 'x', which an action file cannot provide" in refused.err
 
 
-def test_the_schema_describes_what_new_writes(aileron: Command, tmp_path: Path):
+def test_the_schema_describes_what_new_writes(aileron: Command, tmp_path: Path) -> None:
     """The schema is printed as JSON; --manifest prints the manifest's."""
     aileron("action", "new", "send-email")
     frontmatter = (tmp_path / "send-email.md").read_text("utf-8").split("+++\n")[1]

@@ -114,7 +114,7 @@ def flat(said: Said) -> str:
 # Signing in
 
 
-def test_setup_shows_what_the_connector_wants_before_it_asks(fake: FakeDaemon, aileron: Command):
+def test_setup_shows_what_the_connector_wants_before_it_asks(fake: FakeDaemon, aileron: Command) -> None:
     """Kind, purpose, scopes, hosts and provider of the newest version are shown; then the service's name is asked for."""
     said = aileron.at_terminal("binding", "setup", MAIL, answers=[("Service [mail]: ", "\x04")], **NO_DISPLAY)
     shown = flat(said).partition("Service")[0]
@@ -124,7 +124,7 @@ def test_setup_shows_what_the_connector_wants_before_it_asks(fake: FakeDaemon, a
     assert fake.asked("POST") == []
 
 
-def test_a_person_signs_in_and_sees_what_was_granted(fake: FakeDaemon, aileron: Command):
+def test_a_person_signs_in_and_sees_what_was_granted(fake: FakeDaemon, aileron: Command) -> None:
     """The command shows the whole address and the time left, then the account, the granted scopes, and those not granted."""
     said = aileron.at_terminal(*SETUP, "--no-browser", **NO_DISPLAY)
     shown = flat(said)
@@ -145,7 +145,7 @@ def test_a_person_signs_in_and_sees_what_was_granted(fake: FakeDaemon, aileron: 
     assert "ssh -L" not in shown  # the address names no port of this machine
 
 
-def test_a_sign_in_that_requests_no_scopes_is_not_shown_as_granting_nothing(fake: FakeDaemon, aileron: Command):
+def test_a_sign_in_that_requests_no_scopes_is_not_shown_as_granting_nothing(fake: FakeDaemon, aileron: Command) -> None:
     """An empty list of granted scopes means nothing was granted only if scopes were requested."""
     told = []
     for asked in ([], ["mail.read"]):
@@ -163,7 +163,7 @@ def test_a_sign_in_that_requests_no_scopes_is_not_shown_as_granting_nothing(fake
     assert "granted nothing NOT granted mail.read" in told[1]
 
 
-def test_a_person_without_a_local_browser_is_told_how_to_forward_the_port(fake: FakeDaemon, aileron: Command):
+def test_a_person_without_a_local_browser_is_told_how_to_forward_the_port(fake: FakeDaemon, aileron: Command) -> None:
     """The ssh command has this sign-in's port; it is not shown if the provider redirects to another host."""
     local = f"{URL}&redirect_uri=http%3A%2F%2Flocalhost%3A41007%2Fcallback"
     for url, is_told in ((local, True), (local.replace("localhost", "b.example"), False), (f"{local}x", True)):
@@ -175,7 +175,7 @@ def test_a_person_without_a_local_browser_is_told_how_to_forward_the_port(fake: 
         assert ("ssh -L 41007:localhost:41007 THIS-MACHINE" in said.out) is is_told
 
 
-def test_signing_in_as_another_account_is_reported(fake: FakeDaemon, aileron: Command):
+def test_signing_in_as_another_account_is_reported(fake: FakeDaemon, aileron: Command) -> None:
     """A different person may have been signed in at the provider's page; the same account is not remarked upon."""
     for was, is_remarked in (("noor@example.com", True), ("mira@example.com", False)):
         fake.bindings[NAME] = {**BOUND, "account": was}
@@ -190,7 +190,7 @@ def _done(fake: FakeDaemon) -> Reply:
     return 200, {**WAITING, "status": "done", "result": ENTRY}
 
 
-def test_a_device_code_is_used_on_a_machine_without_a_browser(fake: FakeDaemon, aileron: Command):
+def test_a_device_code_is_used_on_a_machine_without_a_browser(fake: FakeDaemon, aileron: Command) -> None:
     """The code is chosen without --device too, if no browser can be opened and the provider offers codes."""
     for words in ((), ("--device",)):
         fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**BY_CODE, "status": "done", "result": ENTRY}))
@@ -203,7 +203,9 @@ def test_a_device_code_is_used_on_a_machine_without_a_browser(fake: FakeDaemon, 
         assert "and enter the code WDJB-MJHT" in said.out
 
 
-def test_a_browser_is_opened_for_a_person_who_has_one(fake: FakeDaemon, aileron: Command, opener: Path, tmp_path: Path):
+def test_a_browser_is_opened_for_a_person_who_has_one(
+    fake: FakeDaemon, aileron: Command, opener: Path, tmp_path: Path
+) -> None:
     """The browser gets the address as one argument, and the terminal shows it too; it is not opened without a terminal or with
     --no-browser.
     """
@@ -232,7 +234,7 @@ def test_a_browser_is_opened_for_a_person_who_has_one(fake: FakeDaemon, aileron:
 )
 def test_only_a_web_address_is_opened_in_the_browser(
     fake: FakeDaemon, aileron: Command, opener: Path, tmp_path: Path, url: str
-):
+) -> None:
     """An address that could be a file, an option or a script for the browser is only shown."""
     fake.script("POST", "/v1/sign-ins", (200, {**WAITING, "authorize_url": url}))
     said = aileron.at_terminal(*SETUP, **{**NO_DISPLAY, "BROWSER": f"'{opener}'"})
@@ -242,7 +244,7 @@ def test_only_a_web_address_is_opened_in_the_browser(
     assert not (tmp_path / "opened").exists()
 
 
-def test_a_sign_in_in_a_script_requires_device_or_no_browser(fake: FakeDaemon, aileron: Command):
+def test_a_sign_in_in_a_script_requires_device_or_no_browser(fake: FakeDaemon, aileron: Command) -> None:
     """Otherwise a sign-in would begin that no person sees; with --no-browser its address is on standard error."""
     refused = aileron(*SETUP)
     assert (refused.code, refused.err.splitlines()[-1]) == (
@@ -256,7 +258,7 @@ def test_a_sign_in_in_a_script_requires_device_or_no_browser(fake: FakeDaemon, a
     assert URL in said.err
 
 
-def test_setup_with_json_prints_one_object_a_line(fake: FakeDaemon, aileron: Command):
+def test_setup_with_json_prints_one_object_a_line(fake: FakeDaemon, aileron: Command) -> None:
     """The first says where to sign in, the second is the result."""
     said = aileron(*SETUP, "--device", "--json")
     first, last = map(json.loads, said.out.splitlines())
@@ -266,7 +268,7 @@ def test_setup_with_json_prints_one_object_a_line(fake: FakeDaemon, aileron: Com
     assert last == ENTRY
 
 
-def test_interrupting_the_command_cancels_the_sign_in(fake: FakeDaemon, aileron: Command):
+def test_interrupting_the_command_cancels_the_sign_in(fake: FakeDaemon, aileron: Command) -> None:
     """Ctrl-C, SIGTERM and SIGHUP each tell the daemon, and the exit code is 130."""
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING))
     fake.script("DELETE", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "cancelled"}))
@@ -286,7 +288,7 @@ def test_interrupting_the_command_cancels_the_sign_in(fake: FakeDaemon, aileron:
         assert len(fake.asked("DELETE", "/v1/sign-ins/sgn-1")) == number
 
 
-def test_interrupting_too_late_reports_the_binding(fake: FakeDaemon, aileron: Command):
+def test_interrupting_too_late_reports_the_binding(fake: FakeDaemon, aileron: Command) -> None:
     """The provider responded at the same moment: the command says what is bound."""
     fake.bindings[NAME] = BOUND
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING))
@@ -297,7 +299,7 @@ def test_interrupting_too_late_reports_the_binding(fake: FakeDaemon, aileron: Co
     assert NAME in said.out
 
 
-def test_a_sign_in_that_fails_says_why_and_what_to_do(fake: FakeDaemon, aileron: Command):
+def test_a_sign_in_that_fails_says_why_and_what_to_do(fake: FakeDaemon, aileron: Command) -> None:
     """The error has the usual lines and the exit code of its class; a sign-in that was cancelled elsewhere exits with 6."""
     message = "you said no on the provider's page; to try again: aileron binding setup github://acme/connector-mail"
     _, failed = error("binding_failed", 409, message)
@@ -313,7 +315,7 @@ def test_a_sign_in_that_fails_says_why_and_what_to_do(fake: FakeDaemon, aileron:
     assert aileron(*SETUP, "--no-browser").code == 6
 
 
-def test_text_from_a_provider_is_escaped(fake: FakeDaemon, aileron: Command):
+def test_text_from_a_provider_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
     """Escape sequences, line ends and bidirectional marks are spelled out in every place."""
     hostile = "\x1b]0;owned\x07\u202eevil\r\nerror: "
     fake.script("POST", "/v1/sign-ins", (200, {**BY_CODE, "user_code": hostile, "verification_uri": hostile}))
@@ -329,7 +331,7 @@ def test_text_from_a_provider_is_escaped(fake: FakeDaemon, aileron: Command):
         assert not {"\x1b", "\x07", "\u202e"} & set(re.sub(r"\x1b\[[01]m", "", said.out))  # a bold title is ours
 
 
-def test_setup_with_a_stored_secret_refuses_sign_in_options(fake: FakeDaemon, aileron: Command):
+def test_setup_with_a_stored_secret_refuses_sign_in_options(fake: FakeDaemon, aileron: Command) -> None:
     """A stored secret with --device is a mistake; a stored secret alone is allowed for this kind."""
     fake.secrets["mail-token"] = b"x"
 
@@ -341,7 +343,7 @@ def test_setup_with_a_stored_secret_refuses_sign_in_options(fake: FakeDaemon, ai
 # Listing and inspecting
 
 
-def test_bindings_are_listed_with_account_and_state(fake: FakeDaemon, aileron: Command):
+def test_bindings_are_listed_with_account_and_state(fake: FakeDaemon, aileron: Command) -> None:
     """Each takes one line; at a terminal a fix follows for those that do not serve."""
     fake.bindings = {
         NAME: BOUND,
@@ -358,7 +360,7 @@ def test_bindings_are_listed_with_account_and_state(fake: FakeDaemon, aileron: C
     assert aileron("binding", "list", "--json").json == {"bindings": listed}
 
 
-def test_inspect_shows_the_whole_binding(fake: FakeDaemon, aileron: Command):
+def test_inspect_shows_the_whole_binding(fake: FakeDaemon, aileron: Command) -> None:
     """The output has the reach, the requested and granted scopes, the form on the wire, the last use and the actions."""
     fake.bindings[NAME] = {**BOUND, "suspended": ["scope mail.delete"], "state": "suspended"}
     lines = dict(line.split("\t", 1) for line in aileron("binding", "inspect", NAME).out.splitlines())
@@ -378,7 +380,7 @@ def test_inspect_shows_the_whole_binding(fake: FakeDaemon, aileron: Command):
     assert aileron("binding", "inspect", "oauth2/mail/nobody").code == 3
 
 
-def test_a_sign_in_without_scopes_says_that_the_provider_decides(fake: FakeDaemon, aileron: Command):
+def test_a_sign_in_without_scopes_says_that_the_provider_decides(fake: FakeDaemon, aileron: Command) -> None:
     """This is shown before the sign-in begins: otherwise it looks like one that requests nothing."""
     fake.connectors = [{**CONNECTOR, "credential": {**CONNECTOR["credential"], "scopes": []}}]
     said = aileron.at_terminal("binding", "setup", MAIL, answers=[("Service [mail]: ", "\x04")], **NO_DISPLAY)
@@ -389,7 +391,7 @@ def test_a_sign_in_without_scopes_says_that_the_provider_decides(fake: FakeDaemo
 # Consent to a binding
 
 
-def test_a_consent_shows_the_account_and_everything_it_allows(fake: FakeDaemon, aileron: Command):
+def test_a_consent_shows_the_account_and_everything_it_allows(fake: FakeDaemon, aileron: Command) -> None:
     """A sign-in has account, scopes and application, a stored secret its name; the card says whether a binding is replaced."""
     everything = BindingConsent(
         name=NAME,
@@ -428,7 +430,7 @@ def test_a_consent_shows_the_account_and_everything_it_allows(fake: FakeDaemon, 
 # Binding again
 
 
-def test_rebind_shows_what_is_new_before_it_asks(fake: FakeDaemon, aileron: Command):
+def test_rebind_shows_what_is_new_before_it_asks(fake: FakeDaemon, aileron: Command) -> None:
     """A no changes nothing (75); a yes binds again; without anything new there is no question."""
     fake.bindings[NAME] = {**BOUND, "suspended": ["host b.example:443"], "state": "suspended"}
     no = aileron.at_terminal("binding", "rebind", NAME, answers=[("all of this? [y/N] ", "n")], **NO_DISPLAY)
@@ -444,7 +446,7 @@ def test_rebind_shows_what_is_new_before_it_asks(fake: FakeDaemon, aileron: Comm
 
 
 @pytest.mark.parametrize("new", ["scope mail.delete", "application d at t, not c at t"])
-def test_rebind_asks_nothing_if_only_the_provider_can_allow_it(fake: FakeDaemon, aileron: Command, new: str):
+def test_rebind_asks_nothing_if_only_the_provider_can_allow_it(fake: FakeDaemon, aileron: Command, new: str) -> None:
     """The command shows what is new and the fix; a secret that is bound directly has no provider to ask."""
     widened = {**BOUND, "suspended": ["host b.example:443", new], "state": "suspended"}
     fake.bindings[NAME] = widened
@@ -459,7 +461,7 @@ def test_rebind_asks_nothing_if_only_the_provider_can_allow_it(fake: FakeDaemon,
     )
 
 
-def test_a_script_rebinds_without_a_question_and_logs_what_is_new(fake: FakeDaemon, aileron: Command):
+def test_a_script_rebinds_without_a_question_and_logs_what_is_new(fake: FakeDaemon, aileron: Command) -> None:
     """Running the command is the consent; what was new is on standard error."""
     fake.bindings[NAME] = {**BOUND, "suspended": ["host b.example:443"], "state": "suspended"}
     said = aileron("binding", "rebind", NAME)
@@ -468,7 +470,7 @@ def test_a_script_rebinds_without_a_question_and_logs_what_is_new(fake: FakeDaem
     assert "host b.example:443" in said.err
 
 
-def test_reauthorize_signs_in_again_under_the_same_name(fake: FakeDaemon, aileron: Command):
+def test_reauthorize_signs_in_again_under_the_same_name(fake: FakeDaemon, aileron: Command) -> None:
     """The new sign-in replaces the binding, and what is new is shown first; a binding with a stored secret is refused."""
     fake.bindings[NAME] = {**BOUND, "suspended": ["scope mail.delete"], "state": "suspended"}
     said = aileron("binding", "reauthorize", NAME, "--no-browser")
@@ -484,7 +486,7 @@ def test_reauthorize_signs_in_again_under_the_same_name(fake: FakeDaemon, ailero
 @pytest.mark.parametrize(("kind", "verb"), [("oauth2", "reauthorize"), ("oauth2_client", "rebind")])
 def test_a_new_scope_needs_a_sign_in_only_for_kinds_with_a_sign_in(
     fake: FakeDaemon, aileron: Command, kind: str, verb: str
-):
+) -> None:
     """Aileron gets the tokens of an OAuth client by itself, so consent is enough."""
     fake.bindings[NAME] = {**BOUND, "kind": kind, "suspended": ["scope mail.delete"], "state": "suspended"}
     shown = aileron("binding", "inspect", NAME)
@@ -503,7 +505,7 @@ def test_a_new_scope_needs_a_sign_in_only_for_kinds_with_a_sign_in(
 )
 def test_revoke_ends_a_binding_and_reports_the_providers_part(
     fake: FakeDaemon, aileron: Command, said: str | None, told: str
-):
+) -> None:
     """The binding ends in the vault whatever the provider answers."""
     answer = {"revoked": True, "removed": NAME, "at_provider": said}
     fake.script("DELETE", "/v1/bindings/oauth2%2Fmail%2Fhome", (200, answer))

@@ -64,7 +64,7 @@ def flat(said: Said) -> str:
 
 def test_the_first_run_at_a_terminal_binds_a_credential_and_goes_on(
     aileron: Command, real: DaemonHome, upstream: CountingServer
-):
+) -> None:
     """The connector's need is shown before the question; there is one request, under the given idempotency key."""
     before, words = len(upstream.requests), ("run", "fetch", "path=/hello", "--idempotency-key", "k")
     said = aileron.at_terminal(*words, answers=NEW, NO_COLOR="1")
@@ -79,7 +79,7 @@ def test_the_first_run_at_a_terminal_binds_a_credential_and_goes_on(
     assert len(upstream.requests) == before + 1
 
 
-def test_answering_no_to_the_binding_changes_nothing(aileron: Command, real: DaemonHome):
+def test_answering_no_to_the_binding_changes_nothing(aileron: Command, real: DaemonHome) -> None:
     """The exit code is 4, and the error has the command that binds."""
     said = aileron.at_terminal("run", "fetch", answers=[NO], NO_COLOR="1")
 
@@ -89,7 +89,7 @@ def test_answering_no_to_the_binding_changes_nothing(aileron: Command, real: Dae
     assert [secret["name"] for secret in real.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
 
 
-def test_a_missing_vault_is_created_while_binding(aileron: Command, real: DaemonHome):
+def test_a_missing_vault_is_created_while_binding(aileron: Command, real: DaemonHome) -> None:
     """The vault is created after a yes, with a typed passphrase; a no creates none, and a script is told the command."""
     real.must("POST", "/v1/vault/lock")
     (real.path / "vault.json").unlink()
@@ -110,7 +110,7 @@ def test_a_missing_vault_is_created_while_binding(aileron: Command, real: Daemon
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
-def test_no_binding_is_offered_without_a_terminal(aileron: Command, words: tuple[str, ...]):
+def test_no_binding_is_offered_without_a_terminal(aileron: Command, words: tuple[str, ...]) -> None:
     """The exit code is 4, and the error has the command that binds; --json and --dry-run at a terminal offer none either."""
     said = aileron("run", "fetch", *words)
 
@@ -123,7 +123,7 @@ def test_no_binding_is_offered_without_a_terminal(aileron: Command, words: tuple
     assert aileron.at_terminal("run", "fetch", "--dry-run", NO_COLOR="1").code == 4
 
 
-def test_only_the_result_is_on_standard_output_after_binding(aileron: Command, tmp_path: Path):
+def test_only_the_result_is_on_standard_output_after_binding(aileron: Command, tmp_path: Path) -> None:
     """The note about the new binding does not go to `> FILE`."""
     file = tmp_path / "result"
     shell = Command(aileron.home, program=["sh", "-c", f'exec "$@" > {file}', "sh", *aileron.program])
@@ -134,7 +134,9 @@ def test_only_the_result_is_on_standard_output_after_binding(aileron: Command, t
     assert "bound basic/notes/home" in said.out
 
 
-def test_one_of_several_bindings_is_chosen_by_number(aileron: Command, real: DaemonHome, upstream: CountingServer):
+def test_one_of_several_bindings_is_chosen_by_number(
+    aileron: Command, real: DaemonHome, upstream: CountingServer
+) -> None:
     """The list shows each account; an invalid number is asked for again, and an empty answer runs nothing."""
     bind(real, "home")
     bind(real, "work")
@@ -153,7 +155,7 @@ def test_one_of_several_bindings_is_chosen_by_number(aileron: Command, real: Dae
     assert aileron("run", "fetch").err.splitlines()[-1] == "  fix: aileron run fetch --as basic/notes/home"
 
 
-def test_the_account_is_shown_in_plan_approval_and_record(aileron: Command, real: DaemonHome):
+def test_the_account_is_shown_in_plan_approval_and_record(aileron: Command, real: DaemonHome) -> None:
     """Kind, scope and account appear before a run, while a person is asked, and after it."""
     bind(real, "home")
     kept = {"kind": "basic", "scope": "Whatever the test server allows"}
@@ -187,7 +189,7 @@ def wider(real: DaemonHome, upstream: CountingServer, tmp_path: Path) -> str:
     return "fetch-wider"
 
 
-def test_an_update_that_asks_for_more_suspends_the_binding(aileron: Command, real: DaemonHome, wider: str):
+def test_an_update_that_asks_for_more_suspends_the_binding(aileron: Command, real: DaemonHome, wider: str) -> None:
     """The new version's actions are refused with what is new and the fix; those of the consented version still run."""
     said = aileron("run", wider, "--json")
 
@@ -202,7 +204,7 @@ def test_an_update_that_asks_for_more_suspends_the_binding(aileron: Command, rea
     assert aileron("run", wider).code == 0
 
 
-def test_consent_to_what_is_new_can_be_given_in_place(aileron: Command, wider: str):
+def test_consent_to_what_is_new_can_be_given_in_place(aileron: Command, wider: str) -> None:
     """A no exits with 4 and changes nothing; a yes binds again, and the run goes on."""
     question = "Approve all of this? [y/N] "
     no = aileron.at_terminal("run", wider, answers=[(question, "n")], NO_COLOR="1")
@@ -215,7 +217,7 @@ def test_consent_to_what_is_new_can_be_given_in_place(aileron: Command, wider: s
     assert aileron("run", wider).code == 0
 
 
-def test_an_approval_for_one_account_does_not_run_as_another(aileron: Command, real: DaemonHome):
+def test_an_approval_for_one_account_does_not_run_as_another(aileron: Command, real: DaemonHome) -> None:
     """The binding changed its account while the question waited, so it is not the one that was shown; a new request runs."""
     bind(real, "home")
     asked = aileron("run", "ask-first", "path=/effect", "--json").json["approval_id"]

@@ -35,7 +35,9 @@ def aileron(home: Path) -> Command:
     ("words", "offered"),
     [("aileron ru", {"run"}), ("aileron run s", {"send", "sum"}), ("aileron action show su", {"sum"})],
 )
-def test_commands_and_action_names_are_completed(fake: FakeDaemon, aileron: Command, words: str, offered: set[str]):
+def test_commands_and_action_names_are_completed(
+    fake: FakeDaemon, aileron: Command, words: str, offered: set[str]
+) -> None:
     """Typer completes commands, the daemon gives the names of actions; a name with a control character is left out."""
     for name in ("send", "sum", "other", "s\x1b[2J"):
         fake.add_action(name)
@@ -45,7 +47,7 @@ def test_commands_and_action_names_are_completed(fake: FakeDaemon, aileron: Comm
     assert set(said.out.split()) == offered
 
 
-def test_completing_never_starts_a_daemon(aileron: Command, home: Path):
+def test_completing_never_starts_a_daemon(aileron: Command, home: Path) -> None:
     """A person is typing: completion must be quick and without side effects."""
     said = aileron(COMP_WORDS="aileron run s", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash")
 
@@ -70,7 +72,9 @@ def test_completing_never_starts_a_daemon(aileron: Command, home: Path):
         ("aileron approval show act-1", ["act-1a"]),
     ],
 )
-def test_approval_ids_and_inputs_are_completed(fake: FakeDaemon, aileron: Command, typed: str, offered: list[str]):
+def test_approval_ids_and_inputs_are_completed(
+    fake: FakeDaemon, aileron: Command, typed: str, offered: list[str]
+) -> None:
     """They come from the daemon; an input that has its value, and an id that is on the line already, are not offered again."""
     fake.add_action("send", "to:string", "copies:integer?")
     fake.approvals = [{"approval_id": "act-1a"}, {"approval_id": "act-2b"}, {"approval_id": "act-$(reboot)"}]
@@ -91,7 +95,7 @@ def test_approval_ids_and_inputs_are_completed(fake: FakeDaemon, aileron: Comman
 )
 def test_bash_offers_files_only_if_a_word_can_be_a_file(
     fake: FakeDaemon, aileron: Command, home: Path, typed: list[str], offered: str
-):
+) -> None:
     """The printed script runs in bash, which offers files unless it is told otherwise or there are words to offer."""
     fake.add_action("send", "to:string")
     words = " ".join(f"'{word}'" for word in typed)
@@ -121,7 +125,7 @@ def test_bash_offers_files_only_if_a_word_can_be_a_file(
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
 def test_zsh_offers_files_only_if_a_word_can_be_a_file(
     fake: FakeDaemon, aileron: Command, home: Path, path_of_ours: str, typed: str, offered: str
-):
+) -> None:
     """The printed script runs in zsh with recording functions in place of zsh's own."""
     fake.add_action("send", "to:string")
     fake.script("GET", "/v1/connectors", (200, {"connectors": [{"name": "github://acme/mail"}]}))
@@ -147,7 +151,7 @@ def test_zsh_offers_files_only_if_a_word_can_be_a_file(
 @pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
 def test_fish_offers_files_only_if_a_word_can_be_a_file(
     fake: FakeDaemon, aileron: Command, home: Path, path_of_ours: str, typed: str, offered: str
-):
+) -> None:
     """The printed script runs in fish, which completes a line."""
     fake.add_action("send", "to:string")
     fake.script("GET", "/v1/connectors", (200, {"connectors": [{"name": "github://acme/mail"}]}))
@@ -175,7 +179,7 @@ def _completed(shell: list[str], home: Path, path: str) -> str:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_completion_script_is_printed(aileron: Command, shell: str):
+def test_the_completion_script_is_printed(aileron: Command, shell: str) -> None:
     """Each supported shell has one."""
     said = aileron("completion", shell)
 
@@ -197,7 +201,7 @@ LISTED: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("typed", LISTED)
-def test_ids_and_names_of_every_kind_are_completed(fake: FakeDaemon, aileron: Command, typed: str):
+def test_ids_and_names_of_every_kind_are_completed(fake: FakeDaemon, aileron: Command, typed: str) -> None:
     """Each is offered once, in the daemon's order."""
     route, body = LISTED[typed]
     fake.script("GET", f"/v1/{route}", (200, body))
@@ -207,7 +211,7 @@ def test_ids_and_names_of_every_kind_are_completed(fake: FakeDaemon, aileron: Co
     assert said[1:] == (["run-1"] if route == "audit" else [])
 
 
-def test_settings_and_the_entries_of_a_list_are_completed(aileron: Command, home: Path):
+def test_settings_and_the_entries_of_a_list_are_completed(aileron: Command, home: Path) -> None:
     """Commands for lists are offered list settings, and `remove` the entries of the list; no daemon is needed."""
     assert aileron("config", "add", "egress.private", "a.lan:1", "b.lan:2").code == 0
 
@@ -218,7 +222,7 @@ def test_settings_and_the_entries_of_a_list_are_completed(aileron: Command, home
     assert not (home / "run").exists()
 
 
-def test_the_completion_table_matches_the_commands(monkeypatch: pytest.MonkeyPatch):
+def test_the_completion_table_matches_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """The table that is read before typer says the same of each command as the command itself."""
     monkeypatch.setattr(completing, "words_of", lambda kind, incomplete: [f"{kind}:"])
     found = {}
@@ -233,7 +237,7 @@ def test_the_completion_table_matches_the_commands(monkeypatch: pytest.MonkeyPat
     assert found == completing.TAKES
 
 
-def test_names_that_are_unsafe_in_a_shell_or_invisible_are_left_out(fake: FakeDaemon, aileron: Command):
+def test_names_that_are_unsafe_in_a_shell_or_invisible_are_left_out(fake: FakeDaemon, aileron: Command) -> None:
     """The harmless name beside them is offered, for ids and for inputs."""
     hostile = [
         "act-$(reboot)",
@@ -255,7 +259,7 @@ def test_names_that_are_unsafe_in_a_shell_or_invisible_are_left_out(fake: FakeDa
 
 
 @pytest.mark.parametrize("body", [b"not JSON", [], {"approvals": None}, {"approvals": [1]}, {"error": {}}, b"\xff"])
-def test_a_daemon_that_answers_nonsense_completes_nothing(fake: FakeDaemon, aileron: Command, body: Any):
+def test_a_daemon_that_answers_nonsense_completes_nothing(fake: FakeDaemon, aileron: Command, body: Any) -> None:
     """The shell shows no message beside what the person is typing."""
     fake.script("GET", "/v1/action-approvals", (200, body))
     said = aileron(COMP_WORDS="aileron approve a", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash")
@@ -263,7 +267,7 @@ def test_a_daemon_that_answers_nonsense_completes_nothing(fake: FakeDaemon, aile
     assert (said.out.strip(), said.err) == ("", "")
 
 
-def test_completion_waits_one_second_for_a_silent_daemon(home: Path):
+def test_completion_waits_one_second_for_a_silent_daemon(home: Path) -> None:
     """The daemon's socket accepts the connection and sends nothing; completion then offers no words."""
     (home / "run").mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as silent:
@@ -277,7 +281,7 @@ def test_completion_waits_one_second_for_a_silent_daemon(home: Path):
 
 
 @pytest.mark.parametrize("words", ["aileron run 's", "", "aileron run send 'a b"])
-def test_completing_an_unfinished_line_prints_no_message(fake: FakeDaemon, aileron: Command, words: str):
+def test_completing_an_unfinished_line_prints_no_message(fake: FakeDaemon, aileron: Command, words: str) -> None:
     """The line may have words to offer or none."""
     fake.add_action("send", "to:string")
     for cword in ("2", "x"):
@@ -285,7 +289,7 @@ def test_completing_an_unfinished_line_prints_no_message(fake: FakeDaemon, ailer
         assert said.err == ""
 
 
-def test_words_from_the_daemon_are_completed_without_typer(fake: FakeDaemon, home: Path):
+def test_words_from_the_daemon_are_completed_without_typer(fake: FakeDaemon, home: Path) -> None:
     """Importing typer takes too long for a person who is typing; for options and commands it is imported."""
     fake.add_action("send", "to:string")
     loaded = {}

@@ -43,7 +43,7 @@ def file(home: Path) -> Path:
 # Reading
 
 
-def test_get_shows_a_setting_and_its_source(aileron: Command, file: Path):
+def test_get_shows_a_setting_and_its_source(aileron: Command, file: Path) -> None:
     """The value is on standard output, the source on standard error; no daemon is started."""
     written, default = aileron("config", "get", "notify.desktop"), aileron("config", "get", "sandbox.mode")
 
@@ -62,7 +62,7 @@ def test_get_shows_a_setting_and_its_source(aileron: Command, file: Path):
     assert not (aileron.home / "run").exists()
 
 
-def test_get_without_a_key_shows_all_settings(aileron: Command, home: Path):
+def test_get_without_a_key_shows_all_settings(aileron: Command, home: Path) -> None:
     """They have the order of the documentation page; no home is needed or created."""
     found = aileron("config", "get", "--json").json
 
@@ -73,7 +73,7 @@ def test_get_without_a_key_shows_all_settings(aileron: Command, home: Path):
 
 
 @pytest.mark.parametrize("words", [("get", "notify.dekstop"), ("set", "notify.dekstop", "true")])
-def test_an_unknown_setting_is_refused(aileron: Command, file: Path, words: tuple[str, ...]):
+def test_an_unknown_setting_is_refused(aileron: Command, file: Path, words: tuple[str, ...]) -> None:
     """The error suggests the nearest name."""
     said = aileron("config", *words)
 
@@ -83,7 +83,9 @@ def test_an_unknown_setting_is_refused(aileron: Command, file: Path, words: tupl
     assert file.read_text() == TEXT
 
 
-def test_get_says_if_a_setting_is_not_in_effect(fake: FakeDaemon, aileron: Command, file: Path, monkeypatch: Any):
+def test_get_says_if_a_setting_is_not_in_effect(
+    fake: FakeDaemon, aileron: Command, file: Path, monkeypatch: Any
+) -> None:
     """The daemon cannot read the file, or the setting waits for a restart or for consent."""
     fake.settings_problem = "config.toml: cannot be read"
     assert "cannot be read, so it is not in effect" in aileron("config", "get", "notify.desktop").err
@@ -99,7 +101,7 @@ def test_get_says_if_a_setting_is_not_in_effect(fake: FakeDaemon, aileron: Comma
 # Changing
 
 
-def test_set_changes_one_setting_and_keeps_the_rest(aileron: Command, file: Path):
+def test_set_changes_one_setting_and_keeps_the_rest(aileron: Command, file: Path) -> None:
     """Comments, order and blank lines stay; new tables are appended."""
     assert aileron("config", "set", "notify.desktop", "true").code == 0
     assert file.read_text() == TEXT.replace("desktop = false", "desktop = true")
@@ -116,7 +118,7 @@ def test_set_changes_one_setting_and_keeps_the_rest(aileron: Command, file: Path
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_set_with_default_removes_a_setting(aileron: Command, file: Path):
+def test_set_with_default_removes_a_setting(aileron: Command, file: Path) -> None:
     """The setting leaves the file; a second time changes nothing."""
     assert aileron("config", "set", "notify.desktop", "--default").code == 0
     assert "desktop" not in tomllib.loads(file.read_text())["notify"]
@@ -124,7 +126,7 @@ def test_set_with_default_removes_a_setting(aileron: Command, file: Path):
     assert "nothing changed" in aileron("config", "set", "hub.url", "--default").err
 
 
-def test_the_first_setting_creates_the_file_and_the_home(aileron: Command, home: Path):
+def test_the_first_setting_creates_the_file_and_the_home(aileron: Command, home: Path) -> None:
     """The home is for its owner alone."""
     assert aileron("config", "set", "vault.lock_after", "15m").code == 0
 
@@ -156,7 +158,7 @@ def test_the_first_setting_creates_the_file_and_the_home(aileron: Command, home:
 )
 def test_set_writes_no_value_that_the_daemon_would_not_read(
     aileron: Command, file: Path, words: tuple[str, ...], told: str
-):
+) -> None:
     """The error says why, and the file is unchanged."""
     said = aileron("config", "set", *words)
 
@@ -167,7 +169,7 @@ def test_set_writes_no_value_that_the_daemon_would_not_read(
     assert [path.name for path in file.parent.iterdir()] == ["config.toml"]
 
 
-def test_add_appends_an_entry_and_keeps_the_others(aileron: Command, file: Path):
+def test_add_appends_an_entry_and_keeps_the_others(aileron: Command, file: Path) -> None:
     """Layout and comments stay; several entries can be added at once, and an entry that is named twice is added once."""
     first = aileron("config", "add", "egress.private", "db.lan:5432")
     again = aileron("config", "add", "egress.private", "db.lan:5432", "nas.lan:443")
@@ -180,7 +182,7 @@ def test_add_appends_an_entry_and_keeps_the_others(aileron: Command, file: Path)
     assert file.read_text() == TEXT.replace("# the NAS\n", f"# the NAS\n{added}")
 
 
-def test_remove_deletes_an_entry_and_keeps_the_others(aileron: Command, file: Path):
+def test_remove_deletes_an_entry_and_keeps_the_others(aileron: Command, file: Path) -> None:
     """An entry that is not in the list is no mistake; removing the last one leaves an empty list."""
     aileron("config", "add", "egress.private", "db.lan:5432", "b.lan:2")
     assert aileron("config", "remove", "egress.private", "b.lan:2", "db.lan:5432", "c.lan:1").code == 0
@@ -192,7 +194,7 @@ def test_remove_deletes_an_entry_and_keeps_the_others(aileron: Command, file: Pa
     assert tomllib.loads(file.read_text())["egress"] == {"private": []}
 
 
-def test_adding_to_an_unset_list_starts_with_its_default(aileron: Command, home: Path):
+def test_adding_to_an_unset_list_starts_with_its_default(aileron: Command, home: Path) -> None:
     """The default entries stay in effect, and the file is created if there is none. Removing an unlisted entry creates none."""
     default = parse_settings("", Path("x")).values()["forges.gitlab.storage"]
     assert aileron("config", "remove", "forges.gitlab.storage", "https://a.example").code == 0
@@ -218,7 +220,7 @@ def test_adding_to_an_unset_list_starts_with_its_default(aileron: Command, home:
 )
 def test_add_and_remove_refuse_settings_that_are_not_lists(
     aileron: Command, file: Path, verb: str, words: tuple[str, ...], told: str
-):
+) -> None:
     """The error also covers unknown settings and missing entries, with a fix; the file is unchanged."""
     said = aileron("config", verb, *words)
 
@@ -226,7 +228,7 @@ def test_add_and_remove_refuse_settings_that_are_not_lists(
     assert file.read_text() == TEXT
 
 
-def test_add_writes_no_entry_that_the_daemon_would_not_read(aileron: Command, file: Path):
+def test_add_writes_no_entry_that_the_daemon_would_not_read(aileron: Command, file: Path) -> None:
     """A valid entry beside it is not added either."""
     for entry, told in (("nas.lan", "'nas.lan' has no port"), ("*.lan:443", "wildcards are not allowed")):
         said = aileron("config", "add", "egress.private", "b.lan:2", entry)
@@ -234,7 +236,7 @@ def test_add_writes_no_entry_that_the_daemon_would_not_read(aileron: Command, fi
     assert file.read_text() == TEXT
 
 
-def test_set_says_which_entries_it_drops_and_how_to_undo_that(aileron: Command, file: Path):
+def test_set_says_which_entries_it_drops_and_how_to_undo_that(aileron: Command, file: Path) -> None:
     """The person may have meant to add; no note appears if no entry is lost."""
     kept = aileron("config", "set", "egress.private", "nas.lan:443,db.lan:5432")
     lost = aileron("config", "set", "egress.private", "b.lan:2")
@@ -244,7 +246,9 @@ def test_set_says_which_entries_it_drops_and_how_to_undo_that(aileron: Command, 
     assert f"no longer in egress.private: nas.lan:443 db.lan:5432\n{undo}" in lost.err
 
 
-def test_added_and_removed_entries_wait_for_consent_as_set_values_do(fake: FakeDaemon, aileron: Command, file: Path):
+def test_added_and_removed_entries_wait_for_consent_as_set_values_do(
+    fake: FakeDaemon, aileron: Command, file: Path
+) -> None:
     """The daemon requests consent, whichever command wrote the file."""
     fake.settings_waiting = ["egress.private"]
     for verb in ("add", "remove"):
@@ -252,7 +256,7 @@ def test_added_and_removed_entries_wait_for_consent_as_set_values_do(fake: FakeD
         assert "egress.private: not in effect, needs your approval: aileron approval list" in " ".join(said.split())
 
 
-def test_settings_that_need_each_other_are_set_in_one_step(aileron: Command, file: Path):
+def test_settings_that_need_each_other_are_set_in_one_step(aileron: Command, file: Path) -> None:
     """The example is the webhook and the secret that signs its requests."""
     url = "https://hooks.example.com/a?b=c"
     said = aileron("config", "set", "notify.webhook", url, "--also", "notify.webhook_secret=hook")
@@ -265,7 +269,7 @@ def test_settings_that_need_each_other_are_set_in_one_step(aileron: Command, fil
     }
 
 
-def test_set_says_when_the_setting_takes_effect(fake: FakeDaemon, aileron: Command, file: Path):
+def test_set_says_when_the_setting_takes_effect(fake: FakeDaemon, aileron: Command, file: Path) -> None:
     """The setting takes effect at once, after a restart, or after consent."""
     fake.settings_at_start = ["notify.desktop"]
     plain = aileron("config", "set", "notify.desktop", "true").err
@@ -278,7 +282,7 @@ def test_set_says_when_the_setting_takes_effect(fake: FakeDaemon, aileron: Comma
     assert "egress.private: not in effect, needs your approval: aileron approval list" in " ".join(said.split())
 
 
-def test_a_broken_or_linked_file_is_left_alone(aileron: Command, file: Path):
+def test_a_broken_or_linked_file_is_left_alone(aileron: Command, file: Path) -> None:
     """The file's problem is shown, by `get` as well; a symbolic link is not followed."""
     file.write_text("[notify\n")
     for words in (("get", "notify.desktop"), ("set", "notify.desktop", "true")):
@@ -304,7 +308,7 @@ def editor(directory: Path, program: str) -> str:
     return f"{sys.executable} {script}"
 
 
-def test_an_edited_file_replaces_the_old_one(aileron: Command, file: Path, tmp_path: Path):
+def test_an_edited_file_replaces_the_old_one(aileron: Command, file: Path, tmp_path: Path) -> None:
     """The editor runs at a terminal; $VISUAL takes precedence over $EDITOR."""
     said = aileron.at_terminal(
         "config", "edit", VISUAL=editor(tmp_path, "text = text.replace('false', 'true')"), EDITOR="false"
@@ -315,7 +319,7 @@ def test_an_edited_file_replaces_the_old_one(aileron: Command, file: Path, tmp_p
     assert aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, "")).out.strip() == "nothing changed"
 
 
-def test_a_mistake_is_shown_and_can_be_edited_again(aileron: Command, file: Path, tmp_path: Path):
+def test_a_mistake_is_shown_and_can_be_edited_again(aileron: Command, file: Path, tmp_path: Path) -> None:
     """The editor opens the text as it was left; until it is valid the file is unchanged."""
     program = "text = text.replace('maybe', 'true') if 'maybe' in text else text.replace('false', \"'maybe'\")"
     program += "\ntext = text.replace(\"'true'\", 'true')"
@@ -326,7 +330,7 @@ def test_a_mistake_is_shown_and_can_be_edited_again(aileron: Command, file: Path
     assert file.read_text() == TEXT.replace("desktop = false", "desktop = true")
 
 
-def test_a_mistake_that_is_not_fixed_changes_nothing(aileron: Command, file: Path, tmp_path: Path):
+def test_a_mistake_that_is_not_fixed_changes_nothing(aileron: Command, file: Path, tmp_path: Path) -> None:
     """A failing editor and a script without a terminal change nothing either."""
     wrong = editor(tmp_path, "text = '[notify]\\ndekstop = true\\n'")
     left = aileron.at_terminal("config", "edit", VISUAL=wrong, answers=[("Edit it again?", "n")])
@@ -339,7 +343,7 @@ def test_a_mistake_that_is_not_fixed_changes_nothing(aileron: Command, file: Pat
     assert file.read_text() == TEXT
 
 
-def test_a_file_that_changed_during_editing_is_not_overwritten(aileron: Command, file: Path, tmp_path: Path):
+def test_a_file_that_changed_during_editing_is_not_overwritten(aileron: Command, file: Path, tmp_path: Path) -> None:
     """The other writer can be the daemon with its port, or another editor."""
     program = f"pathlib.Path({str(file)!r}).write_text('[notify]\\n')\ntext = text.replace('false', 'true')"
     said = aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, program), answers=[("Edit it again?", "n")])
@@ -349,7 +353,7 @@ def test_a_file_that_changed_during_editing_is_not_overwritten(aileron: Command,
     assert file.read_text() == "[notify]\n"
 
 
-def test_a_broken_file_can_be_fixed_in_an_editor(aileron: Command, file: Path, tmp_path: Path):
+def test_a_broken_file_can_be_fixed_in_an_editor(aileron: Command, file: Path, tmp_path: Path) -> None:
     """This is something that `set` cannot do."""
     file.write_text("[notify\ndesktop = false\n")
     said = aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, "text = text.replace('[notify', '[notify]')"))
@@ -361,7 +365,7 @@ def test_a_broken_file_can_be_fixed_in_an_editor(aileron: Command, file: Path, t
 # Concurrent changes, and entries that a shell or a comma would split
 
 
-def test_concurrent_additions_all_take_effect(file: Path):
+def test_concurrent_additions_all_take_effect(file: Path) -> None:
     """A writer that finds the file changed reports it and writes nothing, so no completed change is undone by another."""
 
     def add(entry: str) -> None:
@@ -378,7 +382,7 @@ def test_concurrent_additions_all_take_effect(file: Path):
     assert sorted(list_in_force("egress.private", read_text(file), file)) == sorted(["nas.lan:443", *wanted])
 
 
-def test_a_string_in_place_of_a_list_is_refused_and_not_split(aileron: Command, file: Path):
+def test_a_string_in_place_of_a_list_is_refused_and_not_split(aileron: Command, file: Path) -> None:
     """Positive control: the same file with a list accepts the entry."""
     file.write_text('[mcp]\nkeep_listed = "abc"\n')
     assert aileron("config", "add", "mcp.keep_listed", "send").code != 0
@@ -397,7 +401,9 @@ def test_a_string_in_place_of_a_list_is_refused_and_not_split(aileron: Command, 
     ],
     ids=["shell", "comma"],
 )
-def test_the_undo_command_can_be_pasted_into_a_shell(aileron: Command, file: Path, entry: str, undo: str | None):
+def test_the_undo_command_can_be_pasted_into_a_shell(
+    aileron: Command, file: Path, entry: str, undo: str | None
+) -> None:
     """Words are quoted for the shell; for an entry that no argument can express, no command is shown."""
     file.write_text(f"[mcp]\nfolders = [{entry!r}]\n")
     said = aileron("config", "set", "mcp.folders", "/c=tag:y")

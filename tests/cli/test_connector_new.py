@@ -111,7 +111,9 @@ def test_a_new_connector_has_no_example_names_left(aileron: Command, tmp_path: P
         (("--host", "api.example.com"), "has no port"),
     ],
 )
-def test_an_invalid_operation_or_host_is_refused(aileron: Command, tmp_path: Path, words: tuple[str, ...], told: str):
+def test_an_invalid_operation_or_host_is_refused(
+    aileron: Command, tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
     """The command refuses before it creates anything, a key above all."""
     said = made(aileron, tmp_path / "x", *words)
 

@@ -93,7 +93,7 @@ def decisions(fake: FakeDaemon) -> list[dict[str, Any]]:
 # Approving in a script
 
 
-def test_approve_sends_the_fetched_digest_and_prints_the_result(fake: FakeDaemon, aileron: Command):
+def test_approve_sends_the_fetched_digest_and_prints_the_result(fake: FakeDaemon, aileron: Command) -> None:
     """The digest is that of the fetched question; the result alone is on standard output, as `run` prints it."""
     said = aileron("approve", ID, "--reason", "fine")
 
@@ -101,7 +101,7 @@ def test_approve_sends_the_fetched_digest_and_prints_the_result(fake: FakeDaemon
     assert (said.code, said.out, said.err) == (0, '{"sent": 1}\n', f"{UNSIGNED}approved {ID}\n")
 
 
-def test_approve_with_json_prints_the_daemons_response(fake: FakeDaemon, aileron: Command):
+def test_approve_with_json_prints_the_daemons_response(fake: FakeDaemon, aileron: Command) -> None:
     """The response is printed whole."""
     assert aileron("approve", ID, "--json").json == result("completed", result={"sent": 1})[1]
 
@@ -120,7 +120,7 @@ def test_approve_with_json_prints_the_daemons_response(fake: FakeDaemon, aileron
 )
 def test_an_approved_run_that_fails_exits_with_the_code_of_its_failure(
     fake: FakeDaemon, aileron: Command, status: str, more: dict[str, Any], code: int
-):
+) -> None:
     """The decision is shown first, then the failure; as JSON both are one object that has the fix."""
     fake.script("GET", f"{ONE}/result", result(status, **more))
     plain, as_json = aileron("approve", ID), aileron("approve", ID, "--json")
@@ -131,7 +131,7 @@ def test_an_approved_run_that_fails_exits_with_the_code_of_its_failure(
     assert (as_json.json["status"], as_json.json["error"]["fix"]) == (status, "aileron audit show run-1")
 
 
-def test_an_approved_run_that_outlasts_the_wait_exits_with_0(fake: FakeDaemon, aileron: Command):
+def test_an_approved_run_that_outlasts_the_wait_exits_with_0(fake: FakeDaemon, aileron: Command) -> None:
     """The command says where to look."""
     fake.script("GET", f"{ONE}/result", result("running"))
     said = aileron("approve", ID, "--wait", "300ms")
@@ -141,7 +141,7 @@ def test_an_approved_run_that_outlasts_the_wait_exits_with_0(fake: FakeDaemon, a
     assert aileron("approve", ID, "--wait", "0", "--json").json["status"] == "running"
 
 
-def test_waiting_for_a_long_run_polls_again(fake: FakeDaemon, aileron: Command):
+def test_waiting_for_a_long_run_polls_again(fake: FakeDaemon, aileron: Command) -> None:
     """The first request waits briefly, so that a run that cannot start is reported soon; the others wait as long as allowed."""
     fake.script("GET", f"{ONE}/result", result("running"), result("running"), result("completed", result=1))
 
@@ -151,7 +151,7 @@ def test_waiting_for_a_long_run_polls_again(fake: FakeDaemon, aileron: Command):
 
 
 @pytest.mark.parametrize("words", [("soon",), ("25h",), ("-1s",)])
-def test_an_invalid_wait_decides_nothing(fake: FakeDaemon, aileron: Command, words: tuple[str]):
+def test_an_invalid_wait_decides_nothing(fake: FakeDaemon, aileron: Command, words: tuple[str]) -> None:
     """The exit code is 2, before anything is requested."""
     assert aileron("approve", ID, f"--wait={words[0]}").code == 2
     assert fake.seen == []
@@ -164,7 +164,7 @@ def test_an_invalid_wait_decides_nothing(fake: FakeDaemon, aileron: Command, wor
 @pytest.mark.parametrize("command", ["approve", "deny"])
 def test_a_decided_question_is_reported_before_anything_is_asked(
     fake: FakeDaemon, aileron: Command, command: str, status: str
-):
+) -> None:
     """The exit code is 6, and nothing is sent."""
     fake.script("GET", ONE, (200, question(status=status)))
     said = aileron(command, ID, "--json")
@@ -175,7 +175,7 @@ def test_a_decided_question_is_reported_before_anything_is_asked(
     assert decisions(fake) == []
 
 
-def test_an_expired_question_is_not_asked(fake: FakeDaemon, aileron: Command):
+def test_an_expired_question_is_not_asked(fake: FakeDaemon, aileron: Command) -> None:
     """The exit code is 6."""
     fake.script("GET", ONE, (200, question(status="expired")))
     said = aileron.at_terminal("approve", ID, NO_COLOR="1")
@@ -194,7 +194,7 @@ def test_an_expired_question_is_not_asked(fake: FakeDaemon, aileron: Command):
 @pytest.mark.parametrize("command", ["approve", "deny"])
 def test_a_decision_that_comes_too_late_is_reported(
     fake: FakeDaemon, aileron: Command, command: str, answer: Reply, told: str
-):
+) -> None:
     """The question changed after it was fetched: the exit code is 6, and only one decision is sent."""
     fake.script("POST", f"{ONE}/decide", answer)
     said = aileron(command, ID)
@@ -204,7 +204,7 @@ def test_a_decision_that_comes_too_late_is_reported(
     assert len(decisions(fake)) == 1
 
 
-def test_a_decision_with_another_digest_is_wrong_usage(fake: FakeDaemon, aileron: Command):
+def test_a_decision_with_another_digest_is_wrong_usage(fake: FakeDaemon, aileron: Command) -> None:
     """The daemon refuses it, and the command does not retry."""
     fake.script("POST", f"{ONE}/decide", error("invalid_request", 400, "it is about other bytes"))
 
@@ -216,7 +216,7 @@ def test_a_decision_with_another_digest_is_wrong_usage(fake: FakeDaemon, aileron
 
 
 @pytest.mark.parametrize("part", ["cafe", "89abcdefcafe", "act-20261121T040000", "act-20261121T040000-0123"])
-def test_part_of_an_id_is_enough_if_the_question_is_shown(fake: FakeDaemon, aileron: Command, part: str):
+def test_part_of_an_id_is_enough_if_the_question_is_shown(fake: FakeDaemon, aileron: Command, part: str) -> None:
     """The part is the end or the beginning of the id of one open question."""
     said = aileron.at_terminal("approve", part, answers=[(YES_OR_NO, "yes")])
 
@@ -225,7 +225,9 @@ def test_part_of_an_id_is_enough_if_the_question_is_shown(fake: FakeDaemon, aile
 
 
 @pytest.mark.parametrize("words", [("approve", "cafe"), ("approve", "cafe", "--yes"), ("approve", "--json", "cafe")])
-def test_approving_without_a_prompt_needs_the_whole_id(fake: FakeDaemon, aileron: Command, words: tuple[str, ...]):
+def test_approving_without_a_prompt_needs_the_whole_id(
+    fake: FakeDaemon, aileron: Command, words: tuple[str, ...]
+) -> None:
     """The agent may have replaced its question by another with the same end; a denial does no harm."""
     said = aileron(*words)
 
@@ -235,7 +237,7 @@ def test_approving_without_a_prompt_needs_the_whole_id(fake: FakeDaemon, aileron
     assert aileron("deny", "cafe").code == 0
 
 
-def test_a_decided_question_is_found_by_the_end_of_its_id(fake: FakeDaemon, aileron: Command):
+def test_a_decided_question_is_found_by_the_end_of_its_id(fake: FakeDaemon, aileron: Command) -> None:
     """The command finds the question in the audit trail, because the list of open ones does not have it."""
     fake.approvals = []
     fake.events = [{"seq": 1, "at": "2026-11-21T04:00:00Z", "type": "approval.requested", "approval": ID, "hash": "00"}]
@@ -244,14 +246,16 @@ def test_a_decided_question_is_found_by_the_end_of_its_id(fake: FakeDaemon, aile
     assert aileron("approval", "show", "beef").code == 3
 
 
-def test_approving_with_yes_at_a_terminal_needs_the_whole_id(fake: FakeDaemon, aileron: Command):
+def test_approving_with_yes_at_a_terminal_needs_the_whole_id(fake: FakeDaemon, aileron: Command) -> None:
     """The question would not be shown with --yes."""
     assert aileron.at_terminal("approve", "cafe", "--yes").code == 2
     assert aileron.at_terminal("approve", ID, "--yes").code == 0
 
 
 @pytest.mark.parametrize("command", [("approve",), ("deny",), ("approval", "show"), ("approval", "cancel")])
-def test_part_of_an_id_that_fits_two_questions_is_refused(fake: FakeDaemon, aileron: Command, command: tuple[str, ...]):
+def test_part_of_an_id_that_fits_two_questions_is_refused(
+    fake: FakeDaemon, aileron: Command, command: tuple[str, ...]
+) -> None:
     """The error names both."""
     said = aileron(*command, "act-20261121")
 
@@ -261,7 +265,7 @@ def test_part_of_an_id_that_fits_two_questions_is_refused(fake: FakeDaemon, aile
 
 
 @pytest.mark.parametrize("part", ["afe", "act-", "act-202", "nope", "CAFE", "cafe ", "é", ".."])
-def test_part_of_an_id_that_is_too_short_or_unknown_is_not_found(fake: FakeDaemon, aileron: Command, part: str):
+def test_part_of_an_id_that_is_too_short_or_unknown_is_not_found(fake: FakeDaemon, aileron: Command, part: str) -> None:
     """The exit code is 3, and the fix is the list."""
     said = aileron("deny", part)
 
@@ -270,7 +274,7 @@ def test_part_of_an_id_that_is_too_short_or_unknown_is_not_found(fake: FakeDaemo
 
 
 @pytest.mark.parametrize("word", ["", "a/b", "../vault/lock", "/"])
-def test_an_id_cannot_name_another_route(fake: FakeDaemon, aileron: Command, word: str):
+def test_an_id_cannot_name_another_route(fake: FakeDaemon, aileron: Command, word: str) -> None:
     """The command requests nothing."""
     assert aileron("approve", word).code == 2
     assert fake.seen == []
@@ -279,7 +283,7 @@ def test_an_id_cannot_name_another_route(fake: FakeDaemon, aileron: Command, wor
 # At a terminal
 
 
-def test_approve_shows_the_run_before_the_question(fake: FakeDaemon, aileron: Command):
+def test_approve_shows_the_run_before_the_question(fake: FakeDaemon, aileron: Command) -> None:
     """The card has the action, the caller, every argument, hosts and credential; then yes approves."""
     said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "yes")], NO_COLOR="1")
     shown = said.out.partition(YES_OR_NO)[0].splitlines()
@@ -297,7 +301,7 @@ def test_approve_shows_the_run_before_the_question(fake: FakeDaemon, aileron: Co
 
 
 @pytest.mark.parametrize("typed", ["", "n", "no", "y", "yep", "approve", "yes yes", "\x04"])
-def test_any_answer_but_yes_leaves_the_question_waiting(fake: FakeDaemon, aileron: Command, typed: str):
+def test_any_answer_but_yes_leaves_the_question_waiting(fake: FakeDaemon, aileron: Command, typed: str) -> None:
     """The end of input counts too: the exit code is 75, and nothing is sent."""
     said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, typed)])
 
@@ -307,12 +311,12 @@ def test_any_answer_but_yes_leaves_the_question_waiting(fake: FakeDaemon, ailero
 
 
 @pytest.mark.parametrize("typed", ["yes", " YES "])
-def test_yes_is_accepted_in_any_case_and_with_blanks(fake: FakeDaemon, aileron: Command, typed: str):
+def test_yes_is_accepted_in_any_case_and_with_blanks(fake: FakeDaemon, aileron: Command, typed: str) -> None:
     """Capitals and surrounding blanks make no difference."""
     assert aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, typed)]).code == 0
 
 
-def test_an_interrupt_at_the_question_decides_nothing(fake: FakeDaemon, aileron: Command):
+def test_an_interrupt_at_the_question_decides_nothing(fake: FakeDaemon, aileron: Command) -> None:
     """The exit code is 130."""
     said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "\x03")])
 
@@ -320,7 +324,7 @@ def test_an_interrupt_at_the_question_decides_nothing(fake: FakeDaemon, aileron:
     assert decisions(fake) == []
 
 
-def test_only_the_result_is_on_standard_output(fake: FakeDaemon, home: Path, tmp_path: Path):
+def test_only_the_result_is_on_standard_output(fake: FakeDaemon, home: Path, tmp_path: Path) -> None:
     """The terminal shows the plan and the question for `aileron approve ID > FILE`, and the file has the result."""
     kept = tmp_path / "result"
     script = f'exec {sys.executable} -m aileron "$@" > {kept}'
@@ -331,7 +335,7 @@ def test_only_the_result_is_on_standard_output(fake: FakeDaemon, home: Path, tmp
     assert kept.read_text() == '{"sent": 1}\n'
 
 
-def test_keys_pressed_before_the_question_do_not_answer_it(aileron: Command, home: Path):
+def test_keys_pressed_before_the_question_do_not_answer_it(aileron: Command, home: Path) -> None:
     """They are discarded; keys pressed after the question are read."""
     script = (
         "import select, sys; from aileron.cli.prompts import ask_now; print('press', flush=True); "
@@ -342,7 +346,7 @@ def test_keys_pressed_before_the_question_do_not_answer_it(aileron: Command, hom
     assert early.at_terminal(answers=[("press", "y"), ("Sure? ", "no")]).out.endswith("'no'\n")
 
 
-def test_a_background_job_asks_no_question(fake: FakeDaemon, home: Path):
+def test_a_background_job_asks_no_question(fake: FakeDaemon, home: Path) -> None:
     """Reading the terminal would stop it; it exits with 75 as without a terminal. Positive control: in the foreground it asks."""
     script = 'set -m; "$@" & wait $!'
     words = [sys.executable, "-m", "aileron"]
@@ -362,7 +366,9 @@ def posts(fake: FakeDaemon) -> list[str]:
     return [seen.path for seen in fake.asked("POST")]
 
 
-def test_a_given_passphrase_unlocks_the_vault_before_the_decision(fake: FakeDaemon, aileron: Command, tmp_path: Path):
+def test_a_given_passphrase_unlocks_the_vault_before_the_decision(
+    fake: FakeDaemon, aileron: Command, tmp_path: Path
+) -> None:
     """The environment or a file has the passphrase."""
     file = tmp_path / "passphrase"
     file.write_text(PASSPHRASE + "\n")
@@ -374,7 +380,7 @@ def test_a_given_passphrase_unlocks_the_vault_before_the_decision(fake: FakeDaem
         assert posts(fake) == ["/v1/vault/unlock", f"{ONE}/decide"]
 
 
-def test_a_locked_vault_is_unlocked_at_the_terminal(fake: FakeDaemon, aileron: Command):
+def test_a_locked_vault_is_unlocked_at_the_terminal(fake: FakeDaemon, aileron: Command) -> None:
     """This happens after the yes and before the decision; the passphrase is not echoed."""
     fake.is_locked = True
     said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "yes"), ("Its passphrase: ", PASSPHRASE)])
@@ -384,7 +390,7 @@ def test_a_locked_vault_is_unlocked_at_the_terminal(fake: FakeDaemon, aileron: C
     assert PASSPHRASE not in said.out
 
 
-def test_a_wrong_passphrase_decides_nothing(fake: FakeDaemon, aileron: Command):
+def test_a_wrong_passphrase_decides_nothing(fake: FakeDaemon, aileron: Command) -> None:
     """The exit code is 6."""
     fake.is_locked = True
 
@@ -392,7 +398,7 @@ def test_a_wrong_passphrase_decides_nothing(fake: FakeDaemon, aileron: Command):
     assert decisions(fake) == []
 
 
-def test_an_approved_run_that_cannot_start_says_what_it_waits_for(fake: FakeDaemon, aileron: Command):
+def test_an_approved_run_that_cannot_start_says_what_it_waits_for(fake: FakeDaemon, aileron: Command) -> None:
     """The vault is locked and no passphrase is available: the command exits with 0 at once."""
     fake.is_locked = True
     fake.script("GET", f"{ONE}/result", result("approved", error=LOCKED))
@@ -406,7 +412,7 @@ def test_an_approved_run_that_cannot_start_says_what_it_waits_for(fake: FakeDaem
     assert aileron("approve", ID, "--json").json["error"]["class"] == "vault_locked"
 
 
-def test_an_approved_run_that_has_not_started_says_why(fake: FakeDaemon, aileron: Command):
+def test_an_approved_run_that_has_not_started_says_why(fake: FakeDaemon, aileron: Command) -> None:
     """The reason is in the daemon's words and appears when the wait is over."""
     fake.script(
         "GET", f"{ONE}/result", result("approved", error=error("busy", 429, "64 runs are under way")[1]["error"])
@@ -415,7 +421,7 @@ def test_an_approved_run_that_has_not_started_says_why(fake: FakeDaemon, aileron
     assert "not started yet: 64 runs are under way\n" in aileron("approve", ID, "--wait", "0").err
 
 
-def test_a_run_without_a_credential_needs_no_vault(fake: FakeDaemon, aileron: Command):
+def test_a_run_without_a_credential_needs_no_vault(fake: FakeDaemon, aileron: Command) -> None:
     """The command does not ask for a passphrase either."""
     fake.is_locked = True
     alone = question()["plan"]
@@ -429,7 +435,7 @@ def test_a_run_without_a_credential_needs_no_vault(fake: FakeDaemon, aileron: Co
 # Denying and cancelling
 
 
-def test_a_denial_sends_its_reason(fake: FakeDaemon, aileron: Command):
+def test_a_denial_sends_its_reason(fake: FakeDaemon, aileron: Command) -> None:
     """A script shows and asks nothing; without --reason, no reason is sent."""
     said = aileron("deny", ID, "--reason", "not to him")
     assert aileron("deny", ID, "--json").json == settled("denied")[1]
@@ -442,7 +448,9 @@ def test_a_denial_sends_its_reason(fake: FakeDaemon, aileron: Command):
 
 
 @pytest.mark.parametrize(("typed", "sent"), [("not to hïm ", {"reason": "not to hïm"}), ("", {}), ("\x04", {})])
-def test_denying_at_a_terminal_asks_for_a_reason(fake: FakeDaemon, aileron: Command, typed: str, sent: dict[str, str]):
+def test_denying_at_a_terminal_asks_for_a_reason(
+    fake: FakeDaemon, aileron: Command, typed: str, sent: dict[str, str]
+) -> None:
     """The command asks once; an empty answer sends none."""
     said = aileron.at_terminal("deny", ID, answers=[(WHY, typed)])
 
@@ -451,13 +459,13 @@ def test_denying_at_a_terminal_asks_for_a_reason(fake: FakeDaemon, aileron: Comm
 
 
 @pytest.mark.parametrize("words", [("--reason", "no"), ("--reason", ""), ("--json",)])
-def test_a_given_reason_or_json_skips_the_question(fake: FakeDaemon, aileron: Command, words: tuple[str, ...]):
+def test_a_given_reason_or_json_skips_the_question(fake: FakeDaemon, aileron: Command, words: tuple[str, ...]) -> None:
     """An empty reason counts as given, and --json never asks."""
     assert WHY not in aileron.at_terminal("deny", ID, *words).out
     assert len(decisions(fake)) == 1
 
 
-def test_a_question_can_be_withdrawn(fake: FakeDaemon, aileron: Command):
+def test_a_question_can_be_withdrawn(fake: FakeDaemon, aileron: Command) -> None:
     """The id or the end of it is enough; withdrawing too late is reported."""
     said = aileron("approval", "cancel", "cafe")
     assert aileron("approval", "cancel", ID, "--json").json == settled("cancelled")[1]
@@ -471,7 +479,7 @@ def test_a_question_can_be_withdrawn(fake: FakeDaemon, aileron: Command):
 # Listing and showing
 
 
-def test_open_questions_are_listed(fake: FakeDaemon, aileron: Command):
+def test_open_questions_are_listed(fake: FakeDaemon, aileron: Command) -> None:
     """A pipe gets the status; a terminal gets the command that decides."""
     fake.approvals = [question(), question(approval_id=OTHER, status="approved")]
     piped, shown = aileron("approval", "list"), aileron.at_terminal("approval", "list", NO_COLOR="1")
@@ -491,7 +499,7 @@ def test_open_questions_are_listed(fake: FakeDaemon, aileron: Command):
     assert aileron.at_terminal("approval", "list").out == "nothing is waiting\n"
 
 
-def test_a_list_in_a_pipe_at_a_terminal_has_no_hints(fake: FakeDaemon, aileron: Command):
+def test_a_list_in_a_pipe_at_a_terminal_has_no_hints(fake: FakeDaemon, aileron: Command) -> None:
     """Standard output is a pipe in `$(aileron approval list | cut -f1)`, and standard error is still the terminal."""
     fake.approvals = [question()]
     piped = Command(
@@ -505,7 +513,7 @@ def test_a_list_in_a_pipe_at_a_terminal_has_no_hints(fake: FakeDaemon, aileron: 
     assert "fix:" not in piped.at_terminal("approver", "status").out
 
 
-def test_a_decided_question_shows_its_decision(fake: FakeDaemon, aileron: Command):
+def test_a_decided_question_shows_its_decision(fake: FakeDaemon, aileron: Command) -> None:
     """The output has the time, the surface and the reason; an open question has none of these."""
     decided = {"decided_at": "2026-11-21T04:01:00Z", "surface": "operator", "reason": "not to him"}
     waits = aileron("approval", "show", ID).out
@@ -526,7 +534,7 @@ def test_a_decided_question_shows_its_decision(fake: FakeDaemon, aileron: Comman
 
 
 @pytest.mark.parametrize("is_consent", [False, True], ids=["a run", "a consent"])
-def test_a_question_that_is_shown_repeats_nothing(fake: FakeDaemon, aileron: Command, is_consent: bool):
+def test_a_question_that_is_shown_repeats_nothing(fake: FakeDaemon, aileron: Command, is_consent: bool) -> None:
     """A pipe always gets the proof, and no line twice; at a terminal the proof is folded, with the digest once above it."""
     asked = subject_question(SUBJECTS["connector"], approval_id=ID) if is_consent else question()
     fake.script("GET", ONE, (200, asked))
@@ -546,7 +554,7 @@ def at_the_question(aileron: Command, *answers: tuple[str, str], words: tuple[st
     return aileron.at_terminal("run", "act", *words, answers=answers, NO_COLOR="1")
 
 
-def test_a_run_asks_the_person_at_its_terminal(fake: FakeDaemon, aileron: Command):
+def test_a_run_asks_the_person_at_its_terminal(fake: FakeDaemon, aileron: Command) -> None:
     """The card says what would be done; after a yes the command ends like any run."""
     said = at_the_question(aileron, (THREE_WAYS, "y"))
 
@@ -558,7 +566,7 @@ def test_a_run_asks_the_person_at_its_terminal(fake: FakeDaemon, aileron: Comman
     assert {seen.socket for seen in fake.asked("POST", RUN)} == {"agent"}
 
 
-def test_an_unclear_answer_is_asked_for_again(fake: FakeDaemon, aileron: Command):
+def test_an_unclear_answer_is_asked_for_again(fake: FakeDaemon, aileron: Command) -> None:
     """The question repeats until the answer is one of the three."""
     said = at_the_question(aileron, (THREE_WAYS, "maybe"), (THREE_WAYS, "yyy"), (THREE_WAYS, "Yes"))
 
@@ -567,7 +575,7 @@ def test_an_unclear_answer_is_asked_for_again(fake: FakeDaemon, aileron: Command
 
 
 @pytest.mark.parametrize(("typed", "sent"), [("not to him", {"reason": "not to him"}), ("", {})])
-def test_answering_no_denies_the_run(fake: FakeDaemon, aileron: Command, typed: str, sent: dict[str, str]):
+def test_answering_no_denies_the_run(fake: FakeDaemon, aileron: Command, typed: str, sent: dict[str, str]) -> None:
     """The exit code is 5, and the reason is sent for the record."""
     fake.script("GET", f"{ONE}/result", result("denied", error=failed("approval_denied")))
     said = at_the_question(aileron, (THREE_WAYS, "n"), (WHY, typed))
@@ -577,7 +585,7 @@ def test_answering_no_denies_the_run(fake: FakeDaemon, aileron: Command, typed: 
 
 
 @pytest.mark.parametrize("typed", ["", "\x04"])
-def test_an_empty_answer_leaves_the_run_waiting(fake: FakeDaemon, aileron: Command, typed: str):
+def test_an_empty_answer_leaves_the_run_waiting(fake: FakeDaemon, aileron: Command, typed: str) -> None:
     """The exit code is 75, and the commands that decide are shown."""
     said = at_the_question(aileron, (THREE_WAYS, typed))
 
@@ -589,7 +597,9 @@ def test_an_empty_answer_leaves_the_run_waiting(fake: FakeDaemon, aileron: Comma
 
 
 @pytest.mark.parametrize("answers", [[(THREE_WAYS, "\x03")], [(THREE_WAYS, "n"), (WHY, "\x03")]])
-def test_an_interrupt_leaves_the_run_waiting(fake: FakeDaemon, aileron: Command, answers: list[tuple[str, str]]):
+def test_an_interrupt_leaves_the_run_waiting(
+    fake: FakeDaemon, aileron: Command, answers: list[tuple[str, str]]
+) -> None:
     """The exit code at either question is 130, and the commands that decide and withdraw are shown."""
     said = at_the_question(aileron, *answers)
 
@@ -600,7 +610,7 @@ def test_an_interrupt_leaves_the_run_waiting(fake: FakeDaemon, aileron: Command,
     assert decisions(fake) == []
 
 
-def test_a_failure_after_a_yes_ends_like_any_run(fake: FakeDaemon, aileron: Command):
+def test_a_failure_after_a_yes_ends_like_any_run(fake: FakeDaemon, aileron: Command) -> None:
     """The error lines and the exit code are the same."""
     fake.script("GET", f"{ONE}/result", result("failed", error=failed("network_error")))
     said = at_the_question(aileron, (THREE_WAYS, "y"))
@@ -616,7 +626,7 @@ def test_a_failure_after_a_yes_ends_like_any_run(fake: FakeDaemon, aileron: Comm
 @pytest.mark.parametrize("typed", ["y", "n"])
 def test_a_decision_made_elsewhere_first_stands(
     fake: FakeDaemon, aileron: Command, typed: str, status: str, more: dict[str, Any], code: int, told: str
-):
+) -> None:
     """The command reports it and continues with its result."""
     fake.script("POST", f"{ONE}/decide", error("already_decided", 409, "x", details={"status": status}))
     fake.script("GET", f"{ONE}/result", result(status, **more))
@@ -627,7 +637,7 @@ def test_a_decision_made_elsewhere_first_stands(
     assert told in said.out
 
 
-def test_a_run_decided_before_it_is_shown_asks_nothing(fake: FakeDaemon, aileron: Command):
+def test_a_run_decided_before_it_is_shown_asks_nothing(fake: FakeDaemon, aileron: Command) -> None:
     """The command reports the decision and waits for the result."""
     fake.script("GET", ONE, (200, question(status="running")))
     said = at_the_question(aileron)
@@ -637,7 +647,7 @@ def test_a_run_decided_before_it_is_shown_asks_nothing(fake: FakeDaemon, aileron
     assert decisions(fake) == []
 
 
-def test_answering_after_the_question_expired_exits_with_6(fake: FakeDaemon, aileron: Command):
+def test_answering_after_the_question_expired_exits_with_6(fake: FakeDaemon, aileron: Command) -> None:
     """The question expired while the person read it."""
     fake.script("POST", f"{ONE}/decide", error("approval_expired", 410, "the time to approve it is over"))
     said = at_the_question(aileron, (THREE_WAYS, "y"))
@@ -646,7 +656,7 @@ def test_answering_after_the_question_expired_exits_with_6(fake: FakeDaemon, ail
     assert "error: the time to approve it is over\n" in said.out
 
 
-def test_a_run_that_outlasts_the_wait_after_a_yes_exits_with_75(fake: FakeDaemon, aileron: Command):
+def test_a_run_that_outlasts_the_wait_after_a_yes_exits_with_75(fake: FakeDaemon, aileron: Command) -> None:
     """Any run does when --wait is over."""
     fake.script("GET", f"{ONE}/result", result("running"))
     said = at_the_question(aileron, (THREE_WAYS, "y"), words=("--wait", "100ms"))
@@ -655,7 +665,7 @@ def test_a_run_that_outlasts_the_wait_after_a_yes_exits_with_75(fake: FakeDaemon
     assert "aileron audit show run-1" in said.out
 
 
-def test_a_mistyped_vault_passphrase_is_asked_for_again(fake: FakeDaemon, aileron: Command):
+def test_a_mistyped_vault_passphrase_is_asked_for_again(fake: FakeDaemon, aileron: Command) -> None:
     """The vault was locked meanwhile; nothing is decided between the tries."""
     fake.is_locked = True
     vault = "Its passphrase: "
@@ -666,7 +676,7 @@ def test_a_mistyped_vault_passphrase_is_asked_for_again(fake: FakeDaemon, ailero
     assert posts(fake) == [RUN, "/v1/vault/unlock", "/v1/vault/unlock", f"{ONE}/decide"]
 
 
-def test_run_with_json_asks_no_question(fake: FakeDaemon, aileron: Command):
+def test_run_with_json_asks_no_question(fake: FakeDaemon, aileron: Command) -> None:
     """The command exits with 75 at once."""
     said = at_the_question(aileron, words=("--json",))
 
@@ -674,7 +684,7 @@ def test_run_with_json_asks_no_question(fake: FakeDaemon, aileron: Command):
     assert THREE_WAYS not in said.out
 
 
-def test_a_question_that_cannot_be_shown_is_not_asked(fake: FakeDaemon, aileron: Command):
+def test_a_question_that_cannot_be_shown_is_not_asked(fake: FakeDaemon, aileron: Command) -> None:
     """The operator socket refuses: the exit code is 75, and the commands that decide are shown."""
     fake.script("GET", ONE, error("unauthorized", 401, "not here"))
     said = at_the_question(aileron)
@@ -684,7 +694,7 @@ def test_a_question_that_cannot_be_shown_is_not_asked(fake: FakeDaemon, aileron:
     assert f"approve: aileron approve {ID}\n" in said.out
 
 
-def test_a_persons_reason_is_not_taken_for_a_fix(fake: FakeDaemon, aileron: Command):
+def test_a_persons_reason_is_not_taken_for_a_fix(fake: FakeDaemon, aileron: Command) -> None:
     """A reason that looks like a fix is shown as part of the message."""
     told = error("approval_denied", 403, "a person denied it: aileron vault lock", audit_id="run-1")
     fake.script("POST", RUN, told)
@@ -696,7 +706,7 @@ def test_a_persons_reason_is_not_taken_for_a_fix(fake: FakeDaemon, aileron: Comm
 
 
 @pytest.mark.parametrize("is_pending", [False, True])
-def test_a_run_that_asks_nothing_does_not_import_the_dialogue(fake: FakeDaemon, home: Path, is_pending: bool):
+def test_a_run_that_asks_nothing_does_not_import_the_dialogue(fake: FakeDaemon, home: Path, is_pending: bool) -> None:
     """An agent that is told to wait and a run that is done do not pay for it."""
     if not is_pending:
         fake.script("POST", RUN, (200, {"audit_id": "run-1", "result": 7}))
@@ -713,7 +723,7 @@ def test_a_run_that_asks_nothing_does_not_import_the_dialogue(fake: FakeDaemon, 
     assert "aileron.cli.decision_dialogue" not in done.stderr
 
 
-def test_approve_and_run_have_the_same_default_wait():
+def test_approve_and_run_have_the_same_default_wait() -> None:
     """The help of `run` has the default of `approve`."""
     from typer.main import get_command
 

@@ -81,7 +81,7 @@ def assert_signed(approver: Approver, name: str, body: dict[str, Any], digest: s
 
 def test_three_alike_take_one_card_one_answer_and_one_passphrase(
     fake: FakeDaemon, aileron: Command, approver: Approver
-):
+) -> None:
     """Each decision is signed over its own digest, and each result has its own line."""
     asked = [mail(number) for number in (1, 2, 3)]
     names = waits(fake, *asked)
@@ -99,7 +99,7 @@ def test_three_alike_take_one_card_one_answer_and_one_passphrase(
         assert f'{name} done {{"sent": "{number}"}}' in flat(said)
 
 
-def test_a_script_approves_several_without_an_approver(fake: FakeDaemon, aileron: Command):
+def test_a_script_approves_several_without_an_approver(fake: FakeDaemon, aileron: Command) -> None:
     """The script gives whole ids; only the results are on standard output, one line each."""
     names = waits(fake, mail(1), mail(2))
     said = aileron("approve", *names, "--reason", "fine")
@@ -109,7 +109,7 @@ def test_a_script_approves_several_without_an_approver(fake: FakeDaemon, aileron
     assert [(name, body["reason"]) for name, body in sent(fake)] == [(name, "fine") for name in names]
 
 
-def test_approving_several_with_json_prints_one_object(fake: FakeDaemon, aileron: Command):
+def test_approving_several_with_json_prints_one_object(fake: FakeDaemon, aileron: Command) -> None:
     """The object has the result of each."""
     names = waits(fake, mail(1), mail(2))
     found = aileron("approve", *names, "--json").json["approvals"]
@@ -119,7 +119,7 @@ def test_approving_several_with_json_prints_one_object(fake: FakeDaemon, aileron
     ]
 
 
-def test_any_answer_but_yes_leaves_all_of_them_waiting(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_any_answer_but_yes_leaves_all_of_them_waiting(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The exit code is 75, no passphrase is asked for, and nothing is sent. Positive control: the first test."""
     names = waits(fake, mail(1), mail(2))
     said = at_terminal(aileron, "approve", *names, answers=[(ALL_2, "")])
@@ -129,7 +129,9 @@ def test_any_answer_but_yes_leaves_all_of_them_waiting(fake: FakeDaemon, aileron
     assert f"deny: aileron deny {' '.join(names)}" in flat(said)
 
 
-def test_several_irreversible_requests_take_the_word_yes_once(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_several_irreversible_requests_take_the_word_yes_once(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
     """A `y` is not enough; the word approves each of them."""
     names = waits(fake, *(mail(number, rule=ApprovalRule(required=True)) for number in (1, 2)))
     word = "Type yes to approve all 2: "
@@ -140,7 +142,7 @@ def test_several_irreversible_requests_take_the_word_yes_once(fake: FakeDaemon, 
     assert (said.code, len(sent(fake))) == (0, 2), said
 
 
-def test_parts_of_ids_are_enough_if_the_card_is_shown(fake: FakeDaemon, aileron: Command):
+def test_parts_of_ids_are_enough_if_the_card_is_shown(fake: FakeDaemon, aileron: Command) -> None:
     """A script has to give the whole ids."""
     names = waits(fake, mail(1), mail(2))
     said = aileron("approve", *(name[-6:] for name in names))
@@ -151,7 +153,7 @@ def test_parts_of_ids_are_enough_if_the_card_is_shown(fake: FakeDaemon, aileron:
     assert [name for name, _ in sent(fake)] == names
 
 
-def test_an_id_that_is_given_twice_is_refused(fake: FakeDaemon, aileron: Command):
+def test_an_id_that_is_given_twice_is_refused(fake: FakeDaemon, aileron: Command) -> None:
     """Another id was meant: nothing is asked, and nothing is sent."""
     names = waits(fake, mail(1), mail(2))
     for command in ("approve", "deny"):
@@ -170,7 +172,7 @@ def test_requests_that_are_not_alike_are_refused_together(
     asked: Callable[[], list[dict[str, Any]]],
     why: str,
     is_signed: bool,
-):
+) -> None:
     """The error says which and why, with the command for each; --yes changes nothing. Positive controls: the tests above."""
     if is_signed:
         Approver(home, fake)
@@ -195,7 +197,9 @@ def finds(fake: FakeDaemon, approver: Approver, *found: str) -> list[str]:
     return names
 
 
-def test_previews_of_several_are_loaded_first_and_signed(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_previews_of_several_are_loaded_first_and_signed(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
     """The passphrase is asked for once, before the card; each signed digest covers the preview."""
     names = finds(fake, approver, "ann@example.com", "bob@example.com")
     said = at_terminal(aileron, "approve", *names, answers=[SIGN, (ALL_2, "y")])
@@ -208,7 +212,9 @@ def test_previews_of_several_are_loaded_first_and_signed(fake: FakeDaemon, ailer
     assert not digests & {approval["digest"] for approval in fake.approvals}
 
 
-def test_a_preview_that_contradicts_an_agent_blocks_all_of_them(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_a_preview_that_contradicts_an_agent_blocks_all_of_them(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
     """This differs from the test above in one recipient: nothing is asked, and nothing is sent."""
     names = finds(fake, approver, "ann@example.com", "mallory@evil.example")
     said = at_terminal(aileron, "approve", *names, answers=[SIGN])
@@ -220,7 +226,7 @@ def test_a_preview_that_contradicts_an_agent_blocks_all_of_them(fake: FakeDaemon
 
 def test_a_refusal_that_needs_no_preview_comes_before_the_passphrase(
     fake: FakeDaemon, aileron: Command, approver: Approver
-):
+) -> None:
     """The requests have previews, but their content does not matter."""
     names = finds(fake, approver, "ann@example.com", "bob@example.com")
     asked = {**fake.approvals[0], "conversation": [{"question": "why?", "answer": "The user agreed."}]}
@@ -232,7 +238,9 @@ def test_a_refusal_that_needs_no_preview_comes_before_the_passphrase(
     assert PASSPHRASE not in said.out
 
 
-def test_the_first_decision_that_is_refused_stops_the_others(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_the_first_decision_that_is_refused_stops_the_others(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
     """Approved requests run; the command lists those that it did not send, and exits with the refusal's code."""
     names = waits(fake, *(mail(number) for number in (1, 2, 3)))
     decided = error("already_decided", 409, "decided", details={"status": "denied"})
@@ -246,7 +254,7 @@ def test_the_first_decision_that_is_refused_stops_the_others(fake: FakeDaemon, a
     assert f'{names[0]} done {{"sent": "1"}}' in flat(said)
 
 
-def test_a_refused_decision_is_in_the_json(fake: FakeDaemon, aileron: Command):
+def test_a_refused_decision_is_in_the_json(fake: FakeDaemon, aileron: Command) -> None:
     """The object also has the runs that completed and the requests that still wait."""
     names = waits(fake, *(mail(number) for number in (1, 2, 3)))
     decided = error("already_decided", 409, "decided", details={"status": "denied"})
@@ -258,7 +266,7 @@ def test_a_refused_decision_is_in_the_json(fake: FakeDaemon, aileron: Command):
     assert second["error"]["class"] == "already_decided"
 
 
-def test_the_exit_code_is_that_of_the_worst_result(fake: FakeDaemon, aileron: Command):
+def test_the_exit_code_is_that_of_the_worst_result(fake: FakeDaemon, aileron: Command) -> None:
     """The highest code wins, whatever follows; each failure says why and where to look."""
     names = waits(fake, *(mail(number) for number in (1, 2, 3)))
     for name, kind in ((names[0], "outcome_unknown"), (names[1], "network_error")):
@@ -274,7 +282,7 @@ def test_the_exit_code_is_that_of_the_worst_result(fake: FakeDaemon, aileron: Co
     assert "aileron audit show run-2" in said.err
 
 
-def test_a_run_that_outlasts_the_wait_for_several_continues(fake: FakeDaemon, aileron: Command):
+def test_a_run_that_outlasts_the_wait_for_several_continues(fake: FakeDaemon, aileron: Command) -> None:
     """The wait covers all of them together; the exit code is 0, as for one."""
     names = waits(fake, mail(1), mail(2))
     running = {"status": "running", "audit_id": "run-2", "approval_id": names[1]}
@@ -285,7 +293,7 @@ def test_a_run_that_outlasts_the_wait_for_several_continues(fake: FakeDaemon, ai
     assert "still running after 0.3 s, and continues\n  look: aileron audit show run-2\n" in said.err
 
 
-def test_the_card_of_several_cuts_no_value(fake: FakeDaemon, aileron: Command):
+def test_the_card_of_several_cuts_no_value(fake: FakeDaemon, aileron: Command) -> None:
     """The card of a single request would cut it; here a difference could hide behind the cut."""
     long = "\n".join(f"line {line}" for line in range(40))
     names = waits(fake, *(mail(number, note=long) for number in (1, 2)))
@@ -297,7 +305,7 @@ def test_the_card_of_several_cuts_no_value(fake: FakeDaemon, aileron: Command):
     assert "more characters" in alone.out
 
 
-def test_hostile_text_of_several_requests_is_harmless(fake: FakeDaemon, aileron: Command):
+def test_hostile_text_of_several_requests_is_harmless(fake: FakeDaemon, aileron: Command) -> None:
     """Hostile values keep requests apart; hostile names of agents and results do not."""
     names = waits(fake, mail(1), mail(2, to=as_in_a_file(EVERYTHING)))
     refused = at_terminal(aileron, "approve", *names)
@@ -316,7 +324,9 @@ def test_hostile_text_of_several_requests_is_harmless(fake: FakeDaemon, aileron:
 # Denying
 
 
-def test_several_are_denied_with_one_reason_and_one_passphrase(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_several_are_denied_with_one_reason_and_one_passphrase(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
     """They need not be alike; each denial is signed, and each request is named before the reason is asked for."""
     asked = [mail(1), subject_question(SUBJECTS["grant"], approval_id=id_of(2))]
     names = waits(fake, *asked)
@@ -337,7 +347,7 @@ def test_several_are_denied_with_one_reason_and_one_passphrase(fake: FakeDaemon,
 @pytest.mark.parametrize("how", ["at a terminal", "in a script", "as JSON"])
 def test_denying_several_without_a_reason_withdraws_them(
     fake: FakeDaemon, aileron: Command, approver: Approver, how: str
-):
+) -> None:
     """This needs no passphrase and no terminal."""
     names = waits(fake, mail(1), mail(2))
     match how:
@@ -357,7 +367,7 @@ def test_denying_several_without_a_reason_withdraws_them(
 
 def test_a_denial_with_a_reason_in_a_script_is_refused_if_decisions_are_signed(
     fake: FakeDaemon, aileron: Command, approver: Approver
-):
+) -> None:
     """The reason would be signed in the person's name. Without an approver it is sent with each denial."""
     names = waits(fake, mail(1), mail(2))
     said = aileron("deny", *names, "--reason", "no")
@@ -372,7 +382,7 @@ def test_a_denial_with_a_reason_in_a_script_is_refused_if_decisions_are_signed(
 @pytest.mark.parametrize("is_decided_before", [True, False])
 def test_a_decided_request_does_not_stop_the_denial_of_others(
     fake: FakeDaemon, aileron: Command, is_decided_before: bool
-):
+) -> None:
     """The request was decided before the command or during it; the exit code says that one was."""
     asked = [mail(number) for number in (1, 2, 3)]
     if is_decided_before:

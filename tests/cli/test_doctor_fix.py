@@ -38,7 +38,7 @@ def modes(home: Path) -> dict[str, int]:
     return {name: stat.S_IMODE((home / name).stat().st_mode) for name in OPEN if (home / name).exists()}
 
 
-def test_doctor_fix_repairs_modes_that_let_others_in(aileron: Command, broken: Path):
+def test_doctor_fix_repairs_modes_that_let_others_in(aileron: Command, broken: Path) -> None:
     """The daemon refuses to start before; afterwards doctor finds nothing, and the daemon starts."""
     refused = aileron("daemon", "start")
     found = aileron("doctor", "--json")
@@ -56,7 +56,7 @@ def test_doctor_fix_repairs_modes_that_let_others_in(aileron: Command, broken: P
     assert started.code == 0, started
 
 
-def test_a_fix_quotes_paths_for_the_shell(aileron: Command, home: Path):
+def test_a_fix_quotes_paths_for_the_shell(aileron: Command, home: Path) -> None:
     """A home with a blank in its name is one path, not two."""
     spaced = home.with_name("a home")
     spaced.mkdir(mode=0o755)
@@ -69,7 +69,7 @@ def test_a_fix_quotes_paths_for_the_shell(aileron: Command, home: Path):
     assert f"chmod 700 '{spaced}'" in refused.err
 
 
-def test_each_fix_is_confirmed_and_a_no_skips_it(aileron: Command, broken: Path):
+def test_each_fix_is_confirmed_and_a_no_skips_it(aileron: Command, broken: Path) -> None:
     """Only confirmed fixes are applied; skipped ones are shown at the end, and the exit code is 1."""
     answers = [(ASKED, answer) for answer in ("y", "n", "", "N", "yes")]
     said = aileron.at_terminal("doctor", "--fix", answers=answers, NO_COLOR="1")
@@ -83,7 +83,7 @@ def test_each_fix_is_confirmed_and_a_no_skips_it(aileron: Command, broken: Path)
     assert f"fix: chmod 755 {broken}/actions" not in after
 
 
-def test_doctor_fix_without_confirmation_says_what_to_type(aileron: Command, broken: Path):
+def test_doctor_fix_without_confirmation_says_what_to_type(aileron: Command, broken: Path) -> None:
     """This holds in a pipe, and with --json at a terminal; nothing changes. --fix with an agent's name is refused too."""
     before = modes(broken)
     said = [aileron("doctor", "--fix"), aileron("doctor", "--fix", "--json"), aileron("doctor", "--yes")]
@@ -97,7 +97,7 @@ def test_doctor_fix_without_confirmation_says_what_to_type(aileron: Command, bro
     assert modes(broken) == before
 
 
-def test_doctor_fix_leaves_unsafe_fixes_to_the_person(aileron: Command, home: Path):
+def test_doctor_fix_leaves_unsafe_fixes_to_the_person(aileron: Command, home: Path) -> None:
     """Unreadable settings and a missing vault are shown, with the reason at a terminal; nothing is written."""
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text('[egress]\nprivat = ["a:1"]\n')
@@ -118,7 +118,9 @@ def linked(path: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "while it is asked"])
-def test_a_link_in_place_of_a_directory_is_not_followed(aileron: Command, broken: Path, tmp_path: Path, when: str):
+def test_a_link_in_place_of_a_directory_is_not_followed(
+    aileron: Command, broken: Path, tmp_path: Path, when: str
+) -> None:
     """The link's target keeps its mode, whenever the link was created; the other paths are repaired."""
     target = tmp_path / "target"
     target.mkdir()
@@ -139,7 +141,7 @@ def test_a_link_in_place_of_a_directory_is_not_followed(aileron: Command, broken
     assert stat.S_IMODE((broken / "logs").stat().st_mode) == 0o700
 
 
-def test_a_link_in_a_parent_directory_is_not_followed(aileron: Command, home: Path, tmp_path: Path):
+def test_a_link_in_a_parent_directory_is_not_followed(aileron: Command, home: Path, tmp_path: Path) -> None:
     """The parent leads elsewhere. Positive control: the same command repairs a directory in its proper place."""
     home.mkdir(mode=0o700)
     target = tmp_path / "target"
@@ -169,7 +171,7 @@ def test_a_link_in_a_parent_directory_is_not_followed(aileron: Command, home: Pa
 )
 def test_a_path_that_is_not_the_homes_own_file_keeps_its_mode(
     aileron: Command, home: Path, tmp_path: Path, put: Callable[[Path, Path], None], why: str
-):
+) -> None:
     """The path `approver.json` is a hard link to another file, a symbolic link, a fifo or a directory."""
     home.mkdir(mode=0o700)
     other = home.parent / "other"
@@ -183,7 +185,7 @@ def test_a_path_that_is_not_the_homes_own_file_keeps_its_mode(
     assert [stat.S_IMODE(path.stat().st_mode) for path in (other, home / "approver.json")] == before
 
 
-def test_doctor_fix_reports_a_home_that_is_a_link(aileron: Command, home: Path):
+def test_doctor_fix_reports_a_home_that_is_a_link(aileron: Command, home: Path) -> None:
     """The daemon refuses it too; neither the link nor its target is changed."""
     real = home.parent / "real"
     real.mkdir()

@@ -21,7 +21,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "exit-codes.md").read
 RUN = "/v1/actions/act/run"
 
 
-def test_success_exits_with_0(fake: FakeDaemon, aileron: Command):
+def test_success_exits_with_0(fake: FakeDaemon, aileron: Command) -> None:
     """Standard error stays empty."""
     fake.add_action("act")
     said = aileron("run", "act")
@@ -30,7 +30,7 @@ def test_success_exits_with_0(fake: FakeDaemon, aileron: Command):
 
 
 @pytest.mark.parametrize("kind", list(FailureClass), ids=lambda kind: kind.value)
-def test_a_failure_exits_with_the_code_of_its_class(fake: FakeDaemon, aileron: Command, kind: FailureClass):
+def test_a_failure_exits_with_the_code_of_its_class(fake: FakeDaemon, aileron: Command, kind: FailureClass) -> None:
     """A single table decides, for a run that failed at once and for one that failed later."""
     fake.script("POST", RUN, error(kind.value, kind.http_status), (202, {"status": "running", "run_id": "run-1"}))
     _, failed = error(kind.value, kind.http_status)
@@ -45,7 +45,9 @@ def test_a_failure_exits_with_the_code_of_its_class(fake: FakeDaemon, aileron: C
 @pytest.mark.parametrize(
     ("status", "code"), [("denied", 5), ("expired", 6), ("cancelled", 6), ("unknown", 8), ("newer-word", 1)]
 )
-def test_a_status_without_a_failure_has_an_exit_code_too(fake: FakeDaemon, aileron: Command, status: str, code: int):
+def test_a_status_without_a_failure_has_an_exit_code_too(
+    fake: FakeDaemon, aileron: Command, status: str, code: int
+) -> None:
     """The status only says how the run ended."""
     fake.script("POST", RUN, (202, {"status": "running", "run_id": "run-1"}))
     fake.script("GET", "/v1/runs/run-1", (200, {"status": status, "audit_id": "run-1"}))
@@ -53,7 +55,7 @@ def test_a_status_without_a_failure_has_an_exit_code_too(fake: FakeDaemon, ailer
     assert aileron("run", "act").code == code
 
 
-def test_a_failure_class_from_a_newer_daemon_exits_with_1(fake: FakeDaemon, aileron: Command):
+def test_a_failure_class_from_a_newer_daemon_exits_with_1(fake: FakeDaemon, aileron: Command) -> None:
     """The code says that it failed, and nothing more."""
     fake.script("POST", RUN, error("quantum_error", 418))
 
@@ -61,7 +63,7 @@ def test_a_failure_class_from_a_newer_daemon_exits_with_1(fake: FakeDaemon, aile
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b'{"error": "no"}'])
-def test_an_answer_that_is_no_api_answer_is_a_failure(fake: FakeDaemon, aileron: Command, body: bytes):
+def test_an_answer_that_is_no_api_answer_is_a_failure(fake: FakeDaemon, aileron: Command, body: bytes) -> None:
     """Another program listens there, or another version."""
     fake.script("POST", RUN, (500, body))
     said = aileron("run", "act")
@@ -83,7 +85,7 @@ def test_an_answer_that_is_no_api_answer_is_a_failure(fake: FakeDaemon, aileron:
         ("audit", "list", "--limit", "many"),
     ],
 )
-def test_wrong_usage_exits_with_2_and_sends_nothing(fake: FakeDaemon, aileron: Command, words: tuple[str, ...]):
+def test_wrong_usage_exits_with_2_and_sends_nothing(fake: FakeDaemon, aileron: Command, words: tuple[str, ...]) -> None:
     """The error has the same three lines as any failure."""
     said = aileron(*words)
 
@@ -92,7 +94,7 @@ def test_wrong_usage_exits_with_2_and_sends_nothing(fake: FakeDaemon, aileron: C
     assert fake.seen == []
 
 
-def test_a_damaged_file_is_not_blamed_on_the_connectors(fake: FakeDaemon, aileron: Command):
+def test_a_damaged_file_is_not_blamed_on_the_connectors(fake: FakeDaemon, aileron: Command) -> None:
     """The failure's message has the fix; only a failure without a file points to the list of connectors."""
     for details, is_there in (({"file": "/home/me/.aileron/vault.json"}, False), ({}, True)):
         fake.script("GET", "/v1/bindings", error("hash_mismatch", 409, "it is not as it was", details=details))
@@ -124,7 +126,7 @@ def test_a_damaged_file_is_not_blamed_on_the_connectors(fake: FakeDaemon, ailero
 )
 def test_a_mistyped_word_is_answered_with_the_nearest_one(
     fake: FakeDaemon, aileron: Command, typed: tuple[str, ...], why: str | None, fix: str
-):
+) -> None:
     """The fix is the whole command with that word; there is no suggestion if no word is near."""
     fake.add_action("list-notes", "name:string")
     said = aileron(*typed)
@@ -133,7 +135,7 @@ def test_a_mistyped_word_is_answered_with_the_nearest_one(
     assert said.err.splitlines()[1:] == [*([f"  why: {why}"] if why else []), f"  fix: {fix}"]
 
 
-def test_a_group_without_a_command_exits_with_2_and_lists_its_commands(aileron: Command):
+def test_a_group_without_a_command_exits_with_2_and_lists_its_commands(aileron: Command) -> None:
     """The list is on standard error, because it is no data."""
     said = aileron("vault")
 
@@ -174,7 +176,9 @@ def in_proc(home: Path) -> Path:
         (open_to_all, "chmod 700 {home}"),
     ],
 )
-def test_a_daemon_that_cannot_start_exits_with_69_and_a_fix(home: Path, spoiled: Callable[[Path], Path], fix: str):
+def test_a_daemon_that_cannot_start_exits_with_69_and_a_fix(
+    home: Path, spoiled: Callable[[Path], Path], fix: str
+) -> None:
     """The error says what is wrong with the home, and what fixes it."""
     said = Command(spoiled(home))("run", "act", "--json")
 
@@ -183,7 +187,7 @@ def test_a_daemon_that_cannot_start_exits_with_69_and_a_fix(home: Path, spoiled:
     assert said.json["error"]["fix"] == fix.format(home=home)
 
 
-def test_a_home_with_a_path_too_long_for_sockets_exits_with_69_and_a_fix(tmp_path: Path):
+def test_a_home_with_a_path_too_long_for_sockets_exits_with_69_and_a_fix(tmp_path: Path) -> None:
     """A socket's path has at most 107 bytes."""
     said = Command(tmp_path / ("x" * 107))("action", "list")
 
@@ -191,14 +195,14 @@ def test_a_home_with_a_path_too_long_for_sockets_exits_with_69_and_a_fix(tmp_pat
     assert said.err.endswith("\n  fix: set AILERON_HOME to a shorter path\n")
 
 
-def test_a_daemon_that_hangs_up_exits_with_69(fake: FakeDaemon, aileron: Command):
+def test_a_daemon_that_hangs_up_exits_with_69(fake: FakeDaemon, aileron: Command) -> None:
     """The connection ends in the middle of its response."""
     fake.script("GET", "/v1/actions", (200, b'{"actions": ['))
 
     assert aileron("action", "list").code == 69
 
 
-def test_a_daemon_that_hangs_up_during_a_change_exits_with_8(fake: FakeDaemon, aileron: Command):
+def test_a_daemon_that_hangs_up_during_a_change_exits_with_8(fake: FakeDaemon, aileron: Command) -> None:
     """The fix is the command that tells what happened; a --dry-run changes nothing, so it exits with 69."""
     fake.script("POST", RUN, (200, b'{"resul'))
     said = aileron("run", "act", "--json")
@@ -210,7 +214,7 @@ def test_a_daemon_that_hangs_up_during_a_change_exits_with_8(fake: FakeDaemon, a
     assert aileron("run", "act", "--dry-run").code == 69
 
 
-def test_waiting_for_a_person_exits_with_75_at_once(fake: FakeDaemon, aileron: Command):
+def test_waiting_for_a_person_exits_with_75_at_once(fake: FakeDaemon, aileron: Command) -> None:
     """The value of --wait makes no difference: otherwise the test would time out."""
     answer = {"status": "pending_approval", "approval_id": "act-1", "audit_id": "run-1", "message": "Ask Mira."}
     answer["review_url"] = "http://localhost:1/approvals/act-1"
@@ -231,7 +235,7 @@ def test_waiting_for_a_person_exits_with_75_at_once(fake: FakeDaemon, aileron: C
     assert aileron("run", "act", "--wait", "1h", "--json").json["approval_id"] == "act-1"
 
 
-def test_a_run_that_outlasts_the_wait_exits_with_75(fake: FakeDaemon, aileron: Command):
+def test_a_run_that_outlasts_the_wait_exits_with_75(fake: FakeDaemon, aileron: Command) -> None:
     """The output has the run's id."""
     fake.script("POST", RUN, (202, {"status": "running", "run_id": "run-1", "poll_after_ms": 10}))
     fake.script("GET", "/v1/runs/run-1", (200, {"status": "running", "audit_id": "run-1"}))
@@ -243,7 +247,9 @@ def test_a_run_that_outlasts_the_wait_exits_with_75(fake: FakeDaemon, aileron: C
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-def test_an_interrupted_run_exits_with_130_and_cancels_nothing(fake: FakeDaemon, aileron: Command, is_known: bool):
+def test_an_interrupted_run_exits_with_130_and_cancels_nothing(
+    fake: FakeDaemon, aileron: Command, is_known: bool
+) -> None:
     """The command says how to look, whether or not it knows the run's id yet."""
     waiting, over = threading.Event(), threading.Event()
 
@@ -267,7 +273,7 @@ def test_an_interrupted_run_exits_with_130_and_cancels_nothing(fake: FakeDaemon,
     assert fake.asked("DELETE") == []
 
 
-def test_interrupting_any_other_command_exits_with_130(fake: FakeDaemon, aileron: Command):
+def test_interrupting_any_other_command_exits_with_130(fake: FakeDaemon, aileron: Command) -> None:
     """The command prints no traceback."""
     waiting, over = threading.Event(), threading.Event()
 
@@ -286,7 +292,7 @@ def test_interrupting_any_other_command_exits_with_130(fake: FakeDaemon, aileron
     assert (process.returncode, err.strip()) == (130, "interrupted")
 
 
-def test_an_interrupt_during_an_import_exits_with_130(tmp_path: Path):
+def test_an_interrupt_during_an_import_exits_with_130(tmp_path: Path) -> None:
     """A module that makes named tuples executes strings, and `python -m` remembers an interrupt that left one."""
     (tmp_path / "sitecustomize.py").write_text("""
 import sys
@@ -304,7 +310,7 @@ sys.addaudithook(interrupt)
     assert (done.returncode, done.stderr.strip()) == (130, "interrupted")
 
 
-def test_a_broken_chain_exits_with_9(aileron: Command, home: Path):
+def test_a_broken_chain_exits_with_9(aileron: Command, home: Path) -> None:
     """The file here is no ledger at all."""
     home.mkdir()
     (home / "ledger.db").write_bytes(b"not a ledger" * 1000)
@@ -314,7 +320,7 @@ def test_a_broken_chain_exits_with_9(aileron: Command, home: Path):
     assert said.err.startswith("error: the audit chain is broken")
 
 
-def test_a_closed_pipe_is_no_failure(fake: FakeDaemon, aileron: Command):
+def test_a_closed_pipe_is_no_failure(fake: FakeDaemon, aileron: Command) -> None:
     """The command in `aileron … | head` ends as it would have ended otherwise."""
     for number in range(3000):
         fake.add_action(f"action-{number}", intent="x" * 200)
@@ -328,7 +334,7 @@ def test_a_closed_pipe_is_no_failure(fake: FakeDaemon, aileron: Command):
 
 
 @pytest.mark.parametrize("words", ["run act", "action list", "run nope"])
-def test_output_to_a_full_disk_is_a_failure(fake: FakeDaemon, home: Path, words: str):
+def test_output_to_a_full_disk_is_a_failure(fake: FakeDaemon, home: Path, words: str) -> None:
     """The output is lost, and the exit code says so; a failed command keeps its own code."""
     fake.add_action("act")
     done = subprocess.run(
@@ -348,7 +354,7 @@ def test_output_to_a_full_disk_is_a_failure(fake: FakeDaemon, home: Path, words:
         )
 
 
-def test_the_reference_page_lists_each_class_with_its_exit_code():
+def test_the_reference_page_lists_each_class_with_its_exit_code() -> None:
     """Each class appears once, in the row of its code."""
     rows = re.findall(r"^\| (\d+) \|[^|]*\|([^|]*)\|$", PAGE, re.MULTILINE)
     shown = {name: int(code) for code, names in rows for name in re.findall(r"`(\w+)`", names)}

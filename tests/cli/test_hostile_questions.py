@@ -144,7 +144,7 @@ def run_question(text: str) -> dict[str, Any]:
     }
 
 
-def test_every_kind_of_question_is_harmless(fake: FakeDaemon, aileron: Command):
+def test_every_kind_of_question_is_harmless(fake: FakeDaemon, aileron: Command) -> None:
     """Each is shown, shown in full, asked, and printed in a pipe."""
     text = EVERYTHING
     for kind, subject in subjects(text).items():
@@ -162,7 +162,7 @@ def test_every_kind_of_question_is_harmless(fake: FakeDaemon, aileron: Command):
         assert_harmless(aileron("approval", "show", "a").out.replace("\t", ""))
 
 
-def test_text_around_a_runs_plan_is_harmless(fake: FakeDaemon, aileron: Command):
+def test_text_around_a_runs_plan_is_harmless(fake: FakeDaemon, aileron: Command) -> None:
     """Conversation, difference, edits and preview never pass for output of Aileron or for the person's own words."""
     text = EVERYTHING
     fake.script("GET", "/v1/action-approvals/a", (200, run_question(text)))
@@ -182,7 +182,7 @@ def test_text_around_a_runs_plan_is_harmless(fake: FakeDaemon, aileron: Command)
         assert_no_line_begins(shown.out, *OURS)
 
 
-def test_questions_to_the_agent_and_edits_are_harmless(fake: FakeDaemon, aileron: Command):
+def test_questions_to_the_agent_and_edits_are_harmless(fake: FakeDaemon, aileron: Command) -> None:
     """The daemon repeats them in the question and in the list of changes."""
     text = EVERYTHING
     fake.script("GET", "/v1/action-approvals/a", (200, run_question(text)))
@@ -198,7 +198,7 @@ def test_questions_to_the_agent_and_edits_are_harmless(fake: FakeDaemon, aileron
         assert_no_line_begins(shown.out, *OURS)
 
 
-def test_lists_of_consents_and_grants_are_harmless(fake: FakeDaemon, aileron: Command):
+def test_lists_of_consents_and_grants_are_harmless(fake: FakeDaemon, aileron: Command) -> None:
     """Rows of every kind and grants with every condition make tables at a terminal; in a pipe, no value can break a line."""
     text = EVERYTHING
     fake.approvals = [{**question(kind, {}, text), "approval_id": text, "expires_at": text} for kind in subjects(text)]
@@ -223,7 +223,7 @@ def test_lists_of_consents_and_grants_are_harmless(fake: FakeDaemon, aileron: Co
         assert aileron(*words, "--json").out.isascii()
 
 
-def test_the_approvers_status_and_inventory_are_harmless(fake: FakeDaemon, aileron: Command):
+def test_the_approvers_status_and_inventory_are_harmless(fake: FakeDaemon, aileron: Command) -> None:
     """The inventory is shown to the person who signs it with a new key."""
     text = as_in_a_file(EVERYTHING)
     inventory = {
@@ -247,7 +247,7 @@ def test_the_approvers_status_and_inventory_are_harmless(fake: FakeDaemon, ailer
     assert_harmless(aileron.at_terminal("approver", "status").out)
 
 
-def test_the_audit_trail_of_decisions_is_harmless(fake: FakeDaemon, aileron: Command):
+def test_the_audit_trail_of_decisions_is_harmless(fake: FakeDaemon, aileron: Command) -> None:
     """Refused decisions, conversations and consents appear in `audit list`, in `audit show`, and as JSON."""
     text = EVERYTHING
     facts = dict.fromkeys(("at", "run", "approval", "text", "reason", "key_id", "name", "route", "session"), text)
@@ -261,7 +261,7 @@ def test_the_audit_trail_of_decisions_is_harmless(fake: FakeDaemon, aileron: Com
         assert aileron(*words, "--json").out.isascii()
 
 
-def test_a_megabyte_does_not_push_the_question_off_the_screen(fake: FakeDaemon, aileron: Command):
+def test_a_megabyte_does_not_push_the_question_off_the_screen(fake: FakeDaemon, aileron: Command) -> None:
     """The hosts and the question stay within a few screens; the output says how much is missing and how to see it."""
     asked = run_question("ok")
     asked["plan"]["args"] = {"body": MEGABYTE, "lines": "\n" * 500_000, "many": [MEGABYTE]}
@@ -284,7 +284,7 @@ def test_a_megabyte_does_not_push_the_question_off_the_screen(fake: FakeDaemon, 
 
 
 @pytest.mark.parametrize("host", ["g\u043e\u043egle.com", "xn--ggle-55da.com"])
-def test_a_host_in_look_alike_letters_is_marked(fake: FakeDaemon, aileron: Command, host: str):
+def test_a_host_in_look_alike_letters_is_marked(fake: FakeDaemon, aileron: Command, host: str) -> None:
     """A homograph contains no hidden character, so only a mark reveals it."""
     asked = run_question("ok")
     asked["plan"]["steps"][0]["grant"]["hosts"] = [{"host": host, "port": 443}]

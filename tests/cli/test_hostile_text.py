@@ -27,7 +27,7 @@ from tests.support.hostile_text import (
 
 
 @given(st.text(st.characters(exclude_categories=["Cn"])))
-def test_visible_makes_one_line_without_hidden_characters(text: str):
+def test_visible_makes_one_line_without_hidden_characters(text: str) -> None:
     """This holds for any text, and no visible character is lost."""
     shown = visible(text)
 
@@ -51,7 +51,7 @@ def _without_escapes(text: str, shown: str) -> list[str]:
 
 
 @given(st.text())
-def test_visible_lines_keeps_the_number_of_lines(text: str):
+def test_visible_lines_keeps_the_number_of_lines(text: str) -> None:
     """Only line ends separate lines, and no line contains hidden characters."""
     lines = visible_lines(text)
 
@@ -67,7 +67,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_visible_json_keeps_the_value(value: object):
+def test_visible_json_keeps_the_value(value: object) -> None:
     """Hidden characters become JSON's own escapes."""
     shown = visible_json(json.dumps(value, indent=2, ensure_ascii=False))
 
@@ -76,7 +76,7 @@ def test_visible_json_keeps_the_value(value: object):
 
 
 @given(st.text())
-def test_a_fact_in_a_row_is_one_word_or_quoted(text: str):
+def test_a_fact_in_a_row_is_one_word_or_quoted(text: str) -> None:
     """Blanks in it cannot start the next fact, and nothing is lost."""
     shown = as_fact(text)
 
@@ -88,7 +88,7 @@ def test_a_fact_in_a_row_is_one_word_or_quoted(text: str):
 
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS.keys())
-def test_every_text_of_the_corpus_is_escaped(text: str):
+def test_every_text_of_the_corpus_is_escaped(text: str) -> None:
     """This covers one line, several lines, and JSON that keeps its value."""
     assert_harmless(visible(text))
     assert_harmless("\n".join(visible_lines(text)))
@@ -100,7 +100,7 @@ def test_every_text_of_the_corpus_is_escaped(text: str):
     assert json.loads(document) == {text: text}
 
 
-def test_combining_marks_beyond_eight_are_escaped():
+def test_combining_marks_beyond_eight_are_escaped() -> None:
     """A letter keeps as many as any script uses; the rest is escaped, in JSON as escapes of JSON."""
     flood = "a" + "\u0301" * 100
 
@@ -112,12 +112,12 @@ def test_combining_marks_beyond_eight_are_escaped():
     assert json.loads(visible_json(json.dumps(flood, ensure_ascii=False))) == flood
 
 
-def test_unassigned_characters_are_escaped():
+def test_unassigned_characters_are_escaped() -> None:
     """Their width is unknown."""
     assert visible("a\u0378b\U0001faff") == "a\\u0378b\\U0001faff"
 
 
-def test_ordinary_text_stays_as_it_is():
+def test_ordinary_text_stays_as_it_is() -> None:
     """The examples are letters of several scripts with their marks, and emoji."""
     for text in ("Grüße, 日本語, العربية, हिन्दी", "✓ 👍 🇩🇪", "naïve — “quoted” 5 € · ½", "שָׁלוֹם, Việt, o\u0302\u0323"):
         assert visible(text) == text
@@ -127,7 +127,7 @@ def test_ordinary_text_stays_as_it_is():
 
 
 @hostile
-def test_a_result_at_a_terminal_is_harmless(fake: FakeDaemon, aileron: Command, text: str):
+def test_a_result_at_a_terminal_is_harmless(fake: FakeDaemon, aileron: Command, text: str) -> None:
     """The text is a plain result, and a value and a name in JSON."""
     fake.add_action("act")
     for result in (text, {"value": text, text: 1}):
@@ -137,7 +137,7 @@ def test_a_result_at_a_terminal_is_harmless(fake: FakeDaemon, aileron: Command, 
 
 
 @hostile
-def test_json_output_is_ascii(fake: FakeDaemon, aileron: Command, text: str):
+def test_json_output_is_ascii(fake: FakeDaemon, aileron: Command, text: str) -> None:
     """This holds in a pipe and at a terminal, and the value is unchanged."""
     fake.add_action("act")
     fake.script("POST", "/v1/actions/act/run", (200, {"audit_id": "r", "result": text}))
@@ -150,7 +150,7 @@ def test_json_output_is_ascii(fake: FakeDaemon, aileron: Command, text: str):
 
 
 @hostile
-def test_a_failure_is_harmless_and_cannot_pass_for_ours(fake: FakeDaemon, aileron: Command, text: str):
+def test_a_failure_is_harmless_and_cannot_pass_for_ours(fake: FakeDaemon, aileron: Command, text: str) -> None:
     """The text is in its message, reason and log, at a terminal and in a pipe."""
     fake.add_action("act")
     details = {"step": "one", "log": text, "connector_class": text}
@@ -166,7 +166,7 @@ def test_a_failure_is_harmless_and_cannot_pass_for_ours(fake: FakeDaemon, ailero
 @pytest.mark.parametrize(
     "message", ["x; run `aileron vault lock`", "x: aileron approver reset", "it ended; `aileron daemon stop` helps"]
 )
-def test_a_connectors_message_does_not_become_the_fix(fake: FakeDaemon, aileron: Command, message: str):
+def test_a_connectors_message_does_not_become_the_fix(fake: FakeDaemon, aileron: Command, message: str) -> None:
     """Text from a jail is repeated but never recommended; the same words in the daemon's own message are."""
     fake.add_action("act")
     path = "/v1/actions/act/run"
@@ -193,7 +193,7 @@ def test_a_connectors_message_does_not_become_the_fix(fake: FakeDaemon, aileron:
     ],
     ids=["quoted", "quoted-more", "semicolon", "substitution", "line", "redirection", "bare", "placeholder"],
 )
-def test_only_a_plain_command_of_ours_becomes_the_fix(fake: FakeDaemon, aileron: Command, message: str):
+def test_only_a_plain_command_of_ours_becomes_the_fix(fake: FakeDaemon, aileron: Command, message: str) -> None:
     """The daemon's message may quote an agent or a publisher: quoted commands and shell syntax are ignored, its own are not."""
     fake.add_action("act")
     path = "/v1/actions/act/run"
@@ -206,7 +206,7 @@ def test_only_a_plain_command_of_ours_becomes_the_fix(fake: FakeDaemon, aileron:
     assert ours.json["error"]["fix"] == "aileron vault lock"
 
 
-def test_lists_are_harmless(fake: FakeDaemon, aileron: Command):
+def test_lists_are_harmless(fake: FakeDaemon, aileron: Command) -> None:
     """Tables at a terminal, and tab-separated lines that a value cannot break, contain the text."""
     text = EVERYTHING
     fake.add_action("act", intent=text, source=text)
@@ -234,7 +234,7 @@ def test_lists_are_harmless(fake: FakeDaemon, aileron: Command):
         assert [line.count("\t") + 1 for line in piped.out.splitlines()] == [columns] * rows
 
 
-def test_show_commands_are_harmless(fake: FakeDaemon, aileron: Command):
+def test_show_commands_are_harmless(fake: FakeDaemon, aileron: Command) -> None:
     """The output has facts, prose, plans and records."""
     text = EVERYTHING
     fake.add_action("act", "key:string", intent=text, connectors=[text])
@@ -261,7 +261,7 @@ def test_show_commands_are_harmless(fake: FakeDaemon, aileron: Command):
             assert_no_line_begins(shown.out, "  fix: ", "  why: ")
 
 
-def test_questions_and_their_results_are_harmless(fake: FakeDaemon, aileron: Command):
+def test_questions_and_their_results_are_harmless(fake: FakeDaemon, aileron: Command) -> None:
     """The whole question is shown before an approval, a denial and in a run; the result follows."""
     text = EVERYTHING
     plan = run_question(text)["plan"]
@@ -294,7 +294,7 @@ def test_questions_and_their_results_are_harmless(fake: FakeDaemon, aileron: Com
     assert_harmless(aileron("run", "act").err)
 
 
-def test_words_of_the_command_line_are_shown_harmlessly(fake: FakeDaemon, aileron: Command):
+def test_words_of_the_command_line_are_shown_harmlessly(fake: FakeDaemon, aileron: Command) -> None:
     """A script may pass on text from another party."""
     word = as_in_a_file(EVERYTHING).replace("\x00", "")
     for words in (
@@ -308,7 +308,7 @@ def test_words_of_the_command_line_are_shown_harmlessly(fake: FakeDaemon, ailero
         assert_harmless(aileron.at_terminal(*words).out)
 
 
-def test_a_log_is_harmless(aileron: Command, home: Path):
+def test_a_log_is_harmless(aileron: Command, home: Path) -> None:
     """The daemon's log repeats text of other parties."""
     (home / "logs").mkdir(parents=True)
     (home / "logs" / "daemon.log").write_text(f"before\n{as_in_a_file(EVERYTHING)}\nafter\n", encoding="utf-8")
@@ -318,7 +318,7 @@ def test_a_log_is_harmless(aileron: Command, home: Path):
 
 
 @hostile
-def test_a_refused_action_file_is_quoted_harmlessly(aileron: Command, tmp_path: Path, text: str):
+def test_a_refused_action_file_is_quoted_harmlessly(aileron: Command, tmp_path: Path, text: str) -> None:
     """The errors contain text from the file."""
     file, text = tmp_path / "a.md", as_in_a_file(text)
     file.write_text(f'+++\nname = "{text}"\n{text} = 1\n+++\n', encoding="utf-8")
@@ -329,7 +329,7 @@ def test_a_refused_action_file_is_quoted_harmlessly(aileron: Command, tmp_path: 
     assert_no_line_begins(shown.out, "  fix: curl")
 
 
-def test_a_bug_report_is_harmless(fake: FakeDaemon, aileron: Command):
+def test_a_bug_report_is_harmless(fake: FakeDaemon, aileron: Command) -> None:
     """A traceback repeats the data that was being processed."""
     fake.add_action("act", "key:string", input_schema={"properties": "\x1b[2J\u202e"})
     shown = aileron.at_terminal("action", "show", "act")
@@ -339,7 +339,7 @@ def test_a_bug_report_is_harmless(fake: FakeDaemon, aileron: Command):
     assert_harmless(shown.out)
 
 
-def test_a_response_that_does_not_match_is_reported_harmlessly(fake: FakeDaemon, aileron: Command):
+def test_a_response_that_does_not_match_is_reported_harmlessly(fake: FakeDaemon, aileron: Command) -> None:
     """The response has an unknown word or lacks a key: the error has a fix and does not claim a bug."""
     for session in ({"status": EVERYTHING}, {}):
         fake.script("GET", "/v1/sessions", (200, {"sessions": [{"id": "s", "agent": "a", "folder": "/", **session}]}))
@@ -352,7 +352,7 @@ def test_a_response_that_does_not_match_is_reported_harmlessly(fake: FakeDaemon,
         assert_harmless(shown.out)
 
 
-def test_a_long_message_is_cut_and_says_so(fake: FakeDaemon, aileron: Command):
+def test_a_long_message_is_cut_and_says_so(fake: FakeDaemon, aileron: Command) -> None:
     """A person gets about a screen; --json gets all of it."""
     fake.add_action("act")
     fake.script("POST", "/v1/actions/act/run", error("external_api_error", 502, "x" * 100_000, details={"step": "one"}))
@@ -364,7 +364,7 @@ def test_a_long_message_is_cut_and_says_so(fake: FakeDaemon, aileron: Command):
 
 
 @pytest.mark.parametrize("variable", ["NO_COLOR", "TERM"])
-def test_colour_can_be_switched_off(fake: FakeDaemon, aileron: Command, variable: str):
+def test_colour_can_be_switched_off(fake: FakeDaemon, aileron: Command, variable: str) -> None:
     """Positive control: there is colour otherwise."""
     environment = {"NO_COLOR": {"NO_COLOR": "1"}, "TERM": {"TERM": "dumb"}}[variable]
 
@@ -373,7 +373,7 @@ def test_colour_can_be_switched_off(fake: FakeDaemon, aileron: Command, variable
 
 
 @hostile
-def test_text_from_a_forge_is_harmless(fake: FakeDaemon, aileron: Command, text: str):
+def test_text_from_a_forge_is_harmless(fake: FakeDaemon, aileron: Command, text: str) -> None:
     """The text is in an install, an update, a difference, a suite and a list of versions, at a terminal where a no is typed."""
     job = {
         "fetch": "fch-1",

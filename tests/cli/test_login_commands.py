@@ -90,7 +90,7 @@ def aileron(home: DaemonHome) -> Command:
     return Command(home.path)
 
 
-def test_check_manifest_says_where_a_connector_logs_in(aileron: Command, tmp_path: Path):
+def test_check_manifest_says_where_a_connector_logs_in(aileron: Command, tmp_path: Path) -> None:
     """Each login is shown in words, with who sees the secret; a source without bound hosts is shown as not bound yet."""
     directory = source(tmp_path, GIT)
     unbound = aileron("connector", "check-manifest", str(directory))
@@ -107,7 +107,7 @@ def test_check_manifest_says_where_a_connector_logs_in(aileron: Command, tmp_pat
     ) in " ".join(bound.out.split())
 
 
-def test_a_script_binds_a_reader_in_one_command_and_the_list_shows_its_role(aileron: Command):
+def test_a_script_binds_a_reader_in_one_command_and_the_list_shows_its_role(aileron: Command) -> None:
     """`binding list` and `binding inspect` show the database and that its role only reads."""
     bound = aileron(
         *("binding", "setup", DATABASE, "--name", "login/db/reader", "--username", "app_reader"),
@@ -122,7 +122,7 @@ def test_a_script_binds_a_reader_in_one_command_and_the_list_shows_its_role(aile
     assert "logs in at db.example:5432 by PostgreSQL over TLS the connector gets the stream behind the login" in shown
 
 
-def test_a_weaker_password_form_is_allowed_by_name_and_shown(aileron: Command):
+def test_a_weaker_password_form_is_allowed_by_name_and_shown(aileron: Command) -> None:
     """The warning is shown when it is bound, in the list and by inspect; the login's other details stay as they were."""
     words = ("binding", "setup", DATABASE, "--name", "login/db/old", "--username", "app", "--secret", "pw")
     said = aileron(*words, "--database", "shop", "--allow-password-form", "md5")
@@ -143,7 +143,7 @@ def test_a_weaker_password_form_is_allowed_by_name_and_shown(aileron: Command):
     assert after.json["details"] == {"database": "shop", "weak_password": "cleartext"}
 
 
-def test_a_script_that_leaves_an_option_out_is_told_the_whole_command(aileron: Command):
+def test_a_script_that_leaves_an_option_out_is_told_the_whole_command(aileron: Command) -> None:
     """The command repeats the options that were given; for a missing host key, it says how to get one."""
     said = aileron("binding", "setup", GIT, "--name", "login/git/me", "--username", "git user", "--secret", "key")
     mail = aileron("binding", "setup", MAIL)
@@ -163,7 +163,7 @@ def test_a_script_that_leaves_an_option_out_is_told_the_whole_command(aileron: C
     [("--database", "x"), ("--read-only",), ("--host-key", public_line(KEY)), ("--allow-password-form", "md5")],
     ids=["database", "role", "host-key", "password-form"],
 )
-def test_an_option_that_the_protocol_does_not_have_is_refused(aileron: Command, option: tuple[str, ...]):
+def test_an_option_that_the_protocol_does_not_have_is_refused(aileron: Command, option: tuple[str, ...]) -> None:
     """The error says which option to leave out, and nothing is bound."""
     said = aileron("binding", "setup", MAIL, "--name", "login/mail/x", "--username", "me", "--secret", "pw", *option)
 
@@ -172,7 +172,7 @@ def test_an_option_that_the_protocol_does_not_have_is_refused(aileron: Command, 
     assert "login/mail/x" not in aileron("binding", "list").out
 
 
-def test_a_host_key_is_accepted_as_it_stands_in_a_file(aileron: Command):
+def test_a_host_key_is_accepted_as_it_stands_in_a_file(aileron: Command) -> None:
     """The comment is not kept; an invalid key is refused before anything is done. `binding rebind` changes the key."""
     words = ("binding", "setup", GIT, "--name", "login/git/script", "--username", "git", "--secret", "key")
     key, other = public_line(KEY), public_line(asyncssh.generate_private_key("ssh-ed25519"))
@@ -188,7 +188,7 @@ def test_a_host_key_is_accepted_as_it_stands_in_a_file(aileron: Command):
     assert after.json["details"] == {"host_key": other}
 
 
-def test_rebind_changes_a_role_from_reading_to_writing_and_back(aileron: Command):
+def test_rebind_changes_a_role_from_reading_to_writing_and_back(aileron: Command) -> None:
     """Details without an option stay: the database survives each change. Both options at once are refused and change nothing."""
     name, rebind = "login/db/roles", ("binding", "rebind", "login/db/roles")
     words = ("--name", name, "--username", "app", "--secret", "pw", "--database", "shop", "--read-only")
@@ -206,7 +206,9 @@ def test_rebind_changes_a_role_from_reading_to_writing_and_back(aileron: Command
     assert aileron("binding", "inspect", name, "--json").json["details"] == reader
 
 
-def test_setup_at_a_terminal_fetches_the_host_key_and_has_it_compared(aileron: Command, peer: SshPeer, tmp_path: Path):
+def test_setup_at_a_terminal_fetches_the_host_key_and_has_it_compared(
+    aileron: Command, peer: SshPeer, tmp_path: Path
+) -> None:
     """The reach is shown first, then come the user, the fingerprint to compare and the private key's file; a no binds nothing."""
     file = tmp_path / "id_ed25519"
     file.write_bytes(KEY.export_private_key())
@@ -239,7 +241,7 @@ def test_setup_at_a_terminal_fetches_the_host_key_and_has_it_compared(aileron: C
     assert "PRIVATE KEY" not in bound.out
 
 
-def test_setup_at_a_terminal_asks_for_a_database_and_its_role(aileron: Command):
+def test_setup_at_a_terminal_asks_for_a_database_and_its_role(aileron: Command) -> None:
     """An empty answer means the server's default database; the password is not echoed."""
     said = at_terminal(
         aileron,
@@ -257,7 +259,7 @@ def test_setup_at_a_terminal_asks_for_a_database_and_its_role(aileron: Command):
     assert aileron("binding", "inspect", "login/db/typed", "--json").json["details"] == {"read_only": True}
 
 
-def test_a_server_that_shows_no_host_key_is_reported_with_a_fix(tmp_path: Path):
+def test_a_server_that_shows_no_host_key_is_reported_with_a_fix(tmp_path: Path) -> None:
     """The server's port is closed: the error says how to get the key by other means."""
     (port,) = reserve_ports(1)
     with daemon_home() as home:
@@ -275,7 +277,7 @@ def test_a_server_that_shows_no_host_key_is_reported_with_a_fix(tmp_path: Path):
 
 
 @pytest.mark.jail
-def test_a_run_that_needs_a_read_only_login_binds_one(tmp_path: Path):
+def test_a_run_that_needs_a_read_only_login_binds_one(tmp_path: Path) -> None:
     """Only a login that can write is bound, and a query does not use it. The login bound in place only reads, without a question
     about its role, and the run goes on.
     """

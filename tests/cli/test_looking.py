@@ -45,7 +45,7 @@ EVENTS: list[dict[str, Any]] = [
 # Audit
 
 
-def test_filters_are_passed_on_to_the_daemon(fake: FakeDaemon, aileron: Command):
+def test_filters_are_passed_on_to_the_daemon(fake: FakeDaemon, aileron: Command) -> None:
     """Each option becomes a query parameter under the daemon's name; an option that is not given is not sent."""
     words = ["--run", "run-1", "--type", "run.finished", "--class", "network_error", "--since", "2h", "--limit", "5"]
     aileron("audit", "list", *words, "--action", "a&b=c", "--after", "7")
@@ -61,7 +61,7 @@ def test_filters_are_passed_on_to_the_daemon(fake: FakeDaemon, aileron: Command)
     }
 
 
-def test_events_are_tab_separated_lines_in_a_pipe(fake: FakeDaemon, aileron: Command):
+def test_events_are_tab_separated_lines_in_a_pipe(fake: FakeDaemon, aileron: Command) -> None:
     """A line has the number, time, type, run, and each fact with its name."""
     fake.events = EVENTS
 
@@ -74,7 +74,7 @@ def test_events_are_tab_separated_lines_in_a_pipe(fake: FakeDaemon, aileron: Com
     assert aileron("audit", "list", "--json").json == {"events": EVENTS}
 
 
-def test_events_are_grouped_by_run_at_a_terminal(fake: FakeDaemon, aileron: Command):
+def test_events_are_grouped_by_run_at_a_terminal(fake: FakeDaemon, aileron: Command) -> None:
     """Each event takes one line, which is cut at the terminal's width."""
     fake.events = [*EVENTS, {**EVENTS[2], "reason": "x" * 200}]
     lines = aileron.at_terminal("audit", "list", NO_COLOR="1").out.splitlines()
@@ -89,7 +89,7 @@ def test_events_are_grouped_by_run_at_a_terminal(fake: FakeDaemon, aileron: Comm
     assert (len(lines[5]), lines[5][-1]) == (80, "…")
 
 
-def test_audit_show_includes_the_result_of_a_run(fake: FakeDaemon, aileron: Command):
+def test_audit_show_includes_the_result_of_a_run(fake: FakeDaemon, aileron: Command) -> None:
     """The result comes from the run's own route, because the audit events do not contain it."""
     fake.script("GET", "/v1/audit/run-1", (200, {"audit_id": "run-1", "status": "completed", "events": EVENTS[:1]}))
     fake.script("GET", "/v1/runs/run-1", (200, {"status": "completed", "result": {"id": 7}}))
@@ -103,7 +103,7 @@ def test_audit_show_includes_the_result_of_a_run(fake: FakeDaemon, aileron: Comm
 RUN = "run-20261121T035800-0f7c1dd8f7b7a1ba1d0e"
 
 
-def test_ids_are_short_at_a_terminal_and_short_ids_are_accepted(fake: FakeDaemon, aileron: Command):
+def test_ids_are_short_at_a_terminal_and_short_ids_are_accepted(fake: FakeDaemon, aileron: Command) -> None:
     """A terminal shows the end of an id, a pipe all of it. An end that fits two runs is refused as ambiguous."""
     of_run = {**EVENTS[0], "run": RUN}
     other = {**of_run, "run": RUN[:-8] + "01ba1d0e"}
@@ -128,7 +128,7 @@ def test_ids_are_short_at_a_terminal_and_short_ids_are_accepted(fake: FakeDaemon
     assert aileron("run", "act").err.endswith(f"\n  look: aileron audit show {RUN}\n")
 
 
-def test_a_refused_request_has_an_audit_record_and_no_run(fake: FakeDaemon, aileron: Command):
+def test_a_refused_request_has_an_audit_record_and_no_run(fake: FakeDaemon, aileron: Command) -> None:
     """The command requests only the audit record."""
     fake.script("GET", "/v1/audit/run-2", (200, {"audit_id": "run-2", "events": EVENTS[:1]}))
 
@@ -145,7 +145,7 @@ def ledger(home: Path) -> Path:
     return home / "ledger.db"
 
 
-def test_verifying_an_intact_chain_exits_with_0_without_a_daemon(aileron: Command, ledger: Path, home: Path):
+def test_verifying_an_intact_chain_exits_with_0_without_a_daemon(aileron: Command, ledger: Path, home: Path) -> None:
     """The command also says what this does not prove."""
     said = aileron("audit", "verify")
 
@@ -158,7 +158,7 @@ def test_verifying_an_intact_chain_exits_with_0_without_a_daemon(aileron: Comman
     assert found["cannot_prove"]
 
 
-def test_verifying_an_altered_chain_exits_with_9(aileron: Command, ledger: Path):
+def test_verifying_an_altered_chain_exits_with_9(aileron: Command, ledger: Path) -> None:
     """A single byte of one row is changed; the JSON says that the chain is not ok."""
     ledger.write_bytes(ledger.read_bytes().replace(b'"genesis"', b'"genesiz"'))
     said = aileron("audit", "verify", "--json")
@@ -168,7 +168,7 @@ def test_verifying_an_altered_chain_exits_with_9(aileron: Command, ledger: Path)
     assert '"ok": false' in said.out
 
 
-def test_a_head_kept_elsewhere_must_be_in_the_chain(aileron: Command, ledger: Path):
+def test_a_head_kept_elsewhere_must_be_in_the_chain(aileron: Command, ledger: Path) -> None:
     """The right head passes, another one fails with 9, and a malformed one is wrong usage."""
     head = verify(ledger).head
     assert head is not None
@@ -179,7 +179,7 @@ def test_a_head_kept_elsewhere_must_be_in_the_chain(aileron: Command, ledger: Pa
     assert aileron("audit", "verify", "--head", "seven").code == 2
 
 
-def test_a_copy_of_a_ledger_is_verified_at_its_own_path(aileron: Command, ledger: Path, tmp_path: Path):
+def test_a_copy_of_a_ledger_is_verified_at_its_own_path(aileron: Command, ledger: Path, tmp_path: Path) -> None:
     """The copy can be from any home."""
     copy = shutil.copy(ledger, tmp_path / "copy.db")
 
@@ -190,7 +190,7 @@ def test_a_copy_of_a_ledger_is_verified_at_its_own_path(aileron: Command, ledger
 # Status and doctor
 
 
-def test_status_describes_the_daemon(fake: FakeDaemon, aileron: Command):
+def test_status_describes_the_daemon(fake: FakeDaemon, aileron: Command) -> None:
     """The command prints tab-separated lines, or JSON with --json."""
     fake.passphrase = "x"
     said = aileron("status")
@@ -225,7 +225,7 @@ KEY = "ed25519:" + "ab" * 16
 )
 def test_status_and_doctor_say_whether_decisions_are_signed(
     fake: FakeDaemon, aileron: Command, approver: Any, told: str, check: tuple[str, str | None]
-):
+) -> None:
     """Both commands agree on each state of the approver."""
     status = fake.reply(Seen("operator", "GET", "/v1/status", {}, {}, None))[1]
     fake.script("GET", "/v1/status", (200, {**status, "approver": approver}))
@@ -234,7 +234,7 @@ def test_status_and_doctor_say_whether_decisions_are_signed(
     assert checks_of(aileron("doctor", "--json"))["decisions"] == check
 
 
-def test_status_and_doctor_tell_of_settings_without_consent(fake: FakeDaemon, aileron: Command):
+def test_status_and_doctor_tell_of_settings_without_consent(fake: FakeDaemon, aileron: Command) -> None:
     """The settings with consent remain in force; status has no such line if none wait."""
     assert "settings" not in aileron("status").out
     status = fake.reply(Seen("operator", "GET", "/v1/status", {}, {}, None))[1]
@@ -248,7 +248,7 @@ def test_status_and_doctor_tell_of_settings_without_consent(fake: FakeDaemon, ai
     ]
 
 
-def test_status_lists_the_approvals_that_wait(fake: FakeDaemon, aileron: Command):
+def test_status_lists_the_approvals_that_wait(fake: FakeDaemon, aileron: Command) -> None:
     """The output has their number, and the first three in words with the agent that requested them."""
     kinds = ("binding", "action_file", "grant", "secret")
     fake.approvals = [
@@ -267,7 +267,7 @@ def test_status_lists_the_approvals_that_wait(fake: FakeDaemon, aileron: Command
 
 
 @pytest.mark.parametrize("words", [("status",), ("daemon", "status")])
-def test_status_starts_no_daemon(aileron: Command, home: Path, words: tuple[str, ...]):
+def test_status_starts_no_daemon(aileron: Command, home: Path, words: tuple[str, ...]) -> None:
     """The command exits with 69, and creates no home either."""
     said = aileron(*words)
 
@@ -276,7 +276,7 @@ def test_status_starts_no_daemon(aileron: Command, home: Path, words: tuple[str,
     assert not home.exists()
 
 
-def test_stopping_a_daemon_that_does_not_run_succeeds(aileron: Command, home: Path):
+def test_stopping_a_daemon_that_does_not_run_succeeds(aileron: Command, home: Path) -> None:
     """The command starts no daemon and creates no home."""
     said = aileron("daemon", "stop")
 
@@ -290,7 +290,7 @@ def checks_of(said: Any) -> dict[str, tuple[str, str | None]]:
 
 
 @pytest.mark.jail
-def test_doctor_finds_no_problem_on_a_sound_machine(aileron: Command, fake: FakeDaemon):
+def test_doctor_finds_no_problem_on_a_sound_machine(aileron: Command, fake: FakeDaemon) -> None:
     """The command starts a jail and describes the machine."""
     fake.passphrase, fake.is_locked = "x", False
     said = aileron("doctor", "--json")
@@ -307,7 +307,7 @@ def test_doctor_finds_no_problem_on_a_sound_machine(aileron: Command, fake: Fake
 
 
 @pytest.mark.jail
-def test_doctor_reports_each_problem_with_its_fix(aileron: Command, fake: FakeDaemon, home: Path):
+def test_doctor_reports_each_problem_with_its_fix(aileron: Command, fake: FakeDaemon, home: Path) -> None:
     """Each finding has its own state and fix; the exit code is 1."""
     home.chmod(0o755)
     (home / "config.toml").write_text('[egress]\nprivat = ["a:1"]\n')
@@ -324,7 +324,7 @@ def test_doctor_reports_each_problem_with_its_fix(aileron: Command, fake: FakeDa
 
 
 @pytest.mark.jail
-def test_doctor_says_which_logins_lack_a_package(aileron: Command, fake: FakeDaemon, tmp_path: Path):
+def test_doctor_says_which_logins_lack_a_package(aileron: Command, fake: FakeDaemon, tmp_path: Path) -> None:
     """`None` in `sys.modules` makes the package missing: the check names the install command. It is absent otherwise."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['asyncssh'] = None\n")
     lacking = aileron("doctor", "--json", PYTHONPATH=os.pathsep.join((str(tmp_path), *sys.path)))
@@ -337,7 +337,7 @@ def test_doctor_says_which_logins_lack_a_package(aileron: Command, fake: FakeDae
 
 
 @pytest.mark.jail
-def test_doctor_examines_the_chosen_sandbox_mode(aileron: Command, fake: FakeDaemon, home: Path):
+def test_doctor_examines_the_chosen_sandbox_mode(aileron: Command, fake: FakeDaemon, home: Path) -> None:
     """The weaker mode is a note with its layers, or says what it lacks; the other mode is not tried."""
     (home / "config.toml").write_text('[sandbox]\nmode = "landlock"\n', encoding="utf-8")
     said = aileron("doctor", "--json")
@@ -351,7 +351,7 @@ def test_doctor_examines_the_chosen_sandbox_mode(aileron: Command, fake: FakeDae
         assert "must be readable by others" in fix
 
 
-def test_doctor_starts_no_daemon_and_creates_no_home(aileron: Command, home: Path):
+def test_doctor_starts_no_daemon_and_creates_no_home(aileron: Command, home: Path) -> None:
     """A missing daemon is only a note: the first command starts it."""
     said = aileron("doctor", "--json")
 
@@ -361,7 +361,7 @@ def test_doctor_starts_no_daemon_and_creates_no_home(aileron: Command, home: Pat
 
 
 @pytest.mark.jail
-def test_doctor_reports_an_unusable_home(aileron: Command, home: Path):
+def test_doctor_reports_an_unusable_home(aileron: Command, home: Path) -> None:
     """The home is a file, or has a path too long for sockets."""
     home.write_text("")
     long = Command(home.parent / ("x" * 110))
@@ -372,7 +372,7 @@ def test_doctor_reports_an_unusable_home(aileron: Command, home: Path):
 
 
 @pytest.mark.jail
-def test_doctor_reports_a_daemon_whose_answer_is_an_error(aileron: Command, fake: FakeDaemon):
+def test_doctor_reports_a_daemon_whose_answer_is_an_error(aileron: Command, fake: FakeDaemon) -> None:
     """The daemon responds, but not with a status."""
     fake.script("GET", "/v1/status", error("internal_error", 500, "a bug"))
 
@@ -382,7 +382,7 @@ def test_doctor_reports_a_daemon_whose_answer_is_an_error(aileron: Command, fake
 # The log
 
 
-def test_logs_prints_the_end_of_the_log(aileron: Command, home: Path):
+def test_logs_prints_the_end_of_the_log(aileron: Command, home: Path) -> None:
     """The command prints as many lines as requested, 50 by default."""
     (home / "logs").mkdir(parents=True)
     (home / "logs" / "daemon.log").write_text("".join(f"line {number}\n" for number in range(100)))
@@ -391,12 +391,12 @@ def test_logs_prints_the_end_of_the_log(aileron: Command, home: Path):
     assert len(aileron("daemon", "logs").out.splitlines()) == 50
 
 
-def test_a_missing_log_is_reported(aileron: Command):
+def test_a_missing_log_is_reported(aileron: Command) -> None:
     """The exit code is 3: not found."""
     assert aileron("daemon", "logs").code == 3
 
 
-def test_a_log_is_followed_into_its_next_file(aileron: Command, home: Path):
+def test_a_log_is_followed_into_its_next_file(aileron: Command, home: Path) -> None:
     """Appended lines appear, also after the old file was renamed."""
     (home / "logs").mkdir(parents=True)
     log = home / "logs" / "daemon.log"

@@ -35,7 +35,7 @@ def at_terminal(aileron: Command, *more: str) -> str:
     return aileron.at_terminal("run", "act", *more, TERM="dumb").out
 
 
-def test_a_list_of_records_is_a_table_at_a_terminal_only(fake: FakeDaemon, aileron: Command):
+def test_a_list_of_records_is_a_table_at_a_terminal_only(fake: FakeDaemon, aileron: Command) -> None:
     """Numbers are aligned right and columns keep their order; in a pipe and with --json the output is plain JSON."""
     result(fake, MAILS)
 
@@ -49,7 +49,7 @@ def test_a_list_of_records_is_a_table_at_a_terminal_only(fake: FakeDaemon, ailer
     assert json.loads(at_terminal(aileron, "--json"))["result"] == MAILS
 
 
-def test_values_beside_the_only_list_are_shown_above_it(fake: FakeDaemon, aileron: Command):
+def test_values_beside_the_only_list_are_shown_above_it(fake: FakeDaemon, aileron: Command) -> None:
     """The token of the next page is an example."""
     result(fake, {"mails": [{"id": 1}], "next": "abc", "more": None})
 
@@ -74,14 +74,14 @@ def test_values_beside_the_only_list_are_shown_above_it(fake: FakeDaemon, ailero
     ],
     ids=str,
 )
-def test_a_value_that_makes_no_readable_table_is_shown_as_json(fake: FakeDaemon, aileron: Command, value: Any):
+def test_a_value_that_makes_no_readable_table_is_shown_as_json(fake: FakeDaemon, aileron: Command, value: Any) -> None:
     """The value is no list of records, or its table would be unreadable in 80 columns."""
     result(fake, value)
 
     assert at_terminal(aileron) == json.dumps(value, indent=2) + "\n"
 
 
-def test_rejecting_an_unreadable_table_is_cheap():
+def test_rejecting_an_unreadable_table_is_cheap() -> None:
     """A result can be of any length: this one has the greatest number of columns, each of the same great width."""
     calls = Counter[str]()
     sys.setprofile(lambda _frame, event, _what: calls.update([event]))
@@ -94,7 +94,7 @@ def test_rejecting_an_unreadable_table_is_cheap():
     assert calls["c_call"] < 1000, "of built-in functions; weighed cell by cell it is some for each character"
 
 
-def test_rows_beyond_fifty_are_counted_and_not_shown(fake: FakeDaemon, aileron: Command):
+def test_rows_beyond_fifty_are_counted_and_not_shown(fake: FakeDaemon, aileron: Command) -> None:
     """A line says how many more there are; it is absent if all are shown."""
     result(fake, [{"n": number} for number in range(53)])
     many = at_terminal(aileron).splitlines()
@@ -104,7 +104,7 @@ def test_rows_beyond_fifty_are_counted_and_not_shown(fake: FakeDaemon, aileron: 
     assert at_terminal(aileron).splitlines()[-1] == "49"
 
 
-def test_hostile_text_stays_in_its_column(fake: FakeDaemon, aileron: Command):
+def test_hostile_text_stays_in_its_column(fake: FakeDaemon, aileron: Command) -> None:
     """Control characters in names and values are escaped; a line end starts no row, and blanks start no column."""
     result(fake, [{"name\x1b[2J": "a\nerror: no\r\x1b[2K", "b": "x" + " " * 30 + "y"}])
     shown = at_terminal(aileron)
@@ -120,7 +120,7 @@ _RECORDS = st.lists(st.dictionaries(st.text(max_size=12), _SCALARS, max_size=6),
 
 
 @given(_RECORDS, st.integers(0, 200))
-def test_no_line_is_wider_than_the_terminal(records: list[dict[str, Any]], width: int):
+def test_no_line_is_wider_than_the_terminal(records: list[dict[str, Any]], width: int) -> None:
     """Lines have no hidden characters either, and every record has a line or is counted as missing."""
     table = table_of(records, width)
 
@@ -132,7 +132,7 @@ def test_no_line_is_wider_than_the_terminal(records: list[dict[str, Any]], width
     assert len(table.lines) > len(records) - table.more
 
 
-def test_short_columns_stay_whole_if_long_ones_can_give_way():
+def test_short_columns_stay_whole_if_long_ones_can_give_way() -> None:
     """A time is not folded to make room for an id that is folded in any case."""
     table = table_of([{"id": "a" * 60, "at": "2026-11-21T05:29:24Z", "what": "the meeting " * 3}], 60)
 

@@ -44,7 +44,7 @@ def fake(fake: FakeDaemon) -> FakeDaemon:
         ({"a": {"b": 1.5}}, '{"a": {"b": 1.5}}\n'),
     ],
 )
-def test_a_result_in_a_pipe_is_text_or_json(fake: FakeDaemon, aileron: Command, result: object, printed: str):
+def test_a_result_in_a_pipe_is_text_or_json(fake: FakeDaemon, aileron: Command, result: object, printed: str) -> None:
     """Text is printed unchanged, every other value on one line of ASCII; neither stream has anything else."""
     fake.script("POST", RUN, (200, {"audit_id": "run-1", "result": result}))
     said = aileron("run", "act")
@@ -52,14 +52,14 @@ def test_a_result_in_a_pipe_is_text_or_json(fake: FakeDaemon, aileron: Command, 
     assert (said.out, said.err) == (printed, "")
 
 
-def test_a_result_at_a_terminal_is_readable(fake: FakeDaemon, aileron: Command):
+def test_a_result_at_a_terminal_is_readable(fake: FakeDaemon, aileron: Command) -> None:
     """JSON is indented, and letters are not escaped."""
     fake.script("POST", RUN, (200, {"audit_id": "run-1", "result": {"title": "Grüße"}}))
 
     assert aileron.at_terminal("run", "act").out == '{\n  "title": "Grüße"\n}\n'
 
 
-def test_run_with_json_prints_the_whole_response(fake: FakeDaemon, aileron: Command):
+def test_run_with_json_prints_the_whole_response(fake: FakeDaemon, aileron: Command) -> None:
     """The response is ASCII and has the audit id."""
     fake.script("POST", RUN, (200, {"audit_id": "run-1", "result": "ü"}))
     said = aileron("run", "act", "--json")
@@ -67,7 +67,7 @@ def test_run_with_json_prints_the_whole_response(fake: FakeDaemon, aileron: Comm
     assert said.out == '{"audit_id": "run-1", "result": "\\u00fc"}\n'
 
 
-def test_a_failure_is_reported_to_people_and_programs(fake: FakeDaemon, aileron: Command):
+def test_a_failure_is_reported_to_people_and_programs(fake: FakeDaemon, aileron: Command) -> None:
     """Three lines are on standard error; with --json the failure and its fix are on standard output too."""
     denied = {
         "requested": "network:b.example:443",
@@ -110,14 +110,14 @@ def test_a_failure_is_reported_to_people_and_programs(fake: FakeDaemon, aileron:
 )
 def test_a_command_in_the_daemons_message_becomes_the_fix(
     fake: FakeDaemon, aileron: Command, message: str, what: str, fix: str | None
-):
+) -> None:
     """The command is cut from the message if it stands at the end. Quoted commands and unknown ones are not taken."""
     fake.script("POST", RUN, error("invalid_request", 400, message))
 
     assert aileron("run", "act").err.splitlines() == [f"error: {what}", *([f"  fix: {fix}"] if fix else [])]
 
 
-def test_the_fix_for_an_ambiguous_credential_is_an_option(fake: FakeDaemon, aileron: Command):
+def test_the_fix_for_an_ambiguous_credential_is_an_option(fake: FakeDaemon, aileron: Command) -> None:
     """The daemon's error lists the candidates."""
     details = {"choices": ["basic/caldav/home", "basic/caldav/work"]}
     fake.script("POST", RUN, error("binding_required", 409, "2 credentials could serve", details=details))
@@ -135,7 +135,7 @@ def test_the_fix_for_an_ambiguous_credential_is_an_option(fake: FakeDaemon, aile
 )
 def test_the_command_with_the_choice_repeats_the_given_arguments(
     fake: FakeDaemon, aileron: Command, words: tuple[str, ...], typed: str
-):
+) -> None:
     """Typed as shown, it is the same call; arguments too long for a line are left out whole."""
     details = {"choices": ["basic/caldav/home"]}
     fake.script("POST", RUN, error("binding_required", 409, "2 credentials could serve", details=details))
@@ -143,7 +143,7 @@ def test_the_command_with_the_choice_repeats_the_given_arguments(
     assert aileron("run", "act", *words).err.endswith(f"  fix: aileron run act {typed} --as basic/caldav/home\n")
 
 
-def test_the_log_of_a_connector_is_marked_as_its_own(fake: FakeDaemon, aileron: Command):
+def test_the_log_of_a_connector_is_marked_as_its_own(fake: FakeDaemon, aileron: Command) -> None:
     """A log can have many lines, and none may pass for output of Aileron."""
     details = {"step": "one", "log": "Traceback:\nerror: all is well\n  fix: rm -r ~"}
     fake.script("POST", RUN, error("connector_runtime_error", 502, "it exited", details=details, audit_id="run-1"))
@@ -161,7 +161,7 @@ def test_the_log_of_a_connector_is_marked_as_its_own(fake: FakeDaemon, aileron: 
 # Requests
 
 
-def test_values_are_parsed_by_their_declared_types(fake: FakeDaemon, aileron: Command):
+def test_values_are_parsed_by_their_declared_types(fake: FakeDaemon, aileron: Command) -> None:
     """The declared type alone counts: digits are text for an input of type string."""
     said = aileron("run", "act", "text=7", "count=-12", "share=1.5e3", "sure=true")
 
@@ -170,7 +170,7 @@ def test_values_are_parsed_by_their_declared_types(fake: FakeDaemon, aileron: Co
 
 
 @pytest.mark.parametrize("text", ["", "=", "a=b", " true ", "null", '"x"', "ü", "-", "@file", "line\nline"])
-def test_text_is_sent_as_typed(fake: FakeDaemon, aileron: Command, text: str):
+def test_text_is_sent_as_typed(fake: FakeDaemon, aileron: Command, text: str) -> None:
     """The text may look like JSON, an option or another argument."""
     assert aileron("run", "act", f"text={text}").json == {"text": text}
 
@@ -188,7 +188,7 @@ def test_text_is_sent_as_typed(fake: FakeDaemon, aileron: Command, text: str):
         ("sure=1", "sure='1' is not true or false"),
     ],
 )
-def test_a_value_of_the_wrong_type_runs_nothing(fake: FakeDaemon, aileron: Command, word: str, told: str):
+def test_a_value_of_the_wrong_type_runs_nothing(fake: FakeDaemon, aileron: Command, word: str, told: str) -> None:
     """The message has the name and the type."""
     said = aileron("run", "act", word)
 
@@ -197,7 +197,7 @@ def test_a_value_of_the_wrong_type_runs_nothing(fake: FakeDaemon, aileron: Comma
     assert fake.asked("POST") == []
 
 
-def test_an_unknown_input_runs_nothing_and_the_nearest_is_suggested(fake: FakeDaemon, aileron: Command):
+def test_an_unknown_input_runs_nothing_and_the_nearest_is_suggested(fake: FakeDaemon, aileron: Command) -> None:
     """All inputs are listed if none is near."""
     near, far = aileron("run", "act", "txt=1"), aileron("run", "act", "zzz=1")
 
@@ -207,7 +207,7 @@ def test_an_unknown_input_runs_nothing_and_the_nearest_is_suggested(fake: FakeDa
     assert fake.asked("POST") == []
 
 
-def test_an_input_given_twice_runs_nothing(fake: FakeDaemon, aileron: Command):
+def test_an_input_given_twice_runs_nothing(fake: FakeDaemon, aileron: Command) -> None:
     """The input is given twice as words, twice in JSON, or once in each."""
     assert "'text' is given twice" in aileron("run", "act", "text=1", "text=2").err
     assert "duplicate key 'text'" in aileron("run", "act", "--args", '{"text": "1", "text": "2"}').err
@@ -217,7 +217,7 @@ def test_an_input_given_twice_runs_nothing(fake: FakeDaemon, aileron: Command):
 
 def test_json_arguments_come_from_an_option_a_file_or_standard_input(
     fake: FakeDaemon, aileron: Command, tmp_path: Path
-):
+) -> None:
     """More arguments can be added as words."""
     file = tmp_path / "args.json"
     file.write_text('{"count": 7}')
@@ -231,7 +231,7 @@ def test_json_arguments_come_from_an_option_a_file_or_standard_input(
 @pytest.mark.parametrize(
     "args", ["{", "[1]", "7", '{"a": NaN}', '{"a": 1, "a": 2}', "@/nowhere", "@/", "[" * 100_000, '{"a": 1} {}']
 )
-def test_arguments_that_are_no_json_object_run_nothing(fake: FakeDaemon, aileron: Command, args: str):
+def test_arguments_that_are_no_json_object_run_nothing(fake: FakeDaemon, aileron: Command, args: str) -> None:
     """The exit code is 2, whatever is wrong with them."""
     said = aileron("run", "act", "--args", args)
 
@@ -240,7 +240,7 @@ def test_arguments_that_are_no_json_object_run_nothing(fake: FakeDaemon, aileron
     assert fake.asked("POST") == []
 
 
-def test_too_much_on_standard_input_is_refused(fake: FakeDaemon, aileron: Command):
+def test_too_much_on_standard_input_is_refused(fake: FakeDaemon, aileron: Command) -> None:
     """The limit of 1 MiB bounds the memory."""
     said = aileron("run", "act", "--args", "-", given=b" " * ((1 << 20) + 1))
 
@@ -248,7 +248,7 @@ def test_too_much_on_standard_input_is_refused(fake: FakeDaemon, aileron: Comman
     assert fake.asked("POST") == []
 
 
-def test_options_are_sent_to_the_daemon(fake: FakeDaemon, aileron: Command):
+def test_options_are_sent_to_the_daemon(fake: FakeDaemon, aileron: Command) -> None:
     """They can be in any order and in both spellings."""
     aileron("run", "--idempotency-key", "k-1", "act", "--as=home", "--wait=90s", "--again", "run-1")
     (sent,) = fake.asked("POST")
@@ -258,14 +258,14 @@ def test_options_are_sent_to_the_daemon(fake: FakeDaemon, aileron: Command):
     assert sent.query["wait"] == "2.000"  # the first wait is short: a longer run has an id by then
 
 
-def test_words_after_two_dashes_are_arguments(fake: FakeDaemon, aileron: Command):
+def test_words_after_two_dashes_are_arguments(fake: FakeDaemon, aileron: Command) -> None:
     """A name can then start with a dash, and is unknown like any other."""
     said = aileron("run", "--", "act", "--json=1")
 
     assert "act has no input '--json'" in said.err
 
 
-def test_run_uses_the_agent_socket(fake: FakeDaemon, aileron: Command):
+def test_run_uses_the_agent_socket(fake: FakeDaemon, aileron: Command) -> None:
     """The scope of an agent is enough for a run."""
     aileron("run", "act", "text=x")
 
@@ -273,7 +273,7 @@ def test_run_uses_the_agent_socket(fake: FakeDaemon, aileron: Command):
 
 
 @pytest.mark.parametrize("name", ["../connectors", "a/b", "act?wait", "act#x", "ä"])
-def test_an_action_name_cannot_be_another_route(fake: FakeDaemon, aileron: Command, name: str):
+def test_an_action_name_cannot_be_another_route(fake: FakeDaemon, aileron: Command, name: str) -> None:
     """The name is one segment of the path, whatever it contains."""
     said = aileron("run", name)
 
@@ -282,14 +282,14 @@ def test_an_action_name_cannot_be_another_route(fake: FakeDaemon, aileron: Comma
     assert {seen.path for seen in fake.asked("GET")} == {"/v1/actions"}
 
 
-def test_a_run_without_arguments_takes_one_request(fake: FakeDaemon, aileron: Command):
+def test_a_run_without_arguments_takes_one_request(fake: FakeDaemon, aileron: Command) -> None:
     """The action's types are requested only if they are needed."""
     aileron("run", "act")
 
     assert [seen.method for seen in fake.seen] == ["POST"]
 
 
-def test_a_longer_run_is_polled_by_its_id(fake: FakeDaemon, aileron: Command):
+def test_a_longer_run_is_polled_by_its_id(fake: FakeDaemon, aileron: Command) -> None:
     """The command asks until the run ends."""
     fake.script("POST", RUN, (202, {"status": "running", "run_id": "run-1", "poll_after_ms": 10}))
     running = (200, {"status": "running", "audit_id": "run-1"})
@@ -299,7 +299,7 @@ def test_a_longer_run_is_polled_by_its_id(fake: FakeDaemon, aileron: Command):
     assert len(fake.asked("GET", "/v1/runs/run-1")) == 3
 
 
-def test_a_dry_run_prints_the_plan(fake: FakeDaemon, aileron: Command):
+def test_a_dry_run_prints_the_plan(fake: FakeDaemon, aileron: Command) -> None:
     """The output shows what would be done, and says that nothing was."""
     planned = aileron("run", "act", "text=x", "--dry-run", "--json").json
     said = aileron("run", "act", "text=x", "--dry-run")
@@ -323,7 +323,7 @@ DONE = (200, {"audit_id": "run-1", "result": 7})
 
 def test_a_given_passphrase_unlocks_the_vault_and_the_run_is_sent_again(
     fake: FakeDaemon, aileron: Command, tmp_path: Path
-):
+) -> None:
     """The environment or a file has the passphrase; the same request is sent again once."""
     fake.passphrase = "correct horse"
     file = tmp_path / "passphrase"
@@ -343,7 +343,7 @@ def test_a_given_passphrase_unlocks_the_vault_and_the_run_is_sent_again(
         ]
 
 
-def test_a_locked_vault_is_a_failure_without_a_person(fake: FakeDaemon, aileron: Command):
+def test_a_locked_vault_is_a_failure_without_a_person(fake: FakeDaemon, aileron: Command) -> None:
     """The run fails in a pipe, for a program, and for an agent, even at a terminal: with a session's token or in a cell."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED)
@@ -360,7 +360,7 @@ def test_a_locked_vault_is_a_failure_without_a_person(fake: FakeDaemon, aileron:
     assert fake.asked("POST", "/v1/vault/unlock") == []
 
 
-def test_a_locked_vault_is_unlocked_by_the_person_at_the_terminal(fake: FakeDaemon, aileron: Command):
+def test_a_locked_vault_is_unlocked_by_the_person_at_the_terminal(fake: FakeDaemon, aileron: Command) -> None:
     """They have three tries before the command gives up; other commands ask in the same way."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED, DONE)
@@ -376,7 +376,7 @@ def test_a_locked_vault_is_unlocked_by_the_person_at_the_terminal(fake: FakeDaem
     assert (listed.code, fake.is_locked) == (0, False)
 
 
-def test_a_third_wrong_passphrase_is_the_last(fake: FakeDaemon, aileron: Command):
+def test_a_third_wrong_passphrase_is_the_last(fake: FakeDaemon, aileron: Command) -> None:
     """The command runs nothing; if there is no vault, it does not ask for a passphrase."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED)
@@ -387,7 +387,7 @@ def test_a_third_wrong_passphrase_is_the_last(fake: FakeDaemon, aileron: Command
     assert aileron.at_terminal("run", "act").code == 4
 
 
-def test_a_vault_is_unlocked_only_once(fake: FakeDaemon, aileron: Command):
+def test_a_vault_is_unlocked_only_once(fake: FakeDaemon, aileron: Command) -> None:
     """A vault that is locked again is a failure."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED)
@@ -396,7 +396,7 @@ def test_a_vault_is_unlocked_only_once(fake: FakeDaemon, aileron: Command):
     assert len(fake.asked("POST", RUN)) == 2
 
 
-def test_a_wrong_passphrase_is_not_followed_by_another_run(fake: FakeDaemon, aileron: Command):
+def test_a_wrong_passphrase_is_not_followed_by_another_run(fake: FakeDaemon, aileron: Command) -> None:
     """The passphrase is not shown."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED)
@@ -408,7 +408,9 @@ def test_a_wrong_passphrase_is_not_followed_by_another_run(fake: FakeDaemon, ail
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n", b"x" * 5000, b"\xff\xff"])
-def test_an_invalid_passphrase_file_is_reported(fake: FakeDaemon, aileron: Command, tmp_path: Path, content: bytes):
+def test_an_invalid_passphrase_file_is_reported(
+    fake: FakeDaemon, aileron: Command, tmp_path: Path, content: bytes
+) -> None:
     """The error has its path."""
     file = tmp_path / "passphrase"
     if content is not None:
@@ -420,7 +422,7 @@ def test_an_invalid_passphrase_file_is_reported(fake: FakeDaemon, aileron: Comma
     assert str(file) in said.err
 
 
-def test_the_passphrase_is_removed_from_the_environment():
+def test_the_passphrase_is_removed_from_the_environment() -> None:
     """A daemon that a command starts must not inherit it. Positive control: another variable stays."""
     script = (
         "import os, sys; from aileron.__main__ import main; sys.argv = ['aileron', '--version']; main(); "
@@ -459,19 +461,19 @@ def imported(home: Path, *words: str) -> set[str]:
 
 
 @pytest.mark.parametrize("answer", [DONE, (202, {"status": "pending_approval", "approval_id": "a", "message": "m"})])
-def test_a_run_imports_no_expensive_module(fake: FakeDaemon, home: Path, answer: tuple[int, object]):
+def test_a_run_imports_no_expensive_module(fake: FakeDaemon, home: Path, answer: tuple[int, object]) -> None:
     """An agent waits for every millisecond, each time."""
     fake.script("POST", RUN, answer)
 
     assert imported(home, "run", "act", "text=x", "--json") & DEAR == set()
 
 
-def test_daemon_status_imports_no_expensive_module(tmp_path: Path):
+def test_daemon_status_imports_no_expensive_module(tmp_path: Path) -> None:
     """`daemon start` checks first, and a home without a daemon has nothing to read."""
     assert imported(tmp_path / "none", "daemon", "status") & DEAR == set()
 
 
-def test_wrong_usage_imports_typer(fake: FakeDaemon, home: Path):
+def test_wrong_usage_imports_typer(fake: FakeDaemon, home: Path) -> None:
     """Positive control of the test above: the measurement sees an expensive module."""
     assert {"typer", "inspect"} <= imported(home, "status", "--no-such")
 
@@ -479,7 +481,7 @@ def test_wrong_usage_imports_typer(fake: FakeDaemon, home: Path):
 @pytest.mark.parametrize("configured", ["/a//b/./c/", "here/../x", "x", "", None])
 def test_commands_and_the_daemon_compute_the_same_home_path(
     configured: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """Commands do without pathlib, which home.py uses."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("AILERON_HOME", raising=False)
@@ -489,12 +491,12 @@ def test_commands_and_the_daemon_compute_the_same_home_path(
     assert home_path() == str(Home.from_environment().path)
 
 
-def test_wrong_usage_imports_no_pydantic(home: Path):
+def test_wrong_usage_imports_no_pydantic(home: Path) -> None:
     """Importing it takes 100 ms, three times as long as typer, which works without it until 0.29."""
     assert imported(home, "secret", "list", "--no-such") & {"typer", "pydantic"} == {"typer"}
 
 
-def test_help_and_the_fast_parser_have_the_same_options():
+def test_help_and_the_fast_parser_have_the_same_options() -> None:
     """The typer command has the options of run.py: the same names, flags and texts."""
     from typer.main import get_command
 
@@ -512,7 +514,7 @@ def test_help_and_the_fast_parser_have_the_same_options():
     }
 
 
-def test_help_lists_run_first(aileron: Command):
+def test_help_lists_run_first(aileron: Command) -> None:
     """The command that typer does not handle is in the list like any other, and has its help."""
     top, run = aileron("--help"), aileron("run", "--help")
 
@@ -521,12 +523,14 @@ def test_help_lists_run_first(aileron: Command):
     assert all(option.flag in run.out for option in OPTIONS)
 
 
-def test_the_version_is_printed(aileron: Command):
+def test_the_version_is_printed(aileron: Command) -> None:
     """The command needs no daemon."""
     assert aileron("--version").out.startswith("aileron ")
 
 
-def test_a_name_that_does_not_resolve_has_a_fix_unless_a_connector_reported_it(fake: FakeDaemon, aileron: Command):
+def test_a_name_that_does_not_resolve_has_a_fix_unless_a_connector_reported_it(
+    fake: FakeDaemon, aileron: Command
+) -> None:
     """The fix queries the system for the same name. Text that a connector may have written never becomes a command."""
     fake.add_action("send")
     message = "api.example.invalid:443: name resolution failed: Name or service not known"
@@ -559,7 +563,7 @@ CURES = [
 )
 def test_a_failed_run_has_a_fix_only_if_no_connector_could_have_written_it(
     fake: FakeDaemon, aileron: Command, name: str, details: dict[str, Any], message: str, fix: str | None
-):
+) -> None:
     """The fix is a command in the daemon's own message, or fixed text without any variable part."""
     fake.add_action("send")
     fake.script("POST", "/v1/actions/send/run", error(name, 502, message, details={**details, "step": "one"}))
@@ -571,7 +575,7 @@ def test_a_failed_run_has_a_fix_only_if_no_connector_could_have_written_it(
     assert fixes == ([] if fix is None else [fix]), said
 
 
-def test_an_argument_that_is_not_text_is_refused(fake: FakeDaemon, home: Path):
+def test_an_argument_that_is_not_text_is_refused(fake: FakeDaemon, home: Path) -> None:
     """Invalid UTF-8 cannot be sent to the daemon."""
     done = subprocess.run(
         [sys.executable, "-m", "aileron", "run", b"act", b"text=\xff"],
@@ -585,7 +589,7 @@ def test_an_argument_that_is_not_text_is_refused(fake: FakeDaemon, home: Path):
     assert fake.seen == []
 
 
-def test_a_result_that_the_encoding_cannot_express_is_escaped(fake: FakeDaemon, aileron: Command):
+def test_a_result_that_the_encoding_cannot_express_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
     """The cases are a lone surrogate in JSON, and output in ASCII."""
     fake.script("POST", RUN, (200, json.dumps({"audit_id": "r", "result": "\ud800ü"}).encode()))
 

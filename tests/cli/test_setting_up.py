@@ -46,7 +46,7 @@ def fake(fake: FakeDaemon) -> FakeDaemon:
 # Actions
 
 
-def test_an_action_is_added_from_its_file(fake: FakeDaemon, aileron: Command, tmp_path: Path):
+def test_an_action_is_added_from_its_file(fake: FakeDaemon, aileron: Command, tmp_path: Path) -> None:
     """The file's text is sent and the action's name printed; the connectors that were bound are named."""
     file = tmp_path / "a.md"
     file.write_text("+++\nü\n+++\n")
@@ -63,7 +63,7 @@ def test_an_action_is_added_from_its_file(fake: FakeDaemon, aileron: Command, tm
 )
 def test_a_file_that_cannot_be_an_action_is_not_sent(
     fake: FakeDaemon, aileron: Command, tmp_path: Path, content: bytes | None, code: int, told: str
-):
+) -> None:
     """The error names the file."""
     file = tmp_path / "a.md"
     if content is not None:
@@ -76,7 +76,7 @@ def test_a_file_that_cannot_be_an_action_is_not_sent(
     assert fake.seen == []
 
 
-def test_actions_are_validated_without_a_daemon(aileron: Command, tmp_path: Path, home: Path):
+def test_actions_are_validated_without_a_daemon(aileron: Command, tmp_path: Path, home: Path) -> None:
     """Valid files are on standard output, problems on standard error with file and line; the exit code is that of the worst."""
     good, bad = tmp_path / "good.md", tmp_path / "bad.md"
     good.write_text(probe_action("fetch"))
@@ -89,7 +89,7 @@ def test_actions_are_validated_without_a_daemon(aileron: Command, tmp_path: Path
     assert not home.exists()
 
 
-def test_actions_are_listed_with_their_state(fake: FakeDaemon, aileron: Command):
+def test_actions_are_listed_with_their_state(fake: FakeDaemon, aileron: Command) -> None:
     """A broken file has its problem in place of the intent; an action without a publisher is the person's own."""
     fake.add_action("send", gated=True, source=PUBLISHED)
     fake.add_action("read", enabled=False)
@@ -108,7 +108,7 @@ def test_actions_are_listed_with_their_state(fake: FakeDaemon, aileron: Command)
     ]
 
 
-def test_sources_of_actions_are_readable_in_80_columns(fake: FakeDaemon, aileron: Command):
+def test_sources_of_actions_are_readable_in_80_columns(fake: FakeDaemon, aileron: Command) -> None:
     """They are a column if every row fits; otherwise each row has its intent and source below it, whole and indented."""
     fake.add_action("send", source="hub://mail/send@1.0.0")
     fake.add_action("read")
@@ -131,7 +131,7 @@ def test_sources_of_actions_are_readable_in_80_columns(fake: FakeDaemon, aileron
     assert "source\tyour own\n" in aileron("action", "show", "read").out
 
 
-def test_an_empty_list_prints_nothing_in_a_pipe_and_a_hint_at_a_terminal(fake: FakeDaemon, aileron: Command):
+def test_an_empty_list_prints_nothing_in_a_pipe_and_a_hint_at_a_terminal(fake: FakeDaemon, aileron: Command) -> None:
     """Standard output is empty, and the exit code is 0."""
     piped, shown = aileron("action", "list"), aileron.at_terminal("action", "list")
 
@@ -139,7 +139,7 @@ def test_an_empty_list_prints_nothing_in_a_pipe_and_a_hint_at_a_terminal(fake: F
     assert "aileron action add FILE" in shown.out
 
 
-def test_each_row_of_an_actions_prose_starts_with_a_bar(fake: FakeDaemon, aileron: Command):
+def test_each_row_of_an_actions_prose_starts_with_a_bar(fake: FakeDaemon, aileron: Command) -> None:
     """The prose has a line longer than the terminal and an indented one: no row starts at the margin, like output of Aileron."""
     prose = "A line " + "of many words " * 20 + "\n\n    - indented " + "and long " * 20
     fake.add_action("send", body=prose, hosts=[])
@@ -151,7 +151,7 @@ def test_each_row_of_an_actions_prose_starts_with_a_bar(fake: FakeDaemon, ailero
     assert " ".join(" ".join(row.removeprefix("  │ ") for row in rows).split()) == " ".join(prose.split())
 
 
-def test_an_action_is_shown_with_inputs_and_prose(fake: FakeDaemon, aileron: Command):
+def test_an_action_is_shown_with_inputs_and_prose(fake: FakeDaemon, aileron: Command) -> None:
     """Inputs are a table at a terminal, and the file's own words stand behind bars."""
     fake.add_action("send", "to:string", "copies:integer?")
     shown = aileron.at_terminal("action", "show", "send", NO_COLOR="1").out
@@ -163,7 +163,7 @@ def test_an_action_is_shown_with_inputs_and_prose(fake: FakeDaemon, aileron: Com
     assert aileron("action", "show", "send", "--json").json["body"] == "# Prose\n"
 
 
-def test_an_action_is_disabled_enabled_and_removed(fake: FakeDaemon, aileron: Command):
+def test_an_action_is_disabled_enabled_and_removed(fake: FakeDaemon, aileron: Command) -> None:
     """Messages are on standard error; removing an unknown action exits with 3."""
     fake.add_action("send")
 
@@ -175,7 +175,7 @@ def test_an_action_is_disabled_enabled_and_removed(fake: FakeDaemon, aileron: Co
     assert aileron("action", "remove", "send").code == 3
 
 
-def test_a_suspended_action_is_marked_and_can_be_resumed(fake: FakeDaemon, aileron: Command):
+def test_a_suspended_action_is_marked_and_can_be_resumed(fake: FakeDaemon, aileron: Command) -> None:
     """The list and the details say so. A script gets the question's id; with --unchanged there is no question."""
     fake.add_action("send")
     fake.actions["send"]["suspended"] = ["send_mail"]
@@ -207,7 +207,7 @@ def test_a_suspended_action_is_marked_and_can_be_resumed(fake: FakeDaemon, ailer
 # Connectors
 
 
-def test_a_build_names_the_files_that_it_left_out_and_why(aileron: Command, tmp_path: Path):
+def test_a_build_names_the_files_that_it_left_out_and_why(aileron: Command, tmp_path: Path) -> None:
     """Otherwise a missing module would only fail to import, and a published data file would go unnoticed."""
     source = tmp_path / "probe"
     shutil.copytree(PROBE, source)
@@ -233,7 +233,7 @@ def test_a_build_names_the_files_that_it_left_out_and_why(aileron: Command, tmp_
     assert all(file["reason"] for file in data["left_out"])
 
 
-def test_a_connector_is_built_without_a_daemon(aileron: Command, tmp_path: Path, home: Path):
+def test_a_connector_is_built_without_a_daemon(aileron: Command, tmp_path: Path, home: Path) -> None:
     """The archive has two files, and the printed hash is theirs."""
     file = tmp_path / "probe.tar.gz"
     said = aileron("connector", "build", str(PROBE), "--host", "localhost:8443", "-o", str(file), "--json")
@@ -253,7 +253,7 @@ def test_a_connector_is_built_without_a_daemon(aileron: Command, tmp_path: Path,
     assert not home.exists()
 
 
-def test_a_publishers_client_secret_is_built_in_and_never_printed(aileron: Command, tmp_path: Path):
+def test_a_publishers_client_secret_is_built_in_and_never_printed(aileron: Command, tmp_path: Path) -> None:
     """The secret comes from a file and is only in the archive; without it the build fails and names the placeholder."""
     file, secret = tmp_path / "google.tar.gz", "GOCSPX-hunter2-hunter2"
     (tmp_path / "secret").write_text(f"{secret}\n")
@@ -282,7 +282,7 @@ def test_a_publishers_client_secret_is_built_in_and_never_printed(aileron: Comma
         (["--host", "a.example:1", "-o", "/nowhere/x.tar.gz"], "cannot write /nowhere/x.tar.gz"),
     ],
 )
-def test_a_failed_build_leaves_nothing(aileron: Command, tmp_path: Path, words: list[str], told: str):
+def test_a_failed_build_leaves_nothing(aileron: Command, tmp_path: Path, words: list[str], told: str) -> None:
     """The exit code is 2, and the error says what is wrong."""
     said = aileron("connector", "build", str(PROBE), "-o", str(tmp_path / "x.tar.gz"), *words)
 
@@ -291,7 +291,7 @@ def test_a_failed_build_leaves_nothing(aileron: Command, tmp_path: Path, words: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_connector_is_installed_by_its_absolute_path(fake: FakeDaemon, aileron: Command, tmp_path: Path):
+def test_a_connector_is_installed_by_its_absolute_path(fake: FakeDaemon, aileron: Command, tmp_path: Path) -> None:
     """The daemon has another working directory; the hosts that the connector may reach are shown."""
     (tmp_path / "c").mkdir()
     said = aileron("connector", "install", str(tmp_path / "c" / ".." / "c"))
@@ -306,12 +306,12 @@ def test_a_connector_is_installed_by_its_absolute_path(fake: FakeDaemon, aileron
 @pytest.mark.parametrize(
     "wanted", [CALDAV["name"], f"{CALDAV['name']}@0.1.0", CALDAV["hash"], "ababab", "sha256:ababab"]
 )
-def test_a_connector_can_be_named_in_several_ways(fake: FakeDaemon, aileron: Command, wanted: str):
+def test_a_connector_can_be_named_in_several_ways(fake: FakeDaemon, aileron: Command, wanted: str) -> None:
     """The ways are name, name with version, hash, and the start of a hash."""
     assert aileron("connector", "show", wanted, "--json").json == CALDAV
 
 
-def test_an_unknown_or_ambiguous_connector_is_reported(fake: FakeDaemon, aileron: Command):
+def test_an_unknown_or_ambiguous_connector_is_reported(fake: FakeDaemon, aileron: Command) -> None:
     """The error lists what would tell several apart; nothing is removed by a guess."""
     other = {**CALDAV, "version": "0.2.0", "hash": "sha256:" + "ef" * 32}
     fake.connectors = [CALDAV, other]
@@ -328,7 +328,7 @@ def test_an_unknown_or_ambiguous_connector_is_reported(fake: FakeDaemon, aileron
 # Secrets
 
 
-def test_a_secret_comes_from_standard_input(fake: FakeDaemon, aileron: Command):
+def test_a_secret_comes_from_standard_input(fake: FakeDaemon, aileron: Command) -> None:
     """The value can be any bytes; one line end at its end is dropped, and it is not printed."""
     for given, stored in (
         (b"a-secret\n", b"a-secret"),
@@ -342,14 +342,14 @@ def test_a_secret_comes_from_standard_input(fake: FakeDaemon, aileron: Command):
 
 
 @pytest.mark.parametrize("given", [b"", b"\n", b"x" * (65 * 1024)])
-def test_an_empty_or_oversized_secret_is_not_stored(fake: FakeDaemon, aileron: Command, given: bytes):
+def test_an_empty_or_oversized_secret_is_not_stored(fake: FakeDaemon, aileron: Command, given: bytes) -> None:
     """The exit code is 2."""
     assert aileron("secret", "set", "token", given=given).code == 2
     assert fake.secrets == {}
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
-def test_a_closed_stream_is_not_taken_for_a_terminal(fake: FakeDaemon, home: Path, closed: str):
+def test_a_closed_stream_is_not_taken_for_a_terminal(fake: FakeDaemon, home: Path, closed: str) -> None:
     """Some supervisors start programs so: no question is asked, and a command that needs no answer succeeds."""
     words = f"{sys.executable} -m aileron"
     environment = {**os.environ, "AILERON_HOME": str(home)}
@@ -360,7 +360,7 @@ def test_a_closed_stream_is_not_taken_for_a_terminal(fake: FakeDaemon, home: Pat
     assert fake.secrets == {}
 
 
-def test_a_secret_is_typed_without_echo(fake: FakeDaemon, aileron: Command):
+def test_a_secret_is_typed_without_echo(fake: FakeDaemon, aileron: Command) -> None:
     """The value comes from the terminal."""
     said = aileron.at_terminal("secret", "set", "token", answers=[("Value of token", SECRET)])
 
@@ -369,7 +369,7 @@ def test_a_secret_is_typed_without_echo(fake: FakeDaemon, aileron: Command):
     assert SECRET not in said.out
 
 
-def test_secrets_are_listed_by_name_and_removed(fake: FakeDaemon, aileron: Command):
+def test_secrets_are_listed_by_name_and_removed(fake: FakeDaemon, aileron: Command) -> None:
     """A row has the name, two times and the place."""
     fake.secrets = {"token": b"x"}
 
@@ -381,7 +381,7 @@ def test_secrets_are_listed_by_name_and_removed(fake: FakeDaemon, aileron: Comma
 # The vault
 
 
-def test_a_script_creates_a_vault_with_a_given_passphrase(fake: FakeDaemon, aileron: Command, tmp_path: Path):
+def test_a_script_creates_a_vault_with_a_given_passphrase(fake: FakeDaemon, aileron: Command, tmp_path: Path) -> None:
     """A file takes precedence over the variable."""
     file = tmp_path / "passphrase"
     file.write_text(f"{PASSPHRASE}\n")
@@ -391,7 +391,7 @@ def test_a_script_creates_a_vault_with_a_given_passphrase(fake: FakeDaemon, aile
     assert fake.passphrase == PASSPHRASE
 
 
-def test_a_vault_is_created_with_a_passphrase_typed_twice(fake: FakeDaemon, aileron: Command):
+def test_a_vault_is_created_with_a_passphrase_typed_twice(fake: FakeDaemon, aileron: Command) -> None:
     """The questions repeat until both are equal; the passphrase is not echoed."""
     fake.passphrase = None
     question, again = "New vault passphrase: ", "New vault passphrase, again: "
@@ -405,7 +405,7 @@ def test_a_vault_is_created_with_a_passphrase_typed_twice(fake: FakeDaemon, aile
 
 
 @pytest.mark.parametrize("command", ["init", "unlock"])
-def test_vault_commands_without_a_terminal_ask_nothing(fake: FakeDaemon, aileron: Command, command: str):
+def test_vault_commands_without_a_terminal_ask_nothing(fake: FakeDaemon, aileron: Command, command: str) -> None:
     """The error names the ways to give a passphrase instead."""
     said = aileron("vault", command)
 
@@ -414,7 +414,7 @@ def test_vault_commands_without_a_terminal_ask_nothing(fake: FakeDaemon, aileron
     assert f"fix: aileron vault {command} --passphrase-file FILE" in said.err
 
 
-def test_a_vault_is_locked_and_unlocked(fake: FakeDaemon, aileron: Command):
+def test_a_vault_is_locked_and_unlocked(fake: FakeDaemon, aileron: Command) -> None:
     """The vault's status says which it is; a wrong passphrase exits with 6."""
     assert aileron("vault", "lock").code == 0
     assert fake.is_locked
@@ -426,7 +426,7 @@ def test_a_vault_is_locked_and_unlocked(fake: FakeDaemon, aileron: Command):
     assert aileron("vault", "status", "--json").json["locked"] is False
 
 
-def test_commands_that_need_a_vault_say_how_to_create_one(fake: FakeDaemon, aileron: Command):
+def test_commands_that_need_a_vault_say_how_to_create_one(fake: FakeDaemon, aileron: Command) -> None:
     """They say so before a person types a passphrase in vain."""
     fake.passphrase = None
 
@@ -439,7 +439,7 @@ def test_commands_that_need_a_vault_say_how_to_create_one(fake: FakeDaemon, aile
 # Bindings
 
 
-def test_a_script_creates_a_binding_without_questions(fake: FakeDaemon, aileron: Command):
+def test_a_script_creates_a_binding_without_questions(fake: FakeDaemon, aileron: Command) -> None:
     """Every value is given as an option."""
     fake.secrets = {"pw": b"x"}
     words = ["--name", "basic/caldav/home", "--username", "mira", "--secret", "pw"]
@@ -463,7 +463,7 @@ def test_a_script_creates_a_binding_without_questions(fake: FakeDaemon, aileron:
 )
 def test_a_script_is_told_which_options_are_missing(
     fake: FakeDaemon, aileron: Command, given: list[str], missing: list[str]
-):
+) -> None:
     """Lines on standard input are not taken for answers."""
     said = aileron("binding", "setup", str(CALDAV["name"]), *given, given="home\nmira\nsecret\n")
 
@@ -472,7 +472,7 @@ def test_a_script_is_told_which_options_are_missing(
     assert fake.asked("POST") == []
 
 
-def test_setup_at_a_terminal_asks_for_what_is_missing(fake: FakeDaemon, aileron: Command):
+def test_setup_at_a_terminal_asks_for_what_is_missing(fake: FakeDaemon, aileron: Command) -> None:
     """Defaults are offered; the password is not echoed, and is stored under a name derived from the binding's."""
     answers = [
         ("Service [caldav]: ", ""),
@@ -489,7 +489,7 @@ def test_setup_at_a_terminal_asks_for_what_is_missing(fake: FakeDaemon, aileron:
     assert SECRET not in said.out
 
 
-def test_an_invalid_binding_name_is_asked_for_again(fake: FakeDaemon, aileron: Command):
+def test_an_invalid_binding_name_is_asked_for_again(fake: FakeDaemon, aileron: Command) -> None:
     """The name is checked before a password is typed for it; in a script an invalid name is an error."""
     fake.secrets = {"pw": b"x"}
     answers = [("Service", "cal"), ("Identity", "My Home"), ("Service", ""), ("Identity", "home")]
@@ -501,7 +501,7 @@ def test_an_invalid_binding_name_is_asked_for_again(fake: FakeDaemon, aileron: C
     assert aileron("binding", "setup", str(CALDAV["name"]), "--name", "basic/a").code == 2
 
 
-def test_setup_asks_only_for_values_that_are_not_given(fake: FakeDaemon, aileron: Command):
+def test_setup_asks_only_for_values_that_are_not_given(fake: FakeDaemon, aileron: Command) -> None:
     """The person's own user name is the default identity."""
     fake.secrets = {"pw": b"x"}
     answers = [("Service", "cal"), (f"[{getpass.getuser()}]: ", "")]
@@ -512,7 +512,7 @@ def test_setup_asks_only_for_values_that_are_not_given(fake: FakeDaemon, aileron
     assert list(fake.bindings) == [f"basic/cal/{getpass.getuser()}"]
 
 
-def test_the_prompt_for_an_api_key_says_so(fake: FakeDaemon, aileron: Command):
+def test_the_prompt_for_an_api_key_says_so(fake: FakeDaemon, aileron: Command) -> None:
     """The prompt uses the service's term: a person with an API key does not look for a password."""
     fake.connectors = [{**CALDAV, "credential": {**CALDAV["credential"], "kind": "api_key"}}]
     answers = [("Service [caldav]: ", ""), ("Identity", "home"), ("API key or token: ", SECRET)]
@@ -523,7 +523,7 @@ def test_the_prompt_for_an_api_key_says_so(fake: FakeDaemon, aileron: Command):
     assert list(fake.bindings) == ["api_key/caldav/home"]
 
 
-def test_a_locked_vault_is_unlocked_before_the_credential_is_typed(fake: FakeDaemon, aileron: Command):
+def test_a_locked_vault_is_unlocked_before_the_credential_is_typed(fake: FakeDaemon, aileron: Command) -> None:
     """The vault's passphrase is asked for first."""
     fake.is_locked = True
     words = ["--name", "basic/caldav/home", "--username", "mira"]
@@ -534,7 +534,7 @@ def test_a_locked_vault_is_unlocked_before_the_credential_is_typed(fake: FakeDae
     assert fake.secrets == {"caldav-home": SECRET.encode()}
 
 
-def test_a_stored_secret_is_never_overwritten_by_a_typed_one(fake: FakeDaemon, aileron: Command):
+def test_a_stored_secret_is_never_overwritten_by_a_typed_one(fake: FakeDaemon, aileron: Command) -> None:
     """The typed one gets another name."""
     fake.secrets = {"caldav-home": b"the other"}
     words = ["--name", "basic/caldav/home", "--username", "mira"]
@@ -543,7 +543,7 @@ def test_a_stored_secret_is_never_overwritten_by_a_typed_one(fake: FakeDaemon, a
     assert fake.secrets == {"caldav-home": b"the other", "caldav-home-2": SECRET.encode()}
 
 
-def test_a_typed_secret_is_removed_if_it_cannot_be_bound(fake: FakeDaemon, aileron: Command):
+def test_a_typed_secret_is_removed_if_it_cannot_be_bound(fake: FakeDaemon, aileron: Command) -> None:
     """The vault keeps no unused secret."""
     fake.script("POST", "/v1/bindings", error("invalid_request", 400, "basic/caldav/home is bound already"))
     words = ["--name", "basic/caldav/home", "--username", "mira"]
@@ -555,7 +555,7 @@ def test_a_typed_secret_is_removed_if_it_cannot_be_bound(fake: FakeDaemon, ailer
     assert fake.secrets == {}
 
 
-def test_the_fix_for_a_missing_secret_names_it(fake: FakeDaemon, aileron: Command):
+def test_the_fix_for_a_missing_secret_names_it(fake: FakeDaemon, aileron: Command) -> None:
     """The command can be typed as it is, without a placeholder."""
     words = ["--name", "basic/caldav/home", "--username", "mira", "--secret", "pw"]
     said = aileron("binding", "setup", str(CALDAV["name"]), *words)
@@ -564,13 +564,13 @@ def test_the_fix_for_a_missing_secret_names_it(fake: FakeDaemon, aileron: Comman
     assert said.err.endswith("  fix: aileron secret set pw\n")
 
 
-def test_a_connector_without_a_credential_cannot_be_bound(fake: FakeDaemon, aileron: Command):
+def test_a_connector_without_a_credential_cannot_be_bound(fake: FakeDaemon, aileron: Command) -> None:
     """A connector that is not installed cannot be bound either."""
     assert aileron("binding", "setup", str(ADVICE["name"])).code == 2
     assert aileron("binding", "setup", "github://a/b").code == 3
 
 
-def test_bindings_are_listed_and_revoked(fake: FakeDaemon, aileron: Command):
+def test_bindings_are_listed_and_revoked(fake: FakeDaemon, aileron: Command) -> None:
     """The name is a single segment of the request's path."""
     binding = {"name": "basic/caldav/home", "connector": CALDAV["name"], "account": "mira", "state": "ok"}
     kept = {"kind": "basic", "username": "mira", "secret": "pw", "created_at": "2026-11-21T03:58:00.000Z"}
@@ -581,7 +581,7 @@ def test_bindings_are_listed_and_revoked(fake: FakeDaemon, aileron: Command):
     assert fake.asked("DELETE")[0].path == "/v1/bindings/basic%2Fcaldav%2Fhome"
 
 
-def test_the_end_of_input_ends_setup(fake: FakeDaemon, aileron: Command):
+def test_the_end_of_input_ends_setup(fake: FakeDaemon, aileron: Command) -> None:
     """Ctrl-D exits with 2, and nothing is sent."""
     said = aileron.at_terminal("binding", "setup", str(CALDAV["name"]), answers=[("Service", "\x04")])
 

@@ -86,7 +86,7 @@ def assert_signed(approver: Approver, body: dict[str, Any], digest: str, decisio
 # One decision
 
 
-def test_the_shown_run_is_signed_after_a_yes(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_the_shown_run_is_signed_after_a_yes(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The run is shown and confirmed, then the passphrase is asked for. The command computes the digest, and signs the head."""
     said = at_terminal(aileron, "approve", ID, "--reason", "fine", answers=[(YES_OR_NO, "yes"), SIGN])
 
@@ -98,7 +98,7 @@ def test_the_shown_run_is_signed_after_a_yes(fake: FakeDaemon, aileron: Command,
     assert "not signed" not in said.out
 
 
-def test_a_denial_is_signed_with_its_reason(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_a_denial_is_signed_with_its_reason(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The signature covers the reason."""
     said = at_terminal(aileron, "deny", ID, answers=[(WHY, "not to him"), SIGN])
 
@@ -107,7 +107,7 @@ def test_a_denial_is_signed_with_its_reason(fake: FakeDaemon, aileron: Command, 
     assert_signed(approver, sent(fake)[0], plan().digest, "deny")
 
 
-def test_answering_no_needs_no_passphrase(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_answering_no_needs_no_passphrase(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The exit code is 75, and nothing is sent."""
     said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "n")])
 
@@ -119,7 +119,7 @@ def test_answering_no_needs_no_passphrase(fake: FakeDaemon, aileron: Command, ap
 @pytest.mark.parametrize("typed", ["deny", "deny --json", "at a terminal", "the answer of a run"])
 def test_denying_without_a_reason_withdraws_the_request(
     fake: FakeDaemon, aileron: Command, approver: Approver, typed: str
-):
+) -> None:
     """The command signs nothing in the person's name and needs no passphrase; a script can do it too, since it only refuses."""
     gone = {"status": "cancelled", "approval_id": ID, "audit_id": "run-1"}
     fake.script("POST", f"{ONE}/cancel", (200, gone))
@@ -141,7 +141,7 @@ def test_denying_without_a_reason_withdraws_the_request(
     assert ("withdrawn" in f"{said.out}{said.err}") is (typed != "deny --json")
 
 
-def test_the_option_yes_skips_only_the_question(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_the_option_yes_skips_only_the_question(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The run is still shown, and the decision is signed."""
     said = at_terminal(aileron, "approve", ID, "--yes", answers=[SIGN])
 
@@ -157,7 +157,7 @@ DENY = ("deny", ID, "--reason", "no")
 @pytest.mark.parametrize("words", [("approve", ID), ("approve", ID, "--yes"), ("approve", ID, "--json"), DENY])
 def test_a_script_cannot_sign_a_decision(
     fake: FakeDaemon, aileron: Command, approver: Approver, words: tuple[str, ...]
-):
+) -> None:
     """The exit code without a terminal is 6, whatever standard input, the environment or a file contain."""
     said = aileron(*words, given=f"y\n{APPROVER}\n", AILERON_VAULT_PASSPHRASE=APPROVER, AILERON_APPROVER=APPROVER)
 
@@ -166,7 +166,7 @@ def test_a_script_cannot_sign_a_decision(
     assert sent(fake) == []
 
 
-def test_piped_input_at_a_terminal_cannot_sign_a_decision(fake: FakeDaemon, home: Path, approver: Approver):
+def test_piped_input_at_a_terminal_cannot_sign_a_decision(fake: FakeDaemon, home: Path, approver: Approver) -> None:
     """Neither the yes nor the passphrase is read from a pipe."""
     script = f'printf "y\\n{APPROVER}\\n" | exec {sys.executable} -m aileron "$@"'
     said = Command(home, program=["sh", "-c", script, "sh"]).at_terminal("approve", ID)
@@ -178,7 +178,7 @@ def test_piped_input_at_a_terminal_cannot_sign_a_decision(fake: FakeDaemon, home
 # The passphrase
 
 
-def test_a_wrong_approver_passphrase_is_asked_for_again(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_a_wrong_approver_passphrase_is_asked_for_again(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The passphrase can be wrong twice."""
     wrong = (PASSPHRASE, "something else")
     said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), wrong, wrong, SIGN])
@@ -188,7 +188,7 @@ def test_a_wrong_approver_passphrase_is_asked_for_again(fake: FakeDaemon, ailero
     assert len(sent(fake)) == 1
 
 
-def test_the_third_wrong_passphrase_ends_the_command(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_the_third_wrong_passphrase_ends_the_command(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The exit code is 6, and nothing is sent."""
     wrong = (PASSPHRASE, "something else")
     said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), wrong, wrong, wrong])
@@ -198,7 +198,7 @@ def test_the_third_wrong_passphrase_ends_the_command(fake: FakeDaemon, aileron: 
     assert sent(fake) == []
 
 
-def test_an_interrupt_at_the_passphrase_decides_nothing(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_an_interrupt_at_the_passphrase_decides_nothing(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The exit code is 130."""
     said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), (PASSPHRASE, "\x03")])
 
@@ -206,7 +206,7 @@ def test_an_interrupt_at_the_passphrase_decides_nothing(fake: FakeDaemon, ailero
     assert sent(fake) == []
 
 
-def test_the_vaults_passphrase_is_asked_for_separately(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_the_vaults_passphrase_is_asked_for_separately(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The vault's and the approver's passphrase are asked for by their names if the vault is locked."""
     fake.passphrase, fake.is_locked = "the vault's", True
     fake.approver = {"status": "locked"}
@@ -217,7 +217,9 @@ def test_the_vaults_passphrase_is_asked_for_separately(fake: FakeDaemon, aileron
     assert_signed(approver, sent(fake)[0], plan().digest, "approve")
 
 
-def test_a_key_file_of_another_key_signs_nothing(fake: FakeDaemon, aileron: Command, home: Path, approver: Approver):
+def test_a_key_file_of_another_key_signs_nothing(
+    fake: FakeDaemon, aileron: Command, home: Path, approver: Approver
+) -> None:
     """The exit code is 9: a program that replaced the file knows its passphrase, but is not this home's approver."""
     with keyfile.create(home / "approver.json", Secret(APPROVER.encode()), replace=True):
         pass
@@ -272,7 +274,7 @@ LIES = {
 @pytest.mark.parametrize("command", ["approve", "deny"])
 def test_a_question_that_does_not_match_its_digest_is_not_signed(
     fake: FakeDaemon, aileron: Command, approver: Approver, command: str, lie: str
-):
+) -> None:
     """The exit code is 9, before anything is asked. Positive control: every other test here."""
     asks(fake, LIES[lie]())
     said = at_terminal(aileron, command, ID)
@@ -283,7 +285,7 @@ def test_a_question_that_does_not_match_its_digest_is_not_signed(
     assert sent(fake) == []
 
 
-def test_an_approver_in_doubt_decides_nothing(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_an_approver_in_doubt_decides_nothing(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """An older vault replaced this one: the exit code is 9, and the message is the daemon's."""
     fake.approver = {"status": "problem", "problem": "the record tells of an approver and this vault of none"}
 
@@ -294,7 +296,9 @@ def test_an_approver_in_doubt_decides_nothing(fake: FakeDaemon, aileron: Command
 # The preview
 
 
-def test_the_preview_is_shown_first_and_signed_with_the_plan(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_the_preview_is_shown_first_and_signed_with_the_plan(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
     """The passphrase comes first, because no other program may see the preview."""
     asks(fake, question(previewed()))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, FIELDS))
@@ -309,7 +313,7 @@ def test_the_preview_is_shown_first_and_signed_with_the_plan(fake: FakeDaemon, a
     assert shown.index("current state, loaded") < shown.index("arguments from the agent")
 
 
-def test_a_false_flag_cannot_suppress_the_preview(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_a_false_flag_cannot_suppress_the_preview(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The plan says that there is a preview, and the flag beside it does not count."""
     asks(fake, question(previewed(), has_preview=False))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, FIELDS))
@@ -318,7 +322,7 @@ def test_a_false_flag_cannot_suppress_the_preview(fake: FakeDaemon, aileron: Com
     assert "\nTo          mira@example.com\n" in said.out
 
 
-def test_a_failed_preview_is_shown_as_failed(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_a_failed_preview_is_shown_as_failed(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The reason is shown; then the plan alone is signed."""
     asks(fake, question(previewed()))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, None, "it took \x1b[2Jlong"))
@@ -331,7 +335,7 @@ def test_a_failed_preview_is_shown_as_failed(fake: FakeDaemon, aileron: Command,
 @pytest.mark.parametrize("given", [(), ("--yes",)], ids=["asked", "said before"])
 def test_a_change_limited_to_its_preview_is_not_approved_without_one(
     fake: FakeDaemon, aileron: Command, approver: Approver, given: tuple[str, ...]
-):
+) -> None:
     """The exit code is 2 with the reason, and no question is asked; with a preview that has fields the run can be approved."""
     asks(fake, question(rehearsed()))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, rehearsed().digest, None, "no such table"))
@@ -349,7 +353,7 @@ def test_a_change_limited_to_its_preview_is_not_approved_without_one(
     assert len(sent(fake)) == 1
 
 
-def test_a_preview_with_a_false_digest_is_not_signed(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_a_preview_with_a_false_digest_is_not_signed(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The exit code is 9: the daemon keeps other fields than those shown."""
     asks(fake, question(previewed()))
     script = sealed_preview(approver, previewed().digest, FIELDS, digest="sha256:" + "00" * 32)
@@ -363,7 +367,7 @@ def test_a_preview_with_a_false_digest_is_not_signed(fake: FakeDaemon, aileron: 
 @pytest.mark.parametrize("sealed", ["", "AAAA", base64.b64encode(b"x" * 200).decode(), 7, None])
 def test_a_preview_that_is_not_sealed_to_this_command_is_refused(
     fake: FakeDaemon, aileron: Command, approver: Approver, sealed: object
-):
+) -> None:
     """The exit code is 9, and nothing is decided."""
     asks(fake, question(previewed()))
     fake.script("POST", f"{ONE}/preview", (200, {"sealed": sealed}))
@@ -372,7 +376,7 @@ def test_a_preview_that_is_not_sealed_to_this_command_is_refused(
     assert sent(fake) == []
 
 
-def test_a_preview_can_be_shown_without_deciding(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_a_preview_can_be_shown_without_deciding(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """`approval show --preview` needs the approver at a terminal; without the option the preview is only mentioned."""
     asks(fake, question(previewed()))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, FIELDS))
@@ -387,7 +391,7 @@ def test_a_preview_can_be_shown_without_deciding(fake: FakeDaemon, aileron: Comm
     assert sent(fake) == []
 
 
-def test_a_denial_needs_no_preview(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_a_denial_needs_no_preview(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The denial is signed over the plan's own digest."""
     asks(fake, question(previewed()))
     said = at_terminal(aileron, "deny", ID, answers=[(WHY, "no"), SIGN])
@@ -405,7 +409,9 @@ def waits(fake: FakeDaemon) -> None:
     fake.script("POST", "/v1/actions/send-mail/run", (202, pending))
 
 
-def test_a_run_is_signed_at_the_terminal_where_it_was_typed(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_a_run_is_signed_at_the_terminal_where_it_was_typed(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
     """The command then ends like any run."""
     waits(fake)
     said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN])
@@ -418,7 +424,7 @@ def test_a_run_is_signed_at_the_terminal_where_it_was_typed(fake: FakeDaemon, ai
 @pytest.mark.parametrize(
     "answers", [[(THREE_WAYS, "")], [(THREE_WAYS, "\x03")], [(THREE_WAYS, "y"), (PASSPHRASE, "\x03")]]
 )
-def test_a_run_that_is_not_signed_waits(fake: FakeDaemon, aileron: Command, approver: Approver, answers: Any):
+def test_a_run_that_is_not_signed_waits(fake: FakeDaemon, aileron: Command, approver: Approver, answers: Any) -> None:
     """Enter exits with 75 and Ctrl-C with 130, with the commands that decide."""
     waits(fake)
     said = at_terminal(aileron, "run", "send-mail", answers=answers)
@@ -428,7 +434,7 @@ def test_a_run_that_is_not_signed_waits(fake: FakeDaemon, aileron: Command, appr
     assert sent(fake) == []
 
 
-def test_an_agents_run_is_told_to_wait(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_an_agents_run_is_told_to_wait(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """A pipe gets no question, and the operator socket is not used."""
     waits(fake)
     said = aileron("run", "send-mail", given=f"y\n{APPROVER}\n")
@@ -437,7 +443,7 @@ def test_an_agents_run_is_told_to_wait(fake: FakeDaemon, aileron: Command, appro
     assert {seen.socket for seen in fake.seen} == {"agent"}
 
 
-def test_the_persons_question_is_shown_to_the_agent(fake: FakeDaemon, aileron: Command):
+def test_the_persons_question_is_shown_to_the_agent(fake: FakeDaemon, aileron: Command) -> None:
     """An agent that runs the action again with the same key gets it as JSON or in words."""
     pending = {"status": "pending_approval", "approval_id": ID, "audit_id": "run-1", "question": "why \x1b[2Jhim?"}
     fake.script("POST", "/v1/actions/send-mail/run", (202, pending))
@@ -446,7 +452,7 @@ def test_the_persons_question_is_shown_to_the_agent(fake: FakeDaemon, aileron: C
     assert "question from the person: why \\x1b[2Jhim?\n" in aileron("run", "send-mail").err
 
 
-def test_changed_arguments_are_reported(fake: FakeDaemon, aileron: Command):
+def test_changed_arguments_are_reported(fake: FakeDaemon, aileron: Command) -> None:
     """The agent must not believe that its own arguments were used."""
     done = {"audit_id": "run-1", "result": 7, "executed_arguments": {"to": "other@example.com"}}
     fake.script("POST", "/v1/actions/send-mail/run", (200, done))
@@ -458,7 +464,7 @@ def test_changed_arguments_are_reported(fake: FakeDaemon, aileron: Command):
     assert aileron("run", "send-mail", "--json").json["executed_arguments"] == {"to": "other@example.com"}
 
 
-def test_a_held_run_says_when_it_starts(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_a_held_run_says_when_it_starts(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The output also says how to cancel it until then."""
     asks(fake, question(), answer={"held_until": "2099-11-21T04:01:00Z"})
     fake.script(
@@ -485,7 +491,7 @@ def needs_consent(fake: FakeDaemon, *after: Reply) -> None:
     )
 
 
-def test_a_run_that_needs_consent_says_how_to_give_it(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_a_run_that_needs_consent_says_how_to_give_it(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The exit code without a terminal is 6."""
     needs_consent(fake)
     said = aileron("run", "send-mail", "--json")
@@ -497,7 +503,7 @@ def test_a_run_that_needs_consent_says_how_to_give_it(fake: FakeDaemon, aileron:
 
 def test_consent_can_be_given_in_place_and_the_run_is_repeated_once(
     fake: FakeDaemon, aileron: Command, approver: Approver
-):
+) -> None:
     """The changes of the file are shown; then it runs as if consent had been given before."""
     needs_consent(fake, (200, {"audit_id": "run-2", "result": 7}))
     said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN])
@@ -512,7 +518,7 @@ def test_consent_can_be_given_in_place_and_the_run_is_repeated_once(
 @pytest.mark.parametrize(("answers", "code"), [([(THREE_WAYS, "")], 6), ([(THREE_WAYS, "n"), (WHY, "no"), SIGN], 5)])
 def test_a_run_without_consent_is_not_repeated(
     fake: FakeDaemon, aileron: Command, approver: Approver, answers: Any, code: int
-):
+) -> None:
     """The consent is left waiting, or denied."""
     needs_consent(fake)
 
@@ -520,7 +526,7 @@ def test_a_run_without_consent_is_not_repeated(
     assert len(fake.asked("POST", "/v1/actions/send-mail/run")) == 1
 
 
-def test_consent_is_asked_for_only_once(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_consent_is_asked_for_only_once(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The file changed once more meanwhile: the exit code is 6."""
     needs_consent(fake)
     said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN])
@@ -533,7 +539,9 @@ def test_consent_is_asked_for_only_once(fake: FakeDaemon, aileron: Command, appr
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
-def test_each_kind_of_consent_is_shown_and_signed(fake: FakeDaemon, aileron: Command, approver: Approver, kind: str):
+def test_each_kind_of_consent_is_shown_and_signed(
+    fake: FakeDaemon, aileron: Command, approver: Approver, kind: str
+) -> None:
     """The whole card is shown in words, then the result of the consent."""
     installed = {"hash": "sha256:ab", "new": True, "replaced": [], "signature": "unsigned"}
     bound = {"kind": "basic", "secret": "pw", "username": "mira", "account": "mira", "created_at": "c", "state": "ok"}
@@ -646,7 +654,7 @@ def test_each_kind_of_consent_is_shown_and_signed(fake: FakeDaemon, aileron: Com
 )
 def test_a_card_says_whether_an_action_will_ask(
     fake: FakeDaemon, aileron: Command, approver: Approver, gate: str, words: str
-):
+) -> None:
     """The card derives this from the signed text, which is too long to be seen whole; every line fits the terminal."""
     text = f"""+++
 name = "send-mail"
@@ -679,7 +687,7 @@ idempotent = false
     assert [line for line in said.out.splitlines() if len(line) > 80] == []
 
 
-def test_a_consent_that_fails_after_approval_says_why(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_a_consent_that_fails_after_approval_says_why(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The exit code is that of its failure."""
     failed = error("hash_mismatch", 409, "other bytes by now")[1]["error"]
     asks(fake, subject_question(SUBJECTS["connector"]), answer={"status": "failed", "error": failed})
@@ -689,7 +697,7 @@ def test_a_consent_that_fails_after_approval_says_why(fake: FakeDaemon, aileron:
     assert "error: other bytes by now\n" in said.out
 
 
-def test_a_denied_consent_exits_with_0(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_a_denied_consent_exits_with_0(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The command did what was requested: it denied."""
     asks(fake, subject_question(SUBJECTS["connector"]))
     said = at_terminal(aileron, "deny", ID, answers=[(WHY, "no"), SIGN])
@@ -750,7 +758,7 @@ KINDS = ["action_file", "connector", "binding", "secret", "grant"]
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_change_waits_if_no_person_can_sign(
     fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], kind: str
-):
+) -> None:
     """The exit code is 75, with --yes as well: the id is on standard output, the command on standard error."""
     asks(fake, subject_question(SUBJECTS[kind]))
     plain = aileron(*changes[kind], "--yes", given="value-value")
@@ -767,7 +775,7 @@ def test_a_change_waits_if_no_person_can_sign(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_change_is_shown_and_signed_where_it_was_typed(
     fake: FakeDaemon, aileron: Command, approver: Approver, changes: dict[str, tuple[str, ...]], kind: str
-):
+) -> None:
     """The command's output is then the same as without an approver."""
     made = {"name": "what was done", "digest": "d", "hash": "h", "new": True, "replaced": [], "signature": "unsigned"}
     granted = {"id": ID, "action": "send-mail", "uses": 3, "until": "2099-11-21T04:15:00Z"}
@@ -786,7 +794,7 @@ def test_a_change_is_shown_and_signed_where_it_was_typed(
 @pytest.mark.parametrize(("answers", "code"), [([(THREE_WAYS, "")], 75), ([(THREE_WAYS, "n"), (WHY, "no"), SIGN], 5)])
 def test_a_change_can_be_left_waiting_or_denied(
     fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], answers: Any, code: int
-):
+) -> None:
     """The command that decides is shown if the question is left; a denial exits with 5."""
     asks(fake, subject_question(SUBJECTS["action_file"]))
     said = at_terminal(aileron, *changes["action_file"], answers=answers)
@@ -798,7 +806,7 @@ def test_a_change_can_be_left_waiting_or_denied(
 @pytest.mark.parametrize(("status", "code"), [("denied", 6), ("expired", 6), ("completed", 0)])
 def test_a_decision_about_a_change_made_elsewhere_stands(
     fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], status: str, code: int
-):
+) -> None:
     """The other decision came between the question and the signature."""
     asks(fake, subject_question(SUBJECTS["action_file"]))
     fake.script("POST", f"{ONE}/decide", error("already_decided", 409, "x", details={"status": status}))
@@ -808,7 +816,9 @@ def test_a_decision_about_a_change_made_elsewhere_stands(
     assert f"already decided elsewhere: {state_words(status)}" in said.out
 
 
-def test_the_option_yes_does_not_sign_a_change(fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]]):
+def test_the_option_yes_does_not_sign_a_change(
+    fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]]
+) -> None:
     """The change is shown, the question is skipped, and the passphrase is asked for."""
     asks(
         fake,
@@ -828,7 +838,7 @@ def test_the_option_yes_does_not_sign_a_change(fake: FakeDaemon, aileron: Comman
 )
 def test_a_secret_typed_for_a_binding_is_kept_while_its_consent_waits(
     fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], answers: Any, kept: bool
-):
+) -> None:
     """A denial removes it from the vault."""
     asks(fake, subject_question(SUBJECTS["binding"]))
     typed = ("Password or token: ", "value-value")
@@ -851,7 +861,9 @@ def edits(fake: FakeDaemon, approver: Approver) -> Plan:
     return edited
 
 
-def test_edited_arguments_are_shown_and_signed(fake: FakeDaemon, aileron: Command, approver: Approver, edits: Plan):
+def test_edited_arguments_are_shown_and_signed(
+    fake: FakeDaemon, aileron: Command, approver: Approver, edits: Plan
+) -> None:
     """The change from the editor is shown, then the new plan, whose digest is signed."""
     editor = "sed -i s/mira@/anna@/"
     said = at_terminal(aileron, "approval", "edit", ID, answers=[(YES_OR_NO, "yes"), SIGN], EDITOR=editor)
@@ -865,7 +877,7 @@ def test_edited_arguments_are_shown_and_signed(fake: FakeDaemon, aileron: Comman
     assert "\nto          anna@example.com\n" in shown
 
 
-def test_edited_arguments_can_come_from_a_file(fake: FakeDaemon, aileron: Command, edits: Plan, tmp_path: Path):
+def test_edited_arguments_can_come_from_a_file(fake: FakeDaemon, aileron: Command, edits: Plan, tmp_path: Path) -> None:
     """They can come from the command line too; the decision is still signed at the terminal."""
     file = tmp_path / "args.json"
     file.write_text(json.dumps(edits.args))
@@ -877,7 +889,7 @@ def test_edited_arguments_can_come_from_a_file(fake: FakeDaemon, aileron: Comman
     assert len(sent(fake)) == 1
 
 
-def test_an_unchanged_edit_decides_nothing(fake: FakeDaemon, aileron: Command, edits: Plan):
+def test_an_unchanged_edit_decides_nothing(fake: FakeDaemon, aileron: Command, edits: Plan) -> None:
     """The exit code is 75."""
     said = at_terminal(aileron, "approval", "edit", ID, EDITOR="true")
 
@@ -885,7 +897,7 @@ def test_an_unchanged_edit_decides_nothing(fake: FakeDaemon, aileron: Command, e
     assert fake.asked("POST", f"{ONE}/edit") == []
 
 
-def test_an_edit_that_is_not_json_can_be_repeated_or_left(fake: FakeDaemon, aileron: Command, edits: Plan):
+def test_an_edit_that_is_not_json_can_be_repeated_or_left(fake: FakeDaemon, aileron: Command, edits: Plan) -> None:
     """The exit code is 2 if it is left, and nothing is decided."""
     answers = [("Edit it again? [Y/n] ", "n")]
     said = at_terminal(aileron, "approval", "edit", ID, answers=answers, VISUAL="sed -i s/{/[/")
@@ -895,14 +907,16 @@ def test_an_edit_that_is_not_json_can_be_repeated_or_left(fake: FakeDaemon, aile
 
 
 @pytest.mark.parametrize(("editor", "code"), [("", 2), ("/nowhere/editor", 2), ("false", 1)])
-def test_edit_without_a_working_editor_fails(fake: FakeDaemon, aileron: Command, edits: Plan, editor: str, code: int):
+def test_edit_without_a_working_editor_fails(
+    fake: FakeDaemon, aileron: Command, edits: Plan, editor: str, code: int
+) -> None:
     """The arguments stay as they were."""
     assert at_terminal(aileron, "approval", "edit", ID, EDITOR=editor, VISUAL="").code == code
     assert aileron("approval", "edit", ID).code == 2
     assert fake.asked("POST", f"{ONE}/edit") == []
 
 
-def test_an_edit_with_other_arguments_than_typed_is_refused(fake: FakeDaemon, aileron: Command, edits: Plan):
+def test_an_edit_with_other_arguments_than_typed_is_refused(fake: FakeDaemon, aileron: Command, edits: Plan) -> None:
     """The daemon's plan must have the typed arguments; otherwise the exit code is 9."""
     said = at_terminal(aileron, "approval", "edit", ID, "--args", '{"to": "bert@example.com"}')
 
@@ -910,7 +924,7 @@ def test_an_edit_with_other_arguments_than_typed_is_refused(fake: FakeDaemon, ai
     assert sent(fake) == []
 
 
-def test_approve_does_not_approve_an_edit(fake: FakeDaemon, aileron: Command, approver: Approver, edits: Plan):
+def test_approve_does_not_approve_an_edit(fake: FakeDaemon, aileron: Command, approver: Approver, edits: Plan) -> None:
     """Any process of the user can make an edit: `approve` decides the original request, and lists the edits."""
     said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), SIGN])
 
@@ -921,7 +935,7 @@ def test_approve_does_not_approve_an_edit(fake: FakeDaemon, aileron: Command, ap
 # Questions to the agent
 
 
-def test_a_person_can_ask_the_agent_a_question(fake: FakeDaemon, aileron: Command):
+def test_a_person_can_ask_the_agent_a_question(fake: FakeDaemon, aileron: Command) -> None:
     """The question is an argument or typed at a terminal; without one nothing is sent."""
     asks(fake, question())
     fake.script("POST", f"{ONE}/ask", (200, {"approval_id": ID, "question": "why him?"}))
@@ -932,7 +946,7 @@ def test_a_person_can_ask_the_agent_a_question(fake: FakeDaemon, aileron: Comman
     assert [seen.body for seen in fake.asked("POST", f"{ONE}/ask")] == [{"question": "why him?"}] * 2
 
 
-def test_the_agents_answer_is_marked_as_not_verified(fake: FakeDaemon, aileron: Command, approver: Approver):
+def test_the_agents_answer_is_marked_as_not_verified(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The answer is boxed line by line, and cannot pass for a line of the card."""
     said = "he is a customer\ngoes to     nothing\n\x1b[1Aaccount     none"
     asks(fake, question(conversation=[{"question": "why him?", "answer": said}, {"question": "sure?"}]))
@@ -949,7 +963,7 @@ def test_the_agents_answer_is_marked_as_not_verified(fake: FakeDaemon, aileron: 
 # Other contents of the card
 
 
-def test_differences_from_the_last_call_are_shown(fake: FakeDaemon, aileron: Command):
+def test_differences_from_the_last_call_are_shown(fake: FakeDaemon, aileron: Command) -> None:
     """The card also says if nothing differs, or if there was no such call."""
     change = {"where": "to", "before": "anna@example.com", "after": "mira@example.com"}
     found = {"approval_id": "act-1", "decided_at": "2026-11-20T10:00:00Z", "changes": [change], "problem": None}
@@ -965,7 +979,7 @@ def test_differences_from_the_last_call_are_shown(fake: FakeDaemon, aileron: Com
 
 
 @pytest.mark.parametrize("host", ["xn--pple-43d.example:443", "a.xn--p1ai:443"])
-def test_a_host_in_look_alike_letters_is_marked(fake: FakeDaemon, aileron: Command, host: str):
+def test_a_host_in_look_alike_letters_is_marked(fake: FakeDaemon, aileron: Command, host: str) -> None:
     """The letters are shown with their code points; a plain host has no mark."""
     asks(fake, question(plan(hosts=(host, "mail.example:443"))))
     said = aileron("approval", "show", ID).out
@@ -975,7 +989,7 @@ def test_a_host_in_look_alike_letters_is_marked(fake: FakeDaemon, aileron: Comma
     assert "mail.example:443  (!" not in said
 
 
-def test_a_cut_value_is_always_marked(fake: FakeDaemon, aileron: Command):
+def test_a_cut_value_is_always_marked(fake: FakeDaemon, aileron: Command) -> None:
     """A terminal says how much is missing and how to show it; a pipe, and --full, show all of it."""
     text, value = "a line\n" * 300 + "the end of it", "x" * 5000 + "the end of that"
     asks(fake, question(plan({"body": text, "blob": value})))
@@ -992,7 +1006,7 @@ def test_a_cut_value_is_always_marked(fake: FakeDaemon, aileron: Command):
         assert "more characters" not in shown
 
 
-def test_arguments_have_the_labels_of_their_author(fake: FakeDaemon, aileron: Command):
+def test_arguments_have_the_labels_of_their_author(fake: FakeDaemon, aileron: Command) -> None:
     """They are in the order of the file; if it cannot be read, only their names are shown."""
     text = _ACTION.replace("TYPE", "string")
     asks(fake, question(plan({"body": "b", "to": "a"}, action_text=text)))
@@ -1031,7 +1045,7 @@ description = "What it says."
 """
 
 
-def test_a_signed_decision_names_its_key(fake: FakeDaemon, aileron: Command):
+def test_a_signed_decision_names_its_key(fake: FakeDaemon, aileron: Command) -> None:
     """A decision without a signature says so."""
     asks(fake, question(status="denied", decided_at="2026-11-21T04:01:00Z", key_id="ed25519:" + "ab" * 16))
     signed = aileron("approval", "show", ID).out
@@ -1055,7 +1069,9 @@ def _with_text(value: Any, text: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
-def test_a_consent_with_hostile_text_is_harmless(fake: FakeDaemon, aileron: Command, approver: Approver, kind: str):
+def test_a_consent_with_hostile_text_is_harmless(
+    fake: FakeDaemon, aileron: Command, approver: Approver, kind: str
+) -> None:
     """The text is in an action's file, a path or a value; the consent is asked about, shown and listed."""
     subject = msgspec.convert(
         _with_text(msgspec.to_builtins(SUBJECTS[kind]), as_in_a_file(EVERYTHING)), type(SUBJECTS[kind])
@@ -1071,7 +1087,9 @@ def test_a_consent_with_hostile_text_is_harmless(fake: FakeDaemon, aileron: Comm
 
 
 @hostile
-def test_hostile_text_around_a_plan_is_harmless(fake: FakeDaemon, aileron: Command, approver: Approver, text: str):
+def test_hostile_text_around_a_plan_is_harmless(
+    fake: FakeDaemon, aileron: Command, approver: Approver, text: str
+) -> None:
     """The text is in the preview, difference, edits, conversation and session."""
     text = as_in_a_file(text)
     change = {"where": text, "before": text, "after": text, "widens": True}

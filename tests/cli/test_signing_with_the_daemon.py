@@ -76,7 +76,7 @@ def waiting(aileron: Command, action: str, *words: str) -> str:
     return str(said.json["approval_id"])
 
 
-def test_a_run_is_signed_at_the_terminal_and_recorded(aileron: Command, upstream: CountingServer):
+def test_a_run_is_signed_at_the_terminal_and_recorded(aileron: Command, upstream: CountingServer) -> None:
     """The action runs once; the chain is valid with the signature in it, and `doctor` names the key."""
     before = upstream.effects
     said = at_terminal(aileron, "run", "effect", "path=/x", answers=[YES, SIGN])
@@ -89,7 +89,7 @@ def test_a_run_is_signed_at_the_terminal_and_recorded(aileron: Command, upstream
     assert f"signed by {status['key_id']}" in " ".join(aileron("doctor").out.split())
 
 
-def test_a_locked_vault_is_unlocked_before_a_run(real: DaemonHome, aileron: Command):
+def test_a_locked_vault_is_unlocked_before_a_run(real: DaemonHome, aileron: Command) -> None:
     """The vault holds the approver, so nothing runs while it is locked, as after each restart of the daemon."""
     real.must("POST", "/v1/vault/lock")
     assert aileron("run", "effect").code == 4
@@ -100,7 +100,7 @@ def test_a_locked_vault_is_unlocked_before_a_run(real: DaemonHome, aileron: Comm
     assert "withdrawn" in said.out, said
 
 
-def test_an_agents_request_is_signed_at_another_terminal(aileron: Command, upstream: CountingServer):
+def test_an_agents_request_is_signed_at_another_terminal(aileron: Command, upstream: CountingServer) -> None:
     """A script with every passphrase but no terminal cannot sign; the person can, and `show` says which key signed."""
     asked, before = waiting(aileron, "effect", "path=/x"), upstream.effects
     refused = aileron("approve", asked, "--yes", given=f"y\n{APPROVER}\n", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
@@ -111,7 +111,7 @@ def test_an_agents_request_is_signed_at_another_terminal(aileron: Command, upstr
     assert "signed\tby ed25519:" in aileron("approval", "show", asked).out
 
 
-def test_a_denial_is_signed(aileron: Command, upstream: CountingServer):
+def test_a_denial_is_signed(aileron: Command, upstream: CountingServer) -> None:
     """The agent gets the reason."""
     asked, before = waiting(aileron, "effect", "--idempotency-key", "no"), upstream.effects
     said = at_terminal(aileron, "deny", asked, "--reason", "not today", answers=[SIGN])
@@ -123,7 +123,7 @@ def test_a_denial_is_signed(aileron: Command, upstream: CountingServer):
     assert upstream.effects == before
 
 
-def test_a_preview_is_read_for_the_person(aileron: Command, upstream: CountingServer):
+def test_a_preview_is_read_for_the_person(aileron: Command, upstream: CountingServer) -> None:
     """The preview is shown first and signed with the plan; the action runs once."""
     upstream.page = "the draft that only the person reads"
     asked, before = waiting(aileron, "seen", "path=/x"), upstream.effects
@@ -134,7 +134,7 @@ def test_a_preview_is_read_for_the_person(aileron: Command, upstream: CountingSe
     assert "Missing" not in said.out
 
 
-def test_arguments_can_be_edited_and_the_agent_is_told(aileron: Command, upstream: CountingServer):
+def test_arguments_can_be_edited_and_the_agent_is_told(aileron: Command, upstream: CountingServer) -> None:
     """The run uses the person's arguments."""
     asked = waiting(aileron, "effect", "path=/x", "--idempotency-key", "edited")
     said = at_terminal(
@@ -152,7 +152,7 @@ def ask_id(asked: str) -> str:
     return asked[-10:]
 
 
-def test_the_agent_answers_a_question_of_the_person(aileron: Command, real: DaemonHome):
+def test_the_agent_answers_a_question_of_the_person(aileron: Command, real: DaemonHome) -> None:
     """The question is asked at the terminal, answered on the agent socket, and shown as not verified."""
     asked = waiting(aileron, "effect", "path=/x", "--idempotency-key", "why")
     assert aileron("approval", "ask", asked, "why this one?").code == 0
@@ -165,7 +165,7 @@ def test_the_agent_answers_a_question_of_the_person(aileron: Command, real: Daem
     assert aileron("approval", "cancel", asked).code == 0
 
 
-def test_a_held_run_can_be_cancelled(aileron: Command, upstream: CountingServer):
+def test_a_held_run_can_be_cancelled(aileron: Command, upstream: CountingServer) -> None:
     """The run has not started while its undo window is open."""
     asked, before = waiting(aileron, "held", "path=/x"), upstream.effects
     said = at_terminal(aileron, "approve", asked, "--wait", "0", answers=[YES_OR_NO, SIGN])
@@ -177,7 +177,7 @@ def test_a_held_run_can_be_cancelled(aileron: Command, upstream: CountingServer)
     assert upstream.effects == before
 
 
-def test_an_action_is_added_with_a_signature(aileron: Command, tmp_path: Path):
+def test_an_action_is_added_with_a_signature(aileron: Command, tmp_path: Path) -> None:
     """A script exits with 75 and adds nothing; at the terminal the action is added and runs."""
     file = tmp_path / "added.md"
     file.write_text(probe_action("give_back", "text:string?", name="added"))
@@ -191,7 +191,7 @@ def test_an_action_is_added_with_a_signature(aileron: Command, tmp_path: Path):
     assert aileron("run", "added", "text=7").json["text"] == "7"
 
 
-def test_a_removed_gate_needs_consent(aileron: Command, real: DaemonHome, upstream: CountingServer):
+def test_a_removed_gate_needs_consent(aileron: Command, real: DaemonHome, upstream: CountingServer) -> None:
     """The file was edited directly: the run is refused with the fix, and runs without approval after consent."""
     file = real.path / "actions" / "undoable.md"
     text, before = file.read_text(), upstream.effects
@@ -213,7 +213,7 @@ def test_a_removed_gate_needs_consent(aileron: Command, real: DaemonHome, upstre
         file.write_text(text)
 
 
-def test_a_binding_and_a_secret_wait_for_a_signature(aileron: Command, real: DaemonHome):
+def test_a_binding_and_a_secret_wait_for_a_signature(aileron: Command, real: DaemonHome) -> None:
     """The changes are another secret for the connector, and a new value for a secret in use."""
     words = ("binding", "setup", PROBE, "--name", "basic/probe/other", "--username", "u", "--secret", "pw")
     assert aileron(*words).code == 75
@@ -226,7 +226,7 @@ def test_a_binding_and_a_secret_wait_for_a_signature(aileron: Command, real: Dae
     assert aileron("binding", "revoke", "basic/probe/other").code == 0
 
 
-def test_a_publishers_key_waits_for_a_signature(aileron: Command, tmp_path: Path):
+def test_a_publishers_key_waits_for_a_signature(aileron: Command, tmp_path: Path) -> None:
     """The card says what the key could sign; it is trusted afterwards, and revoked without a signature."""
     file, key = tmp_path / "acme.pub", SigningKey.generate().public
     file.write_text(key.to_pem())
@@ -246,7 +246,7 @@ def test_a_publishers_key_waits_for_a_signature(aileron: Command, tmp_path: Path
     assert aileron("keyring", "list").out == ""
 
 
-def test_a_grant_allows_runs_that_fit_it(aileron: Command, upstream: CountingServer):
+def test_a_grant_allows_runs_that_fit_it(aileron: Command, upstream: CountingServer) -> None:
     """The grant is signed once; a run outside it needs approval, and so does every run after it is revoked."""
     before = upstream.effects
     irreversible = aileron("grant", "add", "effect", "--uses", "2", "--for", "1h")
@@ -266,7 +266,7 @@ def test_a_grant_allows_runs_that_fit_it(aileron: Command, upstream: CountingSer
     waiting(aileron, "undoable", "path=/a")
 
 
-def test_a_locked_vault_is_unlocked_before_a_decision(aileron: Command, upstream: CountingServer):
+def test_a_locked_vault_is_unlocked_before_a_decision(aileron: Command, upstream: CountingServer) -> None:
     """The vault says who decides: its passphrase is asked for first, then the approver's."""
     asked, before = waiting(aileron, "effect", "path=/x"), upstream.effects
     assert aileron("vault", "lock").code == 0
@@ -276,7 +276,7 @@ def test_a_locked_vault_is_unlocked_before_a_decision(aileron: Command, upstream
     assert (said.code, upstream.effects) == (0, before + 1), said
 
 
-def test_waiting_consents_are_listed(aileron: Command, tmp_path: Path):
+def test_waiting_consents_are_listed(aileron: Command, tmp_path: Path) -> None:
     """`approval list` and `status` show a consent that waits."""
     file = tmp_path / "counted.md"
     file.write_text(probe_action("give_back", "text:string?", name="counted"))
@@ -287,7 +287,7 @@ def test_waiting_consents_are_listed(aileron: Command, tmp_path: Path):
     assert "Add the action “counted”" in aileron("status").out
 
 
-def test_a_connector_is_installed_with_a_signature(aileron: Command, real: DaemonHome, tmp_path: Path):
+def test_a_connector_is_installed_with_a_signature(aileron: Command, real: DaemonHome, tmp_path: Path) -> None:
     """The content differs from the installed one of the same version, and both are kept."""
     archive = tmp_path / "other.tar.gz"
     archive.write_bytes(other_probe("localhost:2"))

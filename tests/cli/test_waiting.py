@@ -77,7 +77,7 @@ def tmux(home: Path, *words: str, below: list[str] = ROWS_ABOVE) -> Tmux:
     return Tmux([*below, sys.executable, "-m", "aileron", *words], {**kept, "AILERON_HOME": str(home), "TZ": "UTC"})
 
 
-def test_the_progress_line_is_shown_and_removed_before_the_result(fake: FakeDaemon, home: Path):
+def test_the_progress_line_is_shown_and_removed_before_the_result(fake: FakeDaemon, home: Path) -> None:
     """The line has the elapsed time and the connector's message; then only the result remains."""
     end = slow(fake, {"status": "completed", "result": "done with it"}, number=1, done=3, total=10, message="reading")
     with tmux(home, "run", "act") as at:
@@ -91,7 +91,7 @@ def test_the_progress_line_is_shown_and_removed_before_the_result(fake: FakeDaem
         assert "reading" not in at.text
 
 
-def test_progress_is_requested_only_at_a_terminal(fake: FakeDaemon, aileron: Command):
+def test_progress_is_requested_only_at_a_terminal(fake: FakeDaemon, aileron: Command) -> None:
     """A terminal also makes the first wait short; a script waits longer and gets no progress."""
     slow(fake, {"status": "completed", "result": 7}, number=4, done=1)()
     shown, piped = aileron.at_terminal("run", "act"), aileron("run", "act")
@@ -107,7 +107,7 @@ def test_progress_is_requested_only_at_a_terminal(fake: FakeDaemon, aileron: Com
 )
 def test_no_progress_line_with_json_or_on_a_dumb_terminal(
     fake: FakeDaemon, aileron: Command, words: tuple[str, ...], more: dict[str, str]
-):
+) -> None:
     """Positive control: with the same daemon the line is painted otherwise."""
     painted = until_painted(fake, (200, {"audit_id": "run-1", "result": 7}))
 
@@ -116,7 +116,7 @@ def test_no_progress_line_with_json_or_on_a_dumb_terminal(
     assert not _LINE.search(aileron.at_terminal("run", "act", *words, **more).out)
 
 
-def test_an_interrupt_removes_the_progress_line(fake: FakeDaemon, home: Path):
+def test_an_interrupt_removes_the_progress_line(fake: FakeDaemon, home: Path) -> None:
     """The message about the interrupt alone remains after Ctrl-C."""
     slow(fake, {}, number=1, done=1, message="reading")
     with tmux(home, "run", "act") as at:
@@ -127,7 +127,7 @@ def test_an_interrupt_removes_the_progress_line(fake: FakeDaemon, home: Path):
         assert "reading" not in at.text
 
 
-def test_a_paused_terminal_does_not_delay_the_command(fake: FakeDaemon, home: Path, tmp_path: Path):
+def test_a_paused_terminal_does_not_delay_the_command(fake: FakeDaemon, home: Path, tmp_path: Path) -> None:
     """Ctrl-S stops the line, not the run: the result goes to its file, and the command ends."""
     end = slow(fake, {"status": "completed", "result": "done with it"}, number=1, done=1, message="reading")
     out = tmp_path / "out"
@@ -143,7 +143,7 @@ def test_a_paused_terminal_does_not_delay_the_command(fake: FakeDaemon, home: Pa
     assert out.read_text() == "done with it\n"
 
 
-def test_a_run_that_becomes_a_question_removes_the_progress_line(fake: FakeDaemon, aileron: Command):
+def test_a_run_that_becomes_a_question_removes_the_progress_line(fake: FakeDaemon, aileron: Command) -> None:
     """The line is painted and erased before the text about the question."""
     shown = aileron.at_terminal("run", "act", answers=[until_painted(fake, (202, PENDING))]).out
 
@@ -160,7 +160,7 @@ _NUMBERS = st.none() | st.integers() | st.floats() | st.booleans()
 @given(st.text(max_size=99), _NUMBERS, _NUMBERS, st.text(max_size=300) | st.just(EVERYTHING), st.integers(10, 200))
 def test_a_progress_line_of_any_report_is_one_harmless_line(
     name: str, done: Any, total: Any, message: str, columns: int
-):
+) -> None:
     """The line is no wider than the terminal and has no hidden characters."""
     line = line_of(name, 75.0, {"done": done, "total": total, "message": message}, columns)
 
@@ -179,6 +179,6 @@ def test_a_progress_line_of_any_report_is_one_harmless_line(
         ({"done": True, "message": 7}, "act  1 min 05 s"),
     ],
 )
-def test_the_progress_line_shows_how_much_is_done(report: dict[str, Any], line: str):
+def test_the_progress_line_shows_how_much_is_done(report: dict[str, Any], line: str) -> None:
     """Numbers are in the connector's own unit; an invalid total is left out."""
     assert line_of("act", 65.9, report, 80) == line

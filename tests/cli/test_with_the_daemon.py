@@ -66,14 +66,14 @@ def aileron(real: DaemonHome) -> Command:
     return Command(real.path)
 
 
-def test_a_run_prints_its_result(aileron: Command):
+def test_a_run_prints_its_result(aileron: Command) -> None:
     """Arguments of every type go through a jail and back."""
     said = aileron("run", "give-back", "text=7", "number=7", "flag=true", "share=1.5")
 
     assert said.json == {"text": "7", "number": 7, "flag": True, "share": 1.5}
 
 
-def test_a_credential_is_used_and_not_shown(aileron: Command, upstream: CountingServer):
+def test_a_credential_is_used_and_not_shown(aileron: Command, upstream: CountingServer) -> None:
     """The run succeeds with it, and no output contains it."""
     said = aileron("run", "fetch", "with_credential=true", "--json")
 
@@ -94,7 +94,9 @@ def test_a_credential_is_used_and_not_shown(aileron: Command, upstream: Counting
         (["give-back", "--as", "nobody"], 4, "nobody"),
     ],
 )
-def test_a_refusal_says_what_happened_and_how_to_fix_it(aileron: Command, words: list[str], code: int, told: str):
+def test_a_refusal_says_what_happened_and_how_to_fix_it(
+    aileron: Command, words: list[str], code: int, told: str
+) -> None:
     """Each has its own exit code."""
     said = aileron("run", *words)
 
@@ -103,7 +105,7 @@ def test_a_refusal_says_what_happened_and_how_to_fix_it(aileron: Command, words:
     assert told in said.err
 
 
-def test_a_connectors_progress_is_shown_while_it_runs(aileron: Command):
+def test_a_connectors_progress_is_shown_while_it_runs(aileron: Command) -> None:
     """The report comes from a jail and is erased before the result."""
     said = aileron.at_terminal("run", "report", "times=4", "seconds=3", "message=reading")
     painted, _, rest = said.out.rpartition("\r\x1b[K")
@@ -112,7 +114,7 @@ def test_a_connectors_progress_is_shown_while_it_runs(aileron: Command):
     assert (said.code, rest) == (0, "4\n")
 
 
-def test_a_run_outlives_its_command(aileron: Command, real: DaemonHome, upstream: CountingServer):
+def test_a_run_outlives_its_command(aileron: Command, real: DaemonHome, upstream: CountingServer) -> None:
     """The command says that the run continues, and `audit show` has its end."""
     with upstream.holding():
         said = aileron("run", "fetch", "path=/held", "--wait", "100ms", "--json")
@@ -123,7 +125,7 @@ def test_a_run_outlives_its_command(aileron: Command, real: DaemonHome, upstream
     assert shown.out.splitlines()[1] == "status\tcompleted"
 
 
-def test_the_same_idempotency_key_is_the_same_run(aileron: Command):
+def test_the_same_idempotency_key_is_the_same_run(aileron: Command) -> None:
     """Repeating the key with other arguments is a conflict."""
     first = aileron("run", "give-back", "text=a", "--idempotency-key", "k", "--json").json
     again = aileron("run", "give-back", "text=a", "--idempotency-key", "k", "--json").json
@@ -133,7 +135,7 @@ def test_the_same_idempotency_key_is_the_same_run(aileron: Command):
     assert other.code == 2
 
 
-def test_a_given_passphrase_unlocks_the_vault_for_a_run(aileron: Command):
+def test_a_given_passphrase_unlocks_the_vault_for_a_run(aileron: Command) -> None:
     """This works with an idempotency key too: the refused run does not occupy it."""
     assert aileron("vault", "lock").code == 0
     assert aileron("run", "fetch").code == 4
@@ -143,7 +145,7 @@ def test_a_given_passphrase_unlocks_the_vault_for_a_run(aileron: Command):
     assert aileron("vault", "status", "--json").json["locked"] is False
 
 
-def test_a_dry_run_is_not_recorded(aileron: Command):
+def test_a_dry_run_is_not_recorded(aileron: Command) -> None:
     """The plan is shown, and the ledger does not grow."""
     before = aileron("audit", "list", "--limit", "1", "--json").json["events"][0]["seq"]
     said = aileron("run", "fetch", "--dry-run")
@@ -152,7 +154,7 @@ def test_a_dry_run_is_not_recorded(aileron: Command):
     assert aileron("audit", "list", "--limit", "1", "--json").json["events"][0]["seq"] == before
 
 
-def test_action_show_lists_the_constraints_that_a_refusal_names(aileron: Command, tmp_path: Path):
+def test_action_show_lists_the_constraints_that_a_refusal_names(aileron: Command, tmp_path: Path) -> None:
     """Both use the same words; an array is JSON on the command line."""
     file = tmp_path / "a.md"
     text = probe_action("give_list", "text:string?", "number:array?", name="with-rules")
@@ -174,7 +176,7 @@ def test_action_show_lists_the_constraints_that_a_refusal_names(aileron: Command
     assert aileron("action", "remove", "with-rules").code == 0
 
 
-def test_actions_secrets_and_bindings_are_listed_changed_and_removed(aileron: Command, tmp_path: Path):
+def test_actions_secrets_and_bindings_are_listed_changed_and_removed(aileron: Command, tmp_path: Path) -> None:
     """The daemon's state agrees with each command."""
     file = tmp_path / "a.md"
     file.write_text(probe_action("give_back", name="short-lived"))
@@ -195,7 +197,7 @@ def test_actions_secrets_and_bindings_are_listed_changed_and_removed(aileron: Co
     assert aileron("secret", "remove", "other").code == 0
 
 
-def test_the_audit_trail_is_filtered_and_verified(aileron: Command):
+def test_the_audit_trail_is_filtered_and_verified(aileron: Command) -> None:
     """The daemon filters it; verifying needs no daemon."""
     assert (aileron("run", "nope").code, aileron("run", "fetch", "--args", '{"path": 7}').code) == (3, 2)
 
@@ -211,7 +213,7 @@ def test_the_audit_trail_is_filtered_and_verified(aileron: Command):
     assert aileron("audit", "verify").code == 0
 
 
-def test_action_names_are_completed(aileron: Command):
+def test_action_names_are_completed(aileron: Command) -> None:
     """They come from the running daemon."""
     said = Command(aileron.home, module="tests.cli.patient")(
         COMP_WORDS="aileron run fe", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash"
@@ -220,7 +222,7 @@ def test_action_names_are_completed(aileron: Command):
     assert said.out.split() == ["fetch", "fetch-url"]
 
 
-def test_an_interrupted_run_continues(aileron: Command, real: DaemonHome, upstream: CountingServer):
+def test_an_interrupted_run_continues(aileron: Command, real: DaemonHome, upstream: CountingServer) -> None:
     """Ctrl-C after its start exits with 130, and the run completes."""
     since = real.must("GET", "/v1/audit?limit=1")["events"][0]["seq"]
     with upstream.holding(), aileron.start("run", "fetch", "path=/held") as process:
@@ -244,7 +246,7 @@ def _run_that_began(real: DaemonHome, since: int) -> str:
     raise AssertionError("the run did not begin")
 
 
-def test_the_daemon_is_started_restarted_and_stopped(upstream: CountingServer):
+def test_the_daemon_is_started_restarted_and_stopped(upstream: CountingServer) -> None:
     """Starting and stopping twice is no error. The daemon's environment has no passphrase."""
     with daemon_home() as home:
         aileron = Command(home.path)
@@ -270,7 +272,7 @@ def _is_zombie(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_invalid_settings_are_reported_when_the_daemon_starts():
+def test_invalid_settings_are_reported_when_the_daemon_starts() -> None:
     """The exit code is 69, and the error has the file and the nearest name."""
     with daemon_home() as home:
         home.configure('[egress]\nprivat = ["a:1"]\n')
@@ -293,7 +295,7 @@ def asked(aileron: Command) -> str:
     return str(said.json["approval_id"])
 
 
-def test_a_gated_action_waits_and_can_be_inspected(aileron: Command, asked: str, upstream: CountingServer):
+def test_a_gated_action_waits_and_can_be_inspected(aileron: Command, asked: str, upstream: CountingServer) -> None:
     """The action has not run, and the approval shows exactly what it would do."""
     before = upstream.effects
     shown = aileron("approval", "show", asked)
@@ -304,7 +306,7 @@ def test_a_gated_action_waits_and_can_be_inspected(aileron: Command, asked: str,
     assert aileron("deny", asked).code == 0
 
 
-def test_an_approved_run_happens_once(aileron: Command, asked: str, upstream: CountingServer):
+def test_an_approved_run_happens_once(aileron: Command, asked: str, upstream: CountingServer) -> None:
     """The result is printed; a second decision comes too late and has no effect."""
     before = upstream.effects
     said = aileron("approve", asked, "--reason", "fine")
@@ -319,7 +321,7 @@ def test_an_approved_run_happens_once(aileron: Command, asked: str, upstream: Co
     assert "reason\tfine\n" in shown
 
 
-def test_a_denied_or_withdrawn_run_does_not_happen(aileron: Command, asked: str, upstream: CountingServer):
+def test_a_denied_or_withdrawn_run_does_not_happen(aileron: Command, asked: str, upstream: CountingServer) -> None:
     """A caller that repeats the request with the same key gets the reason."""
     before = upstream.effects
     keyed = ("run", "effect", "--idempotency-key", "denied-once", "--json")
@@ -345,7 +347,7 @@ def test_a_denied_or_withdrawn_run_does_not_happen(aileron: Command, asked: str,
 )
 def test_a_person_at_the_terminal_decides_in_place(
     aileron: Command, upstream: CountingServer, answers: list[tuple[str, str]], code: int, effects: int
-):
+) -> None:
     """Each answer has its exit code, and only a yes runs the action."""
     before = upstream.effects
     said = aileron.at_terminal("run", "effect", "path=/x", answers=answers, NO_COLOR="1")
@@ -355,7 +357,9 @@ def test_a_person_at_the_terminal_decides_in_place(
     assert ("a person denied it: not today" in said.out) == (code == 5)
 
 
-def test_a_decision_made_elsewhere_first_is_reported(aileron: Command, real: DaemonHome, upstream: CountingServer):
+def test_a_decision_made_elsewhere_first_is_reported(
+    aileron: Command, real: DaemonHome, upstream: CountingServer
+) -> None:
     """The question is on the screen when it is denied elsewhere; the yes comes too late."""
     before = upstream.effects
 
@@ -372,7 +376,7 @@ def test_a_decision_made_elsewhere_first_is_reported(aileron: Command, real: Dae
     assert upstream.effects == before
 
 
-def test_an_expired_question_cannot_be_decided(aileron: Command, upstream: CountingServer, tmp_path: Path):
+def test_an_expired_question_cannot_be_decided(aileron: Command, upstream: CountingServer, tmp_path: Path) -> None:
     """Approving and denying both exit with 6."""
     before = upstream.effects
     file = tmp_path / "short.md"
@@ -388,7 +392,7 @@ def test_an_expired_question_cannot_be_decided(aileron: Command, upstream: Count
 
 def test_a_run_approved_with_a_locked_vault_starts_when_it_is_unlocked(
     aileron: Command, asked: str, real: DaemonHome, upstream: CountingServer
-):
+) -> None:
     """The command exits with 0 and says so; the run starts after the unlock."""
     before = upstream.effects
     assert aileron("vault", "lock").code == 0
@@ -403,7 +407,7 @@ def test_a_run_approved_with_a_locked_vault_starts_when_it_is_unlocked(
     assert upstream.effects == before + 1
 
 
-def test_approving_with_a_given_passphrase_unlocks_the_vault(aileron: Command, asked: str):
+def test_approving_with_a_given_passphrase_unlocks_the_vault(aileron: Command, asked: str) -> None:
     """The result is printed then."""
     assert aileron("vault", "lock").code == 0
     said = aileron("approve", asked, AILERON_VAULT_PASSPHRASE=PASSPHRASE)
@@ -426,7 +430,7 @@ def shape(value: Any) -> Any:
 @pytest.mark.parametrize(
     "path", ["/v1/actions", "/v1/connectors", "/v1/bindings", "/v1/secrets", "/v1/vault/status", "/v1/status"]
 )
-def test_the_fake_daemons_responses_have_names_of_the_real_one(real: DaemonHome, tmp_path: Path, path: str):
+def test_the_fake_daemons_responses_have_names_of_the_real_one(real: DaemonHome, tmp_path: Path, path: str) -> None:
     """This covers each response that commands read; the real one may have more names."""
     real.unlock()
     answers = json.loads(json.dumps(shape(real.must("GET", path))))
@@ -511,7 +515,7 @@ NEEDS = {
 """Commands that people and scripts call often, with the modules of DEAR that they need, and why."""
 
 
-def test_commands_import_only_what_they_need(real: DaemonHome):
+def test_commands_import_only_what_they_need(real: DaemonHome) -> None:
     """A person or a script waits for each of them, each time."""
     needs: dict[str, set[str]] = {**{command: set() for command in NEEDS_NOTHING}, **NEEDS}
     real.add_probe_action("give_back", "text:string", name="ask-first", gated=True)

@@ -61,7 +61,7 @@ def refusal(*replaced: tuple[str, str]) -> str:
     return caught.value.failure.message
 
 
-def test_a_case_has_arguments_exchanges_and_an_outcome():
+def test_a_case_has_arguments_exchanges_and_an_outcome() -> None:
     """Every key is read, and missing keys have defaults."""
     cases = parsed()
     newest, full = cases.cases
@@ -90,14 +90,14 @@ def test_a_case_has_arguments_exchanges_and_an_outcome():
     assert asked.sends == {"text": "x"}
 
 
-def test_a_header_may_appear_twice():
+def test_a_header_may_appear_twice() -> None:
     """The two values form an array."""
     case = parsed(('{ Retry-After = "3" }', '{ Set-Cookie = ["a=1", "b=2"] }')).cases[1]
 
     assert case.exchanges[0].headers == (("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"))
 
 
-def test_null_is_written_in_output_json():
+def test_null_is_written_in_output_json() -> None:
     """TOML has no null."""
     case = parsed(("output = { notes = [{ id = 1 }] }", """output_json = '{"next": null}'""")).cases[0]
 
@@ -138,12 +138,12 @@ def test_null_is_written_in_output_json():
         ("notes.example.com:443", "*:443", "wildcards"),
     ],
 )
-def test_a_mistake_is_reported_with_its_line(old: str, new: str, message: str):
+def test_a_mistake_is_reported_with_its_line(old: str, new: str, message: str) -> None:
     """The schema is closed, and contradictions are refused."""
     assert message in refusal((old, new))
 
 
-def test_a_file_without_cases_is_a_mistake():
+def test_a_file_without_cases_is_a_mistake() -> None:
     """An empty file would pass and have tried nothing."""
     with pytest.raises(AileronError, match="missing key 'case'"):
         parse_cases("", file="cases.toml")

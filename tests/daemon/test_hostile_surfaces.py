@@ -39,7 +39,7 @@ def home() -> Iterator[DaemonHome]:
         yield made
 
 
-def test_hostile_text_is_kept_unchanged_and_shown_harmlessly(home: DaemonHome):
+def test_hostile_text_is_kept_unchanged_and_shown_harmlessly(home: DaemonHome) -> None:
     """Arguments, a question and its answer, and a refused reason: the daemon changes nothing, and the commands escape them."""
     aileron = Command(home.path)
     for text in map(as_in_a_file, GROUPS.values()):
@@ -63,7 +63,7 @@ def test_hostile_text_is_kept_unchanged_and_shown_harmlessly(home: DaemonHome):
     assert_harmless(aileron.at_terminal("approval", "list").out)
 
 
-def test_a_text_that_is_too_long_is_refused(home: DaemonHome):
+def test_a_text_that_is_too_long_is_refused(home: DaemonHome) -> None:
     """The text takes most of the megabyte that a body may have, as argument, question, edit and reason: each gets a
     short error, and no question is added.
     """
@@ -84,7 +84,7 @@ def test_a_text_that_is_too_long_is_refused(home: DaemonHome):
 
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS.keys())
-def test_no_page_repeats_its_address(home: DaemonHome, text: str):
+def test_no_page_repeats_its_address(home: DaemonHome, text: str) -> None:
     """The review pages answer a malformed id with 404 and fixed words; nothing of the address, a header or a query is in them."""
     port = int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
     quoted = urllib.parse.quote(as_in_a_file(text), safe="")
@@ -101,7 +101,7 @@ def test_no_page_repeats_its_address(home: DaemonHome, text: str):
         assert quoted not in page
 
 
-def test_the_review_page_of_a_question_reveals_nothing_of_it(home: DaemonHome):
+def test_the_review_page_of_a_question_reveals_nothing_of_it(home: DaemonHome) -> None:
     """The page is the same for every question, except for its id."""
     pages = set()
     for text in ("harmless", as_in_a_file(EVERYTHING)):
@@ -119,7 +119,7 @@ def test_the_review_page_of_a_question_reveals_nothing_of_it(home: DaemonHome):
     assert len(pages) == 1
 
 
-def test_the_log_contains_no_terminal_control_sequences(home: DaemonHome):
+def test_the_log_contains_no_terminal_control_sequences(home: DaemonHome) -> None:
     """The raw file is searched after all of the hostile requests."""
     asked = home.asked("give-back", {"text": as_in_a_file(EVERYTHING)})
     home.decide(asked, "deny", as_in_a_file(EVERYTHING)[:3000])

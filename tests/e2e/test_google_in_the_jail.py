@@ -114,7 +114,7 @@ def allowed(office: Office) -> None:
 # What works
 
 
-def test_mail_is_listed_and_read(office: Office):
+def test_mail_is_listed_and_read(office: Office) -> None:
     """The host is the one that the manifest names, and no response or record has the token."""
     key = office.google.receive(subject="Rechnung für März", text="Grüße, Ada")
     listed = office.home.run("google-list-recent-emails", {"query": "is:unread", "max_results": 5})
@@ -127,7 +127,7 @@ def test_mail_is_listed_and_read(office: Office):
     assert TOKEN not in str(listed.body) + str(office.home.events(listed.body["audit_id"]))
 
 
-def test_a_draft_is_saved_at_once_and_sent_after_approval(office: Office):
+def test_a_draft_is_saved_at_once_and_sent_after_approval(office: Office) -> None:
     """The preview shows the draft as Gmail has it, with all recipients; it is sent once, after approval."""
     draft = office.run("google-draft-email", **MAIL, bcc="eve@example.com")["draft"]
     question = office.ask("google-send-draft", draft_id=draft["id"])
@@ -144,7 +144,7 @@ def test_a_draft_is_saved_at_once_and_sent_after_approval(office: Office):
     assert sent.recipients == ("ann@example.com", "eve@example.com")
 
 
-def test_a_message_is_sent_after_approval(office: Office):
+def test_a_message_is_sent_after_approval(office: Office) -> None:
     """A denied message is not sent."""
     refused, question = (
         office.ask("google-send-email", **MAIL),
@@ -159,7 +159,7 @@ def test_a_message_is_sent_after_approval(office: Office):
     assert (sent.message["Subject"], sent.message.get_content().splitlines()) == ("Grüße", ["Zeile eins", "Zeile zwei"])
 
 
-def test_an_event_is_added_after_approval(office: Office):
+def test_an_event_is_added_after_approval(office: Office) -> None:
     """Attendees are invited only then."""
     args = {"title": "Lunch", "start_time": "2030-03-30T12:00:00+02:00", "end_time": "2030-03-30T13:00:00+02:00"}
     question = office.ask("google-create-calendar-event", **args, attendees="ann@example.com")
@@ -179,7 +179,7 @@ def test_an_event_is_added_after_approval(office: Office):
 # What does not
 
 
-def test_an_invalid_token_is_an_error_of_the_service(office: Office):
+def test_an_invalid_token_is_an_error_of_the_service(office: Office) -> None:
     """The error has status 401 and says what to do; a credential bound by hand cannot be renewed."""
     office.google.forget(TOKEN)
     error = office.failure("google-list-recent-emails")
@@ -189,7 +189,7 @@ def test_an_invalid_token_is_an_error_of_the_service(office: Office):
     assert {asked.status for asked in office.google.asked} == {401}
 
 
-def test_a_missing_scope_is_reported(office: Office):
+def test_a_missing_scope_is_reported(office: Office) -> None:
     """The error has status 403, is for a person to fix, and the request is not repeated."""
     office.google.allow(TOKEN, [scope for scope in SCOPES if "readonly" not in scope])
     error = office.failure("google-list-recent-emails")
@@ -201,7 +201,7 @@ def test_a_missing_scope_is_reported(office: Office):
 @pytest.mark.parametrize(
     ("status", "reason"), [(429, "rateLimitExceeded"), (403, "userRateLimitExceeded"), (503, "backendError")]
 )
-def test_a_temporary_failure_is_retried_only_for_a_read(office: Office, status: int, reason: str):
+def test_a_temporary_failure_is_retried_only_for_a_read(office: Office, status: int, reason: str) -> None:
     """The supervisor repeats a read after the time that Google asks for; it never repeats sending."""
     key = office.google.receive(subject="there")
     office.google.disturb(status, None, "Retry-After: 1", reason=reason, path="/messages")
@@ -218,7 +218,7 @@ def test_a_temporary_failure_is_retried_only_for_a_read(office: Office, status: 
 # Where the token is not
 
 
-def test_no_token_is_in_the_jail_during_a_request_to_google(office: Office):
+def test_no_token_is_in_the_jail_during_a_request_to_google(office: Office) -> None:
     """The search runs while Google has the token, in all memory below the daemon; it finds what was requested."""
     needle = "a-needle-in-the-jail"
     answers: list[Any] = []
@@ -242,7 +242,7 @@ def test_no_token_is_in_the_jail_during_a_request_to_google(office: Office):
             assert find(memory, secret.encode()) == []
 
 
-def test_the_applications_secret_is_not_shown_or_recorded(office: Office):
+def test_the_applications_secret_is_not_shown_or_recorded(office: Office) -> None:
     """The secret is in the connector's manifest, which every installer has, and in nothing that is shown, requested or
     recorded.
     """

@@ -118,7 +118,7 @@ def workspace(office: Office) -> str:
 # What works
 
 
-def test_channels_are_listed_and_the_token_is_not_revealed(office: Office):
+def test_channels_are_listed_and_the_token_is_not_revealed(office: Office) -> None:
     """The host is the one that the manifest names, and no response or record has the token."""
     office.slack.channel("random")
     listed = office.home.run("list-channels", {"max_results": 5})
@@ -129,7 +129,7 @@ def test_channels_are_listed_and_the_token_is_not_revealed(office: Office):
     assert TOKEN not in str(listed.body) + str(office.home.events(listed.body["audit_id"]))
 
 
-def test_an_update_waits_for_approval_and_can_be_previewed(office: Office, workspace: str):
+def test_an_update_waits_for_approval_and_can_be_previewed(office: Office, workspace: str) -> None:
     """The preview shows the channel, its readers and the account; it is loaded only on request, only reads, and posts nothing."""
     question = office.ask(**SHIPPED, link=LINK)
     shown = office.preview(question)
@@ -146,7 +146,7 @@ def test_an_update_waits_for_approval_and_can_be_previewed(office: Office, works
     assert office.slack.posts == []
 
 
-def test_an_approved_update_is_posted_exactly_once(office: Office, workspace: str):
+def test_an_approved_update_is_posted_exactly_once(office: Office, workspace: str) -> None:
     """The text is that of the question, and notifies nobody. Asking for the result again posts nothing."""
     question = office.ask(**SHIPPED, link=LINK)
     settled = office.agree(question)
@@ -159,7 +159,7 @@ def test_an_approved_update_is_posted_exactly_once(office: Office, workspace: st
     assert settled["result"]["message"]["ts"] == post.ts
 
 
-def test_a_denied_update_is_not_posted(office: Office):
+def test_a_denied_update_is_not_posted(office: Office) -> None:
     """Slack is not even asked for the channel; an approved update beside it is posted."""
     refused, agreed = office.ask(**SHIPPED), office.ask(channel="#engineering", text="another")
     office.person.decide(office.home, refused, "deny")
@@ -170,14 +170,14 @@ def test_a_denied_update_is_not_posted(office: Office):
     assert [post.text for post in office.slack.posts] == ["another"]
 
 
-def test_messages_are_found(office: Office):
+def test_messages_are_found(office: Office) -> None:
     """The result has the text as its readers see it."""
     office.slack.message("engineering", "the migration is &lt;done&gt;")
 
     assert office.run("search-messages", query="migration")["messages"][0]["text"] == "the migration is <done>"
 
 
-def test_hostile_names_change_no_other_line_of_the_preview(office: Office):
+def test_hostile_names_change_no_other_line_of_the_preview(office: Office) -> None:
     """The channel's and account's names come from Slack: they stay complete and in their own lines, and surfaces escape them."""
     hostile = as_in_a_file(EVERYTHING)
     channel = office.slack.channel(hostile[:80])
@@ -203,7 +203,7 @@ def test_hostile_names_change_no_other_line_of_the_preview(office: Office):
 # What does not
 
 
-def test_a_revoked_token_is_reported_with_its_fix(office: Office):
+def test_a_revoked_token_is_reported_with_its_fix(office: Office) -> None:
     """The error has its own status and the command that fixes it; Slack is asked once."""
     office.slack.revoke(TOKEN)
     error = office.failure("list-channels")
@@ -214,7 +214,7 @@ def test_a_revoked_token_is_reported_with_its_fix(office: Office):
     assert len(office.slack.asked) == 1
 
 
-def test_a_rate_limit_is_waited_for_only_by_a_read(office: Office):
+def test_a_rate_limit_is_waited_for_only_by_a_read(office: Office) -> None:
     """The supervisor waits as long as Slack says; posting is never repeated."""
     limit = {"ok": False, "error": "ratelimited"}
     for method in ("conversations.list", "chat.postMessage"):
@@ -231,7 +231,7 @@ def test_a_rate_limit_is_waited_for_only_by_a_read(office: Office):
 # Where the token is not
 
 
-def test_no_token_is_in_the_jail_during_a_request_to_slack(office: Office):
+def test_no_token_is_in_the_jail_during_a_request_to_slack(office: Office) -> None:
     """The search runs while Slack has the token, in all memory below the daemon; it finds what was requested."""
     needle = "a-needle-in-the-jail"
     answers: list[Any] = []

@@ -115,7 +115,7 @@ def group(desk: Desk) -> int:
     return desk.telegram.chat("Releases", members=42, username="releases")
 
 
-def test_updates_are_read_with_the_token_in_the_path(desk: Desk, group: int):
+def test_updates_are_read_with_the_token_in_the_path(desk: Desk, group: int) -> None:
     """Telegram gets the token in the path, and the ledger has the path without it."""
     desk.telegram.write(group, "is it out?")
     answer = desk.home.run("telegram-read-updates", {"max_results": 5})
@@ -127,7 +127,7 @@ def test_updates_are_read_with_the_token_in_the_path(desk: Desk, group: int):
     desk.check(answer.body)
 
 
-def test_a_message_waits_for_approval_and_is_sent_once(desk: Desk, group: int):
+def test_a_message_waits_for_approval_and_is_sent_once(desk: Desk, group: int) -> None:
     """The preview shows the chat, its readers and the bot; nothing is sent before approval."""
     asked = desk.home.run("telegram-send-message", {"chat": "@releases", "text": "1.2 is out."})
     assert (asked.status, asked.body["status"]) == (202, "pending_approval"), asked.body
@@ -151,7 +151,7 @@ def test_a_message_waits_for_approval_and_is_sent_once(desk: Desk, group: int):
     assert {asked.token for asked in desk.telegram.asked} == {digest_of(TOKEN)}
 
 
-def test_a_denied_message_is_not_sent(desk: Desk):
+def test_a_denied_message_is_not_sent(desk: Desk) -> None:
     """Telegram is not even asked."""
     asked = desk.home.run("telegram-send-message", {"chat": "@releases", "text": "1.2 is out."})
     question = str(asked.body["approval_id"])
@@ -161,7 +161,7 @@ def test_a_denied_message_is_not_sent(desk: Desk):
     assert desk.telegram.asked == []
 
 
-def test_a_revoked_token_is_reported_with_its_fix(desk: Desk):
+def test_a_revoked_token_is_reported_with_its_fix(desk: Desk) -> None:
     """The error has the command that fixes it, and Telegram is asked once."""
     desk.telegram.revoke(TOKEN)
     error = desk.failure("telegram-read-updates")
@@ -171,7 +171,7 @@ def test_a_revoked_token_is_reported_with_its_fix(desk: Desk):
     assert len(desk.telegram.asked) == 1
 
 
-def test_a_rate_limit_is_waited_for_by_a_read(desk: Desk):
+def test_a_rate_limit_is_waited_for_by_a_read(desk: Desk) -> None:
     """The supervisor waits as long as Telegram's response says."""
     limit = {"ok": False, "error_code": 429, "description": "Too Many Requests", "parameters": {"retry_after": 1}}
     desk.telegram.disturb("getUpdates", limit, status="429 Too Many Requests")
@@ -180,7 +180,7 @@ def test_a_rate_limit_is_waited_for_by_a_read(desk: Desk):
     assert desk.telegram.called() == ["GET getUpdates"] * 2
 
 
-def test_a_path_that_telegram_echoes_has_no_token(desk: Desk):
+def test_a_path_that_telegram_echoes_has_no_token(desk: Desk) -> None:
     """The description of a refusal that has the token reaches the connector with asterisks in its place."""
     desk.telegram.echo = True
     error = desk.failure("telegram-get-chat", chat="@nobody")
@@ -196,7 +196,7 @@ def test_a_path_that_telegram_echoes_has_no_token(desk: Desk):
 # An unmodified library
 
 
-def test_python_telegram_bot_sends_with_a_placeholder_for_its_token(desk: Desk, group: int):
+def test_python_telegram_bot_sends_with_a_placeholder_for_its_token(desk: Desk, group: int) -> None:
     """The library uses httpx with Telegram's own address: the token is in the path at Telegram, and nowhere here."""
     said = desk.run("say", chat=group, text="hello")
     desk.telegram.write(group, "hello back")
@@ -208,7 +208,7 @@ def test_python_telegram_bot_sends_with_a_placeholder_for_its_token(desk: Desk, 
     assert desk.paths(heard.body["audit_id"]) == ["/bot{key}/getMe", "/bot{key}/getUpdates"]
 
 
-def test_python_telegram_bot_raises_its_own_errors(desk: Desk):
+def test_python_telegram_bot_raises_its_own_errors(desk: Desk) -> None:
     """The library raises its own error for a refusal that shows the path."""
     desk.telegram.echo = True
     error = desk.failure("say", chat=12, text="hello")
@@ -221,7 +221,7 @@ def test_python_telegram_bot_raises_its_own_errors(desk: Desk):
 
 
 @pytest.mark.parametrize("action", ["telegram-read-updates", "hear"])
-def test_no_token_is_in_the_jail_during_a_request_to_telegram(desk: Desk, action: str):
+def test_no_token_is_in_the_jail_during_a_request_to_telegram(desk: Desk, action: str) -> None:
     """The search runs while Telegram has the token, in all memory below the daemon; it finds the requested path."""
     looked = look_while(desk.home, desk.telegram.held("getUpdates"), lambda: desk.home.run(action))
 

@@ -28,12 +28,12 @@ def choosing(*accounts: Account) -> Offered:
     return msgspec.structs.replace(offered("get-advice"), accounts=accounts)
 
 
-def test_no_action_input_can_have_the_name_of_the_account_argument():
+def test_no_action_input_can_have_the_name_of_the_account_argument() -> None:
     """The grammar of input names does not allow it, so nothing that an author writes can be taken for this argument."""
     assert INPUT_NAME.fullmatch(ACCOUNT) is None
 
 
-def test_a_choice_of_accounts_adds_one_optional_argument():
+def test_a_choice_of_accounts_adds_one_optional_argument() -> None:
     """The argument lists the values and their accounts; the action's own schema stays as it was."""
     entry = choosing(*TWO)
     before = msgspec.json.encode(entry.input_schema)
@@ -50,12 +50,12 @@ def test_a_choice_of_accounts_adds_one_optional_argument():
     assert msgspec.json.encode(entry.input_schema) == before
 
 
-def test_without_a_choice_the_tool_has_no_account_argument():
+def test_without_a_choice_the_tool_has_no_account_argument() -> None:
     """The schema equals that of an action without accounts."""
     assert tool_of(choosing()).input_schema == offered("get-advice").input_schema
 
 
-def test_with_more_accounts_than_are_listed_any_name_is_accepted():
+def test_with_more_accounts_than_are_listed_any_name_is_accepted() -> None:
     """The list is cut and says so; a strict client may still name the others."""
     about = tool_of(choosing(*(Account(value=f"a{n}", told=f"a{n}") for n in range(33)))).input_schema["properties"][
         ACCOUNT
@@ -66,7 +66,7 @@ def test_with_more_accounts_than_are_listed_any_name_is_accepted():
     assert "a32" not in about["description"]
 
 
-def test_the_account_label_is_escaped_and_cut():
+def test_the_account_label_is_escaped_and_cut() -> None:
     """Other people wrote the label: hidden characters are spelled out, and a long label is cut."""
     told = tool_of(choosing(Account(value="home", told="\u202eevil\x1b" + "x" * 5000), TWO[1]))
     description = told.input_schema["properties"][ACCOUNT]["description"]
@@ -76,7 +76,7 @@ def test_the_account_label_is_escaped_and_cut():
 
 
 @pytest.mark.parametrize("mode", ERAS)
-async def test_the_named_account_is_not_passed_as_an_argument_of_the_action(mode: str):
+async def test_the_named_account_is_not_passed_as_an_argument_of_the_action(mode: str) -> None:
     """The account goes to the door beside the arguments, whether it was offered or not; the arguments do not have it."""
     door = DictDoor(choosing(*TWO))
     async with running(door) as server, connected(server, mode) as client:
@@ -88,7 +88,7 @@ async def test_the_named_account_is_not_passed_as_an_argument_of_the_action(mode
 
 
 @pytest.mark.parametrize("value", [7, ["home"], {"a": 1}, True, "x" * 2001])
-async def test_an_account_that_is_not_a_name_is_refused(value: Any):
+async def test_an_account_that_is_not_a_name_is_refused(value: Any) -> None:
     """The server refuses it before the door is asked."""
     door = DictDoor(choosing(*TWO))
     async with running(door) as server, connected(server, "auto") as client:
@@ -100,7 +100,7 @@ async def test_an_account_that_is_not_a_name_is_refused(value: Any):
     assert door.calls == []
 
 
-def test_a_refusal_names_the_accounts_to_call_again_with():
+def test_a_refusal_names_the_accounts_to_call_again_with() -> None:
     """The refusal lists the choices and says to ask the person; where there is no choice, it refers to the message."""
     details = {"choices": ["oauth2/mail/home", "oauth2/mail/work"]}
     several = AileronError(FailureClass.BINDING_REQUIRED, "2 could serve", boundary=Boundary.USER, details=details)

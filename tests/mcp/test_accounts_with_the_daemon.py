@@ -53,7 +53,7 @@ def user(upstream: CountingServer) -> str:
     return base64.b64decode(upstream.requests[-1][2].removeprefix("Basic ")).decode().partition(":")[0]
 
 
-def test_a_second_account_adds_the_choice_and_removing_it_ends_the_choice(home: DaemonHome):
+def test_a_second_account_adds_the_choice_and_removing_it_ends_the_choice(home: DaemonHome) -> None:
     """Both changes are announced as a change of the list; the argument is there only while two accounts serve."""
     with agent(home) as connection:
         assert set(properties(connection, "fetch")) == {"path", "with_credential"}
@@ -68,7 +68,7 @@ def test_a_second_account_adds_the_choice_and_removing_it_ends_the_choice(home: 
         assert "useAccount" not in properties(connection, "fetch")
 
 
-def test_a_call_uses_the_account_that_it_names(home: DaemonHome, upstream: CountingServer):
+def test_a_call_uses_the_account_that_it_names(home: DaemonHome, upstream: CountingServer) -> None:
     """A call names it by identity or in full; without a name, or with a wrong one, nothing runs and the choices are told."""
     bind(home, WORK)
     with agent(home) as connection:
@@ -88,7 +88,7 @@ def test_a_call_uses_the_account_that_it_names(home: DaemonHome, upstream: Count
         assert len(upstream.requests) == before
 
 
-def test_the_account_is_in_the_plan_but_not_among_the_arguments(home: DaemonHome):
+def test_the_account_is_in_the_plan_but_not_among_the_arguments(home: DaemonHome) -> None:
     """The plan that a person is shown has the account; the arguments that the agent sent do not."""
     bind(home, WORK)
     with agent(home) as connection:
@@ -102,7 +102,7 @@ def test_the_account_is_in_the_plan_but_not_among_the_arguments(home: DaemonHome
         assert home.result(shown)["status"] == "completed"
 
 
-def test_an_agent_learns_of_no_account_that_its_action_cannot_use(home: DaemonHome, upstream: CountingServer):
+def test_an_agent_learns_of_no_account_that_its_action_cannot_use(home: DaemonHome, upstream: CountingServer) -> None:
     """Neither the list nor the answer to a wrong name tells of another connector's accounts."""
     other = "basic/secret-society/me"
     source = home.path / "other"

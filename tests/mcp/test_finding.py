@@ -27,7 +27,7 @@ def action(name: str, **options: str) -> ActionFile:
 
 
 @pytest.mark.parametrize(("file", "count"), [("requests.txt", 60), ("requests_after.txt", 30)])
-def test_the_sample_requests_mean_existing_actions(file: str, count: int):
+def test_the_sample_requests_mean_existing_actions(file: str, count: int) -> None:
     """The sets have 300 actions, 60 requests and 30 later ones, each for one or two actions."""
     assert len(MANY) == 300
     assert len({words for words, _ in requests(file)}) == count
@@ -37,7 +37,7 @@ def test_the_sample_requests_mean_existing_actions(file: str, count: int):
 
 
 @pytest.mark.parametrize("file", ["requests.txt", "requests_after.txt"])
-def test_nine_of_ten_requests_have_a_right_action_in_the_first_five(file: str):
+def test_nine_of_ten_requests_have_a_right_action_in_the_first_five(file: str) -> None:
     """Two of three have it first. Both hold for the requests that the ranking was made with, and for those written after it."""
     finder = Finder()
     answers = [
@@ -50,7 +50,7 @@ def test_nine_of_ten_requests_have_a_right_action_in_the_first_five(file: str):
     assert len(first) >= len(answers) * 2 // 3
 
 
-def test_the_answer_does_not_depend_on_the_order_of_the_actions():
+def test_the_answer_does_not_depend_on_the_order_of_the_actions() -> None:
     """The answer does not depend on earlier requests either."""
     finder = Finder()
     shuffled = list(MANY.values())
@@ -59,14 +59,14 @@ def test_the_answer_does_not_depend_on_the_order_of_the_actions():
         assert [hit.name for hit in finder.find(words, shuffled)] == found(words)
 
 
-def test_actions_that_match_equally_are_sorted_by_name():
+def test_actions_that_match_equally_are_sorted_by_name() -> None:
     """The order of two actions with the same text is not left to chance."""
     same = [action(name, body="Sends a letter.") for name in ("letter-b", "letter-a")]
 
     assert found("send a letter", *same) == ["letter-a", "letter-b"]
 
 
-def test_a_name_counts_more_than_a_description():
+def test_a_name_counts_more_than_a_description() -> None:
     """The name wins however often an author repeats the words in a description."""
     named, mentioned = action("send-letter"), action("paint-fence", body="Does not send a letter. " + "Paint. " * 5)
 
@@ -85,18 +85,18 @@ def test_a_name_counts_more_than_a_description():
         ("CreateIssue", "create-issue"),
     ],
 )
-def test_word_endings_spellings_and_synonyms_are_found(words: str, name: str):
+def test_word_endings_spellings_and_synonyms_are_found(words: str, name: str) -> None:
     """The words are spelled as people, agents and programming interfaces spell them."""
     assert found(words, action("create-issue"), action("merge-request"), action("water-plants"))[0] == name
 
 
 @pytest.mark.parametrize("words", ["", " ", "the of to", "zzz qqq", "!?…", "\x00\x1b[31m", "a"])
-def test_words_without_meaning_find_nothing(words: str):
+def test_words_without_meaning_find_nothing(words: str) -> None:
     """The finder does not guess."""
     assert found(words) == []
 
 
-def test_the_length_of_a_request_is_bounded():
+def test_the_length_of_a_request_is_bounded() -> None:
     """Text beyond the bound is ignored, and takes no time."""
     words = ["stripe", *(f"word{number}" for number in range(MAX_TERMS)), "matrix"]
     begun = time.process_time()
@@ -107,14 +107,14 @@ def test_the_length_of_a_request_is_bounded():
     assert time.process_time() - begun < 5.0
 
 
-def test_no_more_actions_are_found_than_the_limit_allows():
+def test_no_more_actions_are_found_than_the_limit_allows() -> None:
     """A smaller limit returns the beginning of the same list."""
     assert len(found("list")) == USUAL_FOUND
     assert len(found("list", limit=MAX_FOUND)) == MAX_FOUND
     assert found("list", limit=3) == found("list", limit=9)[:3]
 
 
-def test_a_thousand_actions_are_ranked_quickly():
+def test_a_thousand_actions_are_ranked_quickly() -> None:
     """A request takes some milliseconds once the texts are indexed; the bound is ten times that, for busy machines."""
     actions = [parse_action(text, file=f"{name}.md") for name, text in many_actions(1000).items()]
     finder = Finder()
@@ -126,7 +126,7 @@ def test_a_thousand_actions_are_ranked_quickly():
     assert (time.process_time() - begun) / len(requests()) < 0.1
 
 
-def test_no_line_of_synonyms_repeats_a_word():
+def test_no_line_of_synonyms_repeats_a_word() -> None:
     """A word may stand in several lines, because it can have several meanings."""
     for line in ALIKE:
         assert len(set(line.split())) == len(line.split()) >= 2, line

@@ -52,7 +52,7 @@ async def find(client: Client, words: str, **more: Any) -> dict[str, Any]:
 
 
 @both_eras
-async def test_an_agent_lists_finds_and_runs_an_action(mode: str):
+async def test_an_agent_lists_finds_and_runs_an_action(mode: str) -> None:
     """Six tools stand in place of three hundred; the right action comes with everything that a call needs."""
     door = many()
     async with running(door) as server, connected(server, mode) as client:
@@ -75,7 +75,7 @@ async def test_an_agent_lists_finds_and_runs_an_action(mode: str):
     assert door.waits == [CALL_S]
 
 
-async def test_every_request_is_answered_within_the_size_of_an_answer():
+async def test_every_request_is_answered_within_the_size_of_an_answer() -> None:
     """The JSON has about a page at most, whatever is found; actions that are not shown whole are named."""
     async with running(many()) as server, connected(server, "auto") as client:
         for words, _ in requests():
@@ -89,7 +89,7 @@ async def test_every_request_is_answered_within_the_size_of_an_answer():
                 assert "search for its name" in found["next_step"]
 
 
-async def test_a_schema_that_is_too_long_is_left_out_and_the_answer_says_so():
+async def test_a_schema_that_is_too_long_is_left_out_and_the_answer_says_so() -> None:
     """The names of the arguments remain."""
     inputs = "".join(
         f'[[inputs]]\nname = "input_{number}"\ntype = "string"\ndescription = "{"long " * 100}"\n\n'
@@ -107,7 +107,7 @@ async def test_a_schema_that_is_too_long_is_left_out_and_the_answer_says_so():
     assert [hit["name"] for hit in found["actions"][1:]] == ["huge_other"]
 
 
-async def test_an_answer_is_bounded_whatever_authors_wrote():
+async def test_an_answer_is_bounded_whatever_authors_wrote() -> None:
     """Twenty actions have the longest names, intents and bodies; every agent still shows the answer whole."""
     texts = [
         action_text(f"same-{'n' * 56}-{number:02}", body="größe 𝔘 " * 2000).replace(
@@ -126,7 +126,7 @@ async def test_an_answer_is_bounded_whatever_authors_wrote():
 
 
 @both_eras
-async def test_a_found_action_tells_about_approval_and_accounts(mode: str):
+async def test_a_found_action_tells_about_approval_and_accounts(mode: str) -> None:
     """The answer says that a person decides first, unless it was granted, and which accounts there are to choose from."""
     door = DictDoor(offered("pay-bill", gated=True), offered("pay-rent", gated=True, irreversible=False, granted=True))
     entry = door.actions["pay-bill"]
@@ -148,7 +148,7 @@ async def test_a_found_action_tells_about_approval_and_accounts(mode: str):
 
 
 @both_eras
-async def test_running_by_name_answers_as_the_tool_itself_does(mode: str):
+async def test_running_by_name_answers_as_the_tool_itself_does(mode: str) -> None:
     """Pending, failed and completed calls have the same facts, whichever way they were made."""
     door = many()
     door.answers["mail-send-message"] = {
@@ -172,7 +172,7 @@ async def test_running_by_name_answers_as_the_tool_itself_does(mode: str):
 
 
 @both_eras
-async def test_a_tool_that_is_not_listed_can_still_be_called(mode: str):
+async def test_a_tool_that_is_not_listed_can_still_be_called(mode: str) -> None:
     """Agents remember names. A name that never existed is still an error of the protocol."""
     async with running(many()) as server, connected(server, mode) as client:
         result = await client.call_tool("stripe_create_refund", {"charge": "ch_1"})
@@ -190,7 +190,7 @@ async def test_a_tool_that_is_not_listed_can_still_be_called(mode: str):
         ("send_email", "mail_send_message"),
     ],
 )
-async def test_an_unknown_name_is_answered_with_the_nearest_names(name: str, nearest: str):
+async def test_an_unknown_name_is_answered_with_the_nearest_names(name: str, nearest: str) -> None:
     """The call ran nothing; with these names, the next call can be right."""
     door = many()
     async with running(door) as server, connected(server, "auto") as client:
@@ -204,7 +204,7 @@ async def test_an_unknown_name_is_answered_with_the_nearest_names(name: str, nea
     assert door.calls == []
 
 
-async def test_an_action_removed_after_listing_is_answered_with_the_nearest_names():
+async def test_an_action_removed_after_listing_is_answered_with_the_nearest_names() -> None:
     """The message is the door's own, since the door knows the reason."""
     door = many(20)
     async with running(door) as server, connected(server, "auto") as client:
@@ -217,7 +217,7 @@ async def test_an_action_removed_after_listing_is_answered_with_the_nearest_name
 
 
 @pytest.mark.parametrize("name", ["github-create-issue", "github_create_issue"])
-async def test_run_action_accepts_the_tools_name_and_the_files_name(name: str):
+async def test_run_action_accepts_the_tools_name_and_the_files_name(name: str) -> None:
     """Both spellings mean one action."""
     door = many(20)
     async with running(door) as server, connected(server, "auto") as client:
@@ -243,7 +243,7 @@ async def test_run_action_accepts_the_tools_name_and_the_files_name(name: str):
         ("run_action", {"name": "run-action"}, "run_action is a tool of its own"),
     ],
 )
-async def test_arguments_that_do_not_fit_are_explained(tool: str, args: dict[str, Any], problem: str):
+async def test_arguments_that_do_not_fit_are_explained(tool: str, args: dict[str, Any], problem: str) -> None:
     """The error is a result, which a model reads; nothing ran."""
     door = DictDoor(offered("a"))
     async with running(door) as server, connected(server, "auto") as client:
@@ -254,7 +254,7 @@ async def test_arguments_that_do_not_fit_are_explained(tool: str, args: dict[str
     assert door.calls == []
 
 
-async def test_words_that_match_nothing_are_answered_with_advice():
+async def test_words_that_match_nothing_are_answered_with_advice() -> None:
     """The answer is neither a guess nor an error: it suggests other words."""
     async with running(many(20)) as server, connected(server, "auto") as client:
         found = await find(client, "qwertz \u202e zzz")
@@ -264,7 +264,7 @@ async def test_words_that_match_nothing_are_answered_with_advice():
     assert "Try other words" in found["next_step"]
 
 
-async def test_progress_of_an_action_arrives_whichever_way_it_was_called():
+async def test_progress_of_an_action_arrives_whichever_way_it_was_called() -> None:
     """The client's progress token belongs to the call that the client made."""
     door = many(20)
     seen: list[float] = []

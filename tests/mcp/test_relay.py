@@ -72,7 +72,7 @@ def greeted(agent: Agent, server: FakeServer) -> Link:
 # Bytes
 
 
-def test_lines_pass_unchanged(agent: Agent, server: FakeServer):
+def test_lines_pass_unchanged(agent: Agent, server: FakeServer) -> None:
     """Spelling, spaces and invalid JSON stay as they are: the relay does not judge."""
     lines = [b'{"jsonrpc": "2.0" , "method":"x"}\n', b"\n", b"not json \xff\x00\n", '{"ü":"\u2028"}\n'.encode()]
     agent.write(b"".join(lines))
@@ -83,7 +83,7 @@ def test_lines_pass_unchanged(agent: Agent, server: FakeServer):
     assert [agent._lines.next() for _ in lines] == lines
 
 
-def test_a_line_is_passed_on_only_when_it_is_whole(agent: Agent, server: FakeServer):
+def test_a_line_is_passed_on_only_when_it_is_whole(agent: Agent, server: FakeServer) -> None:
     """Half of a line is kept until the other half comes, in both directions."""
     agent.write(b'{"jsonrpc":"2.0",')
     link = server.accept()
@@ -99,7 +99,7 @@ def test_a_line_is_passed_on_only_when_it_is_whole(agent: Agent, server: FakeSer
 
 
 @pytest.mark.parametrize("size", [4096, 65536, 1 << 19])
-def test_a_large_message_passes(agent: Agent, server: FakeServer, size: int):
+def test_a_large_message_passes(agent: Agent, server: FakeServer, size: int) -> None:
     """This holds even for a message that no kernel buffer takes at once."""
     pid = os.fork()
     if pid == 0:  # the child writes while the test reads
@@ -112,7 +112,7 @@ def test_a_large_message_passes(agent: Agent, server: FakeServer, size: int):
 
 
 @pytest.mark.parametrize("size", [4096, 65536, 4 << 20])
-def test_a_large_answer_passes(agent: Agent, server: FakeServer, size: int):
+def test_a_large_answer_passes(agent: Agent, server: FakeServer, size: int) -> None:
     """This is the other direction, where a message may be larger."""
     agent.send(INITIALIZED)
     link = server.accept()
@@ -126,7 +126,7 @@ def test_a_large_answer_passes(agent: Agent, server: FakeServer, size: int):
     os.waitpid(pid, 0)
 
 
-def test_nonblocking_standard_streams_work(home: Path, server: FakeServer):
+def test_nonblocking_standard_streams_work(home: Path, server: FakeServer) -> None:
     """Some programs start a server with such pipes: nothing is lost."""
     code = (
         "import os, sys; [os.set_blocking(fd, False) for fd in (0, 1)]; "
@@ -146,7 +146,7 @@ def test_nonblocking_standard_streams_work(home: Path, server: FakeServer):
         os.waitpid(pid, 0)
 
 
-def test_a_client_that_does_not_read_holds_the_daemon_back(agent: Agent, server: FakeServer):
+def test_a_client_that_does_not_read_holds_the_daemon_back(agent: Agent, server: FakeServer) -> None:
     """The relay's buffer for it does not grow; once it reads again, everything arrives."""
     agent.send(INITIALIZED)
     link = server.accept()
@@ -164,7 +164,7 @@ def test_a_client_that_does_not_read_holds_the_daemon_back(agent: Agent, server:
         received += len(agent._lines.next())
 
 
-def test_a_daemon_that_does_not_read_holds_the_client_back(agent: Agent, server: FakeServer):
+def test_a_daemon_that_does_not_read_holds_the_client_back(agent: Agent, server: FakeServer) -> None:
     """This is the other direction: once the daemon reads again, everything arrives."""
     line, sent = b'{"n":"' + b"y" * 60_000 + b'"}\n', 0
     import select
@@ -188,7 +188,7 @@ def test_a_daemon_that_does_not_read_holds_the_client_back(agent: Agent, server:
 )
 def test_a_message_that_is_far_too_long_is_refused(
     agent: Agent, server: FakeServer, message: bytes, request_id: int | str | None
-):
+) -> None:
     """The refusal has the message's id, wherever in the message that is, and the next message passes."""
     agent.write(message + b"\n")
     agent.send(INITIALIZED)
@@ -199,7 +199,7 @@ def test_a_message_that_is_far_too_long_is_refused(
     assert server.accept().receive() == INITIALIZED
 
 
-def test_a_message_that_the_daemon_would_not_take_is_refused(agent: Agent, server: FakeServer):
+def test_a_message_that_the_daemon_would_not_take_is_refused(agent: Agent, server: FakeServer) -> None:
     """The refusal has the request's id; the connection stands, and so does the other request on it."""
     link = greeted(agent, server)
     call = agent.request("tools/call", CALL)
@@ -211,7 +211,7 @@ def test_a_message_that_the_daemon_would_not_take_is_refused(agent: Agent, serve
     assert agent.answer(call) == done(call)
 
 
-def test_the_relay_and_the_daemon_have_the_same_message_limit():
+def test_the_relay_and_the_daemon_have_the_same_message_limit() -> None:
     """The number stands in two places because the relay may import little."""
     assert MAX_ASKED_BYTES == MAX_LINE_BYTES
 
@@ -219,7 +219,7 @@ def test_the_relay_and_the_daemon_have_the_same_message_limit():
 # The session
 
 
-def test_the_first_line_presents_the_session(home: Path, server: FakeServer):
+def test_the_first_line_presents_the_session(home: Path, server: FakeServer) -> None:
     """The token comes before anything of the client, on every connection."""
     with Agent(home, AILERON_SESSION_TOKEN=TOKEN) as agent:
         said = {"jsonrpc": "2.0", "method": "notifications/aileron/session", "params": {"token": TOKEN}}
@@ -236,14 +236,14 @@ def greeted_after(agent: Agent, server: FakeServer, said: dict[str, Any]) -> Lin
     return link
 
 
-def test_without_a_token_no_session_is_presented(agent: Agent, server: FakeServer):
+def test_without_a_token_no_session_is_presented(agent: Agent, server: FakeServer) -> None:
     """This is the control: the session is `local` then."""
     agent.send(INITIALIZED)
     assert server.accept().receive() == INITIALIZED
 
 
 @pytest.mark.parametrize("token", ['x"}}\n{"a":"', "ail_ü", "a b", "x\n"])
-def test_an_invalid_token_is_not_sent(home: Path, server: FakeServer, token: str):
+def test_an_invalid_token_is_not_sent(home: Path, server: FakeServer, token: str) -> None:
     """Such a value could be a second line. The error message does not print it."""
     with Agent(home, AILERON_SESSION_TOKEN=token) as agent:
         code, said = agent.wait()
@@ -257,7 +257,7 @@ def test_an_invalid_token_is_not_sent(home: Path, server: FakeServer, token: str
 # The end
 
 
-def test_the_relay_ends_with_its_standard_input(agent: Agent, server: FakeServer):
+def test_the_relay_ends_with_its_standard_input(agent: Agent, server: FakeServer) -> None:
     """The relay and its connection end at once, whatever is unanswered."""
     agent.request("tools/call", CALL)
     link = server.accept()
@@ -269,7 +269,9 @@ def test_the_relay_ends_with_its_standard_input(agent: Agent, server: FakeServer
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
-def test_a_signal_ends_the_relay_without_output(agent: Agent, server: FakeServer, number: signal.Signals, code: int):
+def test_a_signal_ends_the_relay_without_output(
+    agent: Agent, server: FakeServer, number: signal.Signals, code: int
+) -> None:
     """Agents end their servers with signals."""
     agent.send(INITIALIZED)
     link = server.accept()
@@ -280,7 +282,7 @@ def test_a_signal_ends_the_relay_without_output(agent: Agent, server: FakeServer
     assert link.line() == b""
 
 
-def test_the_relay_ends_when_its_output_is_no_longer_read(agent: Agent, server: FakeServer):
+def test_the_relay_ends_when_its_output_is_no_longer_read(agent: Agent, server: FakeServer) -> None:
     """Standard output is closed while standard input stays open."""
     agent.send(INITIALIZED)
     server.accept()
@@ -292,7 +294,7 @@ def test_the_relay_ends_when_its_output_is_no_longer_read(agent: Agent, server: 
 
 @pytest.mark.parametrize("url", ["", "https://127.0.0.1:1"])
 @pytest.mark.parametrize("closed", ["<&-", ">&-"])
-def test_the_relay_refuses_to_run_without_its_standard_streams(home: Path, closed: str, url: str):
+def test_the_relay_refuses_to_run_without_its_standard_streams(home: Path, closed: str, url: str) -> None:
     """Otherwise a socket would take the number of the missing stream."""
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "aileron.mcp.relay"],
@@ -308,7 +310,7 @@ def test_the_relay_refuses_to_run_without_its_standard_streams(home: Path, close
 # The loss of the daemon
 
 
-def test_a_call_whose_answer_was_lost_gets_an_error(agent: Agent, server: FakeServer):
+def test_a_call_whose_answer_was_lost_gets_an_error(agent: Agent, server: FakeServer) -> None:
     """The agent is told that the outcome is unknown, and what to do instead of repeating the call."""
     link = greeted(agent, server)
     number = agent.request("tools/call", CALL)
@@ -322,7 +324,7 @@ def test_a_call_whose_answer_was_lost_gets_an_error(agent: Agent, server: FakeSe
     assert error["data"] == {"retriable": False, "class": "outcome_unknown"}
 
 
-def test_a_read_only_call_whose_answer_was_lost_may_be_repeated(agent: Agent, server: FakeServer):
+def test_a_read_only_call_whose_answer_was_lost_may_be_repeated(agent: Agent, server: FakeServer) -> None:
     """The tools that only read change nothing."""
     link = greeted(agent, server)
     number = agent.request("tools/call", {"name": "wait_for_action", "arguments": {"id": "a-1"}})
@@ -334,7 +336,7 @@ def test_a_read_only_call_whose_answer_was_lost_may_be_repeated(agent: Agent, se
     assert error["message"].endswith("call wait_for_action again")
 
 
-def test_the_handshake_is_repeated_unseen_by_the_client(agent: Agent, server: FakeServer):
+def test_the_handshake_is_repeated_unseen_by_the_client(agent: Agent, server: FakeServer) -> None:
     """The relay uses an id of its own; instead of the answer, the client gets the news that the tools may be others."""
     greeted(agent, server).close()
     link = server.accept()
@@ -366,7 +368,7 @@ PROMISED = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {"listCha
 )
 def test_a_new_daemon_that_breaks_what_the_old_one_promised_ends_the_relay(
     agent: Agent, server: FakeServer, given: Any, is_kept: bool
-):
+) -> None:
     """The cause is a repeated handshake with another version or a capability less; waiting requests get an error."""
     number = agent.request("initialize", INITIALIZE)
     link = server.accept()
@@ -392,7 +394,7 @@ def test_a_new_daemon_that_breaks_what_the_old_one_promised_ends_the_relay(
     assert (code, "start the agent again" in said) == (69, True)
 
 
-def test_safe_requests_are_asked_again(agent: Agent, server: FakeServer):
+def test_safe_requests_are_asked_again(agent: Agent, server: FakeServer) -> None:
     """Requests that change nothing are repeated under their own ids, in their order; the call between them is not."""
     link = greeted(agent, server)
     first, call, last = agent.request("tools/list"), agent.request("tools/call", CALL), agent.request("ping")
@@ -410,7 +412,7 @@ def test_safe_requests_are_asked_again(agent: Agent, server: FakeServer):
     assert link.is_quiet(0.1)
 
 
-def test_a_first_request_survives_the_loss_of_its_connection(agent: Agent, server: FakeServer):
+def test_a_first_request_survives_the_loss_of_its_connection(agent: Agent, server: FakeServer) -> None:
     """The client's own `server/discover` had no answer yet: it is asked again and answered once."""
     number = agent.request("server/discover", envelope())
     link = server.accept()
@@ -425,7 +427,7 @@ def test_a_first_request_survives_the_loss_of_its_connection(agent: Agent, serve
     assert link.is_quiet(0.1)
 
 
-def test_a_subscription_is_opened_again(agent: Agent, server: FakeServer):
+def test_a_subscription_is_opened_again(agent: Agent, server: FakeServer) -> None:
     """The second acknowledgement becomes the notification that the tools may be others."""
     number = agent.request("subscriptions/listen", envelope(notifications={"toolsListChanged": True}))
     meta = {"io.modelcontextprotocol/subscriptionId": number}
@@ -446,7 +448,7 @@ def test_a_subscription_is_opened_again(agent: Agent, server: FakeServer):
         assert agent.receive() == {"jsonrpc": "2.0", "method": LIST_CHANGED, "params": {"_meta": meta}}
 
 
-def test_a_call_that_was_not_sent_goes_to_the_next_daemon(agent: Agent, server: FakeServer):
+def test_a_call_that_was_not_sent_goes_to_the_next_daemon(agent: Agent, server: FakeServer) -> None:
     """A call of which no byte was sent is neither lost nor doubled."""
     link = greeted(agent, server)
     agent.send(done(99))
@@ -463,7 +465,7 @@ def test_a_call_that_was_not_sent_goes_to_the_next_daemon(agent: Agent, server: 
     assert agent.is_quiet()
 
 
-def test_notifications_sent_without_a_daemon_reach_the_next(agent: Agent, server: FakeServer):
+def test_notifications_sent_without_a_daemon_reach_the_next(agent: Agent, server: FakeServer) -> None:
     """The end of the handshake and a cancellation are kept as state; neither is a reason to start a daemon."""
     number = agent.request("initialize", INITIALIZE)
     link = server.accept()
@@ -482,7 +484,7 @@ def test_notifications_sent_without_a_daemon_reach_the_next(agent: Agent, server
     assert link.is_quiet(0.1)
 
 
-def test_a_line_that_two_parsers_read_differently_is_not_repeated(agent: Agent, server: FakeServer):
+def test_a_line_that_two_parsers_read_differently_is_not_repeated(agent: Agent, server: FakeServer) -> None:
     """A parser that takes the first of two equal keys reads a call; only what this relay's parser read may be asked again."""
     agent.write(b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"send_mail"},"method":"tools/list"}\n')
     link = server.accept()
@@ -493,7 +495,7 @@ def test_a_line_that_two_parsers_read_differently_is_not_repeated(agent: Agent, 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_wherever_a_connection_is_cut_no_message_is_doubled(agent: Agent, server: FakeServer, seed: int):
+def test_wherever_a_connection_is_cut_no_message_is_doubled(agent: Agent, server: FakeServer, seed: int) -> None:
     """Daemons read some bytes, answer some, and die: each call arrives whole at most once, and every request has one answer."""
     chance = random.Random(seed)
     greeted(agent, server).close()
@@ -540,7 +542,7 @@ def test_wherever_a_connection_is_cut_no_message_is_doubled(agent: Agent, server
         b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}\r{"jsonrpc":"2.0","id":2,"method":"tools/call"}\n',
     ],
 )
-def test_a_line_that_is_not_understood_is_not_repeated(agent: Agent, server: FakeServer, line: bytes):
+def test_a_line_that_is_not_understood_is_not_repeated(agent: Agent, server: FakeServer, line: bytes) -> None:
     """The line passes once. The relay lives on, and the next connection gets nothing of it."""
     agent.write(line)
     link = server.accept()
@@ -552,7 +554,7 @@ def test_a_line_that_is_not_understood_is_not_repeated(agent: Agent, server: Fak
     assert link.receive() == INITIALIZED
 
 
-def test_a_daemon_that_keeps_ending_connections_is_given_up(agent: Agent, server: FakeServer, home: Path):
+def test_a_daemon_that_keeps_ending_connections_is_given_up(agent: Agent, server: FakeServer, home: Path) -> None:
     """Three connections end before an answer; then the client is told. A connection that lasted a second does not count."""
     number, closed, began = agent.request("tools/list"), 0, time.monotonic()
 
@@ -574,7 +576,7 @@ def test_a_daemon_that_keeps_ending_connections_is_given_up(agent: Agent, server
     assert closed == 3 or time.monotonic() - began >= 1
 
 
-def test_a_cancelled_request_is_not_answered(agent: Agent, server: FakeServer):
+def test_a_cancelled_request_is_not_answered(agent: Agent, server: FakeServer) -> None:
     """The request is neither asked again nor reported as failed."""
     link = greeted(agent, server)
     call, listed = agent.request("tools/call", CALL), agent.request("tools/list")
@@ -590,7 +592,7 @@ def test_a_cancelled_request_is_not_answered(agent: Agent, server: FakeServer):
     assert agent.is_quiet()
 
 
-def test_the_number_of_unanswered_requests_is_bounded(agent: Agent, server: FakeServer):
+def test_the_number_of_unanswered_requests_is_bounded(agent: Agent, server: FakeServer) -> None:
     """The relay stops reading after 1024 of them, until one is answered."""
     agent.request("ping")
     link = server.accept()
@@ -616,7 +618,9 @@ def test_the_number_of_unanswered_requests_is_bounded(agent: Agent, server: Fake
 
 
 @pytest.mark.parametrize("configured", [None, "", "/tmp/x", "x/../y", "~/x", "."])
-def test_the_relay_finds_the_same_home_as_every_other_command(monkeypatch: pytest.MonkeyPatch, configured: str | None):
+def test_the_relay_finds_the_same_home_as_every_other_command(
+    monkeypatch: pytest.MonkeyPatch, configured: str | None
+) -> None:
     """The rule is written twice because the relay may import little."""
     if configured is None:
         monkeypatch.delenv("AILERON_HOME", raising=False)
@@ -661,11 +665,11 @@ DEAR = {
 }
 
 
-def test_no_expensive_module_is_imported_before_the_first_answer(home: Path):
+def test_no_expensive_module_is_imported_before_the_first_answer(home: Path) -> None:
     """Agents wait for the relay before each session."""
     assert imported(home, is_answered=False) & DEAR == set()
 
 
-def test_the_relay_imports_json_after_the_first_answer(home: Path):
+def test_the_relay_imports_json_after_the_first_answer(home: Path) -> None:
     """This is the control of the test above: then there is time to load what remembers requests."""
     assert "json" in imported(home, is_answered=True)

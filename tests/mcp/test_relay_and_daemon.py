@@ -43,7 +43,7 @@ def call(tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_the_sdk_client_survives_a_killed_daemon(home: DaemonHome, mode: str):
+def test_the_sdk_client_survives_a_killed_daemon(home: DaemonHome, mode: str) -> None:
     """The client lists and calls; the daemon is killed; the client lists the same tools again."""
     parameters = StdioServerParameters(
         command=sys.executable, args=["-m", "aileron.mcp.relay"], env={**os.environ, "AILERON_HOME": str(home.path)}
@@ -66,7 +66,7 @@ def test_the_sdk_client_survives_a_killed_daemon(home: DaemonHome, mode: str):
     assert before == after
 
 
-def test_an_agent_gets_the_message_of_the_202_word_for_word(home: DaemonHome):
+def test_an_agent_gets_the_message_of_the_202_word_for_word(home: DaemonHome) -> None:
     """The text and the facts have it, of the call and of a later check; it equals the route's answer but for the id."""
     home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
     asked = home.asked("ask-first", {"text": "x"})
@@ -83,7 +83,9 @@ def test_an_agent_gets_the_message_of_the_202_word_for_word(home: DaemonHome):
         assert told["content"][0]["text"].startswith(f"{message}\n")
 
 
-def test_a_call_that_a_kill_interrupts_is_answered_with_outcome_unknown(home: DaemonHome, upstream: CountingServer):
+def test_a_call_that_a_kill_interrupts_is_answered_with_outcome_unknown(
+    home: DaemonHome, upstream: CountingServer
+) -> None:
     """The call is not repeated; the handshake is made again, and the connection is usable."""
     upstream.requests.clear()
     with Agent(home.path) as agent:
@@ -103,7 +105,7 @@ def test_a_call_that_a_kill_interrupts_is_answered_with_outcome_unknown(home: Da
         assert [seen[1] for seen in upstream.requests].count("/slow") == 1
 
 
-def test_a_subscription_reports_a_new_action_after_a_kill(home: DaemonHome):
+def test_a_subscription_reports_a_new_action_after_a_kill(home: DaemonHome) -> None:
     """The stream of the era of 2026 is opened again under its own id, and its news comes from the new daemon."""
     with Agent(home.path) as agent:
         number = agent.request("subscriptions/listen", envelope(notifications={"toolsListChanged": True}))
@@ -117,7 +119,7 @@ def test_a_subscription_reports_a_new_action_after_a_kill(home: DaemonHome):
             home.add_probe_action("give_back", name=f"new-{time.monotonic_ns()}")  # causes the second notification
 
 
-def test_a_stopped_daemon_is_started_only_by_a_request(home: DaemonHome):
+def test_a_stopped_daemon_is_started_only_by_a_request(home: DaemonHome) -> None:
     """The daemon stays stopped before: a person may have stopped it to change something."""
     with Agent(home.path) as agent:
         agent.initialize()
@@ -129,7 +131,7 @@ def test_a_stopped_daemon_is_started_only_by_a_request(home: DaemonHome):
         assert home.daemon_pid is not None
 
 
-def test_a_relay_whose_agent_leaves_during_a_call_exits_quietly(home: DaemonHome, upstream: CountingServer):
+def test_a_relay_whose_agent_leaves_during_a_call_exits_quietly(home: DaemonHome, upstream: CountingServer) -> None:
     """Closing standard input ends the relay with code 0 and no message; the call goes on, and its result is on record."""
     upstream.requests.clear()
     with Agent(home.path) as agent, upstream.holding():
@@ -150,7 +152,9 @@ def finished(home: DaemonHome, run_id: str) -> list[dict[str, Any]]:
     return [event for event in home.events(run_id) if event["type"] == "run.finished"]
 
 
-def test_killing_the_protocol_process_costs_one_answer_and_nothing_else(home: DaemonHome, upstream: CountingServer):
+def test_killing_the_protocol_process_costs_one_answer_and_nothing_else(
+    home: DaemonHome, upstream: CountingServer
+) -> None:
     """The agent is told that the outcome is unknown, and goes on; the run goes on too, and is on record."""
     with Agent(home.path) as agent:
         agent.initialize()
@@ -171,7 +175,7 @@ def test_killing_the_protocol_process_costs_one_answer_and_nothing_else(home: Da
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_random_kills_double_no_effect(home: DaemonHome, upstream: CountingServer):
+def test_random_kills_double_no_effect(home: DaemonHome, upstream: CountingServer) -> None:
     """Each call has at most one effect, and an answered one exactly one; some calls were answered and some lost, as a control."""
     with Agent(home.path) as agent:
         told, lost = killed_at_random(agent, home, upstream)
@@ -180,7 +184,7 @@ def test_random_kills_double_no_effect(home: DaemonHome, upstream: CountingServe
     assert lost
 
 
-def test_a_token_of_an_ended_session_is_refused(home: DaemonHome):
+def test_a_token_of_an_ended_session_is_refused(home: DaemonHome) -> None:
     """The request is refused; it is not carried out as another session either."""
     session = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
     with Agent(home.path, AILERON_SESSION_TOKEN=session["token"]) as agent:
@@ -199,14 +203,14 @@ def test_a_token_of_an_ended_session_is_refused(home: DaemonHome):
 # The start
 
 
-def test_the_relay_starts_the_daemon():
+def test_the_relay_starts_the_daemon() -> None:
     """The person need not start it; a request waits meanwhile."""
     with daemon_home() as home, Agent(home.path) as agent:
         assert "result" in agent.ask("server/discover", envelope())
         assert home.daemon_pid is not None
 
 
-def test_the_client_is_told_why_the_daemon_does_not_start(folder: Path):
+def test_the_client_is_told_why_the_daemon_does_not_start(folder: Path) -> None:
     """An agent shows its person the answer to `initialize`; a later request tries again, after a moment."""
     (folder / "config.toml").write_text("this is no configuration\n")
     with Agent(folder) as agent:
@@ -224,13 +228,13 @@ def test_the_client_is_told_why_the_daemon_does_not_start(folder: Path):
     assert said.startswith("aileron-mcp: the daemon cannot be started: ")
 
 
-def test_a_home_with_too_long_a_path_is_reported(folder: Path):
+def test_a_home_with_too_long_a_path_is_reported(folder: Path) -> None:
     """A socket's path has at most 107 bytes."""
     with Agent(folder / ("x" * 100)) as agent:
         assert "set AILERON_HOME to a shorter path" in agent.ask("initialize")["error"]["message"]
 
 
-def test_an_agent_that_leaves_while_the_daemon_starts_does_not_break_it():
+def test_an_agent_that_leaves_while_the_daemon_starts_does_not_break_it() -> None:
     """The daemon comes up although the client that started it has gone."""
     with daemon_home() as home:
         with Agent(home.path) as agent:
@@ -247,7 +251,7 @@ def test_an_agent_that_leaves_while_the_daemon_starts_does_not_break_it():
 
 
 @pytest.mark.parametrize("way", ["socket", "http"])
-def test_progress_reaches_only_a_client_that_asks_for_it(home: DaemonHome, way: str):
+def test_progress_reaches_only_a_client_that_asks_for_it(home: DaemonHome, way: str) -> None:
     """Progress comes with the client's token, only rises, and has total and message; without a token there is none."""
     if "report" not in {action["name"] for action in home.must("GET", "/v1/actions")["actions"]}:
         home.add_probe_action("report", "times:integer", "seconds:number", "message:string")

@@ -86,7 +86,7 @@ def held_up(home: DaemonHome) -> Iterator[None]:
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", "2026-07-28"])
 def test_an_agent_has_its_tools_before_the_daemon_is_up(
     home: DaemonHome, told: dict[str, dict[str, Any]], version: str
-):
+) -> None:
     """The answers equal the daemon's, in the version that was asked for; a call waits until the daemon is up."""
     is_modern = version in MODERN_PROTOCOL_VERSIONS
     params = {"name": "give_back", "arguments": {"text": "early"}}
@@ -103,7 +103,9 @@ def test_an_agent_has_its_tools_before_the_daemon_is_up(
         assert agent.others == ([] if is_modern else [{"jsonrpc": "2.0", "method": LIST_CHANGED}])
 
 
-def test_a_subscription_is_told_that_the_early_list_may_be_outdated(home: DaemonHome, told: dict[str, dict[str, Any]]):
+def test_a_subscription_is_told_that_the_early_list_may_be_outdated(
+    home: DaemonHome, told: dict[str, dict[str, Any]]
+) -> None:
     """The subscription waits for the daemon, and holds up no later request."""
     with held_up(home):
         agent = Agent(home.path)
@@ -115,7 +117,7 @@ def test_a_subscription_is_told_that_the_early_list_may_be_outdated(home: Daemon
     assert (changed["method"], changed["params"]["_meta"][SUBSCRIPTION]) == (LIST_CHANGED, number)
 
 
-def test_without_kept_answers_the_agent_waits_for_the_daemon(home: DaemonHome, told: dict[str, dict[str, Any]]):
+def test_without_kept_answers_the_agent_waits_for_the_daemon(home: DaemonHome, told: dict[str, dict[str, Any]]) -> None:
     """The relay makes nothing up: the answer is the daemon's own."""
     kept(home).unlink()
     with held_up(home):
@@ -129,7 +131,7 @@ def test_without_kept_answers_the_agent_waits_for_the_daemon(home: DaemonHome, t
 @pytest.mark.parametrize("only", [["effect"], []], ids=["limited", "not limited"])
 def test_an_agent_that_cannot_use_every_action_sees_only_its_own_list(
     home: DaemonHome, told: dict[str, dict[str, Any]], only: list[str]
-):
+) -> None:
     """The agent begins at once, and gets its list from the daemon; one that can use everything has the list early."""
     body = {"agent": "claude", "folder": "/", "only": only}
     session = home.must("POST", "/v1/sessions", body)
@@ -161,7 +163,7 @@ def test_an_agent_that_cannot_use_every_action_sees_only_its_own_list(
     "spoilt",
     ["not at all", "not JSON", "a list", "of another version of Aileron", "without who is limited", "a link", "a pipe"],
 )
-def test_a_file_of_answers_that_is_not_the_daemons_is_ignored(tmp_path: Path, spoilt: str):
+def test_a_file_of_answers_that_is_not_the_daemons_is_ignored(tmp_path: Path, spoilt: str) -> None:
     """Only a regular file written by the same version of Aileron counts."""
     file = tmp_path / "run" / "mcp-answers.json"
     file.parent.mkdir()
@@ -188,7 +190,7 @@ def test_a_file_of_answers_that_is_not_the_daemons_is_ignored(tmp_path: Path, sp
     assert (Early(str(tmp_path)).answer(asked) != b"") == (spoilt == "not at all")
 
 
-def test_a_session_that_cannot_use_every_action_waits_for_its_own_list(tmp_path: Path):
+def test_a_session_that_cannot_use_every_action_waits_for_its_own_list(tmp_path: Path) -> None:
     """The kept list is that of all other sessions; the answer to the handshake is the same for all."""
     file = tmp_path / "run" / "mcp-answers.json"
     file.parent.mkdir()
@@ -205,7 +207,9 @@ def test_a_session_that_cannot_use_every_action_waits_for_its_own_list(tmp_path:
     assert answered("ail_another") == answered("") == [True, True]
 
 
-def test_a_version_that_aileron_does_not_speak_waits_for_the_daemon(home: DaemonHome, told: dict[str, dict[str, Any]]):
+def test_a_version_that_aileron_does_not_speak_waits_for_the_daemon(
+    home: DaemonHome, told: dict[str, dict[str, Any]]
+) -> None:
     """The daemon negotiates the version; the relay does not."""
     with held_up(home):
         agent = Agent(home.path)
@@ -215,7 +219,9 @@ def test_a_version_that_aileron_does_not_speak_waits_for_the_daemon(home: Daemon
         assert agent.answer(number)["result"]["protocolVersion"] in told
 
 
-def test_an_agent_with_early_tools_is_told_why_no_daemon_starts(home: DaemonHome, told: dict[str, dict[str, Any]]):
+def test_an_agent_with_early_tools_is_told_why_no_daemon_starts(
+    home: DaemonHome, told: dict[str, dict[str, Any]]
+) -> None:
     """The call is answered with the reason for which the daemon does not start."""
     home.stop()
     config = home.path / "config.toml"
@@ -232,7 +238,7 @@ def test_an_agent_with_early_tools_is_told_why_no_daemon_starts(home: DaemonHome
     assert "nonsense" in error["message"]
 
 
-def test_answers_that_cannot_be_kept_disturb_no_agent(home: DaemonHome):
+def test_answers_that_cannot_be_kept_disturb_no_agent(home: DaemonHome) -> None:
     """A directory lies in the file's place: agents are still served, and told of a new action."""
     home.stop()
     kept(home).unlink(missing_ok=True)
@@ -247,7 +253,7 @@ def test_answers_that_cannot_be_kept_disturb_no_agent(home: DaemonHome):
         kept(home).rmdir()
 
 
-def test_the_kept_answers_are_those_of_the_daemon(home: DaemonHome, told: dict[str, dict[str, Any]]):
+def test_the_kept_answers_are_those_of_the_daemon(home: DaemonHome, told: dict[str, dict[str, Any]]) -> None:
     """They are equal in every version of the protocol, and are written again when there is another action."""
     assert json.loads(kept(home).read_bytes())["results"] == told
 

@@ -175,7 +175,7 @@ def greeted(agent: Agent, server: Scripted, *, is_streaming: bool = False) -> No
 # Requests
 
 
-def test_requests_of_the_2026_era_are_mirrored_in_headers(agent: Agent, server: Scripted):
+def test_requests_of_the_2026_era_are_mirrored_in_headers(agent: Agent, server: Scripted) -> None:
     """The headers have version, method, name and, each time, the token, but no session."""
     server.then(whole(200, {"result": {}}))
     agent.ask("tools/call", envelope(name="sänd", arguments={}))
@@ -193,7 +193,7 @@ def test_requests_of_the_2026_era_are_mirrored_in_headers(agent: Agent, server: 
 @pytest.mark.parametrize(
     "name", ["plain", "", " edge", "edge ", "ü", "=?base64?eA==?=", "a\tb", "~!@#$%^&*()", "\ud800"]
 )
-def test_a_name_becomes_the_header_that_the_sdk_would_send(name: str):
+def test_a_name_becomes_the_header_that_the_sdk_would_send(name: str) -> None:
     """The spelling is the protocol's own; both refuse what is not valid text."""
     from mcp.shared.inbound import encode_header_value
 
@@ -208,7 +208,7 @@ def test_a_name_becomes_the_header_that_the_sdk_would_send(name: str):
         assert header_of(name) == expected
 
 
-def test_the_older_era_has_a_session(agent: Agent, server: Scripted):
+def test_the_older_era_has_a_session(agent: Agent, server: Scripted) -> None:
     """The session's id and version are sent after the handshake; at the end the session is deleted."""
     greeted(agent, server)
     server.then(whole(200, {"result": {}}), accepted)
@@ -226,7 +226,7 @@ def test_the_older_era_has_a_session(agent: Agent, server: Scripted):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_relay_and_deletes_the_session(
     agent: Agent, server: Scripted, number: signal.Signals, code: int
-):
+) -> None:
     """Agents end their servers with signals."""
     greeted(agent, server)
     server.then(accepted)
@@ -238,7 +238,7 @@ def test_a_signal_ends_the_relay_and_deletes_the_session(
 # Responses
 
 
-def test_answers_come_as_json_or_as_events(agent: Agent, server: Scripted):
+def test_answers_come_as_json_or_as_events(agent: Agent, server: Scripted) -> None:
     """Notifications on the way are passed on too."""
     progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progress": 1}}
     server.then(
@@ -250,7 +250,7 @@ def test_answers_come_as_json_or_as_events(agent: Agent, server: Scripted):
     assert agent.ask("tools/list", envelope())["result"] == {}
 
 
-def test_notifications_from_the_daemon_arrive(agent: Agent, server: Scripted):
+def test_notifications_from_the_daemon_arrive(agent: Agent, server: Scripted) -> None:
     """They use the standing stream of the older era, opened after the handshake and again when it ends."""
     server.then(
         whole(200, {"result": {"protocolVersion": "2025-11-25"}}, Mcp_Session_Id="one"),
@@ -292,7 +292,7 @@ def test_notifications_from_the_daemon_arrive(agent: Agent, server: Scripted):
 )
 def test_whatever_the_server_answers_the_client_gets_an_answer(
     agent: Agent, server: Scripted, reply: Reply, words: str
-):
+) -> None:
     """The client gets one error, which says what to do about it."""
     server.then(reply)
     assert words in agent.ask("tools/call", envelope(**CALL))["error"]["message"]
@@ -300,7 +300,7 @@ def test_whatever_the_server_answers_the_client_gets_an_answer(
     assert server.seen.empty()
 
 
-def test_an_invalid_message_is_answered_by_the_relay(agent: Agent, server: Scripted):
+def test_an_invalid_message_is_answered_by_the_relay(agent: Agent, server: Scripted) -> None:
     """The relay answers as the protocol's server would; the next request passes."""
     agent.write(b"[1]\nnot json\n" + b'{"jsonrpc":"2.0","id":null,"method":"ping"}\n')
     assert [agent.receive()["error"]["code"] for _ in range(3)] == [-32700, -32700, -32600]
@@ -311,7 +311,7 @@ def test_an_invalid_message_is_answered_by_the_relay(agent: Agent, server: Scrip
     assert "result" in agent.ask("tools/list", envelope())
 
 
-def test_nonblocking_standard_streams_work(folder: Path, server: Scripted):
+def test_nonblocking_standard_streams_work(folder: Path, server: Scripted) -> None:
     """Some programs start a server with such pipes: the relay waits for them."""
     code = (
         "import os, sys; [os.set_blocking(fd, False) for fd in (0, 1)]; "
@@ -330,7 +330,7 @@ def test_nonblocking_standard_streams_work(folder: Path, server: Scripted):
 # The loss of the daemon
 
 
-def test_a_call_whose_answer_is_lost_is_not_sent_again(agent: Agent, server: Scripted):
+def test_a_call_whose_answer_is_lost_is_not_sent_again(agent: Agent, server: Scripted) -> None:
     """The agent is told that the outcome is unknown; a safe request is sent again."""
     server.then(hang_up)
     error = agent.ask("tools/call", envelope(**CALL))["error"]
@@ -343,7 +343,7 @@ def test_a_call_whose_answer_is_lost_is_not_sent_again(agent: Agent, server: Scr
     assert [server.next()[2]["method"] for _ in range(3)] == ["tools/list"] * 3
 
 
-def test_an_answer_that_is_cut_off_counts_as_lost(agent: Agent, server: Scripted):
+def test_an_answer_that_is_cut_off_counts_as_lost(agent: Agent, server: Scripted) -> None:
     """A body shorter than its declared length is no answer."""
 
     def half(handler: Handler, _message: dict[str, Any]) -> None:
@@ -358,7 +358,7 @@ def test_an_answer_that_is_cut_off_counts_as_lost(agent: Agent, server: Scripted
     assert agent.ask("tools/call", envelope(**CALL))["error"]["data"]["class"] == "outcome_unknown"
 
 
-def test_a_forgotten_session_is_replaced_unseen_by_the_client(agent: Agent, server: Scripted):
+def test_a_forgotten_session_is_replaced_unseen_by_the_client(agent: Agent, server: Scripted) -> None:
     """The daemon was restarted: the refused call is not sent again, but the client may repeat it; the next call passes."""
     greeted(agent, server)
     server.then(
@@ -383,7 +383,7 @@ def test_a_forgotten_session_is_replaced_unseen_by_the_client(agent: Agent, serv
     assert seen[3][1]["mcp-session-id"] == "two"
 
 
-def test_a_safe_request_survives_a_forgotten_session(agent: Agent, server: Scripted):
+def test_a_safe_request_survives_a_forgotten_session(agent: Agent, server: Scripted) -> None:
     """The list is requested again in the new session."""
     greeted(agent, server)
     server.then(
@@ -395,7 +395,7 @@ def test_a_safe_request_survives_a_forgotten_session(agent: Agent, server: Scrip
     assert agent.ask("tools/list")["result"] == {"tools": []}
 
 
-def test_a_subscription_is_opened_again(agent: Agent, server: Scripted):
+def test_a_subscription_is_opened_again(agent: Agent, server: Scripted) -> None:
     """The second acknowledgement becomes the notification that the tools may be others."""
     meta = {"io.modelcontextprotocol/subscriptionId": 1}
     acknowledged = {
@@ -411,7 +411,7 @@ def test_a_subscription_is_opened_again(agent: Agent, server: Scripted):
     assert "result" in agent.answer(number)
 
 
-def test_cancelling_closes_the_connection(agent: Agent, server: Scripted):
+def test_cancelling_closes_the_connection(agent: Agent, server: Scripted) -> None:
     """The protocol of 2026 cancels this way; there is no answer, and no notification."""
     gone = threading.Event()
 
@@ -430,7 +430,7 @@ def test_cancelling_closes_the_connection(agent: Agent, server: Scripted):
     assert server.seen.empty()
 
 
-def test_cancelling_in_the_older_era_sends_a_notification(agent: Agent, server: Scripted):
+def test_cancelling_in_the_older_era_sends_a_notification(agent: Agent, server: Scripted) -> None:
     """A closed connection would mean nothing in that era."""
     greeted(agent, server)
     held = threading.Event()
@@ -450,7 +450,7 @@ def test_cancelling_in_the_older_era_sends_a_notification(agent: Agent, server: 
     agent.answer(number)
 
 
-def test_concurrent_requests_are_bounded(agent: Agent, server: Scripted):
+def test_concurrent_requests_are_bounded(agent: Agent, server: Scripted) -> None:
     """The sixty-fifth is refused, not queued."""
     held = threading.Event()
 
@@ -490,7 +490,7 @@ def test_concurrent_requests_are_bounded(agent: Agent, server: Scripted):
         "",
     ],
 )
-def test_a_token_is_sent_only_to_safe_urls(url: str):
+def test_a_token_is_sent_only_to_safe_urls(url: str) -> None:
     """HTTPS may go anywhere, HTTP only to this machine; the URL has nothing but the address."""
     with pytest.raises(Misconfigured) as told:
         Endpoint(url)
@@ -521,7 +521,9 @@ def test_a_token_is_sent_only_to_safe_urls(url: str):
         ),
     ],
 )
-def test_a_mistake_in_the_environment_is_told_to_the_client(folder: Path, environment: dict[str, str], words: str):
+def test_a_mistake_in_the_environment_is_told_to_the_client(
+    folder: Path, environment: dict[str, str], words: str
+) -> None:
     """An agent shows its person the answer to `initialize`, but seldom what is on standard error."""
     given = {"AILERON_URL": "http://127.0.0.1:1", "AILERON_SESSION_TOKEN": TOKEN, **environment}
     with Agent(folder, **given) as agent:
@@ -546,7 +548,7 @@ def environment_of(home: DaemonHome) -> dict[str, str]:
 
 @pytest.mark.jail
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_the_sdk_client_survives_a_killed_daemon(home: DaemonHome, folder: Path, mode: str):
+def test_the_sdk_client_survives_a_killed_daemon(home: DaemonHome, folder: Path, mode: str) -> None:
     """The client lists and calls; the daemon is killed and started again; the client lists and calls again."""
     parameters = StdioServerParameters(
         command=sys.executable,
@@ -578,7 +580,7 @@ def test_the_sdk_client_survives_a_killed_daemon(home: DaemonHome, folder: Path,
 @pytest.mark.jail
 def test_a_call_that_a_kill_interrupts_is_answered_with_outcome_unknown(
     home: DaemonHome, folder: Path, upstream: CountingServer
-):
+) -> None:
     """The call is not repeated, and the connection is usable again, as over the socket."""
     path = f"/slow?{time.monotonic_ns()}"
     with Agent(folder, **environment_of(home)) as agent:
@@ -598,7 +600,7 @@ def test_a_call_that_a_kill_interrupts_is_answered_with_outcome_unknown(
 @pytest.mark.jail
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_random_kills_double_no_effect(home: DaemonHome, folder: Path, upstream: CountingServer):
+def test_random_kills_double_no_effect(home: DaemonHome, folder: Path, upstream: CountingServer) -> None:
     """Each call has at most one effect, and an answered one exactly one; some calls were answered and some lost, as a control."""
     with Agent(folder, **environment_of(home)) as agent:
         told, lost = killed_at_random(agent, home, upstream)
@@ -610,7 +612,7 @@ def test_random_kills_double_no_effect(home: DaemonHome, folder: Path, upstream:
 @pytest.mark.jail
 @pytest.mark.slow
 @pytest.mark.parametrize("era", ["2025", "2026"])
-def test_a_new_action_is_announced_before_and_after_a_restart(home: DaemonHome, folder: Path, era: str):
+def test_a_new_action_is_announced_before_and_after_a_restart(home: DaemonHome, folder: Path, era: str) -> None:
     """The news comes on the standing stream, or on the subscription."""
     with Agent(folder, **environment_of(home)) as agent:
         if era == "2025":
@@ -640,7 +642,7 @@ def until_told(agent: Agent, home: DaemonHome) -> None:
 
 
 @pytest.mark.jail
-def test_an_agent_of_an_ended_session_is_told_what_to_do(home: DaemonHome, folder: Path):
+def test_an_agent_of_an_ended_session_is_told_what_to_do(home: DaemonHome, folder: Path) -> None:
     """The message does not contain the token."""
     environment = environment_of(home)
     with Agent(folder, **environment) as agent:
@@ -655,7 +657,7 @@ def test_an_agent_of_an_ended_session_is_told_what_to_do(home: DaemonHome, folde
 
 
 @pytest.mark.jail
-def test_the_servers_certificate_is_verified(folder: Path):
+def test_the_servers_certificate_is_verified(folder: Path) -> None:
     """The authority must be known to the relay; without it, the client is told to set AILERON_CA_FILE."""
     authority = trustme.CA()
     with daemon_home() as home, tempfile.TemporaryDirectory() as place:

@@ -68,7 +68,7 @@ def outside() -> Iterator[Outside]:
         yield Outside(networks, home, folder)
 
 
-def test_an_agent_in_a_container_lists_and_calls(outside: Outside):
+def test_an_agent_in_a_container_lists_and_calls(outside: Outside) -> None:
     """The action runs in a real jail of the daemon, as the agent's own session."""
     with outside.agent(outside.token()) as agent:
         agent.initialize()
@@ -79,7 +79,7 @@ def test_an_agent_in_a_container_lists_and_calls(outside: Outside):
     assert said["structuredContent"]["result"]["text"] == "out there"
 
 
-def test_a_person_outside_of_the_container_decides(outside: Outside):
+def test_a_person_outside_of_the_container_decides(outside: Outside) -> None:
     """The call answers at once; the agent waits for the decision of a person whom it cannot reach."""
     with outside.agent(outside.token()) as agent:
         agent.initialize()
@@ -94,7 +94,7 @@ def test_a_person_outside_of_the_container_decides(outside: Outside):
     assert (answer["status"], answer["result"]["text"]) == ("completed", "may I")
 
 
-def test_a_token_of_no_session_is_refused(outside: Outside):
+def test_a_token_of_no_session_is_refused(outside: Outside) -> None:
     """Callers over a network never count as the session `local`; the tests above are the positive control."""
     with outside.agent(TOKEN) as agent:
         error = agent.ask("tools/call", {"name": "give_back", "arguments": {"text": "x"}})["error"]
@@ -102,7 +102,7 @@ def test_a_token_of_no_session_is_refused(outside: Outside):
     assert "makes another" in error["message"]
 
 
-def test_the_loopback_port_is_not_reachable_from_the_container(outside: Outside):
+def test_the_loopback_port_is_not_reachable_from_the_container(outside: Outside) -> None:
     """Only the listening address is reachable; plain HTTP to it is refused before anything is sent."""
     web = outside.home.must("GET", "/v1/status")["web"]
     probe = f"import urllib.request; print(urllib.request.urlopen('{web}/healthz', timeout=10).status)"

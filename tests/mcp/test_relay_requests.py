@@ -47,7 +47,7 @@ def messages(lines: bytes) -> list[dict[str, Any]]:
 
 
 @given(STEPS)
-def test_only_safe_requests_are_ever_asked_again(steps: list[tuple[str, bytes]]):
+def test_only_safe_requests_are_ever_asked_again(steps: list[tuple[str, bytes]]) -> None:
     """Any lines in any order, over any number of daemons, cause no error, whole lines only, and never a second call."""
     conversation = ClientConversation()
     for step, data in steps:
@@ -65,7 +65,7 @@ def test_only_safe_requests_are_ever_asked_again(steps: list[tuple[str, bytes]])
 
 
 @given(STEPS)
-def test_every_request_gets_one_answer(steps: list[tuple[str, bytes]]):
+def test_every_request_gets_one_answer(steps: list[tuple[str, bytes]]) -> None:
     """A request that the daemon answered is not answered again, and any other is answered once."""
     conversation = ClientConversation()
     answered: list[str] = []
@@ -84,7 +84,7 @@ def test_every_request_gets_one_answer(steps: list[tuple[str, bytes]]):
 
 
 @given(st.binary(max_size=200) | MESSAGES.map(lambda message: json.dumps(message).encode()))
-def test_only_requests_are_answered_with_a_refusal(data: bytes):
+def test_only_requests_are_answered_with_a_refusal(data: bytes) -> None:
     """The refusal has the request's own id; anything else is not answered."""
     answer = refusal(data, "why")
     message = message_of(data)
@@ -94,7 +94,7 @@ def test_only_requests_are_answered_with_a_refusal(data: bytes):
         assert type(message["id"]) in (int, str)
 
 
-def test_the_memory_of_the_relay_is_bounded():
+def test_the_memory_of_the_relay_is_bounded() -> None:
     """A request that does not fit is not asked again; its client is told to ask again."""
     conversation = ClientConversation()
     size = 1000
@@ -109,7 +109,7 @@ def test_the_memory_of_the_relay_is_bounded():
     assert "ask again" in given_up[0]["error"]["message"]
 
 
-def test_a_request_is_not_asked_again_for_ever():
+def test_a_request_is_not_asked_again_for_ever() -> None:
     """The client is told after MAX_ASKED (four) daemons that went away."""
     conversation = ClientConversation()
     conversation.sent(line(id=1, method="tools/list"))
@@ -121,7 +121,7 @@ def test_a_request_is_not_asked_again_for_ever():
     assert conversation.resumed() == b""
 
 
-def test_a_failed_handshake_is_not_repeated():
+def test_a_failed_handshake_is_not_repeated() -> None:
     """Only a handshake that the daemon accepted is kept as state; the client may try another."""
     conversation = ClientConversation()
     conversation.sent(line(id=1, method="initialize", params={}))
@@ -130,7 +130,7 @@ def test_a_failed_handshake_is_not_repeated():
     assert conversation.lost() + conversation.resumed() == b""
 
 
-def test_the_number_1_and_the_text_1_are_different_ids():
+def test_the_number_1_and_the_text_1_are_different_ids() -> None:
     """The answer to one of them leaves the other open."""
     conversation = ClientConversation()
     conversation.sent(line(id=1, method="tools/call"))
@@ -140,7 +140,7 @@ def test_the_number_1_and_the_text_1_are_different_ids():
     assert [answer["id"] for answer in messages(conversation.lost())] == ["1"]
 
 
-def test_the_relays_own_id_never_collides_with_a_clients():
+def test_the_relays_own_id_never_collides_with_a_clients() -> None:
     """A client that uses such an id gets its own answers."""
     conversation = ClientConversation()
     conversation.sent(line(id=1, method="initialize", params={}))
@@ -154,7 +154,7 @@ def test_the_relays_own_id_never_collides_with_a_clients():
     assert conversation.heard(line(id="aileron-relay-2", result={})) == b""
 
 
-def test_a_subscription_without_tool_changes_gets_no_notification_of_them():
+def test_a_subscription_without_tool_changes_gets_no_notification_of_them() -> None:
     """The subscription is opened again all the same, silently."""
     conversation = ClientConversation()
     acknowledged = {

@@ -18,7 +18,7 @@ def read(*pieces: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_events_with_every_line_ending_are_read(end: bytes):
+def test_events_with_every_line_ending_are_read(end: bytes) -> None:
     """The stream has comments, fields that are not data, and data over several lines, with and without the space."""
     lines = [
         b": ping",
@@ -42,7 +42,7 @@ def test_events_with_every_line_ending_are_read(end: bytes):
     st.sampled_from([b"\n", b"\r\n", b"\r"]),
     st.lists(st.integers(0, 200), max_size=10),
 )
-def test_any_split_gives_the_same_events(lines: list[bytes], end: bytes, cuts: list[int]):
+def test_any_split_gives_the_same_events(lines: list[bytes], end: bytes, cuts: list[int]) -> None:
     """A line end of two bytes may fall into two pieces."""
     stream = b"".join(line + end for line in lines)
     places = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
@@ -52,13 +52,13 @@ def test_any_split_gives_the_same_events(lines: list[bytes], end: bytes, cuts: l
 
 
 @given(st.lists(st.binary(max_size=30), max_size=8))
-def test_any_bytes_give_events_or_none(pieces: list[bytes]):
+def test_any_bytes_give_events_or_none(pieces: list[bytes]) -> None:
     """The reader raises nothing else."""
     assert all(isinstance(data, bytes) and data for data in read(*pieces))
 
 
 @pytest.mark.parametrize("line", [b"x" * 1_000_003, b"data:" + b"x" * 1_000_000 + b"\n"])
-def test_the_size_of_an_event_is_bounded(line: bytes):
+def test_the_size_of_an_event_is_bounded(line: bytes) -> None:
     """The bound holds for one endless line and for many lines."""
     with pytest.raises(EventError):
         read(*[line] * (MAX_EVENT_BYTES // 1_000_000 + 1))

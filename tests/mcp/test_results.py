@@ -52,7 +52,7 @@ def facts(result: ToolResult) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("status", RunStatus)
-def test_every_status_says_what_happened_and_what_to_do_next(status: RunStatus):
+def test_every_status_says_what_happened_and_what_to_do_next(status: RunStatus) -> None:
     """The result has every fact of the door, and always an id to ask about."""
     told = facts(state_result(state(status)))
 
@@ -66,7 +66,7 @@ def test_every_status_says_what_happened_and_what_to_do_next(status: RunStatus):
     assert ("poll_after_ms" in told) == (not status.is_final)
 
 
-def test_only_an_end_without_completion_is_an_error():
+def test_only_an_end_without_completion_is_an_error() -> None:
     """An agent shows errors as such; a call that waits, or has completed, is none."""
     errors = {status for status in RunStatus if state_result(state(status)).is_error}
 
@@ -79,7 +79,7 @@ def test_only_an_end_without_completion_is_an_error():
     }
 
 
-def test_a_pending_call_is_to_be_polled_and_not_repeated():
+def test_a_pending_call_is_to_be_polled_and_not_repeated() -> None:
     """The agent is told to pass the message on to the person, not to decide, and not to call again."""
     told = facts(state_result(state(RunStatus.PENDING_APPROVAL)))
 
@@ -90,7 +90,7 @@ def test_a_pending_call_is_to_be_polled_and_not_repeated():
     assert "Do not try to approve it" in told["next_step"]
 
 
-def test_a_question_of_the_person_is_passed_to_the_agent():
+def test_a_question_of_the_person_is_passed_to_the_agent() -> None:
     """The question comes before everything else, because the person waits for the answer."""
     told = facts(state_result(state(RunStatus.PENDING_APPROVAL, question="Which Mira?")))
 
@@ -98,7 +98,7 @@ def test_a_question_of_the_person_is_passed_to_the_agent():
     assert "id act-1 and your answer" in told["next_step"]
 
 
-def test_a_reason_and_an_edit_are_passed_on():
+def test_a_reason_and_an_edit_are_passed_on() -> None:
     """The agent learns why a person denied the call, or which arguments they changed."""
     denied = facts(state_result(state(RunStatus.DENIED)))
     edited = facts(state_result(state(RunStatus.COMPLETED, executed_arguments={"to": "mira"})))
@@ -112,7 +112,7 @@ def test_a_reason_and_an_edit_are_passed_on():
     assert "changed" not in plain["message"]
 
 
-def test_an_unknown_outcome_is_never_to_be_repeated():
+def test_an_unknown_outcome_is_never_to_be_repeated() -> None:
     """The mark follows from the status and from the class of a failure; a failure with a known outcome has none."""
     unknown = facts(state_result(state(RunStatus.UNKNOWN)))
     failed = facts(state_result(state(RunStatus.FAILED, error={**ERROR, "class": "outcome_unknown"})))
@@ -125,7 +125,7 @@ def test_an_unknown_outcome_is_never_to_be_repeated():
 
 @pytest.mark.parametrize("failure_class", FailureClass)
 @pytest.mark.parametrize("retriable", [True, False])
-def test_every_failure_has_its_class_and_advice(failure_class: FailureClass, retriable: bool):
+def test_every_failure_has_its_class_and_advice(failure_class: FailureClass, retriable: bool) -> None:
     """Every failure also says whether another try is worthwhile, even when it is not."""
     error = AileronError(failure_class, "it went wrong", boundary=Boundary.USER, retriable=retriable, details={"n": 1})
     result = refused(error.failure, status=RunStatus.FAILED)
@@ -142,7 +142,7 @@ def test_every_failure_has_its_class_and_advice(failure_class: FailureClass, ret
     assert (told["status"], told["message"], told["next_step"][-1]) == ("failed", "it went wrong", ".")
 
 
-def test_an_approved_run_that_cannot_begin_says_why():
+def test_an_approved_run_that_cannot_begin_says_why() -> None:
     """An example is a vault that was locked meanwhile."""
     error = {"class": "vault_locked", "message": "the vault is locked", "retriable": False, "boundary": "user"}
     result = state_result(state(RunStatus.APPROVED, error=error))
@@ -150,7 +150,7 @@ def test_an_approved_run_that_cannot_begin_says_why():
     assert (result.is_error, "cannot begin now: the vault is locked" in facts(result)["message"]) == (False, True)
 
 
-def test_the_list_of_pending_calls_is_bounded():
+def test_the_list_of_pending_calls_is_bounded() -> None:
     """A thousand questions are counted and 25 shown; the digest is not passed on."""
     question = {
         "approval_id": "act-1",
@@ -168,7 +168,7 @@ def test_the_list_of_pending_calls_is_bounded():
 
 
 @hostile
-def test_texts_of_others_are_harmless_in_a_sentence(text: str):
+def test_texts_of_others_are_harmless_in_a_sentence(text: str) -> None:
     """Hidden and control characters of a reason, question or message are spelled out, since a terminal may show the sentence."""
     text = text.encode("utf-8", "replace").decode()  # JSON cannot carry half of a character
     for result in (
@@ -188,7 +188,7 @@ def test_texts_of_others_are_harmless_in_a_sentence(text: str):
         )  # whole, as a fact
 
 
-def test_no_answer_is_longer_than_every_agent_shows_whole():
+def test_no_answer_is_longer_than_every_agent_shows_whole() -> None:
     """A text of a million characters neither fills an agent's memory nor pushes anything that matters out of an answer."""
     long = "x" * 1_000_000
     many = {f"k{number}": "v" * 50 for number in range(10_000)}
@@ -210,7 +210,7 @@ def test_no_answer_is_longer_than_every_agent_shows_whole():
         assert told["next_step"]
 
 
-def test_facts_that_fit_are_shown_and_the_others_are_named():
+def test_facts_that_fit_are_shown_and_the_others_are_named() -> None:
     """The order stays; edited arguments are shown as far as there is room."""
     arguments = {"to": "mira", "body": "x" * 5000, "subject": "lunch"}
     told = facts(state_result(state(RunStatus.COMPLETED, executed_arguments=arguments)))["executed_arguments"]
@@ -219,7 +219,7 @@ def test_facts_that_fit_are_shown_and_the_others_are_named():
     assert told["body"].startswith("(left out: 5011 bytes")
 
 
-def test_a_short_result_comes_whole_and_a_long_one_in_pages():
+def test_a_short_result_comes_whole_and_a_long_one_in_pages() -> None:
     """The limit is PAGE_BYTES of the result's JSON."""
     fits = "x" * (PAGE_BYTES - 2)
     whole = facts(state_result(state(RunStatus.COMPLETED, result=fits)))
@@ -234,7 +234,7 @@ def test_a_short_result_comes_whole_and_a_long_one_in_pages():
 
 
 @pytest.mark.parametrize(("page", "status"), [(0, "completed"), (2, "completed"), (-1, "completed"), (2, "running")])
-def test_a_page_that_does_not_exist_is_refused(page: int, status: str):
+def test_a_page_that_does_not_exist_is_refused(page: int, status: str) -> None:
     """The refusal is of the class bad_input."""
     with pytest.raises(AileronError, match="there is no page") as caught:
         state_result(state(RunStatus(status)), page=page)
@@ -255,7 +255,7 @@ _LETTERS = st.text(st.sampled_from('"\\ax\n'), min_size=1) | st.text(
 
 
 @given(_JSON, st.integers(0, 3), _LETTERS)
-def test_the_pages_together_are_the_result(value: Any, padding: int, letters: str):
+def test_the_pages_together_are_the_result(value: Any, padding: int, letters: str) -> None:
     """Each page keeps to its size and splits no character, whatever the alphabet and wherever the cut falls."""
     result = [value, "p" * padding + letters * (2 * PAGE_BYTES // len(letters.encode()))]
     pages = pages_of(result)

@@ -43,7 +43,7 @@ def facts(result: Any) -> dict[str, Any]:
 
 
 @both_eras
-async def test_a_client_of_either_era_lists_and_calls(mode: str):
+async def test_a_client_of_either_era_lists_and_calls(mode: str) -> None:
     """Both eras get the same tools and the same result; the client chooses the era."""
     door = DictDoor(offered("get-advice"), offered("send.mail", gated=True))
     async with running(door) as server, connected(server, mode) as client:
@@ -59,7 +59,7 @@ async def test_a_client_of_either_era_lists_and_calls(mode: str):
 
 
 @both_eras
-async def test_the_instructions_are_sent_at_the_start_and_fit(mode: str):
+async def test_the_instructions_are_sent_at_the_start_and_fit(mode: str) -> None:
     """They are equal in `initialize` and `server/discover`, and fit the agent that cuts them shortest."""
     async with running(DictDoor()) as server, connected(server, mode) as client:
         assert client.instructions == INSTRUCTIONS
@@ -74,7 +74,7 @@ async def test_the_instructions_are_sent_at_the_start_and_fit(mode: str):
 
 
 @both_eras
-async def test_every_tool_on_the_wire_has_a_valid_schema_and_all_hints(mode: str):
+async def test_every_tool_on_the_wire_has_a_valid_schema_and_all_hints(mode: str) -> None:
     """The client sees a valid JSON Schema, and every hint is present."""
     door = DictDoor(offered("a", idempotent=True), offered("b", gated=True), offered("c"))
     async with running(door) as server, connected(server, mode) as client:
@@ -90,7 +90,7 @@ async def test_every_tool_on_the_wire_has_a_valid_schema_and_all_hints(mode: str
 
 
 @both_eras
-async def test_a_long_list_is_read_by_its_cursors(mode: str):
+async def test_a_long_list_is_read_by_its_cursors(mode: str) -> None:
     """A client that follows them sees all tools; a cursor of its own making is an error of the protocol."""
     door = DictDoor(*(offered(f"a{number:03}") for number in range(300)))
     async with running(door) as server, connected(server, mode) as client:
@@ -105,7 +105,7 @@ async def test_a_long_list_is_read_by_its_cursors(mode: str):
 
 
 @both_eras
-async def test_a_gated_call_is_answered_at_once_and_polled(mode: str):
+async def test_a_gated_call_is_answered_at_once_and_polled(mode: str) -> None:
     """Pending, still pending, denied with the reason; another session's id does not exist."""
     door = DictDoor(offered("send-mail", gated=True))
     door.answers["send-mail"] = dict(PENDING)
@@ -128,7 +128,7 @@ async def test_a_gated_call_is_answered_at_once_and_polled(mode: str):
 
 
 @both_eras
-async def test_the_agent_answers_a_question_of_the_person(mode: str):
+async def test_the_agent_answers_a_question_of_the_person(mode: str) -> None:
     """The question ends a wait at once, and the answer goes back; without a question, an answer is refused."""
     door = DictDoor(offered("send-mail", gated=True))
     door.answers["send-mail"] = dict(PENDING)
@@ -147,7 +147,7 @@ async def test_the_agent_answers_a_question_of_the_person(mode: str):
 
 
 @both_eras
-async def test_waiting_reports_progress_and_ends_with_the_action(mode: str):
+async def test_waiting_reports_progress_and_ends_with_the_action(mode: str) -> None:
     """Progress arrives during the wait; the result says how the action ended."""
     door = DictDoor(offered("send-mail", gated=True))
     door.answers["send-mail"] = dict(PENDING)
@@ -191,7 +191,7 @@ class ReportingDoor(DictDoor):
 
 
 @both_eras
-async def test_progress_only_rises_whatever_a_connector_reports(mode: str):
+async def test_progress_only_rises_whatever_a_connector_reports(mode: str) -> None:
     """Progress that starts anew is added to the total so far, progress that does not rise is not sent, and the result arrives."""
     door = ReportingDoor((1, 2), (2, 2), (2, 2), (0, 4), (1, 4), (-5, None), (1e9, 2))
     seen: list[tuple[float, float | None]] = []
@@ -208,7 +208,7 @@ async def test_progress_only_rises_whatever_a_connector_reports(mode: str):
 
 
 @both_eras
-async def test_waiting_ends_after_the_requested_time(mode: str):
+async def test_waiting_ends_after_the_requested_time(mode: str) -> None:
     """The result is the current state, as of a check; a time above the bound is refused."""
     door = DictDoor(offered("send-mail", gated=True))
     door.answers["send-mail"] = dict(PENDING)
@@ -223,7 +223,7 @@ async def test_waiting_ends_after_the_requested_time(mode: str):
 
 
 @both_eras
-async def test_only_cancel_action_withdraws_a_question(mode: str):
+async def test_only_cancel_action_withdraws_a_question(mode: str) -> None:
     """The withdrawal works once; the second time, the refusal says that it was decided."""
     door = DictDoor(offered("send-mail", gated=True))
     door.answers["send-mail"] = dict(PENDING)
@@ -251,7 +251,9 @@ async def test_only_cancel_action_withdraws_a_question(mode: str):
         ("list_pending", {"session": "ses-2"}, "unknown field `session`"),
     ],
 )
-async def test_bad_arguments_give_a_result_that_names_them(mode: str, tool: str, arguments: dict[str, Any], words: str):
+async def test_bad_arguments_give_a_result_that_names_them(
+    mode: str, tool: str, arguments: dict[str, Any], words: str
+) -> None:
     """The answer is a result, not an error of the protocol: a model reads only the former."""
     async with running(DictDoor()) as server, connected(server, mode) as client:
         result = await client.call_tool(tool, arguments)
@@ -261,7 +263,7 @@ async def test_bad_arguments_give_a_result_that_names_them(mode: str, tool: str,
 
 
 @both_eras
-async def test_a_refusal_by_the_door_is_a_result(mode: str):
+async def test_a_refusal_by_the_door_is_a_result(mode: str) -> None:
     """The result has the failure's class and the remedy; the status of a refused action is failed."""
     door = DictDoor(offered("send-mail"))
 
@@ -278,7 +280,7 @@ async def test_a_refusal_by_the_door_is_a_result(mode: str):
 
 
 @both_eras
-async def test_an_unknown_tool_is_an_error_of_the_protocol(mode: str):
+async def test_an_unknown_tool_is_an_error_of_the_protocol(mode: str) -> None:
     """The specification requires it; the name comes back escaped and cut."""
     async with running(DictDoor(offered("a"))) as server, connected(server, mode) as client:
         with pytest.raises(MCPError) as caught:
@@ -290,7 +292,7 @@ async def test_an_unknown_tool_is_an_error_of_the_protocol(mode: str):
 
 
 @both_eras
-async def test_calling_a_removed_tool_says_why_it_is_gone(mode: str):
+async def test_calling_a_removed_tool_says_why_it_is_gone(mode: str) -> None:
     """The door gives the reason to a session that listed it before; another action of the same tool name is found."""
     door = DictDoor(offered("a-b"))
     async with running(door) as server, connected(server, mode) as client:
@@ -305,7 +307,7 @@ async def test_calling_a_removed_tool_says_why_it_is_gone(mode: str):
 
 
 @both_eras
-async def test_a_bug_reveals_nothing_about_the_call(mode: str, caplog: pytest.LogCaptureFixture):
+async def test_a_bug_reveals_nothing_about_the_call(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     """Neither the agent nor the log gets the text of an unforeseen exception or the arguments of the call."""
     door = DictDoor(offered("a"))
 
@@ -328,7 +330,7 @@ async def test_a_bug_reveals_nothing_about_the_call(mode: str, caplog: pytest.Lo
 
 
 @both_eras
-async def test_a_long_result_is_read_page_by_page(mode: str):
+async def test_a_long_result_is_read_page_by_page(mode: str) -> None:
     """The first page comes with the answer; together they are the result."""
     result = {"notes": ["größe \U0001f680" * 40] * 200}
     door = DictDoor(offered("read", idempotent=True))
@@ -349,7 +351,7 @@ async def test_a_long_result_is_read_page_by_page(mode: str):
 
 
 @both_eras
-async def test_a_cancelled_call_stops_waiting(mode: str):
+async def test_a_cancelled_call_stops_waiting(mode: str) -> None:
     """The door's coroutine is cancelled, and the connection goes on."""
     door = DictDoor(offered("slow"), offered("quick"))
     door.hold = anyio.Event()
@@ -364,7 +366,7 @@ async def test_a_cancelled_call_stops_waiting(mode: str):
 
 
 @both_eras
-async def test_a_connection_that_ends_stops_its_calls_from_waiting(mode: str):
+async def test_a_connection_that_ends_stops_its_calls_from_waiting(mode: str) -> None:
     """The calls stop as cancelled ones do: there is no client to be answered."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
@@ -377,7 +379,7 @@ async def test_a_connection_that_ends_stops_its_calls_from_waiting(mode: str):
             await door.cancelled.wait()
 
 
-async def test_clients_of_the_older_era_are_told_of_changed_actions():
+async def test_clients_of_the_older_era_are_told_of_changed_actions() -> None:
     """Every connected client is told without asking; its next list is the new one."""
     door = DictDoor(offered("a"))
     heard = [anyio.Event(), anyio.Event()]
@@ -404,7 +406,7 @@ async def test_clients_of_the_older_era_are_told_of_changed_actions():
         assert "b" in [tool.name for tool in (await client.list_tools()).tools]
 
 
-async def test_a_client_of_the_newer_era_is_told_on_its_subscription():
+async def test_a_client_of_the_newer_era_is_told_on_its_subscription() -> None:
     """A client without a subscription is told nothing; both see the new list."""
     door = DictDoor(offered("a"))
     unasked: list[object] = []
@@ -428,7 +430,7 @@ async def test_a_client_of_the_newer_era_is_told_on_its_subscription():
         assert [message for message in unasked if isinstance(message, mcp_types.ToolListChangedNotification)] == []
 
 
-async def test_ended_connections_are_told_nothing_and_forgotten():
+async def test_ended_connections_are_told_nothing_and_forgotten() -> None:
     """Connections that have ended leave no entry behind, so changes cost nothing for them."""
     door = DictDoor(offered("a"))
     async with running(door) as server:

@@ -42,7 +42,7 @@ def every_tool() -> list[Tool]:
 
 
 @pytest.mark.parametrize("tool", every_tool(), ids=lambda tool: tool.name)
-def test_every_tool_has_a_title_a_description_and_every_hint(tool: Tool):
+def test_every_tool_has_a_title_a_description_and_every_hint(tool: Tool) -> None:
     """A client assumes the worst about a hint that is missing."""
     assert None not in hints(tool).values()
     assert len(hints(tool)) == 4
@@ -53,7 +53,7 @@ def test_every_tool_has_a_title_a_description_and_every_hint(tool: Tool):
 
 
 @pytest.mark.parametrize("tool", every_tool(), ids=lambda tool: tool.name)
-def test_every_schema_is_valid_and_describes_each_argument(tool: Tool):
+def test_every_schema_is_valid_and_describes_each_argument(tool: Tool) -> None:
     """The schema is JSON Schema 2020-12 of an object, closed, with each property described."""
     jsonschema.Draft202012Validator.check_schema(tool.input_schema)
 
@@ -61,7 +61,7 @@ def test_every_schema_is_valid_and_describes_each_argument(tool: Tool):
     assert all(spec["description"] for spec in tool.input_schema["properties"].values())
 
 
-def test_an_action_is_described_in_its_own_words():
+def test_an_action_is_described_in_its_own_words() -> None:
     """The tool has the name in snake_case, the intent as title, the body as description, the inputs as schema."""
     tool = tool_of(offered("send.the-mail", body="# Send\n\nWhen it fires: send it."))
 
@@ -73,7 +73,7 @@ def test_an_action_is_described_in_its_own_words():
     assert tool.input_schema["properties"] == {"topic": {"type": "string", "description": "What about."}}
 
 
-def test_a_long_body_is_cut_and_says_so():
+def test_a_long_body_is_cut_and_says_so() -> None:
     """The cut is at MAX_DESCRIPTION characters, and the number of missing ones is given."""
     whole = tool_of(offered("a", body="y" * MAX_DESCRIPTION)).description
     cut = tool_of(offered("a", body="y" * (MAX_DESCRIPTION + 7))).description
@@ -95,7 +95,9 @@ def test_a_long_body_is_cut_and_says_so():
         ({"gated": True, "irreversible": False, "idempotent": True, "granted": True}, True, False, True),
     ],
 )
-def test_hints_say_what_a_call_does_by_itself(options: dict[str, Any], reads: bool, destroys: bool, repeats: bool):
+def test_hints_say_what_a_call_does_by_itself(
+    options: dict[str, Any], reads: bool, destroys: bool, repeats: bool
+) -> None:
     """An action that only asks a person destroys nothing; one that acts at once is as bad as its file says (ADR 0019)."""
     assert hints(tool_of(offered("a", **options))) == {
         "readOnlyHint": reads,
@@ -105,14 +107,14 @@ def test_hints_say_what_a_call_does_by_itself(options: dict[str, Any], reads: bo
     }
 
 
-def test_our_own_tools_are_the_reserved_names():
+def test_our_own_tools_are_the_reserved_names() -> None:
     """The names that an action may not have are exactly those of our tools; only two of them claim to be read-only."""
     assert {*OWN_NAMES, "find_action", "run_action"} == RESERVED_TOOLS
     assert {tool.name for tool in OWN if hints(tool)["readOnlyHint"]} == {"list_pending", "wait_for_action"}
     assert [hints(tool)["destructiveHint"] or hints(tool)["openWorldHint"] for tool in OWN] == [False] * 4
 
 
-def test_the_tools_that_stand_for_many_have_honest_hints():
+def test_the_tools_that_stand_for_many_have_honest_hints() -> None:
     """Finding only reads local facts; running may do anything, and is as bad as the worst action."""
     assert hints(FIND_ACTION) == {
         "readOnlyHint": True,
@@ -128,7 +130,7 @@ def test_the_tools_that_stand_for_many_have_honest_hints():
     }
 
 
-def test_with_many_actions_only_the_listed_ones_are_tools():
+def test_with_many_actions_only_the_listed_ones_are_tools() -> None:
     """The tools that find and run the others come too; none may be listed, and the listed ones may need a second page."""
     actions = [offered(f"a{number:04}") for number in range(PAGE_TOOLS + 1)]
     names = [entry.action.name for entry in actions]
@@ -143,7 +145,7 @@ def test_with_many_actions_only_the_listed_ones_are_tools():
     assert (len(first), end) == (PAGE_TOOLS, None)
 
 
-def test_the_order_of_tools_does_not_depend_on_the_order_of_actions():
+def test_the_order_of_tools_does_not_depend_on_the_order_of_actions() -> None:
     """Ours come first, then the others by name: a list that changes its order costs an agent its cache."""
     actions = [offered(name) for name in ("b", "a.c", "a-b")]
 
@@ -151,7 +153,7 @@ def test_the_order_of_tools_does_not_depend_on_the_order_of_actions():
     assert [tool.name for tool in page_of(offer(*actions), None)[0]] == [*OWN_NAMES, "a_b", "a_c", "b"]
 
 
-def test_a_long_list_comes_in_pages_that_together_are_complete():
+def test_a_long_list_comes_in_pages_that_together_are_complete() -> None:
     """Each tool is there once, no page is too long, ours are on the first; a list that fits has no second page."""
     actions = [offered(f"a{number:04}") for number in range(2 * PAGE_TOOLS)]
     seen: list[str] = []
@@ -168,7 +170,7 @@ def test_a_long_list_comes_in_pages_that_together_are_complete():
     assert page_of(offer(*actions[: PAGE_TOOLS - 4]), None)[1] is None
 
 
-def test_an_action_added_between_two_pages_shifts_no_other():
+def test_an_action_added_between_two_pages_shifts_no_other() -> None:
     """A cursor names a tool, not a position."""
     actions = [offered(f"a{number:04}") for number in range(PAGE_TOOLS)]
     first, cursor = page_of(offer(*actions), None)
@@ -179,13 +181,13 @@ def test_an_action_added_between_two_pages_shifts_no_other():
 
 
 @pytest.mark.parametrize("cursor", ["", "after:", "after:A", "4", "after:a\n", "before:a", "after:" + "a" * 65])
-def test_an_invalid_cursor_is_refused(cursor: str):
+def test_an_invalid_cursor_is_refused(cursor: str) -> None:
     """A client may only give cursors back, not make them up."""
     with pytest.raises(ValueError, match="not a cursor"):
         page_of(offer(offered("a")), cursor)
 
 
-def test_the_description_of_waiting_names_its_limit():
+def test_the_description_of_waiting_names_its_limit() -> None:
     """Agents read the limit that the server enforces."""
     [waiting] = [tool for tool in OWN if tool.name == "wait_for_action"]
 

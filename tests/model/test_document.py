@@ -45,7 +45,7 @@ def refusal(text: str, first_line: int = 1) -> str:
     return caught.value.failure.message
 
 
-def test_a_document_of_the_right_shape_is_read():
+def test_a_document_of_the_right_shape_is_read() -> None:
     """Every accessor returns the value that the document holds, or the default."""
     table = read(
         'name = "n"\ncount = 3\ntags = ["a", "b"]\n'
@@ -110,18 +110,18 @@ def test_a_document_of_the_right_shape_is_read():
         ("name = " + "1" * 5000, "f.toml:1: not TOML"),
     ],
 )
-def test_each_mistake_is_reported_with_file_line_and_cure(text: str, message: str):
+def test_each_mistake_is_reported_with_file_line_and_cure(text: str, message: str) -> None:
     """The message names the place, what was found, and what was expected."""
     assert message in refusal(text)
 
 
-def test_lines_are_counted_from_where_the_document_begins():
+def test_lines_are_counted_from_where_the_document_begins() -> None:
     """A document that starts further down a file reports lines of that file."""
     assert refusal('name = "n"\nnmae = 1', first_line=2).startswith("f.toml:3: ")
     assert refusal('name = "n"\n= 1', first_line=2).startswith("f.toml:3: ")
 
 
-def test_strings_and_comments_that_look_like_keys_do_not_shift_the_line():
+def test_strings_and_comments_that_look_like_keys_do_not_shift_the_line() -> None:
     """Brackets, quotes and equal signs inside strings do not shift the line."""
     text = (
         'name = """\n[part]\nid = 1\n""\n"""\n'  # refused for its line end, but only after the unknown key
@@ -160,7 +160,7 @@ BOMBS = {
 @given(
     st.lists(st.sampled_from(['"a"', "'b=['", '"""c\n]"""', "'''d\n#\n,'''", '"\\"]"', '""']), max_size=6), st.data()
 )
-def test_each_element_of_an_array_has_its_line(elements: list[str], data: st.DataObject):
+def test_each_element_of_an_array_has_its_line(elements: list[str], data: st.DataObject) -> None:
     """Line ends, comments and strings that look like structure may stand between. Lines count from the document's start."""
     text, lines = 'name = "n"\ntags = [', []
     for element in elements:
@@ -177,14 +177,14 @@ def test_each_element_of_an_array_has_its_line(elements: list[str], data: st.Dat
 
 
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
-def test_a_document_bomb_is_refused_quickly(text: str):
+def test_a_document_bomb_is_refused_quickly(text: str) -> None:
     """Documents made to exhaust the parser are refused within a second or two of processor time."""
     started = time.process_time()
     refusal(text)
     assert time.process_time() - started < 5  # seen: 0.3 s at most; quadratic handling of the dotted key takes minutes
 
 
-def test_nesting_is_allowed_up_to_its_bound():
+def test_nesting_is_allowed_up_to_its_bound() -> None:
     """Sixteen levels are fine, seventeen are not."""
     base = 'name = "n"\n[[part]]\nid = "p"\nvalues.x = '
 
@@ -193,7 +193,7 @@ def test_nesting_is_allowed_up_to_its_bound():
 
 
 @given(st.text(max_size=300))
-def test_any_text_is_read_or_refused(text: str):
+def test_any_text_is_read_or_refused(text: str) -> None:
     """AileronError is the only exception, whatever the text."""
     with contextlib.suppress(AileronError):
         read(text)
@@ -208,7 +208,7 @@ def _spelled(key: str) -> str:
 
 @example(before=["="], blank=0)  # mismatched by possessive quantifiers before Python 3.11.5
 @given(before=st.lists(_keys, max_size=5, unique=True), blank=st.integers(0, 3))
-def test_an_unknown_key_is_reported_at_its_own_line(before: list[str], blank: int):
+def test_an_unknown_key_is_reported_at_its_own_line(before: list[str], blank: int) -> None:
     """Quoted keys and multi-line values before it do not shift the line."""
     values = "".join(f"{_spelled(key)} = ['''\n=[\"\n''', 2] # ]\n" for key in before)
     text = f'name = "n"\n[[part]]\nid = "p"\n[part.values]\n{values}' + "\n" * blank + "[deep]\nbad = 1\n"
@@ -218,7 +218,7 @@ def test_an_unknown_key_is_reported_at_its_own_line(before: list[str], blank: in
     assert refusal(text).startswith(f"f.toml:{line}: unknown key 'bad' in [deep]")
 
 
-def test_rows_list_each_key_under_its_header():
+def test_rows_list_each_key_under_its_header() -> None:
     """The tests compare the reference pages with these rows."""
     assert [(row.table, row.key, row.field.kind.value, row.field.required) for row in rows(SCHEMA)] == [
         ("", "name", "string", True),
@@ -233,7 +233,7 @@ def test_rows_list_each_key_under_its_header():
 
 
 @pytest.mark.parametrize("text", ["plain", "Grüße", "日本語", "עברית", "emoji 😀 ❤️", "a b", "non\u00a0breaking"])
-def test_visible_text_is_not_hidden(text: str):
+def test_visible_text_is_not_hidden(text: str) -> None:
     """Letters of any script, spaces and emoji pass."""
     assert hidden_at(text) is None
 
@@ -245,7 +245,7 @@ def test_visible_text_is_not_hidden(text: str):
         *("\u2066", "\u2028", "\ufeff", "\u3164", "\ue000"),
     ],
 )
-def test_invisible_characters_are_found(char: str):
+def test_invisible_characters_are_found(char: str) -> None:
     """Controls, overrides, zero width, fillers and private use are found in names and in prose."""
     assert hidden_at(f"a{char}b") == 1
     assert hidden_at(f"a{char}b", prose=True) == 1
@@ -254,14 +254,14 @@ def test_invisible_characters_are_found(char: str):
 @pytest.mark.parametrize(
     "char", ["\U000e0041", "\U000e0100", "\ufe01", "\u2800", "\u061c", "\u2065", "\U0001d159", "\U00013441"]
 )
-def test_characters_that_smuggle_a_message_are_found(char: str):
+def test_characters_that_smuggle_a_message_are_found(char: str) -> None:
     """Tags, variation selectors and blanks can spell bytes that only a machine reads."""
     assert hidden_at(f"a{char}b") == 1
     assert hidden_at(f"a{char}b", prose=True) == 1
 
 
 @pytest.mark.parametrize("char", ["\n", "\t", "\u200d", "\u200f"])
-def test_prose_may_hold_line_ends_and_joiners(char: str):
+def test_prose_may_hold_line_ends_and_joiners(char: str) -> None:
     """A name may not hold these characters."""
     assert hidden_at(f"a{char}b", prose=True) is None
     assert hidden_at(f"a{char}b") == 1

@@ -9,7 +9,7 @@ import msgspec
 from aileron.model.failure import MAX_MESSAGE, AileronError, Boundary, Failure, FailureClass
 
 
-def test_a_long_message_keeps_what_happened_and_the_cure():
+def test_a_long_message_keeps_what_happened_and_the_cure() -> None:
     """The message says how many characters are left out, and the exception prints the same."""
     error = AileronError(FailureClass.INVALID_REQUEST, f"a.md:3: unknown key {'k' * 100_000!r}; remove it")
     message = error.failure.message
@@ -23,7 +23,7 @@ def test_a_long_message_keeps_what_happened_and_the_cure():
     assert len(message) - len(said[0]) + int(said[1]) == len("a.md:3: unknown key ''; remove it") + 100_000
 
 
-def test_a_message_that_fits_is_unchanged():
+def test_a_message_that_fits_is_unchanged() -> None:
     """A message of exactly the limit stays whole, and a message that was cut is not cut again."""
     whole = "x" * MAX_MESSAGE
     assert AileronError(FailureClass.INVALID_REQUEST, whole).failure.message == whole
@@ -32,7 +32,7 @@ def test_a_message_that_fits_is_unchanged():
     assert AileronError.of(cut.failure).failure == cut.failure
 
 
-def test_a_failure_value_bounds_its_message():
+def test_a_failure_value_bounds_its_message() -> None:
     """The bound holds whether the failure is built, replaced, or decoded from another process's bytes."""
     long = "y" * 50_000
     built = Failure(failure_class=FailureClass.NOT_FOUND, message=long, boundary=Boundary.USER)

@@ -33,7 +33,7 @@ def opened(path: Path, forbidden: int = files.OTHERS_MAY_WRITE) -> None:
         pass
 
 
-def test_a_replaced_file_is_private_and_leaves_no_temporary_file(home: int, tmp_path: Path):
+def test_a_replaced_file_is_private_and_leaves_no_temporary_file(home: int, tmp_path: Path) -> None:
     """Two replacements under an open umask leave the last content, mode 0600, and no other file."""
     path = tmp_path / "home" / "a"
     before = os.umask(0)
@@ -48,7 +48,7 @@ def test_a_replaced_file_is_private_and_leaves_no_temporary_file(home: int, tmp_
     assert os.listdir(tmp_path / "home") == ["a"]
 
 
-def test_new_directories_are_private_and_existing_ones_are_left_alone(tmp_path: Path):
+def test_new_directories_are_private_and_existing_ones_are_left_alone(tmp_path: Path) -> None:
     """Every missing level is 0700 under any umask."""
     (tmp_path / "a").mkdir(mode=0o755)
     before = os.umask(0)
@@ -62,7 +62,7 @@ def test_new_directories_are_private_and_existing_ones_are_left_alone(tmp_path: 
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o755
 
 
-def test_a_missing_file_raises_file_not_found(home: int, tmp_path: Path):
+def test_a_missing_file_raises_file_not_found(home: int, tmp_path: Path) -> None:
     """The caller explains the error; the same holds for a missing directory."""
     with pytest.raises(FileNotFoundError):
         files.read(home, tmp_path / "home" / "gone", 10)
@@ -71,7 +71,7 @@ def test_a_missing_file_raises_file_not_found(home: int, tmp_path: Path):
 
 
 @pytest.mark.parametrize("size", [10, 11, 1000])
-def test_a_file_is_read_up_to_its_bound_and_not_beyond(home: int, tmp_path: Path, size: int):
+def test_a_file_is_read_up_to_its_bound_and_not_beyond(home: int, tmp_path: Path, size: int) -> None:
     """Ten bytes fit into a bound of ten; eleven do not."""
     path = tmp_path / "home" / "a"
     path.write_bytes(b"x" * size)
@@ -82,7 +82,7 @@ def test_a_file_is_read_up_to_its_bound_and_not_beyond(home: int, tmp_path: Path
         assert "is larger than 10 bytes" in message(lambda: files.read(home, path, 10))
 
 
-def test_links_and_files_that_are_not_regular_are_refused(home: int, tmp_path: Path):
+def test_links_and_files_that_are_not_regular_are_refused(home: int, tmp_path: Path) -> None:
     """The cases are a link to a device that never ends, a fifo and a directory."""
     (tmp_path / "home" / "link").symlink_to("/dev/zero")
     os.mkfifo(tmp_path / "home" / "fifo")
@@ -104,7 +104,9 @@ def test_links_and_files_that_are_not_regular_are_refused(home: int, tmp_path: P
         (0o700, files.OTHERS_MAY_USE, None),
     ],
 )
-def test_unsafe_permissions_are_refused_with_the_cure(tmp_path: Path, mode: int, forbidden: int, problem: str | None):
+def test_unsafe_permissions_are_refused_with_the_cure(
+    tmp_path: Path, mode: int, forbidden: int, problem: str | None
+) -> None:
     """Each forbidden bit is refused with the command that mends it; allowed modes pass."""
     (tmp_path / "d").mkdir()
     (tmp_path / "d").chmod(mode)
@@ -116,7 +118,7 @@ def test_unsafe_permissions_are_refused_with_the_cure(tmp_path: Path, mode: int,
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_another_owner_is_refused(home: int, tmp_path: Path):
+def test_another_owner_is_refused(home: int, tmp_path: Path) -> None:
     """The owner of a directory always matters, that of a file only if the file must be private."""
     (tmp_path / "d").mkdir(mode=0o700)
     os.chown(tmp_path / "d", 12345, -1)
@@ -130,7 +132,7 @@ def test_another_owner_is_refused(home: int, tmp_path: Path):
     assert files.read(home, path, 10) == b"x"
 
 
-def test_a_linked_directory_is_refused(tmp_path: Path):
+def test_a_linked_directory_is_refused(tmp_path: Path) -> None:
     """The target of a link may change between two calls."""
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to("real")
@@ -138,7 +140,7 @@ def test_a_linked_directory_is_refused(tmp_path: Path):
     assert "symbolic link" in message(lambda: opened(tmp_path / "link"))
 
 
-def test_replacing_does_not_write_through_a_link(home: int, tmp_path: Path):
+def test_replacing_does_not_write_through_a_link(home: int, tmp_path: Path) -> None:
     """The link is replaced, and its target stays."""
     (tmp_path / "target").write_bytes(b"old")
     (tmp_path / "home" / "a").symlink_to(tmp_path / "target")
@@ -148,7 +150,7 @@ def test_replacing_does_not_write_through_a_link(home: int, tmp_path: Path):
     assert (tmp_path / "home" / "a").read_bytes() == b"new"
 
 
-def test_the_lock_keeps_another_process_out_until_it_is_released(home: int, tmp_path: Path):
+def test_the_lock_keeps_another_process_out_until_it_is_released(home: int, tmp_path: Path) -> None:
     """Another process gets `busy` after its deadline; once released, the lock is free."""
     path = tmp_path / "home" / "a"
     with files.locked(home, path, 1):
@@ -167,7 +169,7 @@ def test_the_lock_keeps_another_process_out_until_it_is_released(home: int, tmp_
         pass
 
 
-def test_only_leftovers_of_a_crash_are_removed(home: int, tmp_path: Path):
+def test_only_leftovers_of_a_crash_are_removed(home: int, tmp_path: Path) -> None:
     """Temporary files of exactly that name go; all others stay."""
     for name in ("a", "a.12.tmp", "a.lock", "b.12.tmp", "ab.12.tmp"):
         (tmp_path / "home" / name).write_bytes(b"")
@@ -179,7 +181,7 @@ def test_only_leftovers_of_a_crash_are_removed(home: int, tmp_path: Path):
 @pytest.mark.parametrize("call", ["write", "fsync", "rename", "fchmod"])
 def test_a_failing_call_keeps_the_old_file_and_says_so(
     home: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-):
+) -> None:
     """The old content and no temporary file is left, whichever call fails."""
     path = tmp_path / "home" / "a"
     files.replace(home, path, b"old")
@@ -196,7 +198,7 @@ def test_a_failing_call_keeps_the_old_file_and_says_so(
     assert os.listdir(tmp_path / "home") == ["a"]
 
 
-def test_an_unreadable_path_is_reported_with_the_systems_reason(tmp_path: Path):
+def test_an_unreadable_path_is_reported_with_the_systems_reason(tmp_path: Path) -> None:
     """An overlong path stands for the errors that only the kernel knows."""
     told = message(lambda: opened(tmp_path / ("x" * 300)))
 

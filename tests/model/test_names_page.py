@@ -40,13 +40,13 @@ def cells(name: str) -> list[str]:
         ("input, operation", lambda text: INPUT_NAME.fullmatch(text).group()),
     ],
 )
-def test_every_example_on_the_page_parses(name: str, parse: Callable[[str], object]):
+def test_every_example_on_the_page_parses(name: str, parse: Callable[[str], object]) -> None:
     """Each example is spelled back unchanged."""
     for example in re.findall("`([^`]+)`", cells(name)[2]):
         assert str(parse(example)) == example
 
 
-def test_the_grammars_on_the_page_are_those_in_force():
+def test_the_grammars_on_the_page_are_those_in_force() -> None:
     """The patterns on the page are the patterns in the code."""
     assert f"`{ACTION_NAME.pattern}`" == cells("action")[1]
     assert INPUT_NAME.pattern == OP_NAME.pattern == cells("input, operation")[1].strip("`")
@@ -55,7 +55,7 @@ def test_the_grammars_on_the_page_are_those_in_force():
 
 
 @pytest.mark.parametrize("host", ["0x7f.1:1", "127.1:1", "010.0.0.1:1", "Example.com:1", "a.:1", "*.a:1", "[::1]:1"])
-def test_the_spellings_that_the_page_excludes_are_refused(host: str):
+def test_the_spellings_that_the_page_excludes_are_refused(host: str) -> None:
     """Programs read these spellings differently."""
     with pytest.raises(ValueError, match=re.escape(host[:2])):
         HostPort.parse(host)

@@ -34,7 +34,7 @@ PROBE = "github://aileron-tests/probe"
         ("delete-*", False),
     ],
 )
-def test_a_selector_selects_what_it_says(text: str, means: bool):
+def test_a_selector_selects_what_it_says(text: str, means: bool) -> None:
     """A selector is a whole tag, a connector's full name, or a name in which `*` stands for anything."""
     selector = parse_selector(text)
 
@@ -60,13 +60,13 @@ def test_a_selector_selects_what_it_says(text: str, means: bool):
         (f"connector:{PROBE}@1.0.0", "is not letters, digits"),
     ],
 )
-def test_an_invalid_selector_is_refused(text: str, problem: str):
+def test_an_invalid_selector_is_refused(text: str, problem: str) -> None:
     """The refusal says what a selector can be."""
     with pytest.raises(ValueError, match=problem):
         parse_selector(text)
 
 
-def test_a_list_of_selectors_is_bounded_and_has_no_duplicates():
+def test_a_list_of_selectors_is_bounded_and_has_no_duplicates() -> None:
     """An empty list is refused: it could mean nothing or everything."""
     assert [str(selector) for selector in parse_selectors(["b", "a", "b"])] == ["b", "a"]
     with pytest.raises(ValueError, match="0 selectors"):
@@ -75,7 +75,7 @@ def test_a_list_of_selectors_is_bounded_and_has_no_duplicates():
         parse_selectors([f"a{number}" for number in range(MAX_SELECTORS + 1)])
 
 
-def test_an_action_must_be_selected_by_every_list():
+def test_an_action_must_be_selected_by_every_list() -> None:
     """Both the launch and the folder have a list. With no list, every action is selected."""
     calendar, reads = parse_selectors(["tag:calendar", "tag:mail"]), parse_selectors(["list-*"])
 
@@ -86,7 +86,7 @@ def test_an_action_must_be_selected_by_every_list():
     assert str(Selection((calendar, reads))) == "tag:calendar, tag:mail and list-*"
 
 
-def test_a_broken_action_file_is_selected_by_its_name_alone():
+def test_a_broken_action_file_is_selected_by_its_name_alone() -> None:
     """The tags and connectors of a broken file are unknown."""
     assert Selection((parse_selectors(["list-*"]),)).admits_facts("list-x", (), ())
     assert not Selection((parse_selectors(["tag:x"]),)).admits_facts("list-x", (), ())

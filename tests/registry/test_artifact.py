@@ -61,7 +61,7 @@ def action_in(archive: bytes, trust: Trust = TRUST, wanted: ArtifactRequest = SE
         "github://acme/m%61il@1.0.0",
     ],
 )
-def test_a_request_is_a_name_and_one_exact_version(text: str):
+def test_a_request_is_a_name_and_one_exact_version(text: str) -> None:
     """A request takes no range, no `latest` and no other scheme."""
     assert str(ArtifactRequest.parse("github://acme/mail/x@1.0.0-rc.1+a")) == "github://acme/mail/x@1.0.0-rc.1+a"
     with pytest.raises(ValueError, match=r"version|scheme|segment"):
@@ -71,7 +71,7 @@ def test_a_request_is_a_name_and_one_exact_version(text: str):
 # Connectors
 
 
-def test_the_requested_connector_is_taken_and_its_signer_named(source: Path):
+def test_the_requested_connector_is_taken_and_its_signer_named(source: Path) -> None:
     """The pin is the same with and without a signature."""
     built = build(source)
     members = {"connector": built.connector, "manifest.toml": built.manifest}
@@ -95,7 +95,7 @@ def test_the_requested_connector_is_taken_and_its_signer_named(source: Path):
         "github://other/mail@1.2.0",
     ],
 )
-def test_an_archive_that_names_itself_otherwise_is_refused(source: Path, wanted: str):
+def test_an_archive_that_names_itself_otherwise_is_refused(source: Path, wanted: str) -> None:
     """The archive's own name and version must be those of the request."""
     failure = refusal(lambda: connector_of(build(source).archive, Trust(), wanted=ArtifactRequest.parse(wanted)))
 
@@ -103,7 +103,7 @@ def test_an_archive_that_names_itself_otherwise_is_refused(source: Path, wanted:
     assert f"what was published as {wanted} describes itself as github://acme/mail@1.2.0" in failure.message
 
 
-def test_a_flipped_byte_is_refused_before_it_is_parsed(source: Path):
+def test_a_flipped_byte_is_refused_before_it_is_parsed(source: Path) -> None:
     """The byte is in the program, the manifest or the signature; a manifest that would not parse fails the same way."""
     members = unpack(signed({"connector": (built := build(source)).connector, "manifest.toml": built.manifest}))
     for name, data in members.items():
@@ -116,7 +116,7 @@ def test_a_flipped_byte_is_refused_before_it_is_parsed(source: Path):
     assert refusal(lambda: connector_of(garbage, TRUST, wanted=MAIL)).failure_class is FailureClass.SIGNATURE_FAILURE
 
 
-def test_moving_bytes_from_the_program_to_the_manifest_is_refused(source: Path):
+def test_moving_bytes_from_the_program_to_the_manifest_is_refused(source: Path) -> None:
     """The signature covers both joined, so the program's own end fixes the split."""
     built = build(source)
     joined = built.connector + built.manifest
@@ -131,7 +131,7 @@ def test_moving_bytes_from_the_program_to_the_manifest_is_refused(source: Path):
     assert connector_of(kept, TRUST, wanted=MAIL).signed.status == "verified"
 
 
-def test_the_signature_of_an_older_version_is_refused(source: Path):
+def test_the_signature_of_an_older_version_is_refused(source: Path) -> None:
     """The signature is good and by the right key, but over other bytes."""
     old = build(source)
     manifest = source / "manifest.toml"
@@ -153,7 +153,7 @@ def test_the_signature_of_an_older_version_is_refused(source: Path):
 # Actions
 
 
-def test_the_requested_action_is_taken():
+def test_the_requested_action_is_taken() -> None:
     """The action's source is the request, its name the last part of the source, and its version the same."""
     found = action_in(signed({"action.md": ACTION.encode()}))
 
@@ -179,7 +179,7 @@ def test_the_requested_action_is_taken():
         ("sha256:" + "ab" * 32, "sha256:bound-at-release", "hash is the placeholder"),
     ],
 )
-def test_an_action_of_another_name_version_or_origin_is_refused(old: str, new: str, told: str):
+def test_an_action_of_another_name_version_or_origin_is_refused(old: str, new: str, told: str) -> None:
     """An action published with its release placeholder is refused too."""
     assert old in ACTION
 
@@ -188,7 +188,7 @@ def test_an_action_of_another_name_version_or_origin_is_refused(old: str, new: s
     assert told in failure.message
 
 
-def test_an_actions_signature_covers_its_whole_file():
+def test_an_actions_signature_covers_its_whole_file() -> None:
     """A file with one more byte is another file."""
     members = unpack(signed({"action.md": ACTION.encode()}), "action")
 
@@ -204,7 +204,7 @@ def test_an_actions_signature_covers_its_whole_file():
     assert action_in(signed({"action.md": ACTION.encode()}), strict).signed.status == "verified"
 
 
-def test_a_key_trusted_for_another_owner_does_not_count():
+def test_a_key_trusted_for_another_owner_does_not_count() -> None:
     """The key is trusted for a fork."""
     fork = Trust(keyring=Keyring().trusting(Authority.parse("github://fork/mail"), KEY.public))
 
@@ -213,7 +213,7 @@ def test_a_key_trusted_for_another_owner_does_not_count():
     assert f"you trust no key of {Authority.of_repository(Fqn.parse('github://acme/mail'))}" in failure.message
 
 
-def test_a_sigstore_bundle_is_checked_against_the_exact_bytes(source: Path):
+def test_a_sigstore_bundle_is_checked_against_the_exact_bytes(source: Path) -> None:
     """A bundle may replace a key's signature, but only where the name means the public forge."""
     built = build(source)
     bundle = (Path(__file__).parent / "sigstore" / "gitlab-publish.sigstore.json").read_bytes()

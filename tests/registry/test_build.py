@@ -40,7 +40,7 @@ def names(directory: Path) -> list[str]:
         return archive.namelist()
 
 
-def test_a_python_directory_becomes_a_zip_that_runs(source: Path, tmp_path: Path):
+def test_a_python_directory_becomes_a_zip_that_runs(source: Path, tmp_path: Path) -> None:
     """connector.py is the program, and finds the modules beside it."""
     built = build(source)
     program = tmp_path / "program"
@@ -53,7 +53,7 @@ def test_a_python_directory_becomes_a_zip_that_runs(source: Path, tmp_path: Path
     assert program_kind(built.connector) == "python"
 
 
-def test_files_that_are_not_part_of_the_program_are_left_out_by_name(source: Path):
+def test_files_that_are_not_part_of_the_program_are_left_out_by_name(source: Path) -> None:
     """Tests, actions, notes and hidden files stay out, so a secret in a dot file is not published. Caches are not listed."""
     for name in ("actions/a/x.py", "tests/test_x.py", "__pycache__/x.py", ".venv/x.py", "parts/__pycache__/y.py"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def put(source: Path, *paths: str) -> None:
         (source / path).write_text(path if not path.endswith(".py") else "")
 
 
-def test_a_package_goes_in_as_it_was_installed(source: Path):
+def test_a_package_goes_in_as_it_was_installed(source: Path) -> None:
     """Data files, metadata, licences and modules of any name go in. A namespace package has no `__init__.py` of its own."""
     goes_in = [
         "lib/__init__.py",
@@ -117,7 +117,7 @@ def test_a_package_goes_in_as_it_was_installed(source: Path):
     assert set(built.data) == {path for path in goes_in if not path.endswith(".py")}
 
 
-def test_files_beside_a_compiled_program_are_listed_as_left_out(source: Path):
+def test_files_beside_a_compiled_program_are_listed_as_left_out(source: Path) -> None:
     """The program is one file, so the modules beside it are not in it."""
     (source / "connector.py").unlink()
     (source / "connector").write_bytes(Path("/bin/echo").read_bytes())
@@ -128,7 +128,7 @@ def test_files_beside_a_compiled_program_are_listed_as_left_out(source: Path):
     assert built.data == ()
 
 
-def test_the_list_of_left_out_files_is_bounded(source: Path):
+def test_the_list_of_left_out_files_is_bounded(source: Path) -> None:
     """The rest is counted, because the folder may be a whole repository."""
     (source / "pages").mkdir()
     for number in range(1200):
@@ -138,14 +138,14 @@ def test_the_list_of_left_out_files_is_bounded(source: Path):
     assert (len(built.left_out), built.unnamed) == (1000, 200)
 
 
-def test_connector_py_stays_a_module_beside_a_main_file(source: Path):
+def test_connector_py_stays_a_module_beside_a_main_file(source: Path) -> None:
     """The build renames no file if there is a `__main__.py`."""
     (source / "__main__.py").write_text("import connector\n")
 
     assert names(source) == ["__main__.py", "connector.py", "parts/__init__.py", "parts/greeting.py"]
 
 
-def test_the_same_sources_give_the_same_bytes(source: Path, tmp_path: Path):
+def test_the_same_sources_give_the_same_bytes(source: Path, tmp_path: Path) -> None:
     """The clock, the umask, permissions, the order of creation and the folder's name make no difference."""
     first = build(source)
     copy = tmp_path / "elsewhere" / "named-otherwise"
@@ -168,7 +168,7 @@ def test_the_same_sources_give_the_same_bytes(source: Path, tmp_path: Path):
     assert build(copy).connector != first.connector
 
 
-def test_the_bytes_do_not_depend_on_the_process(source: Path):
+def test_the_bytes_do_not_depend_on_the_process(source: Path) -> None:
     """Another process, with another hash seed and time zone, builds the same archive."""
     script = f"import hashlib, pathlib; from aileron.registry.connector_build import build; print(hashlib.sha256(build(pathlib.Path({str(source)!r})).archive).hexdigest())"  # noqa: E501
     results = {
@@ -185,7 +185,7 @@ def test_the_bytes_do_not_depend_on_the_process(source: Path):
     assert len(results) == 1
 
 
-def test_a_build_contains_no_time_and_no_owner(source: Path):
+def test_a_build_contains_no_time_and_no_owner(source: Path) -> None:
     """Every field of gzip, tar and the inner zip that could hold one is constant."""
     built = build(source)
     plain = gzip.decompress(built.archive)
@@ -203,7 +203,9 @@ def test_a_build_contains_no_time_and_no_owner(source: Path):
     assert [entry.filename for entry in entries] == sorted(entry.filename for entry in entries)
 
 
-def test_hosts_are_bound_where_the_manifest_has_the_placeholder(source: Path, manifest_text: Callable[..., str]):
+def test_hosts_are_bound_where_the_manifest_has_the_placeholder(
+    source: Path, manifest_text: Callable[..., str]
+) -> None:
     """Only the placeholder changes, and other hosts give other bytes."""
     unbound = manifest_text(('"mail.example.com:443"', '"bound-at-build"'))
     (source / "manifest.toml").write_text(unbound + "# a comment stays\n")
@@ -222,14 +224,14 @@ def test_hosts_are_bound_where_the_manifest_has_the_placeholder(source: Path, ma
         ('# "bound-at-build"\n', "is not the value of [capabilities.network] hosts"),
     ],
 )
-def test_hosts_without_a_placeholder_are_refused(source: Path, text: str, message: str):
+def test_hosts_without_a_placeholder_are_refused(source: Path, text: str, message: str) -> None:
     """A requested host that was silently not bound would surprise later."""
     (source / "manifest.toml").write_text((source / "manifest.toml").read_text() + text)
 
     assert message in refusal(source, CAL)
 
 
-def test_a_placeholder_that_appears_twice_is_refused(source: Path, manifest_text: Callable[..., str]):
+def test_a_placeholder_that_appears_twice_is_refused(source: Path, manifest_text: Callable[..., str]) -> None:
     """Only the author knows which place is meant."""
     unbound = manifest_text(('"mail.example.com:443"', '"bound-at-build"'))
     (source / "manifest.toml").write_text(unbound + '# not "bound-at-build" any more\n')
@@ -244,7 +246,9 @@ service = "s3"
 """
 
 
-def test_a_region_is_bound_where_the_manifest_has_the_placeholder(source: Path, manifest_text: Callable[..., str]):
+def test_a_region_is_bound_where_the_manifest_has_the_placeholder(
+    source: Path, manifest_text: Callable[..., str]
+) -> None:
     """The placeholder of a host beside it is the same word."""
     unbound = manifest_text(('"mail.example.com:443"', '"bound-at-build"'), ("api_key", "aws_sigv4")) + SIGNED
     (source / "manifest.toml").write_text(unbound)
@@ -266,7 +270,7 @@ def test_a_region_is_bound_where_the_manifest_has_the_placeholder(source: Path, 
 @pytest.mark.parametrize(("hint", "has_aws"), [("# region = 'bound-at-build'\n", False), ("", True)])
 def test_a_region_is_requested_only_by_the_value(
     source: Path, manifest_text: Callable[..., str], hint: str, has_aws: bool
-):
+) -> None:
     """A comment that names the placeholder requests none; the value does, even as a key of an inline table."""
     text = manifest_text(("api_key", "aws_sigv4")) if has_aws else manifest_text()
     inline = 'aws = { service = "s3", region = "bound-at-build" }\n' if has_aws else ""
@@ -313,7 +317,7 @@ def application_refusal(directory: Path, application: Application | None) -> str
     return caught.value.failure.message
 
 
-def test_a_publishers_application_is_bound_at_its_placeholders(unreleased: Path):
+def test_a_publishers_application_is_bound_at_its_placeholders(unreleased: Path) -> None:
     """Each value is bound in its own line, whatever its characters, and nothing else changes. No repr shows the secret."""
     application = Application(client_id="12-ab.apps.example.com", client_secret=Secret(CLIENT_SECRET.encode()))
     before = (unreleased / "manifest.toml").read_text()
@@ -343,7 +347,7 @@ def test_a_publishers_application_is_bound_at_its_placeholders(unreleased: Path)
 )
 def test_an_application_that_cannot_be_bound_fails_the_build(
     unreleased: Path, changed: tuple[str, str], client_id: str | None, secret: str | None, message: str
-):
+) -> None:
     """A placeholder is left, missing or there twice, or a value is invalid. The positive control is the test above."""
     path = unreleased / "manifest.toml"
     path.write_text(path.read_text().replace(*changed) if changed[0] else path.read_text())
@@ -353,7 +357,7 @@ def test_an_application_that_cannot_be_bound_fails_the_build(
     assert message in application_refusal(unreleased, application)
 
 
-def test_a_compiled_program_is_packed_unchanged(source: Path):
+def test_a_compiled_program_is_packed_unchanged(source: Path) -> None:
     """The program is an ELF file named connector, with no Python beside it."""
     (source / "connector.py").unlink()
     (source / "connector").write_bytes(Path("/bin/true").read_bytes())
@@ -362,7 +366,7 @@ def test_a_compiled_program_is_packed_unchanged(source: Path):
     assert program_kind(build(source).connector) == "elf"
 
 
-def test_a_directory_that_is_not_a_connector_is_refused(source: Path, tmp_path: Path):
+def test_a_directory_that_is_not_a_connector_is_refused(source: Path, tmp_path: Path) -> None:
     """The refusal says what is missing, or what is there twice."""
     assert "not a directory" in refusal(tmp_path / "nothing")
     (source / "connector").write_bytes(b"\x7fELF\x02")
@@ -376,7 +380,7 @@ def test_a_directory_that_is_not_a_connector_is_refused(source: Path, tmp_path: 
     assert "no manifest.toml" in refusal(source)
 
 
-def test_symbolic_links_are_refused(source: Path, tmp_path: Path):
+def test_symbolic_links_are_refused(source: Path, tmp_path: Path) -> None:
     """A link could bring in a file or folder from outside the directory."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "x.py").write_text("SECRET = 1\n")
@@ -401,13 +405,13 @@ def test_symbolic_links_are_refused(source: Path, tmp_path: Path):
         ),
     ],
 )
-def test_a_program_is_recognized_by_its_first_and_last_bytes(data: bytes, message: str):
+def test_a_program_is_recognized_by_its_first_and_last_bytes(data: bytes, message: str) -> None:
     """Anything else is refused before it is stored."""
     with pytest.raises(ValueError, match=message):
         check_program(data)
 
 
-def test_a_zip_followed_by_other_bytes_is_refused(source: Path):
+def test_a_zip_followed_by_other_bytes_is_refused(source: Path) -> None:
     """The bytes of a manifest can therefore never count as the program."""
     connector = build(source).connector
 

@@ -100,7 +100,7 @@ def target(text: str) -> LoginTarget:
     return LoginTarget.parse(text)
 
 
-def test_the_logins_of_a_mail_account_are_read():
+def test_the_logins_of_a_mail_account_are_read() -> None:
     """Each login has its place, its protocol, and the encryption that its port implies."""
     need = parse(MAIL).credential
 
@@ -112,7 +112,7 @@ def test_the_logins_of_a_mail_account_are_read():
     assert need.commands == ()
 
 
-def test_an_ssh_login_names_its_commands():
+def test_an_ssh_login_names_its_commands() -> None:
     """The commands are kept as written."""
     need = parse(GIT).credential
 
@@ -120,7 +120,7 @@ def test_an_ssh_login_names_its_commands():
     assert need.commands == ("git-upload-pack 'team/*.git'", "subsystem sftp")
 
 
-def test_an_oauth2_credential_can_log_in_too():
+def test_an_oauth2_credential_can_log_in_too() -> None:
     """The connector logs in to mail with the token of a sign-in."""
     found = parse(MAIL.replace('"login"', '"oauth2"') + OAUTH2)
 
@@ -241,12 +241,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "what", "instead", "words"), WRONG)
-def test_contradictory_logins_are_refused_with_their_cure(text: str, what: str, instead: str, words: str):
+def test_contradictory_logins_are_refused_with_their_cure(text: str, what: str, instead: str, words: str) -> None:
     """Each refusal names the line and what to do."""
     assert words in refusal(text.replace(what, instead))
 
 
-def test_there_are_at_most_eight_logins():
+def test_there_are_at_most_eight_logins() -> None:
     """Eight logins are read, nine are refused."""
 
     def with_logins(count: int) -> str:
@@ -261,7 +261,7 @@ def test_there_are_at_most_eight_logins():
     assert "9 logins; at most 8" in refusal(with_logins(9))
 
 
-def test_a_build_binds_the_logins_and_their_hosts(tmp_path: Path):
+def test_a_build_binds_the_logins_and_their_hosts(tmp_path: Path) -> None:
     """Each protocol has its own placeholder, and the hosts become those of the logins."""
     text = MAIL.replace("imap.example.com:993", "bound-at-build").replace("smtp.example.com:587", "bound-at-build")
     text = text.replace('["bound-at-build", "bound-at-build"]', '["bound-at-build"]')
@@ -284,7 +284,7 @@ def test_a_build_binds_the_logins_and_their_hosts(tmp_path: Path):
     assert parse(released.built.manifest.decode()).hosts == built.hosts
 
 
-def test_a_host_alone_binds_the_only_login(tmp_path: Path):
+def test_a_host_alone_binds_the_only_login(tmp_path: Path) -> None:
     """Logins without a placeholder cannot be bound again."""
     (tmp_path / "manifest.toml").write_text(DATABASE)
     (tmp_path / "__main__.py").write_text("pass\n")
@@ -311,7 +311,7 @@ WIDER = [
 
 
 @pytest.mark.parametrize(("what", "instead", "words"), WIDER)
-def test_a_changed_login_widens_what_was_approved(what: str, instead: str, words: str):
+def test_a_changed_login_widens_what_was_approved(what: str, instead: str, words: str) -> None:
     """Another protocol or encryption asks again; the same logins in another order do not."""
     agreed = Reach.of(parse(MAIL))
     swapped = MAIL.replace(
@@ -323,7 +323,7 @@ def test_a_changed_login_widens_what_was_approved(what: str, instead: str, words
     assert agreed.widened_to(Reach.of(parse(swapped))) == ()
 
 
-def test_an_added_login_or_command_widens_and_a_removed_one_does_not():
+def test_an_added_login_or_command_widens_and_a_removed_one_does_not() -> None:
     """The words name the login or the command."""
     git, less = Reach.of(parse(GIT)), Reach.of(parse(GIT.replace(', "subsystem sftp"', "")))
     mail = Reach.of(parse(MAIL))
@@ -335,7 +335,7 @@ def test_an_added_login_or_command_widens_and_a_removed_one_does_not():
     assert git.logins == (target("ssh://git.example.com:22"),)
 
 
-def test_a_header_named_login_is_not_a_login():
+def test_a_header_named_login_is_not_a_login() -> None:
     """The beginning of a wire form tells its kind."""
     agreed = Reach(wire="header X: login {key}")
 
@@ -346,7 +346,7 @@ def test_a_header_named_login_is_not_a_login():
 
 
 @given(st.text(max_size=80) | st.from_regex(r"(oauth2 )?login [a-z+]{1,6}://[a-z.]{1,6}:[0-9]{1,3}( \[.{0,9})?"))
-def test_any_stored_wire_form_is_described_without_failing(wire: str):
+def test_any_stored_wire_form_is_described_without_failing(wire: str) -> None:
     """Anybody may have written the vault's file."""
     assert Reach(wire=wire).widened_to(Reach(wire=wire)) == ()
     assert isinstance(Reach(wire="basic").widened_to(Reach(wire=wire)), tuple)

@@ -43,7 +43,7 @@ def refusal(text: str) -> str:
     return caught.value.failure.message
 
 
-def test_a_complete_manifest_is_read(manifest_text: Text):
+def test_a_complete_manifest_is_read(manifest_text: Text) -> None:
     """Every field arrives as a value."""
     found = parse(
         manifest_text(
@@ -70,7 +70,7 @@ def test_a_complete_manifest_is_read(manifest_text: Text):
     assert found.intents == ("send_email",)
 
 
-def test_a_host_without_a_port_means_port_443(manifest_text: Text):
+def test_a_host_without_a_port_means_port_443(manifest_text: Text) -> None:
     """The two spellings mean the same host, so a manifest with both has it twice."""
     bare = manifest_text(("mail.example.com:443", "mail.example.com"))
     twice = manifest_text(('"mail.example.com:443"', '"mail.example.com:443", "mail.example.com"'))
@@ -80,7 +80,7 @@ def test_a_host_without_a_port_means_port_443(manifest_text: Text):
         parse(twice)
 
 
-def test_a_minimal_manifest_requests_nothing():
+def test_a_minimal_manifest_requests_nothing() -> None:
     """A name and a version give no network, no credential, no host function, and default limits."""
     found = parse('[connector]\nname = "hub://a/b"\nversion = "1.0.0"\n')
 
@@ -88,7 +88,7 @@ def test_a_minimal_manifest_requests_nothing():
     assert (found.limits, found.idempotent_by_default) == (LimitsSpec(), True)
 
 
-def test_an_oauth2_manifest_is_read_with_its_provider(manifest_text: Text):
+def test_an_oauth2_manifest_is_read_with_its_provider(manifest_text: Text) -> None:
     """The provider is the publisher's application, as in the examples of the format."""
     found = parse(manifest_text(('"api_key"', '"oauth2"')) + OAUTH2)
 
@@ -101,7 +101,7 @@ def test_an_oauth2_manifest_is_read_with_its_provider(manifest_text: Text):
 @pytest.mark.parametrize(("name", "function"), WASI_NAMES.items())
 def test_host_function_names_of_the_component_model_are_understood(
     manifest_text: Text, name: str, function: HostFunction | None
-):
+) -> None:
     """The names may carry a version. Names for time and randomness request nothing."""
     for spelled in (name, f"{name}{VERSION_MARK}0.2.0"):
         found = parse(manifest_text(('"log"', f'"{spelled}"')))
@@ -182,7 +182,7 @@ WRONG = [
     "runtime",
     ["", "[capabilities.runtime]\n", "[capabilities.runtime]\nimports = []\n", "[capabilities]\n"],
 )
-def test_a_connector_without_host_functions_need_not_declare_any(runtime: str):
+def test_a_connector_without_host_functions_need_not_declare_any(runtime: str) -> None:
     """The key, its table or both may be left out; such a connector only computes."""
     text = f'[connector]\nname = "github://acme/plain"\nversion = "1.0.0"\n\n{runtime}'
 
@@ -190,7 +190,7 @@ def test_a_connector_without_host_functions_need_not_declare_any(runtime: str):
 
 
 @pytest.mark.parametrize(("old", "new", "message"), WRONG, ids=[f"{n}" for n in range(len(WRONG))])
-def test_a_mistake_is_reported_with_its_line(manifest_text: Text, old: str, new: str, message: str):
+def test_a_mistake_is_reported_with_its_line(manifest_text: Text, old: str, new: str, message: str) -> None:
     """Each mistake in an otherwise good manifest is refused by name, with its line."""
     assert message in refusal(manifest_text((old, new)))
 
@@ -214,7 +214,7 @@ def test_a_mistake_is_reported_with_its_line(manifest_text: Text, old: str, new:
         ('["https://example.com/mail.send", "openid"]', str([f"s{n}" for n in range(65)]), "65 scopes; at most 64"),
     ],
 )
-def test_an_invalid_provider_is_refused(manifest_text: Text, old: str, new: str, message: str):
+def test_an_invalid_provider_is_refused(manifest_text: Text, old: str, new: str, message: str) -> None:
     """A placeholder fails closed, and a sign-in never travels unencrypted."""
     whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2
     assert old in whole
@@ -244,7 +244,7 @@ def with_address(manifest_text: Text, key: str, url: str) -> str:
      "https://a.example/a b", "https://a.example/\\x", "https://a.example/ä", "https://ä.example/x", "", "ftp://a.example/",
      "javascript:alert(1)", "https://a.example/" + "x" * 500, "http://localhost.example/x", "http://127.0.0.2/x"],
 )  # fmt: skip
-def test_an_ambiguous_provider_address_is_refused(manifest_text: Text, key: str, url: str):
+def test_an_ambiguous_provider_address_is_refused(manifest_text: Text, key: str, url: str) -> None:
     """Two readers could take it for two hosts, or it is unencrypted. The refusal names the key and its line."""
     whole = with_address(manifest_text, key, url)
     line = next(number for number, text in enumerate(whole.splitlines(), 1) if text.startswith(f"{key} ="))
@@ -258,7 +258,7 @@ def test_an_ambiguous_provider_address_is_refused(manifest_text: Text, key: str,
     ["https://a.example", "https://a.example/", "https://a.example:8443/o/v2.0/tok%2Fen;x", "https://192.0.2.1/t",
      "http://localhost:8080/x", "http://127.0.0.1/x"],
 )  # fmt: skip
-def test_a_provider_address_is_kept_as_it_is_spelled(manifest_text: Text, key: str, url: str):
+def test_a_provider_address_is_kept_as_it_is_spelled(manifest_text: Text, key: str, url: str) -> None:
     """Aileron shows, compares and requests the same text; egress reads it to the same host."""
     found = parse(with_address(manifest_text, key, url)).oauth2
 
@@ -272,7 +272,7 @@ def test_a_provider_address_is_kept_as_it_is_spelled(manifest_text: Text, key: s
         "https://a.example/".__add__
     )
 )
-def test_egress_reads_every_accepted_address_to_the_same_text(manifest_text: Text, url: str):
+def test_egress_reads_every_accepted_address_to_the_same_text(manifest_text: Text, url: str) -> None:
     """The two parsers never differ: an address that this one accepts, that one reads to the same letters."""
     try:
         found = parse(with_address(manifest_text, "token_url", url.replace("'", ""))).oauth2
@@ -285,7 +285,7 @@ def test_egress_reads_every_accepted_address_to_the_same_text(manifest_text: Tex
     assert read.query is None
 
 
-def test_optional_settings_of_the_provider_are_read(manifest_text: Text):
+def test_optional_settings_of_the_provider_are_read(manifest_text: Text) -> None:
     """The parameters are sorted by name; without their table there are none."""
     params = '[capabilities.credential.oauth2.authorize_params]\nprompt = "consent"\naccess_type = "offline"\n'
     found = parse(manifest_text(('"api_key"', '"oauth2"')) + OAUTH2 + params).oauth2
@@ -298,7 +298,7 @@ def test_optional_settings_of_the_provider_are_read(manifest_text: Text):
     assert plain.device_authorization_url is None
 
 
-def test_a_registration_url_may_replace_the_client_id(manifest_text: Text):
+def test_a_registration_url_may_replace_the_client_id(manifest_text: Text) -> None:
     """Both may stand side by side. An empty list means no scopes."""
     without = manifest_text(('"api_key"', '"oauth2"')) + "".join(
         line + "\n" for line in OAUTH2.splitlines() if not line.startswith("client_")
@@ -317,7 +317,7 @@ def test_a_registration_url_may_replace_the_client_id(manifest_text: Text):
     assert "client_secret without client_id" in refusal(without + where + 'client_secret = "x"\n')
 
 
-def test_the_resource_of_the_tokens_may_have_a_query(manifest_text: Text):
+def test_the_resource_of_the_tokens_may_have_a_query(manifest_text: Text) -> None:
     """RFC 8707 section 2: an absolute address without a fragment. It has one spelling, as all addresses."""
     whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2
     for good in ("https://mcp.example.com", "https://mcp.example.com/mcp?team=a/b&c", "http://localhost:8080/mcp"):
@@ -331,7 +331,7 @@ def test_the_resource_of_the_tokens_may_have_a_query(manifest_text: Text):
         assert ": resource: " in refusal(whole + f"resource = '{bad}'\n")
 
 
-def test_an_answer_without_an_issuer_must_be_allowed_explicitly(manifest_text: Text):
+def test_an_answer_without_an_issuer_must_be_allowed_explicitly(manifest_text: Text) -> None:
     """The default is strict, and allowing it needs an issuer."""
     whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2
     issuer = 'issuer = "https://accounts.example.com"\n'
@@ -372,7 +372,7 @@ def test_an_answer_without_an_issuer_must_be_allowed_explicitly(manifest_text: T
         ("\n".join(f'p{n} = "x"' for n in range(17)), "17 parameters; at most 16"),
     ],
 )
-def test_sign_in_parameters_of_the_supervisor_are_refused(manifest_text: Text, param: str, message: str):
+def test_sign_in_parameters_of_the_supervisor_are_refused(manifest_text: Text, param: str, message: str) -> None:
     """The refusal says why: the supervisor sets the rest of the request to the provider."""
     whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2
     params = f"[capabilities.credential.oauth2.authorize_params]\n{param}\n"
@@ -383,7 +383,7 @@ def test_sign_in_parameters_of_the_supervisor_are_refused(manifest_text: Text, p
     assert f":{whole.count(chr(10)) + (1 if many else 2)}: " in found
 
 
-def test_a_placeholder_is_accepted_only_before_it_is_bound(manifest_text: Text):
+def test_a_placeholder_is_accepted_only_before_it_is_bound(manifest_text: Text) -> None:
     """Parsing with `allow_unbound` keeps it as it stands; any other parsing fails closed."""
     unbound = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2.replace("not-really-secret", "bound-at-release")
 
@@ -394,26 +394,26 @@ def test_a_placeholder_is_accepted_only_before_it_is_bound(manifest_text: Text):
     assert "a placeholder" in refusal(unbound)
 
 
-def test_a_message_never_quotes_the_client_secret(manifest_text: Text):
+def test_a_message_never_quotes_the_client_secret(manifest_text: Text) -> None:
     """The value may be a real secret with a character too many."""
     for value in ("s3cret-välue", "s3cret-" + "x" * 600, "s3cret-<value>"):
         whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2.replace("not-really-secret", value)
         assert "s3cret" not in refusal(whole)
 
 
-def test_a_provider_for_another_kind_of_credential_is_refused(manifest_text: Text):
+def test_a_provider_for_another_kind_of_credential_is_refused(manifest_text: Text) -> None:
     """The table has no meaning for a key that is not OAuth's."""
     assert "must be used together" in refusal(manifest_text() + OAUTH2)
 
 
-def test_a_provider_on_loopback_may_be_plain_http(manifest_text: Text):
+def test_a_provider_on_loopback_may_be_plain_http(manifest_text: Text) -> None:
     """A test can then run a provider."""
     local = OAUTH2.replace("https://accounts.example.com", "http://localhost:8080")
 
     assert parse(manifest_text(('"api_key"', '"oauth2"')) + local).oauth2 is not None
 
 
-def test_a_credential_without_a_network_is_refused(manifest_text: Text):
+def test_a_credential_without_a_network_is_refused(manifest_text: Text) -> None:
     """The credential could go nowhere; with a host it is accepted."""
     alone = manifest_text(('[capabilities.network]\nhosts = ["mail.example.com:443"]\n', ""))
 
@@ -421,14 +421,14 @@ def test_a_credential_without_a_network_is_refused(manifest_text: Text):
     assert parse(manifest_text()).credential is not None
 
 
-def test_bytes_that_are_not_utf_8_are_refused():
+def test_bytes_that_are_not_utf_8_are_refused() -> None:
     """The refusal names the byte at which the manifest stops being text."""
     with pytest.raises(AileronError, match=r"manifest\.toml: not valid UTF-8 \(byte 2\)"):
         parse_connector_manifest(b"# \xff", file="manifest.toml")
 
 
 @given(cut=st.tuples(st.integers(0, 330), st.integers(0, 30)), piece=st.text(max_size=8))
-def test_a_mutated_manifest_is_read_or_refused(manifest_text: Text, cut: tuple[int, int], piece: str):
+def test_a_mutated_manifest_is_read_or_refused(manifest_text: Text, cut: tuple[int, int], piece: str) -> None:
     """A valid manifest with a piece cut out and another put in raises only AileronError."""
     text, (start, length) = manifest_text(), cut
     with contextlib.suppress(AileronError):

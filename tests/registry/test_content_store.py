@@ -57,7 +57,7 @@ def rewrite(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-def test_opening_gives_exactly_the_stored_bytes(store: ContentStore, built: Built, pin: ConnectorPin):
+def test_opening_gives_exactly_the_stored_bytes(store: ContentStore, built: Built, pin: ConnectorPin) -> None:
     """The pin covers program and manifest, and the descriptor holds those bytes from the start."""
     assert pin == ConnectorPin("github://acme/mail", "1.2.0", sha256_digest(built.connector + built.manifest))
     with store.open(pin) as opened:
@@ -68,7 +68,7 @@ def test_opening_gives_exactly_the_stored_bytes(store: ContentStore, built: Buil
     opened.close()  # twice is fine
 
 
-def test_an_opened_connector_is_opened_again_from_memory(store: ContentStore, built: Built, pin: ConnectorPin):
+def test_an_opened_connector_is_opened_again_from_memory(store: ContentStore, built: Built, pin: ConnectorPin) -> None:
     """Each opening of a verified connector gets a sealed memory file of its own. Before the first opening, none is kept."""
     assert store.open_kept(pin) is None
     store.open(pin).close()
@@ -85,7 +85,7 @@ def test_an_opened_connector_is_opened_again_from_memory(store: ContentStore, bu
 
 
 @pytest.mark.parametrize("name", ["connector", "manifest.toml", "meta.json"])
-def test_a_touched_file_is_read_again(store: ContentStore, pin: ConnectorPin, entry: Path, name: str):
+def test_a_touched_file_is_read_again(store: ContentStore, pin: ConnectorPin, entry: Path, name: str) -> None:
     """Identical bytes, written again, are verified and kept anew. Other bytes are refused, although the old ones were kept and
     the modification time is put back.
     """
@@ -105,7 +105,7 @@ def test_a_touched_file_is_read_again(store: ContentStore, pin: ConnectorPin, en
     kept.close()
 
 
-def test_removed_or_large_connectors_are_not_kept(store: ContentStore, built: Built, pin: ConnectorPin):
+def test_removed_or_large_connectors_are_not_kept(store: ContentStore, built: Built, pin: ConnectorPin) -> None:
     """Removing drops the memory too, and a large program would hold up the event loop. Another name for kept bytes is refused."""
     store.open(pin).close()
     renamed = ConnectorPin("github://acme/other", pin.version, pin.hash)
@@ -117,7 +117,7 @@ def test_removed_or_large_connectors_are_not_kept(store: ContentStore, built: Bu
     assert store.open_kept(large) is None
 
 
-def test_at_most_32_programs_are_kept(store: ContentStore, built: Built):
+def test_at_most_32_programs_are_kept(store: ContentStore, built: Built) -> None:
     """The program that was opened longest ago makes room."""
     pins = [store.put(built.connector, built.manifest.replace(b"1.2.0", f"1.2.{n}".encode())) for n in range(33)]
     for pin in pins:
@@ -129,7 +129,7 @@ def test_at_most_32_programs_are_kept(store: ContentStore, built: Built):
             opened.close()
 
 
-def test_the_opened_program_runs_from_its_descriptor(store: ContentStore, pin: ConnectorPin):
+def test_the_opened_program_runs_from_its_descriptor(store: ContentStore, pin: ConnectorPin) -> None:
     """Python imports the zip through the descriptor alone."""
     with store.open(pin) as opened:
         ran = subprocess.run(
@@ -142,7 +142,7 @@ def test_the_opened_program_runs_from_its_descriptor(store: ContentStore, pin: C
     assert ran.stdout == "hello from the zip\n"
 
 
-def test_an_opened_elf_program_can_be_executed(store: ContentStore, built: Built):
+def test_an_opened_elf_program_can_be_executed(store: ContentStore, built: Built) -> None:
     """The memory file is executable even where such files are not by default."""
     pin = store.put(Path("/bin/echo").read_bytes(), built.manifest)
     with store.open(pin) as opened:
@@ -158,7 +158,7 @@ def test_an_opened_elf_program_can_be_executed(store: ContentStore, built: Built
     assert ran.stdout == "hello\n"
 
 
-def test_an_opened_program_cannot_be_changed(store: ContentStore, pin: ConnectorPin):
+def test_an_opened_program_cannot_be_changed(store: ContentStore, pin: ConnectorPin) -> None:
     """The descriptor is sealed against writing, growing, shrinking and unsealing, and is not inherited."""
     with store.open(pin) as opened:
         for change in (
@@ -176,7 +176,7 @@ def test_an_opened_program_cannot_be_changed(store: ContentStore, pin: Connector
 @pytest.mark.parametrize("name", ["connector", "manifest.toml", "meta.json"])
 def test_one_changed_byte_is_a_mismatch_with_both_hashes(
     store: ContentStore, pin: ConnectorPin, entry: Path, name: str
-):
+) -> None:
     """The mismatch is found even after the manifest was read and remembered, and nothing of it is used."""
     assert store.manifest(pin)
     data = bytearray((entry / name).read_bytes())
@@ -190,7 +190,7 @@ def test_one_changed_byte_is_a_mismatch_with_both_hashes(
         assert failure.details["expected"] == pin.hash
 
 
-def test_a_widened_manifest_is_a_mismatch(store: ContentStore, pin: ConnectorPin, entry: Path):
+def test_a_widened_manifest_is_a_mismatch(store: ContentStore, pin: ConnectorPin, entry: Path) -> None:
     """An added host is the most useful edit for an attacker."""
     text = (entry / "manifest.toml").read_text()
     rewrite(entry / "manifest.toml", text.replace('["mail', '["evil.example.com:443", "mail').encode())
@@ -199,7 +199,9 @@ def test_a_widened_manifest_is_a_mismatch(store: ContentStore, pin: ConnectorPin
     assert refusal(lambda: store.manifest(pin)).failure_class is FailureClass.HASH_MISMATCH
 
 
-def test_a_change_that_keeps_size_and_modification_time_is_found(store: ContentStore, pin: ConnectorPin, entry: Path):
+def test_a_change_that_keeps_size_and_modification_time_is_found(
+    store: ContentStore, pin: ConnectorPin, entry: Path
+) -> None:
     """The memory of a check depends on the change time, which a user cannot set."""
     assert store.manifest(pin)
     path = entry / "manifest.toml"
@@ -211,7 +213,7 @@ def test_a_change_that_keeps_size_and_modification_time_is_found(store: ContentS
     assert refusal(lambda: store.manifest(pin)).failure_class is FailureClass.HASH_MISMATCH
 
 
-def test_the_same_bytes_with_another_split_are_refused(store: ContentStore, built: Built):
+def test_the_same_bytes_with_another_split_are_refused(store: ContentStore, built: Built) -> None:
     """The hash covers the two joined, and the program's own format fixes its end: at most one split is a connector."""
     program, manifest = Path("/bin/echo").read_bytes(), b"# the first line could belong to either\n" + built.manifest
     pin = store.put(program, manifest)
@@ -226,7 +228,7 @@ def test_the_same_bytes_with_another_split_are_refused(store: ContentStore, buil
     assert store.put(program, manifest) == pin
 
 
-def test_stored_files_with_another_split_are_a_mismatch(store: ContentStore, built: Built, tmp_path: Path):
+def test_stored_files_with_another_split_are_a_mismatch(store: ContentStore, built: Built, tmp_path: Path) -> None:
     """The pin and the joined bytes are the same, the manifest is not. Writing down the new lengths does not help an attacker."""
     program, manifest = Path("/bin/echo").read_bytes(), b"# the first line could belong to either\n" + built.manifest
     pin = store.put(program, manifest)
@@ -245,7 +247,7 @@ def test_stored_files_with_another_split_are_a_mismatch(store: ContentStore, bui
     assert "extra bytes at its end" in by_program.message
 
 
-def test_a_pin_with_another_name_or_version_is_a_mismatch(store: ContentStore, pin: ConnectorPin):
+def test_a_pin_with_another_name_or_version_is_a_mismatch(store: ContentStore, pin: ConnectorPin) -> None:
     """The right hash under a wrong name is not what a person approved."""
     for wrong in (ConnectorPin(pin.name, "1.2.1", pin.hash), ConnectorPin("github://acme/other", "1.2.0", pin.hash)):
         for attempt in (lambda: store.open(wrong), lambda: store.manifest(wrong)):  # noqa: B023  # called at once
@@ -254,7 +256,9 @@ def test_a_pin_with_another_name_or_version_is_a_mismatch(store: ContentStore, p
             assert "the bytes of github://acme/mail@1.2.0" in failure.message
 
 
-def test_a_missing_connector_is_not_found_and_other_bytes_are_a_mismatch(store: ContentStore, pin: ConnectorPin):
+def test_a_missing_connector_is_not_found_and_other_bytes_are_a_mismatch(
+    store: ContentStore, pin: ConnectorPin
+) -> None:
     """The first failure says how to install it; the second names both hashes."""
     absent = refusal(lambda: store.open(ConnectorPin("github://acme/other", "1.0.0", "sha256:" + "0" * 64)))
     moved = refusal(lambda: store.open(ConnectorPin(pin.name, pin.version, "sha256:" + "0" * 64)))
@@ -266,13 +270,13 @@ def test_a_missing_connector_is_not_found_and_other_bytes_are_a_mismatch(store: 
 
 
 @pytest.mark.parametrize("pin_hash", ["sha256:../../..", "sha256:" + "A" * 64, "", "sha256:" + "a" * 63])
-def test_a_malformed_hash_cannot_leave_the_store(store: ContentStore, pin: ConnectorPin, pin_hash: str):
+def test_a_malformed_hash_cannot_leave_the_store(store: ContentStore, pin: ConnectorPin, pin_hash: str) -> None:
     """A text that is not a pin names no directory."""
     assert "is not sha256: and 64" in refusal(lambda: store.open(ConnectorPin(pin.name, pin.version, pin_hash))).message
 
 
 @pytest.mark.parametrize("name", ["connector", "manifest.toml", "meta.json"])
-def test_links_in_the_store_are_not_followed(store: ContentStore, pin: ConnectorPin, entry: Path, name: str):
+def test_links_in_the_store_are_not_followed(store: ContentStore, pin: ConnectorPin, entry: Path, name: str) -> None:
     """A link to identical bytes is refused too, because its target may change between two checks."""
     (entry / name).rename(entry.parent / name)
     (entry / name).symlink_to(entry.parent / name)
@@ -280,14 +284,16 @@ def test_links_in_the_store_are_not_followed(store: ContentStore, pin: Connector
     assert "symbolic link" in refusal(lambda: store.open(pin)).message
 
 
-def test_an_entry_that_others_may_write_is_refused(store: ContentStore, pin: ConnectorPin, entry: Path):
+def test_an_entry_that_others_may_write_is_refused(store: ContentStore, pin: ConnectorPin, entry: Path) -> None:
     """An entry's directory belongs to the user alone."""
     entry.chmod(0o777)
 
     assert "open for others to write" in refusal(lambda: store.open(pin)).message
 
 
-def test_the_next_install_repairs_a_damaged_entry(store: ContentStore, built: Built, pin: ConnectorPin, entry: Path):
+def test_the_next_install_repairs_a_damaged_entry(
+    store: ContentStore, built: Built, pin: ConnectorPin, entry: Path
+) -> None:
     """The damage is a changed byte, a missing file, or a link in its place."""
     for damage in (
         lambda: rewrite(entry / "connector", b"x"),
@@ -300,7 +306,7 @@ def test_the_next_install_repairs_a_damaged_entry(store: ContentStore, built: Bu
         store.open(pin).close()
 
 
-def test_a_provenance_hash_is_checked_if_given(store: ContentStore, built: Built):
+def test_a_provenance_hash_is_checked_if_given(store: ContentStore, built: Built) -> None:
     """The hash is the publisher's word about the program alone. A connector with a wrong one is not stored."""
 
     def manifest(digest: str) -> bytes:
@@ -319,7 +325,7 @@ def test_a_provenance_hash_is_checked_if_given(store: ContentStore, built: Built
 
 def test_entries_are_listed_and_found_by_name_and_version(
     store: ContentStore, built: Built, pin: ConnectorPin, entry: Path
-):
+) -> None:
     """Different bytes of one version live side by side; a damaged entry is listed with its problem, and not found."""
     other = store.put(built.connector, built.manifest + b"# other\n")
     newer = store.put(built.connector, built.manifest.replace(b"1.2.0", b"1.10.0"))
@@ -335,7 +341,7 @@ def test_entries_are_listed_and_found_by_name_and_version(
     assert store.find(MAIL, "1.2.0") == (other,)
 
 
-def test_a_removed_connector_is_gone(store: ContentStore, pin: ConnectorPin, entry: Path):
+def test_a_removed_connector_is_gone(store: ContentStore, pin: ConnectorPin, entry: Path) -> None:
     """Removing it a second time fails with `not_found`."""
     store.remove(pin)
 
@@ -344,7 +350,7 @@ def test_a_removed_connector_is_gone(store: ContentStore, pin: ConnectorPin, ent
     assert refusal(lambda: store.remove(pin)).failure_class is FailureClass.NOT_FOUND
 
 
-def test_stored_files_are_readable_by_the_user_alone(entry: Path):
+def test_stored_files_are_readable_by_the_user_alone(entry: Path) -> None:
     """The umask makes no difference."""
     assert {path.name: path.stat().st_mode & 0o777 for path in entry.iterdir()} == {
         "connector": 0o400,
@@ -354,14 +360,14 @@ def test_stored_files_are_readable_by_the_user_alone(entry: Path):
     assert [path.stat().st_mode & 0o777 for path in (entry, entry.parent, entry.parent.parent)] == [0o700] * 3
 
 
-def test_an_invalid_connector_is_not_stored(store: ContentStore, built: Built, tmp_path: Path):
+def test_an_invalid_connector_is_not_stored(store: ContentStore, built: Built, tmp_path: Path) -> None:
     """Every check comes before the first byte is written."""
     for connector, manifest in ((b"#!/bin/sh", built.manifest), (built.connector, b""), (b"", b"")):
         assert refusal(lambda: store.put(connector, manifest)).failure_class is FailureClass.INVALID_REQUEST  # noqa: B023
     assert not (tmp_path / "home").exists()
 
 
-def test_concurrent_installs_of_the_same_bytes_all_succeed(store: ContentStore, built: Built, tmp_path: Path):
+def test_concurrent_installs_of_the_same_bytes_all_succeed(store: ContentStore, built: Built, tmp_path: Path) -> None:
     """Eight processes at once all succeed, and leave one entry and no temporary file."""
     children = [in_child(lambda: store.put(built.connector, built.manifest)) for _ in range(8)]
 
@@ -404,7 +410,7 @@ def dying(at: int) -> None:
         setattr(os, name, counted(getattr(os, name)))
 
 
-def test_a_crash_at_any_step_leaves_the_connector_whole_or_absent(built: Built, tmp_path: Path):
+def test_a_crash_at_any_step_leaves_the_connector_whole_or_absent(built: Built, tmp_path: Path) -> None:
     """The next install succeeds over the leftovers."""
     for at in range(200):
         store = ContentStore(tmp_path / f"home{at}")
@@ -420,7 +426,7 @@ def test_a_crash_at_any_step_leaves_the_connector_whole_or_absent(built: Built, 
     assert 15 < at < 100  # it died at every step, and in the end at none
 
 
-def test_leftovers_of_a_crash_are_removed_after_an_hour(store: ContentStore, built: Built, tmp_path: Path):
+def test_leftovers_of_a_crash_are_removed_after_an_hour(store: ContentStore, built: Built, tmp_path: Path) -> None:
     """A younger leftover may be an install in progress, and stays."""
     store.put(built.connector, built.manifest)
     staging = tmp_path / "home" / "store" / "connectors" / "tmp"
@@ -435,7 +441,7 @@ def test_leftovers_of_a_crash_are_removed_after_an_hour(store: ContentStore, bui
 
 def test_a_full_disk_is_reported_and_leaves_no_files(
     store: ContentStore, built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """The message says what to do, and the store is unchanged."""
 
     def full(descriptor: int, data: object) -> int:

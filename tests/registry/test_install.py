@@ -26,7 +26,9 @@ def refusal(attempt: Callable[[], object]) -> Failure:
     return caught.value.failure
 
 
-def test_a_directory_and_its_archive_install_as_the_same_connector(store: ContentStore, source: Path, tmp_path: Path):
+def test_a_directory_and_its_archive_install_as_the_same_connector(
+    store: ContentStore, source: Path, tmp_path: Path
+) -> None:
     """The second install is not new: by its pin, it has the same bytes."""
     archive = tmp_path / "aileron.tar.gz"
     archive.write_bytes(build(source).archive)
@@ -40,7 +42,7 @@ def test_a_directory_and_its_archive_install_as_the_same_connector(store: Conten
 
 def test_hosts_are_bound_when_a_directory_is_installed(
     store: ContentStore, source: Path, tmp_path: Path, manifest_text: Callable[..., str]
-):
+) -> None:
     """They cannot be bound in an archive, because its bytes are fixed."""
     (source / "manifest.toml").write_text(manifest_text(('"mail.example.com:443"', '"bound-at-build"')))
     host = HostPort("cal.example.com", 443)
@@ -52,7 +54,7 @@ def test_hosts_are_bound_when_a_directory_is_installed(
     assert "--host works only when a directory is built" in refusal(lambda: read_artifact(archive, [host])).message
 
 
-def test_other_bytes_of_an_installed_version_need_a_choice(store: ContentStore, source: Path):
+def test_other_bytes_of_an_installed_version_need_a_choice(store: ContentStore, source: Path) -> None:
     """The default refuses them with both hashes. The choices replace the old bytes or keep both."""
     first = install(read_artifact(source), store)
     (source / "connector.py").write_text("print('changed')\n")
@@ -71,7 +73,7 @@ def test_other_bytes_of_an_installed_version_need_a_choice(store: ContentStore, 
     assert store.find(first.manifest.name, "1.2.0") == (changed.pin,)
 
 
-def test_another_version_is_not_a_conflict(store: ContentStore, source: Path):
+def test_another_version_is_not_a_conflict(store: ContentStore, source: Path) -> None:
     """Versions live side by side."""
     install(read_artifact(source), store)
     manifest = (source / "manifest.toml").read_text()
@@ -81,7 +83,7 @@ def test_another_version_is_not_a_conflict(store: ContentStore, source: Path):
     assert len(store.list_connectors()) == 2
 
 
-def test_a_signed_archive_needs_a_trusted_key(source: Path, tmp_path: Path):
+def test_a_signed_archive_needs_a_trusted_key(source: Path, tmp_path: Path) -> None:
     """An untrusted key fails and cannot be overridden. Without the signature, the same archive is unsigned."""
     members = unpack(build(source).archive)
     key = SigningKey.generate()
@@ -98,7 +100,7 @@ def test_a_signed_archive_needs_a_trusted_key(source: Path, tmp_path: Path):
     assert read_artifact(signed, trust=trust).pin == read_artifact(unsigned).pin
 
 
-def test_a_required_signature_must_be_there(source: Path, tmp_path: Path):
+def test_a_required_signature_must_be_there(source: Path, tmp_path: Path) -> None:
     """A directory is built locally, so it has no signature and is refused too."""
     archive = tmp_path / "aileron.tar.gz"
     archive.write_bytes(build(source).archive)
@@ -108,7 +110,7 @@ def test_a_required_signature_must_be_there(source: Path, tmp_path: Path):
         assert "connectors.require_signature" in failure.message
 
 
-def test_a_missing_or_special_file_is_refused(tmp_path: Path):
+def test_a_missing_or_special_file_is_refused(tmp_path: Path) -> None:
     """The refusal names the path, and a FIFO does not block the installer."""
     os.mkfifo(tmp_path / "fifo")
 
@@ -118,7 +120,7 @@ def test_a_missing_or_special_file_is_refused(tmp_path: Path):
     assert "neither a directory nor a regular file" in refusal(lambda: read_artifact(tmp_path / "fifo")).message
 
 
-def test_installing_never_runs_the_connector(store: ContentStore, source: Path, tmp_path: Path):
+def test_installing_never_runs_the_connector(store: ContentStore, source: Path, tmp_path: Path) -> None:
     """The code would show if it were imported, executed or compiled."""
     (source / "connector.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
     (source / "sitecustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")

@@ -77,7 +77,7 @@ MANY = _ENTRY * 100_000
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_an_oversized_zip_directory_is_refused_before_it_is_read(program: bytes, why: str):
+def test_an_oversized_zip_directory_is_refused_before_it_is_read(program: bytes, why: str) -> None:
     """The zip may claim anything of itself. A parsed list takes 600 bytes an entry; the refusal allocates less than 1 MiB."""
     tracemalloc.start()
     try:
@@ -88,7 +88,7 @@ def test_an_oversized_zip_directory_is_refused_before_it_is_read(program: bytes,
         tracemalloc.stop()
 
 
-def test_a_zip_with_the_most_entries_is_read():
+def test_a_zip_with_the_most_entries_is_read() -> None:
     """The positive control is the largest allowed zip, with directories among its entries, as other tools write them."""
     for count, is_read in ((MAX_ENTRIES, True), (MAX_ENTRIES + 1, False)):
         packed = io.BytesIO()
@@ -104,12 +104,12 @@ def test_a_zip_with_the_most_entries_is_read():
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_a_whole_program_is_recognized(kind: str):
+def test_a_whole_program_is_recognized(kind: str) -> None:
     """This is the positive control of the module."""
     assert program_kind(PROGRAMS[kind]) == check_program(PROGRAMS[kind]) == kind
 
 
-def test_the_programs_of_this_machine_end_where_they_say():
+def test_the_programs_of_this_machine_end_where_they_say() -> None:
     """The compiled programs in /usr/bin that begin with a to f are all accepted."""
     programs = [data for path in Path("/usr/bin").glob("[a-f]*") if (data := path.read_bytes()).startswith(b"\x7fELF")]
 
@@ -119,7 +119,7 @@ def test_the_programs_of_this_machine_end_where_they_say():
 
 @pytest.mark.parametrize("kind", PROGRAMS)
 @given(st.data())
-def test_no_other_split_of_program_and_manifest_is_a_connector(kind: str, data: st.DataObject):
+def test_no_other_split_of_program_and_manifest_is_a_connector(kind: str, data: st.DataObject) -> None:
     """Wherever the joined bytes are cut, the program ends at one place at most."""
     program = PROGRAMS[kind]
     joined = program + _MANIFEST
@@ -130,7 +130,7 @@ def test_no_other_split_of_program_and_manifest_is_a_connector(kind: str, data: 
         check_program(joined[:cut])
 
 
-def test_elf_files_that_are_not_programs_are_refused():
+def test_elf_files_that_are_not_programs_are_refused() -> None:
     """Object files and core dumps are ELF files too."""
     for kind in (1, 4):
         data = bytearray(_ECHO)
@@ -141,7 +141,7 @@ def test_elf_files_that_are_not_programs_are_refused():
 
 
 @given(st.data())
-def test_any_elf_header_is_accepted_or_refused(data: st.DataObject):
+def test_any_elf_header_is_accepted_or_refused(data: st.DataObject) -> None:
     """Offsets and counts of any size raise nothing but ValueError."""
     program = bytearray(_ECHO)
     for _ in range(data.draw(st.integers(1, 8))):

@@ -80,7 +80,7 @@ def change(directory: Path, old: str, new: str, *, file: str = "actions/send-mai
     path.write_text(path.read_text().replace(old, new))
 
 
-def test_a_release_can_be_installed(sources: Path):
+def test_a_release_can_be_installed(sources: Path) -> None:
     """The release has the connector, and each action with its real pin, under the tags that an install requests."""
     done = released(sources)
     connector, action = done.artifacts
@@ -96,7 +96,7 @@ def test_a_release_can_be_installed(sources: Path):
     assert (connector.hash, action.hash) == (fetched.pin.hash, found.digest)
 
 
-def test_a_release_changes_only_placeholders_and_only_in_its_copy(sources: Path):
+def test_a_release_changes_only_placeholders_and_only_in_its_copy(sources: Path) -> None:
     """Comments, other quotes and prose stay, and so do the source files."""
     before = {path: path.read_bytes() for path in sources.rglob("*") if path.is_file()}
     done = released(sources)
@@ -111,7 +111,7 @@ def test_a_release_changes_only_placeholders_and_only_in_its_copy(sources: Path)
     assert {path: path.read_bytes() for path in sources.rglob("*") if path.is_file()} == before
 
 
-def test_the_same_sources_version_and_key_give_the_same_bytes(sources: Path, tmp_path: Path):
+def test_the_same_sources_version_and_key_give_the_same_bytes(sources: Path, tmp_path: Path) -> None:
     """The place, the umask and the times make no difference; another key or version gives other bytes."""
     copy = tmp_path / "elsewhere"
     before = os.umask(0o077)
@@ -128,7 +128,7 @@ def test_the_same_sources_version_and_key_give_the_same_bytes(sources: Path, tmp
     assert released(sources, "1.2.1").artifacts[0].hash != released(sources).artifacts[0].hash
 
 
-def test_without_a_key_the_archives_are_unsigned(sources: Path):
+def test_without_a_key_the_archives_are_unsigned(sources: Path) -> None:
     """An install says so, and accepts them unless it requires signatures."""
     done = released(sources, key=None)
 
@@ -137,7 +137,7 @@ def test_without_a_key_the_archives_are_unsigned(sources: Path):
     assert connector_of(released(sources).artifacts[0].archive, TRUST).signed.status == "verified"
 
 
-def test_a_connector_inside_a_repository_is_released_under_its_path(sources: Path):
+def test_a_connector_inside_a_repository_is_released_under_its_path(sources: Path) -> None:
     """The actions are where their own `source` says."""
     change(sources, '"github://acme/mail"', '"github://acme/mail/connectors/smtp"', file="manifest.toml")
     change(sources, 'ctor = "github://acme/mail"', 'ctor = "github://acme/mail/connectors/smtp"')
@@ -151,7 +151,7 @@ def test_a_connector_inside_a_repository_is_released_under_its_path(sources: Pat
 
 
 @pytest.mark.parametrize("version", ["v1.2.0", "latest", "^1.2", "1.2", "1.2.0 ", "01.0.0", "", "0.0.0-dev"])
-def test_only_an_exact_version_is_released(sources: Path, version: str):
+def test_only_an_exact_version_is_released(sources: Path, version: str) -> None:
     """A leading v, a range and a word are refused; a pre-release is accepted."""
     assert released(sources, "1.2.0-rc.1").artifacts[0].tag == "v1.2.0-rc.1"
     assert refusal(lambda: released(sources, version)).startswith("--version")
@@ -179,14 +179,14 @@ def test_only_an_exact_version_is_released(sources: Path, version: str):
 )  # fmt: skip
 def test_a_value_that_cannot_be_bound_is_reported_with_its_line(
     sources: Path, file: str, old: str, new: str, message: str
-):
+) -> None:
     """Aileron does not guess, and leaves no placeholder. The positive control is above."""
     change(sources, old, new, file="actions/send-mail/action.md" if file == "action" else file)
 
     assert message in refusal(lambda: released(sources))
 
 
-def test_a_connector_of_another_publisher_must_be_pinned_by_hand(sources: Path):
+def test_a_connector_of_another_publisher_must_be_pinned_by_hand(sources: Path) -> None:
     """The hash is known from that connector's release; with it, the action is released."""
     theirs = (
         '\n[[requires.connectors]]\nname = "github://acme/log"\nversion = "2.0.0"\nhash = "{}"\ncapabilities = ["x"]\n'
@@ -198,7 +198,7 @@ def test_a_connector_of_another_publisher_must_be_pinned_by_hand(sources: Path):
     assert len(released(sources).artifacts) == 2
 
 
-def test_a_file_in_place_of_the_actions_folder_is_an_error(sources: Path):
+def test_a_file_in_place_of_the_actions_folder_is_an_error(sources: Path) -> None:
     """The error names the place."""
     shutil.rmtree(sources / "actions")
     (sources / "actions").write_text("")
@@ -206,7 +206,7 @@ def test_a_file_in_place_of_the_actions_folder_is_an_error(sources: Path):
     assert "actions is a symbolic link, or not what it should be" in refusal(lambda: released(sources))
 
 
-def test_an_action_folder_that_would_be_left_out_is_an_error(sources: Path, tmp_path: Path):
+def test_an_action_folder_that_would_be_left_out_is_an_error(sources: Path, tmp_path: Path) -> None:
     """The cases are a file beside the folders, a folder without a file, a link to elsewhere, and two actions of one name."""
     (sources / "actions" / "notes.md").write_text("")
     assert "notes.md: not a directory" in refusal(lambda: released(sources))
@@ -220,7 +220,7 @@ def test_an_action_folder_that_would_be_left_out_is_an_error(sources: Path, tmp_
     assert "both be released with the tag actions/send-mail/v1.2.0" in refusal(lambda: released(sources))
 
 
-def test_a_publishers_application_and_hosts_are_bound_too(sources: Path):
+def test_a_publishers_application_and_hosts_are_bound_too(sources: Path) -> None:
     """The release job knows the values; if one is missing, the error names the option."""
     manifest = sources / "manifest.toml"
     text = manifest.read_text().replace("mail.example.com:443", "bound-at-build").replace("api_key", "oauth2")
@@ -256,7 +256,7 @@ scopes = ["mail"]
 # Writing
 
 
-def test_a_release_is_written_completely_or_not_at_all(sources: Path, tmp_path: Path):
+def test_a_release_is_written_completely_or_not_at_all(sources: Path, tmp_path: Path) -> None:
     """Each archive lies at its tag. If the target exists or cannot be written, no file is left behind."""
     done = released(sources)
     write_release(done, tmp_path / "dist")
@@ -274,7 +274,7 @@ def test_a_release_is_written_completely_or_not_at_all(sources: Path, tmp_path: 
 # Signing what was built
 
 
-def test_signing_an_archive_does_not_change_its_contents(sources: Path):
+def test_signing_an_archive_does_not_change_its_contents(sources: Path) -> None:
     """Connectors and actions are signed alike, and an existing signature is replaced."""
     for artifact in released(sources, key=None).artifacts:
         signed = sign(artifact.archive, KEY, parse=parse_action, file="x.tar.gz")
@@ -289,7 +289,7 @@ def test_signing_an_archive_does_not_change_its_contents(sources: Path):
     assert [artifact.archive for artifact in released(sources).artifacts][1] == signed.archive
 
 
-def test_an_archive_that_cannot_be_installed_is_not_signed(sources: Path):
+def test_an_archive_that_cannot_be_installed_is_not_signed(sources: Path) -> None:
     """The cases are a placeholder, a file that is no archive, and an action without a source."""
     connector, action = released(sources, key=None).artifacts
     unbound = pack({"action.md": ACTION.encode()})
@@ -306,7 +306,7 @@ def test_an_archive_that_cannot_be_installed_is_not_signed(sources: Path):
         assert message in refusal(lambda archive=archive: sign(archive, KEY, parse=parse_action, file="f"))
 
 
-def test_the_signing_key_must_be_the_published_one(sources: Path):
+def test_the_signing_key_must_be_the_published_one(sources: Path) -> None:
     """Otherwise nobody could install what it signed. The caller is told if no key is published yet."""
     done = released(sources)
     assert check_key_is_published(sources, done, KEY) is False
@@ -318,7 +318,7 @@ def test_the_signing_key_must_be_the_published_one(sources: Path):
     assert "not a public key" in refusal(lambda: check_key_is_published(sources, done, KEY))
 
 
-def test_the_key_of_a_connector_inside_a_repository_is_at_the_top(sources: Path):
+def test_the_key_of_a_connector_inside_a_repository_is_at_the_top(sources: Path) -> None:
     """The search goes as many directories up as the connector's name has parts, and no further."""
     change(sources, '"github://acme/mail"', '"github://acme/mail/mail"', file="manifest.toml")
     change(sources, '"github://acme/mail"', '"github://acme/mail/mail"')
@@ -334,7 +334,7 @@ def test_the_key_of_a_connector_inside_a_repository_is_at_the_top(sources: Path)
         (sources.parent.parent / "keys").rename(sources.parent / "keys")
 
 
-def test_actions_and_releases_use_the_same_placeholder():
+def test_actions_and_releases_use_the_same_placeholder() -> None:
     """An action file may leave unbound exactly what a release binds."""
     read = parse_action(ACTION, file="action.md", allow_placeholder=True)
 

@@ -52,7 +52,9 @@ def refusal(archive: bytes) -> str:
 @given(
     connector=st.binary(max_size=2000), manifest=st.binary(max_size=600), signature=st.none() | st.binary(max_size=64)
 )
-def test_a_packed_archive_is_unpacked_to_the_same_members(connector: bytes, manifest: bytes, signature: bytes | None):
+def test_a_packed_archive_is_unpacked_to_the_same_members(
+    connector: bytes, manifest: bytes, signature: bytes | None
+) -> None:
     """Both orders of the members, with and without a signature, give the same archive."""
     members = {"connector": connector, "manifest.toml": manifest}
     if signature is not None:
@@ -63,7 +65,7 @@ def test_a_packed_archive_is_unpacked_to_the_same_members(connector: bytes, mani
 
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_archives_of_other_tar_formats_are_read(format: int):
+def test_archives_of_other_tar_formats_are_read(format: int) -> None:
     """The archive may be any plain tar of the right members, in any order."""
     assert unpack(packed(("manifest.toml", b"m"), ("connector", b"c"), format=format)) == {
         "connector": b"c",
@@ -71,7 +73,7 @@ def test_archives_of_other_tar_formats_are_read(format: int):
     }
 
 
-def test_a_directory_in_the_ustar_prefix_is_refused():
+def test_a_directory_in_the_ustar_prefix_is_refused() -> None:
     """The prefix stands before the name. The same archive is read without one, or with what GNU tar keeps in that field."""
     plain = bytearray(gzip.decompress(pack(GOOD)))
 
@@ -86,7 +88,7 @@ def test_a_directory_in_the_ustar_prefix_is_refused():
     assert "without a directory" in refusal(with_prefix(b"../etc", b"ustar\x0000"))
 
 
-def test_archives_with_fractional_times_are_read():
+def test_archives_with_fractional_times_are_read() -> None:
     """Python's own `tarfile` writes an extended attribute for the time, which changes nothing."""
     info = tarfile.TarInfo("connector")
     info.mtime = 1.5  # type: ignore[assignment]  # what gettarinfo() puts there
@@ -95,7 +97,7 @@ def test_archives_with_fractional_times_are_read():
 
 
 @pytest.mark.skipif(shutil.which("tar") is None, reason="no tar program")
-def test_the_tar_program_and_aileron_read_each_others_archives(tmp_path: Path):
+def test_the_tar_program_and_aileron_read_each_others_archives(tmp_path: Path) -> None:
     """A publisher's release script may pack with it."""
     for name, data in GOOD.items():
         (tmp_path / name).write_bytes(data)
@@ -146,12 +148,12 @@ def test_the_tar_program_and_aileron_read_each_others_archives(tmp_path: Path):
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )
-def test_a_hostile_archive_is_refused(archive: bytes, message: str):
+def test_a_hostile_archive_is_refused(archive: bytes, message: str) -> None:
     """The cases are paths, links, devices, duplicates, renaming extensions, padding, and whatever else is not two plain files."""
     assert message in refusal(archive)
 
 
-def test_an_extension_that_renames_or_resizes_a_member_is_refused():
+def test_an_extension_that_renames_or_resizes_a_member_is_refused() -> None:
     """Two readers of these attributes see two archives."""
     for key, value in (("path", "connector"), ("size", "1"), ("linkpath", "/"), ("GNU.sparse.name", "connector")):
         info = tarfile.TarInfo("connector")
@@ -161,7 +163,7 @@ def test_an_extension_that_renames_or_resizes_a_member_is_refused():
         assert "extended attribute" in refusal(gzip.compress(plain.getvalue() + bytes(1024)))
 
 
-def test_endless_members_are_refused_at_the_second_of_a_name():
+def test_endless_members_are_refused_at_the_second_of_a_name() -> None:
     """An archive can hold a hundred thousand empty members; asking only for its kind stops as early."""
     header = tarfile.TarInfo("connector").tobuf(tarfile.USTAR_FORMAT)
     archive = gzip.compress(header * 100_000 + bytes(1024), compresslevel=1)
@@ -181,7 +183,7 @@ def test_endless_members_are_refused_at_the_second_of_a_name():
     assert calls < 2000
 
 
-def test_attributes_of_no_member_are_refused():
+def test_attributes_of_no_member_are_refused() -> None:
     """An archive could hold endless headers one after the other, which take half a minute to read."""
     archive = gzip.compress(_with_pax("comment", "x") * 2 + gzip.decompress(pack(GOOD)))
 
@@ -198,7 +200,7 @@ def _with_pax(key: str, value: str) -> bytes:
     return header.tobuf(tarfile.USTAR_FORMAT) + data
 
 
-def test_a_bomb_is_refused_without_unpacking_it():
+def test_a_bomb_is_refused_without_unpacking_it() -> None:
     """A hundred MiB of zeros in less than one MiB is refused at the bound."""
     bomb = gzip.compress(bytes(100 << 20), compresslevel=1)
 
@@ -206,7 +208,7 @@ def test_a_bomb_is_refused_without_unpacking_it():
     assert "unpacks to more than" in refusal(bomb)
 
 
-def test_an_archive_that_expands_too_much_is_refused():
+def test_an_archive_that_expands_too_much_is_refused() -> None:
     """The archive is below the bound on size. Small files may be regular, and programs are far from this ratio."""
     blown = {"connector": bytes(30 << 20), "manifest.toml": b"m"}
     small = {"connector": bytes(1 << 19), "manifest.toml": b"m"}
@@ -215,7 +217,7 @@ def test_an_archive_that_expands_too_much_is_refused():
     assert unpack(pack(small)) == small
 
 
-def test_an_action_archive_is_of_its_own_kind():
+def test_an_action_archive_is_of_its_own_kind() -> None:
     """An action archive has one file, signed or not, and neither kind is accepted as the other."""
     action, signed = pack({"action.md": b"+++"}), pack({"action.md": b"+++", "signature.sig": b"s"})
 
@@ -228,7 +230,7 @@ def test_an_action_archive_is_of_its_own_kind():
         unpack(pack({"signature.sig": b"s"}), "action")
 
 
-def test_a_header_with_a_binary_size_or_a_wrong_sum_is_refused():
+def test_a_header_with_a_binary_size_or_a_wrong_sum_is_refused() -> None:
     """Only some readers understand binary sizes."""
     plain = bytearray(gzip.decompress(pack(GOOD)))
     plain[0] ^= 1
@@ -240,7 +242,7 @@ def test_a_header_with_a_binary_size_or_a_wrong_sum_is_refused():
 
 
 @given(st.binary(max_size=300))
-def test_random_bytes_are_refused(data: bytes):
+def test_random_bytes_are_refused(data: bytes) -> None:
     """AileronError is the only exception, for the bytes as gzip and, compressed, as tar."""
     for archive in (data, gzip.compress(data)):
         refusal(archive)
@@ -250,7 +252,7 @@ _plain = gzip.decompress(pack(GOOD))
 
 
 @given(st.integers(0, len(_plain) - 1), st.integers(1, 255))
-def test_a_changed_byte_never_changes_the_names_or_sizes_of_members(position: int, flip: int):
+def test_a_changed_byte_never_changes_the_names_or_sizes_of_members(position: int, flip: int) -> None:
     """The changed archive is refused, or has the same names with the same sizes."""
     plain = bytearray(_plain)
     plain[position] ^= flip

@@ -19,7 +19,7 @@ def failure(of: FailureClass, *, retriable: bool = False, **details: Any) -> Fai
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_busy_service_is_retried(status: int):
+def test_a_busy_service_is_retried(status: int) -> None:
     """A service that could not be reached is retried too."""
     assert is_transient(failure(FailureClass.EXTERNAL_API_ERROR, status=status))
     assert is_transient(failure(FailureClass.NETWORK_ERROR, retriable=True))
@@ -30,13 +30,13 @@ def test_a_busy_service_is_retried(status: int):
     ("reason", "is_asked_again"),
     [("refused", False), ("certificate", False), ("not_encrypted", False), ("closed", True), (["refused"], True)],
 )
-def test_a_failure_that_will_not_pass_soon_is_reported_at_once(reason: object, is_asked_again: bool):
+def test_a_failure_that_will_not_pass_soon_is_reported_at_once(reason: object, is_asked_again: bool) -> None:
     """A person would wait eight seconds for a known result, such as a port where nothing listens. The caller may retry."""
     assert is_transient(failure(FailureClass.NETWORK_ERROR, retriable=True, reason=reason)) is is_asked_again
 
 
 @pytest.mark.parametrize(("reason", "may_pass"), [("certificate", False), ("refused", True), (["certificate"], True)])
-def test_a_network_error_from_a_connector_is_retriable_by_its_reason(reason: object, may_pass: bool):
+def test_a_network_error_from_a_connector_is_retriable_by_its_reason(reason: object, may_pass: bool) -> None:
     """A connector's frame has no field for it, so the reason decides."""
     assert claimed("network_error", "it did not work", {"reason": reason}).failure.retriable is may_pass
 
@@ -47,6 +47,8 @@ def test_a_network_error_from_a_connector_is_retriable_by_its_reason(reason: obj
     st.sampled_from(["refused_credential", "may_write", "host_key", "closed"]),
     st.sampled_from([None, 429, 500, 503]),
 )
-def test_a_refused_credential_is_never_retried(of: FailureClass, retriable: bool, reason: str, status: int | None):
+def test_a_refused_credential_is_never_retried(
+    of: FailureClass, retriable: bool, reason: str, status: int | None
+) -> None:
     """`binding_failed` is among the classes: neither `retriable` nor a status that is otherwise retried changes that."""
     assert not is_transient(failure(of, retriable=retriable, reason=reason, status=status))

@@ -31,7 +31,7 @@ def lent(vault: Vault) -> bytes:
         return loan.secret.reveal()
 
 
-def test_a_backup_needs_an_open_vault_or_the_passphrase(vault: Vault, path: Path, made: bytes):
+def test_a_backup_needs_an_open_vault_or_the_passphrase(vault: Vault, path: Path, made: bytes) -> None:
     """The backup is the file, byte for byte. A locked vault needs the right passphrase, and stays locked."""
     assert vault.backup().data == made
     vault.lock()
@@ -43,7 +43,7 @@ def test_a_backup_needs_an_open_vault_or_the_passphrase(vault: Vault, path: Path
         vault.backup(Secret(b"a wrong one"))
 
 
-def test_a_vault_that_does_not_verify_is_not_backed_up(vault: Vault, path: Path, made: bytes, key: bytes):
+def test_a_vault_that_does_not_verify_is_not_backed_up(vault: Vault, path: Path, made: bytes, key: bytes) -> None:
     """A damaged file, an older one, and a value that does not open under a good seal are reported, and nothing is copied."""
     vault.set_secret("mail", Secret(OTHER))
     newest = path.read_bytes()
@@ -59,7 +59,9 @@ def test_a_vault_that_does_not_verify_is_not_backed_up(vault: Vault, path: Path,
     assert vault.backup().data == newest
 
 
-def test_a_restored_copy_is_locked_and_newest_and_the_current_file_is_kept(vault: Vault, path: Path, made: bytes):
+def test_a_restored_copy_is_locked_and_newest_and_the_current_file_is_kept(
+    vault: Vault, path: Path, made: bytes
+) -> None:
     """The secrets are the copy's, under a generation after all earlier ones; the replaced file lies beside it, unchanged."""
     vault.set_secret("mail", Secret(OTHER))
     vault.set_secret("later", Secret(OTHER))
@@ -78,7 +80,7 @@ def test_a_restored_copy_is_locked_and_newest_and_the_current_file_is_kept(vault
     assert sorted(os.listdir(path.parent)) == sorted(["vault.json", "vault.json.lock", aside.name])
 
 
-def test_a_file_from_before_a_restore_is_refused_as_older(vault: Vault, path: Path, made: bytes):
+def test_a_file_from_before_a_restore_is_refused_as_older(vault: Vault, path: Path, made: bytes) -> None:
     """Neither the replaced file nor the backup itself, put in the vault's place, is what this process has seen last."""
     vault.set_secret("mail", Secret(OTHER))
     aside = put_back(vault, made)
@@ -93,7 +95,7 @@ def test_a_file_from_before_a_restore_is_refused_as_older(vault: Vault, path: Pa
     vault.unlock(Secret(PASSPHRASE))
 
 
-def test_the_generation_after_a_restore_exceeds_the_record_and_the_file(vault: Vault, path: Path, made: bytes):
+def test_the_generation_after_a_restore_exceeds_the_record_and_the_file(vault: Vault, path: Path, made: bytes) -> None:
     """The generation follows the larger of the two; a file's claim of an impossible generation is believed only up to a bound."""
     put_back(vault, made, above=41)
     assert vault.status().generation == 42
@@ -111,7 +113,7 @@ def test_the_generation_after_a_restore_exceeds_the_record_and_the_file(vault: V
         put_back(vault, made, above=2**53 - 1)
 
 
-def test_a_copy_of_another_vault_takes_its_place(vault: Vault, path: Path, tmp_path: Path):
+def test_a_copy_of_another_vault_takes_its_place(vault: Vault, path: Path, tmp_path: Path) -> None:
     """The copy has its own passphrase and recovery codes; the old passphrase does not open it."""
     elsewhere = Vault(tmp_path / "other.json", clock=Clock())
     codes = elsewhere.create(Secret(b"of another vault"), recovery_codes=True)
@@ -127,7 +129,7 @@ def test_a_copy_of_another_vault_takes_its_place(vault: Vault, path: Path, tmp_p
     assert vault.secrets() == ()
 
 
-def test_a_copy_can_be_restored_where_no_vault_exists(absent: Vault, tmp_path: Path, made: bytes):
+def test_a_copy_can_be_restored_where_no_vault_exists(absent: Vault, tmp_path: Path, made: bytes) -> None:
     """This is the case of another machine: the directory is created with mode 0700, and nothing is moved aside."""
     assert put_back(absent, made) is None
     file = tmp_path / "home" / ".aileron" / "vault.json"
@@ -137,7 +139,7 @@ def test_a_copy_can_be_restored_where_no_vault_exists(absent: Vault, tmp_path: P
 
 
 @pytest.mark.parametrize("how", ["a flipped bit", "cut short", "empty", "another spelling", "a spoilt value"])
-def test_an_invalid_copy_is_not_restored(vault: Vault, path: Path, made: bytes, key: bytes, how: str):
+def test_an_invalid_copy_is_not_restored(vault: Vault, path: Path, made: bytes, key: bytes, how: str) -> None:
     """The copy is refused by name before anything is touched; the vault stays open, and its file unchanged."""
     flipped, spoilt = bytearray(made), page_reader.load(path)
     flipped[300] ^= 4
@@ -157,7 +159,7 @@ def test_an_invalid_copy_is_not_restored(vault: Vault, path: Path, made: bytes, 
 
 
 @pytest.mark.parametrize("how", ["a symbolic link", "open to others", "damaged", "larger than a vault"])
-def test_whatever_lies_at_the_vaults_path_is_moved_aside(path: Path, made: bytes, how: str):
+def test_whatever_lies_at_the_vaults_path_is_moved_aside(path: Path, made: bytes, how: str) -> None:
     """A copy is for a vault that nobody can open; whatever was there only gets another name."""
     if how == "a symbolic link":
         path.rename(path.with_name("real.json"))
@@ -181,7 +183,7 @@ def test_whatever_lies_at_the_vaults_path_is_moved_aside(path: Path, made: bytes
         assert path.with_name("real.json").read_bytes() == made
 
 
-def test_a_copy_is_written_for_its_owner_alone_and_read_back(tmp_path: Path):
+def test_a_copy_is_written_for_its_owner_alone_and_read_back(tmp_path: Path) -> None:
     """The umask does not matter, nor does a directory that others may use."""
     tmp_path.chmod(0o777)
     file, before = tmp_path / "copy", os.umask(0)
@@ -193,7 +195,7 @@ def test_a_copy_is_written_for_its_owner_alone_and_read_back(tmp_path: Path):
     assert os.listdir(tmp_path) == ["copy"]
 
 
-def test_an_existing_file_is_only_replaced_on_request(tmp_path: Path):
+def test_an_existing_file_is_only_replaced_on_request(tmp_path: Path) -> None:
     """Only a regular file is replaced: never a link, a directory or a pipe, nor the vault itself under any name."""
     file, vault = tmp_path / "copy", tmp_path / "vault.json"
     file.write_bytes(b"old")
@@ -216,7 +218,7 @@ def test_an_existing_file_is_only_replaced_on_request(tmp_path: Path):
 
 
 @pytest.mark.parametrize("access", [read_copy, lambda file: write_copy(file, b"x", replace=True, vault=file)])
-def test_an_unusable_path_of_a_copy_is_reported(tmp_path: Path, access: Callable[[Path], object]):
+def test_an_unusable_path_of_a_copy_is_reported(tmp_path: Path, access: Callable[[Path], object]) -> None:
     """The path is in a missing directory, no valid name, or relative: nobody knows to which directory that would refer."""
     with refused(FailureClass.NOT_FOUND):
         access(tmp_path / "none" / "copy")
@@ -225,14 +227,14 @@ def test_an_unusable_path_of_a_copy_is_reported(tmp_path: Path, access: Callable
             access(path)
 
 
-def test_a_directory_that_accepts_no_files_is_reported(tmp_path: Path):
+def test_a_directory_that_accepts_no_files_is_reported(tmp_path: Path) -> None:
     """The kernel's own directories report "no such file" when a file is created; so does a directory just removed."""
     with refused(FailureClass.NOT_FOUND) as seen:
         write_copy(Path("/proc/self/copy"), b"x", replace=False, vault=tmp_path / "vault.json")
     assert seen.message == "/proc/self is gone, or does not accept files: choose another directory"
 
 
-def test_only_regular_files_of_bounded_size_are_read(tmp_path: Path):
+def test_only_regular_files_of_bounded_size_are_read(tmp_path: Path) -> None:
     """A pipe must not block the reader, and a file larger than any vault is not read to its end."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "large").touch()

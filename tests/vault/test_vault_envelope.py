@@ -19,7 +19,7 @@ SALT = bytes(range(16))
 
 
 @given(st.binary(max_size=200), st.binary(max_size=50))
-def test_sealed_data_opens(plaintext: bytes, context: bytes):
+def test_sealed_data_opens(plaintext: bytes, context: bytes) -> None:
     """Key and context must be the same; the ciphertext is sixteen bytes longer and does not contain the plaintext."""
     key = DataKey.generate()
     sealed = key.seal(plaintext, context=context)
@@ -29,7 +29,7 @@ def test_sealed_data_opens(plaintext: bytes, context: bytes):
 
 
 @given(st.binary(min_size=8, max_size=64), st.data())
-def test_any_other_key_context_or_byte_opens_nothing(plaintext: bytes, data: st.DataObject):
+def test_any_other_key_context_or_byte_opens_nothing(plaintext: bytes, data: st.DataObject) -> None:
     """Each raises the same EnvelopeError, without a message or a cause."""
     key = DataKey.generate()
     sealed = key.seal(plaintext, context=b"here")
@@ -50,14 +50,14 @@ def test_any_other_key_context_or_byte_opens_nothing(plaintext: bytes, data: st.
         assert (str(caught.value), caught.value.__cause__) == ("", None)
 
 
-def test_no_nonce_is_used_twice():
+def test_no_nonce_is_used_twice() -> None:
     """Each sealing draws its own, so that the same secret never looks the same."""
     key = DataKey.generate()
     sealed = [key.seal(b"the same", context=b"") for _ in range(1000)]
     assert len({each.nonce for each in sealed}) == len({each.ciphertext for each in sealed}) == 1000
 
 
-def test_an_unwrapped_key_is_the_same_key():
+def test_an_unwrapped_key_is_the_same_key() -> None:
     """The unwrapped key opens data sealed by the first one; under another passphrase, salt or context it is not unwrapped."""
     key = DataKey.generate()
     sealed = key.seal(b"a secret", context=b"here")
@@ -77,14 +77,14 @@ def test_an_unwrapped_key_is_the_same_key():
             unwrap_key(Sealed(wrapped.nonce, bytes(length)), Secret(b"passphrase"), SALT, COST, context=b"slot")
 
 
-def test_a_cost_out_of_bounds_is_refused_on_wrapping():
+def test_a_cost_out_of_bounds_is_refused_on_wrapping() -> None:
     """The check is where the work is, not only where the file is read."""
     for cost in (Cost(1 << 31, 3, 4), Cost(8, 1, 1), Cost(64 << 10, 2**31, 4)):
         with pytest.raises(ValueError, match="argon2id"):
             wrap_key(DataKey.generate(), Secret(b"passphrase"), SALT, cost, context=b"")
 
 
-def test_a_wiped_key_is_overwritten_and_unusable():
+def test_a_wiped_key_is_overwritten_and_unusable() -> None:
     """The key is overwritten in place, and fails rather than seal with a key that anybody knows."""
     room = bytearray(os.urandom(32))
     key = DataKey(room)
@@ -101,7 +101,7 @@ def test_a_wiped_key_is_overwritten_and_unusable():
             attempt()
 
 
-def test_a_key_cannot_be_printed_or_copied():
+def test_a_key_cannot_be_printed_or_copied() -> None:
     """The repr tells nothing, pickling and copying fail; and only 256 bits are a key."""
     key = DataKey.generate()
     assert repr(key) == "<data key>"

@@ -22,7 +22,7 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o7777
 
 
-def test_a_vault_is_created_for_its_owner_alone_under_any_umask(absent: Vault, tmp_path: Path):
+def test_a_vault_is_created_for_its_owner_alone_under_any_umask(absent: Vault, tmp_path: Path) -> None:
     """Under umask 0 the file has 0600 in directories of 0700, and keeps that after a change."""
     before = os.umask(0)
     try:
@@ -37,7 +37,7 @@ def test_a_vault_is_created_for_its_owner_alone_under_any_umask(absent: Vault, t
 
 
 @pytest.mark.parametrize("bits", [0o640, 0o604, 0o620, 0o602, 0o610])
-def test_a_file_open_to_others_is_refused_with_the_fix(locked: Vault, path: Path, bits: int):
+def test_a_file_open_to_others_is_refused_with_the_fix(locked: Vault, path: Path, bits: int) -> None:
     """Any bit for group or others is refused, for reading and for unlocking; with 0600 it is read."""
     path.chmod(bits)
     for attempt in (locked.bindings, lambda: locked.unlock(Secret(PASSPHRASE))):
@@ -49,7 +49,7 @@ def test_a_file_open_to_others_is_refused_with_the_fix(locked: Vault, path: Path
 
 
 @pytest.mark.parametrize("bits", [0o750, 0o705, 0o770, 0o701])
-def test_a_directory_open_to_others_is_refused(locked: Vault, path: Path, bits: int):
+def test_a_directory_open_to_others_is_refused(locked: Vault, path: Path, bits: int) -> None:
     """A user who may write there could replace the file, and one who may read there could watch it."""
     path.parent.chmod(bits)
     with refused(FailureClass.INVALID_REQUEST) as refusal:
@@ -59,7 +59,7 @@ def test_a_directory_open_to_others_is_refused(locked: Vault, path: Path, bits: 
     assert len(locked.bindings()) == 2
 
 
-def test_permissions_are_checked_before_every_change(vault: Vault, path: Path):
+def test_permissions_are_checked_before_every_change(vault: Vault, path: Path) -> None:
     """The open vault checks them each time, not only once."""
     path.chmod(0o644)
     with refused(FailureClass.INVALID_REQUEST):
@@ -93,7 +93,7 @@ def directory(path: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [planted_link, dangling_link, fifo, directory])
-def test_only_a_regular_file_is_accepted(path: Path, plant: Any):
+def test_only_a_regular_file_is_accepted(path: Path, plant: Any) -> None:
     """Reading, unlocking and creating are refused, and nothing is created behind a link."""
     plant(path)
     vault = Vault(path)
@@ -109,7 +109,7 @@ def test_only_a_regular_file_is_accepted(path: Path, plant: Any):
     assert not path.with_name("elsewhere.json").exists()
 
 
-def test_a_directory_that_is_a_link_is_refused(path: Path):
+def test_a_directory_that_is_a_link_is_refused(path: Path) -> None:
     """The last part of the path is opened without following links."""
     link = path.parent.with_name("link")
     link.symlink_to(path.parent)
@@ -118,7 +118,7 @@ def test_a_directory_that_is_a_link_is_refused(path: Path):
     assert len(Vault(path).bindings()) == 2
 
 
-def test_a_file_or_directory_of_another_user_is_refused(path: Path):
+def test_a_file_or_directory_of_another_user_is_refused(path: Path) -> None:
     """Root gives its own files away; any other user tries root's, whatever user id that is where not all users are mapped."""
     if os.geteuid() != 0:
         with refused(FailureClass.INVALID_REQUEST) as refusal:
@@ -134,7 +134,7 @@ def test_a_file_or_directory_of_another_user_is_refused(path: Path):
     assert len(Vault(path).bindings()) == 2
 
 
-def test_a_huge_file_is_refused_and_not_read(path: Path):
+def test_a_huge_file_is_refused_and_not_read(path: Path) -> None:
     """A file one byte larger than a vault may be is refused by its length alone."""
     os.truncate(path, (16 << 20) + 1)
     with refused(FailureClass.INVALID_REQUEST) as refusal:
@@ -148,7 +148,7 @@ def probe(path: Path, how: str, what: str = "set") -> list[dict[str, Any]]:
     return [json.loads(line) for line in told.splitlines()]
 
 
-def test_a_kill_at_any_step_leaves_the_old_or_the_new_file(path: Path):
+def test_a_kill_at_any_step_leaves_the_old_or_the_new_file(path: Path) -> None:
     """The process is killed before and after each call of a change, and in the middle of a write: the file is whole and
     verified, with nothing in the clear.
 
@@ -172,7 +172,7 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new_file(path: Path):
 
 
 @pytest.mark.parametrize("what", ["rotate", "restore"])
-def test_a_kill_during_a_rotation_or_restore_leaves_the_old_or_the_new_vault(path: Path, what: str):
+def test_a_kill_during_a_rotation_or_restore_leaves_the_old_or_the_new_vault(path: Path, what: str) -> None:
     """Each opens with its own passphrase, at every step; a restore never loses the vault that it replaces."""
     copy = Vault(path.with_name("copy.json"))
     copy.create(Secret(PASSPHRASE))
@@ -194,7 +194,7 @@ def test_a_kill_during_a_rotation_or_restore_leaves_the_old_or_the_new_vault(pat
 
 
 @pytest.mark.parametrize("what", ["rotate", "restore"])
-def test_a_failing_call_leaves_a_rotated_or_restored_vault_whole(path: Path, what: str):
+def test_a_failing_call_leaves_a_rotated_or_restored_vault_whole(path: Path, what: str) -> None:
     """An I/O error at any step or a full disk is reported, and the old or the new vault remains usable."""
     copy = Vault(path.with_name("copy.json"))
     copy.create(Secret(PASSPHRASE))
@@ -209,7 +209,7 @@ def test_a_failing_call_leaves_a_rotated_or_restored_vault_whole(path: Path, wha
             assert report["raised"] == "internal_error", report
 
 
-def test_a_failing_call_fails_only_the_change(path: Path):
+def test_a_failing_call_fails_only_the_change(path: Path) -> None:
     """An I/O error or a full disk at any step is an AileronError with the old file or the new one, and the next change works."""
     reports = probe(path, "fail")
 
@@ -227,7 +227,7 @@ def test_a_failing_call_fails_only_the_change(path: Path):
     assert {(report["found"], report["again"]) for report in again if report["raised"]} == {("new", "fine")}
 
 
-def test_a_full_disk_leaves_everything_unchanged(vault: Vault, path: Path, made: bytes):
+def test_a_full_disk_leaves_everything_unchanged(vault: Vault, path: Path, made: bytes) -> None:
     """The limit on file sizes stands for a full disk: the change fails, and memory still agrees with the file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))
@@ -244,7 +244,7 @@ def test_a_full_disk_leaves_everything_unchanged(vault: Vault, path: Path, made:
     assert [info.name for info in vault.secrets()] == ["mail", "third", "tickets"]
 
 
-def test_a_leftover_of_a_crash_is_never_read(vault: Vault, path: Path, made: bytes):
+def test_a_leftover_of_a_crash_is_never_read(vault: Vault, path: Path, made: bytes) -> None:
     """An unfinished file beside the vault changes nothing, and the next change removes it."""
     leftover = path.with_name("vault.json.0123456789abcdef.tmp")
     write(leftover, b"{")

@@ -101,14 +101,14 @@ def contents(draw: st.DrawFn) -> Contents:
 
 
 @given(contents())
-def test_contents_written_to_a_file_are_read_back(value: Contents):
+def test_contents_written_to_a_file_are_read_back(value: Contents) -> None:
     """decode(encode(x)) is x, and the bytes are the canonical JSON of the contents."""
     assert decode(encode(value)) == value
     assert encode(value) == canonical_json(msgspec.to_builtins(value)) + b"\n"
 
 
 @given(contents(), st.data())
-def test_contents_have_one_spelling(value: Contents, data: st.DataObject):
+def test_contents_have_one_spelling(value: Contents, data: st.DataObject) -> None:
     """Different bytes have another meaning or are refused; accepted bytes are written back unchanged."""
     raw = bytearray(encode(value))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -122,7 +122,7 @@ def test_contents_have_one_spelling(value: Contents, data: st.DataObject):
 
 
 @given(st.one_of(st.binary(), st.from_regex(rb'\{"format":1[^"]*"', fullmatch=False)))
-def test_bytes_that_are_no_vault_are_refused(data: bytes):
+def test_bytes_that_are_no_vault_are_refused(data: bytes) -> None:
     """Only ContentsError or UnknownFormatError is raised, with a printable message."""
     with pytest.raises((ContentsError, UnknownFormatError)) as caught:
         decode(data)
@@ -149,7 +149,7 @@ def respelled(made: bytes) -> dict[str, bytes]:
     }
 
 
-def test_other_spellings_of_the_same_vault_are_refused(made: bytes):
+def test_other_spellings_of_the_same_vault_are_refused(made: bytes) -> None:
     """A file has no byte without meaning, so none can be changed unnoticed."""
     decode(made)
     for how, data in respelled(made).items():
@@ -186,7 +186,7 @@ def slots_refused(made: bytes) -> Iterator[dict[str, Any]]:
         yield vault
 
 
-def test_the_passphrase_slot_must_exist_and_be_first(path: Path, made: bytes):
+def test_the_passphrase_slot_must_exist_and_be_first(path: Path, made: bytes) -> None:
     """A vault without it, or with another slot before it, is refused; with others behind it, the vault is read."""
     for vault in slots_refused(made):
         page_reader.store(path, vault)
@@ -244,7 +244,7 @@ def broken(made: bytes) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_well_spelled_contents_that_break_a_rule_are_refused(path: Path, made: bytes):
+def test_well_spelled_contents_that_break_a_rule_are_refused(path: Path, made: bytes) -> None:
     """Each rule is checked on its own, by its reason, without a key; the message is printable."""
     vault = Vault(path)
     for words, value in broken(made).items():
@@ -258,7 +258,7 @@ def test_well_spelled_contents_that_break_a_rule_are_refused(path: Path, made: b
     assert len(vault.bindings()) == 2
 
 
-def test_a_vault_truncated_anywhere_is_refused(path: Path, made: bytes):
+def test_a_vault_truncated_anywhere_is_refused(path: Path, made: bytes) -> None:
     """Every proper prefix is refused, the empty one too; the whole file is read."""
     vault = Vault(path)
     for length in range(len(made)):
@@ -269,13 +269,13 @@ def test_a_vault_truncated_anywhere_is_refused(path: Path, made: bytes):
     assert len(vault.bindings()) == 2
 
 
-def test_a_file_of_too_many_bytes_is_refused():
+def test_a_file_of_too_many_bytes_is_refused() -> None:
     """The decoder checks the length itself, as its caller may not have."""
     with pytest.raises(ContentsError, match="more than"):
         decode(b" " * ((16 << 20) + 1))
 
 
-def test_a_later_format_asks_for_a_newer_aileron(path: Path):
+def test_a_later_format_asks_for_a_newer_aileron(path: Path) -> None:
     """A later format is no damage: the advice is to upgrade, whatever else the file holds."""
     page_reader.store(path, {"format": 2, "anything": []})
     with refused(FailureClass.INVALID_REQUEST) as refusal:
@@ -284,7 +284,7 @@ def test_a_later_format_asks_for_a_newer_aileron(path: Path):
     assert "upgrade aileron" in refusal.message
 
 
-def test_the_page_is_enough_to_get_the_secrets_back(path: Path):
+def test_the_page_is_enough_to_get_the_secrets_back(path: Path) -> None:
     """A reader written from docs/reference/vault-format.md finds both values, and the seal that it expects."""
     vault = page_reader.load(path)
     key = page_reader.data_key(vault, PASSPHRASE)
@@ -293,7 +293,7 @@ def test_the_page_is_enough_to_get_the_secrets_back(path: Path):
     assert page_reader.seal(vault, key) == vault
 
 
-def test_the_cost_of_a_guess_is_what_the_page_says(path: Path):
+def test_the_cost_of_a_guess_is_what_the_page_says(path: Path) -> None:
     """The cost is RFC 9106's second recommended option."""
     slot = page_reader.load(path)["slots"][0]
     assert slot["argon2id"] == {"memory_kib": 65536, "passes": 3, "lanes": 4}
@@ -316,7 +316,7 @@ def test_the_cost_of_a_guess_is_what_the_page_says(path: Path):
         ({"passes": 2}, "2 argon2id passes"),
     ],
 )
-def test_a_cost_out_of_bounds_is_refused_before_it_is_paid(path: Path, cost: dict[str, int], words: str):
+def test_a_cost_out_of_bounds_is_refused_before_it_is_paid(path: Path, cost: dict[str, int], words: str) -> None:
     """An excessive cost would exhaust the machine, and a low one would expose the passphrase; neither check needs a key."""
     vault = page_reader.load(path)
     vault["slots"][0]["argon2id"].update(cost)
@@ -327,7 +327,7 @@ def test_a_cost_out_of_bounds_is_refused_before_it_is_paid(path: Path, cost: dic
         assert words in refusal.message
 
 
-def test_the_bounds_of_the_cost_are_accepted():
+def test_the_bounds_of_the_cost_are_accepted() -> None:
     """The bounds themselves are allowed."""
     Cost(1 << 20, 8, 16).check()
     Cost(64 << 10, 3, 1).check()
@@ -355,7 +355,7 @@ def unlock_apart(path: Path) -> list[str]:
     return python("-c", BOMB, path).split()
 
 
-def test_a_memory_bomb_costs_no_memory(path: Path):
+def test_a_memory_bomb_costs_no_memory(path: Path) -> None:
     """The intact vault takes its 64 MiB; one that demands 512 GiB takes next to none."""
     (grown,) = unlock_apart(path)
     assert int(grown) >= 60
@@ -386,7 +386,7 @@ for room in (32 << 20, 512 << 20):
 """
 
 
-def test_a_lack_of_memory_is_reported(path: Path):
+def test_a_lack_of_memory_is_reported(path: Path) -> None:
     """The failure states the memory that one derivation needs, and once there is room the vault opens."""
     told = python("-c", CRAMPED, path).splitlines()
     assert told == ["not enough memory to derive the vault's key (64 MiB at once); free some and try again", "open"]

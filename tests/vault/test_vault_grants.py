@@ -82,7 +82,7 @@ def revealed(of: TokenSet) -> tuple[bytes, bytes | None]:
     return of.access.reveal(), None if of.refresh is None else of.refresh.reveal()
 
 
-def test_reach_and_grant_survive_a_restart_and_can_be_read_while_locked(vault: Vault, path: Path):
+def test_reach_and_grant_survive_a_restart_and_can_be_read_while_locked(vault: Vault, path: Path) -> None:
     """They are returned by name and as a candidate; the second reader finds the page's seal over them."""
     sign_in(vault)
     locked = Vault(path)
@@ -96,7 +96,7 @@ def test_reach_and_grant_survive_a_restart_and_can_be_read_while_locked(vault: V
     assert page_reader.seal(read, page_reader.data_key(read, PASSPHRASE)) == read
 
 
-def test_a_binding_without_reach_and_grant_keeps_its_old_format(vault: Vault, path: Path):
+def test_a_binding_without_reach_and_grant_keeps_its_old_format(vault: Vault, path: Path) -> None:
     """The binding has no additional key: an older vault still has the one spelling of its contents."""
     sign_in(vault)
     by_name = {entry["name"]: sorted(entry) for entry in page_reader.load(path)["bindings"]}
@@ -108,7 +108,7 @@ def test_a_binding_without_reach_and_grant_keeps_its_old_format(vault: Vault, pa
     }
 
 
-def test_a_sign_in_lends_only_its_access_token(vault: Vault):
+def test_a_sign_in_lends_only_its_access_token(vault: Vault) -> None:
     """Neither the refresh token nor anything stored with it is lent; a secret bound by hand is lent unchanged."""
     sign_in(vault)
     assert lent(vault, SIGNED_IN) == b"access-token-1"
@@ -118,7 +118,7 @@ def test_a_sign_in_lends_only_its_access_token(vault: Vault):
     assert lent(vault, plain).startswith(b"canary")
 
 
-def test_renewed_tokens_are_written_at_once_and_survive_a_restart(vault: Vault, path: Path):
+def test_renewed_tokens_are_written_at_once_and_survive_a_restart(vault: Vault, path: Path) -> None:
     """Value and grant change together, in one generation; the time of binding and the reach stay."""
     sign_in(vault)
     vault.note_renewal(SIGNED_IN.name, 1_750_003_000_000)
@@ -140,7 +140,7 @@ def test_renewed_tokens_are_written_at_once_and_survive_a_restart(vault: Vault, 
     again.lock()
 
 
-def test_a_refused_renewal_is_recorded_and_ends_the_renewal(vault: Vault):
+def test_a_refused_renewal_is_recorded_and_ends_the_renewal(vault: Vault) -> None:
     """The provider's error code can be shown; the tokens stay, so that a person can inspect them."""
     sign_in(vault)
     vault.note_renewal(SIGNED_IN.name, 1_750_003_000_000)
@@ -151,7 +151,7 @@ def test_a_refused_renewal_is_recorded_and_ends_the_renewal(vault: Vault):
     assert revealed(vault.tokens(SIGNED_IN.name)) == (b"access-token-1", b"refresh-token-1")
 
 
-def test_tokens_of_an_earlier_sign_in_do_not_replace_those_of_a_later_one(vault: Vault):
+def test_tokens_of_an_earlier_sign_in_do_not_replace_those_of_a_later_one(vault: Vault) -> None:
     """A renewal that ends after a new sign-in is refused; one of the new sign-in is accepted."""
     sign_in(vault)
     anew = msgspec.structs.replace(SIGNED_IN, grant=msgspec.structs.replace(GRANT, obtained_ms=1_750_009_000_000))
@@ -166,7 +166,7 @@ def test_tokens_of_an_earlier_sign_in_do_not_replace_those_of_a_later_one(vault:
     assert lent(vault, anew) == b"access-token-3"
 
 
-def test_a_binding_without_a_sign_in_has_no_tokens(vault: Vault):
+def test_a_binding_without_a_sign_in_has_no_tokens(vault: Vault) -> None:
     """A missing binding is binding_required, a plain secret binding_failed; for overwritten tokens the message names the fix."""
     for name, failure_class in (
         (SIGNED_IN.name, FailureClass.BINDING_REQUIRED),
@@ -189,7 +189,7 @@ def test_a_binding_without_a_sign_in_has_no_tokens(vault: Vault):
         assert OTHER.decode() not in refusal.message
 
 
-def test_a_locked_vault_neither_gives_nor_takes_tokens(locked: Vault):
+def test_a_locked_vault_neither_gives_nor_takes_tokens(locked: Vault) -> None:
     """Each attempt is refused as vault_locked."""
     for attempt in (
         lambda: locked.tokens(SIGNED_IN.name),
@@ -201,7 +201,7 @@ def test_a_locked_vault_neither_gives_nor_takes_tokens(locked: Vault):
             attempt()
 
 
-def test_tokens_serve_only_one_binding(vault: Vault):
+def test_tokens_serve_only_one_binding(vault: Vault) -> None:
     """A second binding cannot use them, and a sign-in cannot use a secret that serves another binding."""
     sign_in(vault)
     second = msgspec.structs.replace(SIGNED_IN, name=BindingName.parse("oauth2/mail/two"))
@@ -217,7 +217,7 @@ def test_tokens_serve_only_one_binding(vault: Vault):
     vault.bind(msgspec.structs.replace(second, secret="another"))
 
 
-def test_the_tokens_of_a_sign_in_are_removed_with_its_binding(vault: Vault):
+def test_the_tokens_of_a_sign_in_are_removed_with_its_binding(vault: Vault) -> None:
     """They go when the binding is revoked or bound to something else; after a new sign-in under the same name they stay, and so
     do other secrets.
     """
@@ -251,7 +251,7 @@ def test_the_tokens_of_a_sign_in_are_removed_with_its_binding(vault: Vault):
         ({"client": "x" * 4097}, "at most 4096"),
     ],
 )
-def test_a_reach_that_cannot_be_shown_or_kept_is_refused(standing: Vault, changes: dict[str, Any], words: str):
+def test_a_reach_that_cannot_be_shown_or_kept_is_refused(standing: Vault, changes: dict[str, Any], words: str) -> None:
     """Each part is checked on its own, by its reason; the tests above bind the unchanged reach."""
     reach = msgspec.structs.replace(REACH, **changes)
     with refused(FailureClass.BAD_INPUT) as refusal:
@@ -274,7 +274,7 @@ def test_a_reach_that_cannot_be_shown_or_kept_is_refused(standing: Vault, change
         ({"failed": "x" * 129}, "error code"),
     ],
 )
-def test_a_grant_that_cannot_be_shown_or_kept_is_refused(vault: Vault, changes: dict[str, Any], words: str):
+def test_a_grant_that_cannot_be_shown_or_kept_is_refused(vault: Vault, changes: dict[str, Any], words: str) -> None:
     """Binding and renewing refuse it alike, and nothing is written."""
     sign_in(vault)
     grant = msgspec.structs.replace(GRANT, **changes)
@@ -290,14 +290,14 @@ def test_a_grant_that_cannot_be_shown_or_kept_is_refused(vault: Vault, changes: 
     assert vault.status() == before
 
 
-def test_only_oauth2_bindings_have_a_grant(standing: Vault):
+def test_only_oauth2_bindings_have_a_grant(standing: Vault) -> None:
     """Other kinds have no provider that signs people in."""
     with refused(FailureClass.BAD_INPUT) as refusal:
         standing.bind(msgspec.structs.replace(API_KEY, grant=GRANT), replace=True)
     assert "only for kind oauth2" in refusal.message
 
 
-def test_a_new_sign_in_during_a_renewal_is_never_mixed_with_it(vault: Vault):
+def test_a_new_sign_in_during_a_renewal_is_never_mixed_with_it(vault: Vault) -> None:
     """Tokens and their account change in one write: an earlier renewal finds either, and puts nothing under the other's name."""
     sign_in(vault)
     before = vault.status().generation
@@ -311,7 +311,7 @@ def test_a_new_sign_in_during_a_renewal_is_never_mixed_with_it(vault: Vault):
     assert lent(vault, anew) == b"access-token-of-other"
 
 
-def test_a_sign_in_overwrites_no_secret_and_is_not_kept_unless_it_is_bound(vault: Vault):
+def test_a_sign_in_overwrites_no_secret_and_is_not_kept_unless_it_is_bound(vault: Vault) -> None:
     """A name in use or an existing binding refuses the sign-in as a whole.
 
     A secret that was bound by hand stays, too, if the sign-in would replace its binding.
@@ -338,7 +338,7 @@ def test_a_sign_in_overwrites_no_secret_and_is_not_kept_unless_it_is_bound(vault
     assert lent(vault, SIGNED_IN) == b"access-token-1"
 
 
-def test_revoking_returns_the_tokens_of_that_moment(vault: Vault):
+def test_revoking_returns_the_tokens_of_that_moment(vault: Vault) -> None:
     """A renewal may be written after the caller looked: the newer tokens are those to revoke at the provider."""
     sign_in(vault)
     looked_at = vault.tokens(SIGNED_IN.name)

@@ -78,7 +78,7 @@ def use(binding: Binding, read_only: bool = False) -> CredentialUse:
     return CredentialUse(connector=CONNECTOR, binding=binding.name, need=need)
 
 
-def test_a_login_is_bound_stored_and_lent_with_its_details(vault: Vault, path: Path):
+def test_a_login_is_bound_stored_and_lent_with_its_details(vault: Vault, path: Path) -> None:
     """This holds after a restart too; the file has only these details, and a vault without logins has none."""
     assert "details" not in path.read_text()
     reader = login(DATABASE, LoginDetails(database="shop", read_only=True))
@@ -112,7 +112,7 @@ def test_a_login_is_bound_stored_and_lent_with_its_details(vault: Vault, path: P
 
 
 @pytest.mark.parametrize("is_reader", [True, False])
-def test_a_role_that_changed_since_the_plan_is_not_lent(vault: Vault, is_reader: bool):
+def test_a_role_that_changed_since_the_plan_is_not_lent(vault: Vault, is_reader: bool) -> None:
     """A query that was planned for a reader does not run as a writer, nor the reverse."""
     bound = login(DATABASE, LoginDetails(read_only=True) if is_reader else None)
     vault.bind(bound)
@@ -153,7 +153,7 @@ OTHERS: dict[str, tuple[Binding, Binding, str]] = {
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_a_plan_for_one_login_is_not_lent_another(vault: Vault, what: str):
+def test_a_plan_for_one_login_is_not_lent_another(vault: Vault, what: str) -> None:
     """Approved work does not begin either; the login is lent as it was bound, also with a new password."""
     before, after, words = OTHERS[what]
     vault.bind(before)
@@ -177,7 +177,7 @@ def test_a_plan_for_one_login_is_not_lent_another(vault: Vault, what: str):
     assert words in refusal.message
 
 
-def test_a_new_password_keeps_the_account_and_a_new_key_may_not(vault: Vault):
+def test_a_new_password_keeps_the_account_and_a_new_key_may_not(vault: Vault) -> None:
     """A database login that is bound again after the question is the same account. By ssh, where everybody is
     `git`, and in a plan that does not record its login, it may be another account.
     """
@@ -197,7 +197,7 @@ def test_a_new_password_keeps_the_account_and_a_new_key_may_not(vault: Vault):
 
 
 @pytest.mark.parametrize("is_login", [True, False], ids=["login", "basic"])
-def test_an_older_binding_of_another_account_is_refused(vault: Vault, is_login: bool):
+def test_an_older_binding_of_another_account_is_refused(vault: Vault, is_login: bool) -> None:
     """A restored copy of the vault brings such a binding back; plans without a login refuse it too. The same account is lent."""
     binding = login(MAIL) if is_login else BASIC
     wanted = msgspec.structs.replace(use(binding) if is_login else basic_use(binding), account=binding.account)
@@ -264,7 +264,7 @@ WRONG: list[tuple[Binding, str]] = [
 
 
 @pytest.mark.parametrize(("binding", "words"), WRONG)
-def test_an_invalid_login_is_not_bound(standing: Vault, binding: Binding, words: str):
+def test_an_invalid_login_is_not_bound(standing: Vault, binding: Binding, words: str) -> None:
     """The message says what to add or to leave out."""
     with refused(FailureClass.BAD_INPUT) as refusal:
         standing.bind(binding)
@@ -272,7 +272,7 @@ def test_an_invalid_login_is_not_bound(standing: Vault, binding: Binding, words:
 
 
 @pytest.mark.parametrize("how", ["OpenSSH", "PKCS8", "PEM"])
-def test_an_ssh_key_is_stored_with_its_lines_and_bound(vault: Vault, how: str):
+def test_an_ssh_key_is_stored_with_its_lines_and_bound(vault: Vault, how: str) -> None:
     """The stored key equals the file; a host key pins the server."""
     key = key_of(how)
     assert key.count(b"\n") > 2
@@ -286,7 +286,7 @@ def test_an_ssh_key_is_stored_with_its_lines_and_bound(vault: Vault, how: str):
 
 
 @pytest.mark.parametrize("how", ["OpenSSH", "PKCS8", "PEM"])
-def test_a_key_with_a_passphrase_is_refused_with_the_fix(vault: Vault, how: str):
+def test_a_key_with_a_passphrase_is_refused_with_the_fix(vault: Vault, how: str) -> None:
     """The daemon has nobody to type it; the test above binds keys without one."""
     vault.set_secret("deploy", Secret(encrypted_key_of(how)))
 
@@ -297,7 +297,7 @@ def test_a_key_with_a_passphrase_is_refused_with_the_fix(vault: Vault, how: str)
     assert "ssh-keygen -p -N ''" in refusal.message
 
 
-def test_a_private_key_serves_only_ssh(vault: Vault):
+def test_a_private_key_serves_only_ssh(vault: Vault) -> None:
     """A key's line ends would end a header, so any other use, bound or set, is refused."""
     key = Secret(key_of("OpenSSH"))
     vault.set_secret("deploy", key)
@@ -319,7 +319,7 @@ def test_a_private_key_serves_only_ssh(vault: Vault):
     assert "no header can carry" in refusal.message
 
 
-def test_a_malformed_private_key_is_refused(standing: Vault):
+def test_a_malformed_private_key_is_refused(standing: Vault) -> None:
     """The key has text after its end, carriage returns, no end, or a NUL byte."""
     key = key_of("OpenSSH")
     for value in (key + b"X-Injected: 1", key.replace(b"\n", b"\r\n"), key[:-40], key.replace(b"\n", b"\n\0", 1)):
@@ -328,7 +328,7 @@ def test_a_malformed_private_key_is_refused(standing: Vault):
         assert "store the file as it was made" in refusal.message
 
 
-def test_ssh_accepts_a_password_of_one_line(vault: Vault):
+def test_ssh_accepts_a_password_of_one_line(vault: Vault) -> None:
     """SSH servers accept passwords too."""
     bound = login(GIT, LoginDetails(host_key=HOST_KEY))
     vault.bind(bound)
@@ -336,7 +336,7 @@ def test_ssh_accepts_a_password_of_one_line(vault: Vault):
         assert loan.secret.reveal() == CANARY
 
 
-def test_a_password_with_a_control_character_is_not_bound_to_a_login(vault: Vault):
+def test_a_password_with_a_control_character_is_not_bound_to_a_login(vault: Vault) -> None:
     """The character would end a part of a SASL message or a line; `basic` still accepts it."""
     vault.set_secret("odd", Secret(b"pass\1word"))
     vault.bind(msgspec.structs.replace(BASIC, name=BindingName("basic", "mail", "odd"), secret="odd"))
@@ -349,7 +349,7 @@ def test_a_password_with_a_control_character_is_not_bound_to_a_login(vault: Vaul
         vault.set_secret("mail", Secret(b"pass\tword"))
 
 
-def test_a_sign_in_logs_in_as_its_account_or_the_given_user_name(vault: Vault):
+def test_a_sign_in_logs_in_as_its_account_or_the_given_user_name(vault: Vault) -> None:
     """XOAUTH2's user is the provider's account or the user's own choice; a sign-in without either is refused."""
     client = Client(client_id="c", client_secret=None, token_url="https://a.test/token", revocation_url=None)
     tokens = TokenSet(
@@ -374,7 +374,7 @@ def test_a_sign_in_logs_in_as_its_account_or_the_given_user_name(vault: Vault):
         assert loan.username == "shared@example.test"
 
 
-def test_a_fingerprint_matches_that_of_ssh_keygen():
+def test_a_fingerprint_matches_that_of_ssh_keygen() -> None:
     """The key and its fingerprint are those that GitHub publishes."""
     key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
 
@@ -382,7 +382,7 @@ def test_a_fingerprint_matches_that_of_ssh_keygen():
 
 
 @given(st.text(max_size=60) | st.from_regex(r"ssh-(ed25519|rsa) [A-Za-z0-9+/]{0,40}={0,2}"))
-def test_any_text_is_a_host_key_or_a_value_error(text: str):
+def test_any_text_is_a_host_key_or_a_value_error(text: str) -> None:
     """Any other error is a failure, and a key comes back unchanged."""
     try:
         assert check_host_key(text) == text

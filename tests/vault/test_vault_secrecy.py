@@ -37,7 +37,7 @@ def shows(text: bytes, secret: bytes) -> bool:
     return any(spelling in text for spelling in spellings(secret))
 
 
-def test_the_file_shows_names_but_no_value(path: Path, key: bytes):
+def test_the_file_shows_names_but_no_value(path: Path, key: bytes) -> None:
     """The bytes contain no value, passphrase or data key in any spelling; the names are there by design."""
     made = path.read_bytes()
     assert b'"mail"' in made
@@ -81,7 +81,7 @@ def provoked(vault: Vault, path: Path, key: bytes) -> Iterator[AileronError]:
         yield caught.value
 
 
-def test_no_refusal_reveals_a_secret_even_with_its_frames(vault: Vault, path: Path, key: bytes):
+def test_no_refusal_reveals_a_secret_even_with_its_frames(vault: Vault, path: Path, key: bytes) -> None:
     """This covers message, details, causes, and the local names of all our frames, as a debugger would print them."""
     seen = 0
     for error in provoked(vault, path, key):
@@ -96,7 +96,7 @@ def test_no_refusal_reveals_a_secret_even_with_its_frames(vault: Vault, path: Pa
     assert seen == 10
 
 
-def test_no_printed_object_shows_a_value(standing: Vault):
+def test_no_printed_object_shows_a_value(standing: Vault) -> None:
     """This covers the vault, its lender, a loan, and the lists."""
     lender = VaultLender(standing)
     with lender.lend(use(API_KEY)) as loan:
@@ -182,7 +182,7 @@ def holding(program: str, path: Path) -> Iterator[Holder]:
                 holder.told.close()
 
 
-def test_the_data_key_is_gone_from_memory_once_the_vault_is_locked(path: Path, key: bytes):
+def test_the_data_key_is_gone_from_memory_once_the_vault_is_locked(path: Path, key: bytes) -> None:
     """The process unlocks, uses and locks the vault: the key is in its memory before, and not after."""
     with holding(HOLDER, path) as holder:
         holder.go_on(PASSPHRASE)
@@ -230,7 +230,7 @@ stop()  # 3
 """
 
 
-def test_no_key_stays_in_memory_whichever_way_the_vault_was_opened(path: Path, key: bytes):
+def test_no_key_stays_in_memory_whichever_way_the_vault_was_opened(path: Path, key: bytes) -> None:
     """Only the new key is there after a rotation; neither is after opening by code and keyring, copies and a restore."""
     found, second = [], b""
     with holding(ROTATOR, path) as holder:

@@ -66,14 +66,14 @@ def sent(vault: Vault, host: str) -> list[bytes]:
     return [each.secret.reveal() for each in vault.sendables(host).known]
 
 
-def test_a_secret_could_be_sent_only_to_the_host_it_is_bound_for(opened: Vault):
+def test_a_secret_could_be_sent_only_to_the_host_it_is_bound_for(opened: Vault) -> None:
     """Any connector may have sent it; the user name belongs to it, as it goes on the wire too."""
     (known,) = opened.sendables(HOST).known
     assert (known.kind, known.secret.reveal(), known.username) == ("basic", CANARY, BASIC.username)
     assert (sent(opened, ELSEWHERE), opened.may_be_bound(HOST), opened.may_be_bound(ELSEWHERE)) == ([], True, False)
 
 
-def test_a_binding_without_a_recorded_reach_could_be_sent_anywhere(opened: Vault):
+def test_a_binding_without_a_recorded_reach_could_be_sent_anywhere(opened: Vault) -> None:
     """A locked vault refuses every host then, and binding it again for one host does not change the past."""
     assert API_KEY.reach is None
     opened.bind(API_KEY)
@@ -85,7 +85,7 @@ def test_a_binding_without_a_recorded_reach_could_be_sent_anywhere(opened: Vault
         opened.sendables("somewhere.example:443")
 
 
-def test_a_locked_vault_says_for_which_hosts_it_must_be_unlocked(opened: Vault):
+def test_a_locked_vault_says_for_which_hosts_it_must_be_unlocked(opened: Vault) -> None:
     """The vault goes by the file and by its knowledge from when it was open: a file that says less removes nothing from that."""
     opened.lock()
     with refused(FailureClass.VAULT_LOCKED) as refusal:
@@ -102,7 +102,7 @@ def test_a_locked_vault_says_for_which_hosts_it_must_be_unlocked(opened: Vault):
         opened.sendables(HOST)
 
 
-def test_tokens_go_to_their_hosts_and_both_to_the_provider(opened: Vault):
+def test_tokens_go_to_their_hosts_and_both_to_the_provider(opened: Vault) -> None:
     """The access token goes where it is used; the refresh token where it is renewed, which a connector may be granted too."""
     opened.bind_sign_in(SIGNED_IN, tokens().sealed())
     assert sent(opened, "api.example:443") == [b"access-token-1"]
@@ -118,7 +118,7 @@ def test_tokens_go_to_their_hosts_and_both_to_the_provider(opened: Vault):
         "a client at https://other.example/ for all at https://login.example for https://mail.example",
     ],
 )
-def test_the_provider_is_found_in_any_description_of_the_application(opened: Vault, client: str):
+def test_the_provider_is_found_in_any_description_of_the_application(opened: Vault, client: str) -> None:
     """The provider is the address of the token endpoint, not that of a registration, a resource, or one that looks like an ID."""
     reach = Reach(hosts=("api.example:443",), wire="oauth2", client=client)
     opened.bind_sign_in(msgspec.structs.replace(SIGNED_IN, reach=reach), tokens().sealed())
@@ -128,7 +128,7 @@ def test_the_provider_is_found_in_any_description_of_the_application(opened: Vau
     assert sent(opened, ELSEWHERE) == []
 
 
-def test_a_renewal_keeps_the_former_token_and_a_note_of_it_changes_nothing(opened: Vault):
+def test_a_renewal_keeps_the_former_token_and_a_note_of_it_changes_nothing(opened: Vault) -> None:
     """The former token is remembered for a day."""
     opened.bind_sign_in(SIGNED_IN, tokens().sealed())
     opened.note_renewal(SIGNED_IN.name, 1_750_000_100_000)
@@ -138,7 +138,7 @@ def test_a_renewal_keeps_the_former_token_and_a_note_of_it_changes_nothing(opene
 
 
 @pytest.mark.parametrize("how", ["rotated", "revoked", "bound anew for less", "another user"])
-def test_a_secret_whose_binding_ended_is_remembered(opened: Vault, how: str):
+def test_a_secret_whose_binding_ended_is_remembered(opened: Vault, how: str) -> None:
     """This holds for each way in which it ended."""
     match how:
         case "rotated":
@@ -152,7 +152,7 @@ def test_a_secret_whose_binding_ended_is_remembered(opened: Vault, how: str):
     assert CANARY in sent(opened, HOST)
 
 
-def test_remembered_secrets_survive_a_lock_and_a_new_key(opened: Vault):
+def test_remembered_secrets_survive_a_lock_and_a_new_key(opened: Vault) -> None:
     """A locked vault knows that there was a secret, not which; a new key opens the values that the old one sealed."""
     opened.revoke(BOUND.name)
     opened.lock()
@@ -168,7 +168,7 @@ def test_remembered_secrets_survive_a_lock_and_a_new_key(opened: Vault):
 
 @pytest.mark.parametrize("is_open", [True, False])
 @pytest.mark.parametrize("has_its_key", [True, False])
-def test_a_restored_copy_does_not_forget_the_recent_secrets(opened: Vault, is_open: bool, has_its_key: bool):
+def test_a_restored_copy_does_not_forget_the_recent_secrets(opened: Vault, is_open: bool, has_its_key: bool) -> None:
     """The service still has the recent secret: it is searched for, unless the vault was locked under another key."""
     first = copied(opened)
     opened.set_secret("mail", Secret(NEXT))
@@ -186,7 +186,9 @@ def test_a_restored_copy_does_not_forget_the_recent_secrets(opened: Vault, is_op
 
 
 @pytest.mark.parametrize("is_known", ["open", "by the file", "from before", "by no file"])
-def test_secrets_of_a_replaced_vault_are_known_by_their_host(opened: Vault, tmp_path: Path, is_known: str, now: Now):
+def test_secrets_of_a_replaced_vault_are_known_by_their_host(
+    opened: Vault, tmp_path: Path, is_known: str, now: Now
+) -> None:
     """An empty vault with its own key takes the place: its predecessor's secrets are searched for if they can be opened, and
     otherwise the host still counts as one with a binding; for a day, and no longer.
     """
@@ -212,7 +214,7 @@ def test_secrets_of_a_replaced_vault_are_known_by_their_host(opened: Vault, tmp_
     assert (vault.may_be_bound(HOST), sent(vault, HOST)) == (False, [])
 
 
-def test_a_vault_that_is_restored_later_knows_its_secrets_again(opened: Vault, tmp_path: Path):
+def test_a_vault_that_is_restored_later_knows_its_secrets_again(opened: Vault, tmp_path: Path) -> None:
     """The vault also knows the value that was replaced before another vault took its place."""
     opened.set_secret("mail", Secret(NEXT))
     own, empty = copied(opened), Vault(tmp_path / "empty.json")
@@ -227,7 +229,7 @@ def test_a_vault_that_is_restored_later_knows_its_secrets_again(opened: Vault, t
     assert set(sent(opened, HOST)) == {CANARY, NEXT}
 
 
-def test_equal_version_numbers_of_different_values_are_told_apart(absent: Vault):
+def test_equal_version_numbers_of_different_values_are_told_apart(absent: Vault) -> None:
     """Another second value, set after a restore, gets the version number of the first one; both could have been sent."""
     vault = Vault(absent.path, clock=iter(range(1_750_000_000, 1_760_000_000)).__next__)
     vault.create(Secret(PASSPHRASE))
@@ -244,7 +246,7 @@ def test_equal_version_numbers_of_different_values_are_told_apart(absent: Vault)
     assert {CANARY, OTHER, NEXT} <= set(sent(vault, HOST))
 
 
-def test_former_secrets_are_remembered_for_a_day_only(opened: Vault, now: Now):
+def test_former_secrets_are_remembered_for_a_day_only(opened: Vault, now: Now) -> None:
     """The bound is exact."""
     opened.set_secret("mail", Secret(NEXT))
     now.s += KEPT_S - 1
@@ -253,7 +255,7 @@ def test_former_secrets_are_remembered_for_a_day_only(opened: Vault, now: Now):
     assert sent(opened, HOST) == [NEXT]
 
 
-def test_tokens_of_the_last_hour_are_remembered(opened: Vault, now: Now):
+def test_tokens_of_the_last_hour_are_remembered(opened: Vault, now: Now) -> None:
     """Tokens without a stated end are replaced every ten minutes: an hour after it was issued, the first is still known."""
     got = [f"canary-token-{number}".encode() for number in range(7)]
     for token in got:
@@ -264,7 +266,7 @@ def test_tokens_of_the_last_hour_are_remembered(opened: Vault, now: Now):
     assert set(got) < set(sent(opened, HOST))
 
 
-def test_the_number_of_remembered_secrets_is_bounded(opened: Vault):
+def test_the_number_of_remembered_secrets_is_bounded(opened: Vault) -> None:
     """The newest of each binding are kept, and the newest of all."""
     for number in range(MOST_OF_ONE + 3):
         opened.set_secret("mail", Secret(b"value-number-%d" % number))
@@ -284,7 +286,7 @@ def _numbered(number: int) -> Binding:
     return msgspec.structs.replace(BOUND, name=name, secret=f"s{number}")
 
 
-def test_the_daemons_own_secrets_could_be_sent_to_their_hosts(opened: Vault, now: Now):
+def test_the_daemons_own_secrets_could_be_sent_to_their_hosts(opened: Vault, now: Now) -> None:
     """They come from its settings: for an open vault, a locked one, one never opened in this process, and for former settings.
     A secret that is not stored goes nowhere.
     """
@@ -312,7 +314,7 @@ def test_the_daemons_own_secrets_could_be_sent_to_their_hosts(opened: Vault, now
     assert (opened.may_be_bound(ELSEWHERE), opened.may_be_bound("third.example:443")) == (False, False)
 
 
-def test_the_same_object_is_returned_until_a_change_or_a_lock(opened: Vault):
+def test_the_same_object_is_returned_until_a_change_or_a_lock(opened: Vault) -> None:
     """Egress keeps its derived data with it: once for each change, and gone when the vault is locked."""
     known = opened.sendables(HOST)
     assert opened.sendables(HOST) is known
@@ -324,7 +326,7 @@ def test_the_same_object_is_returned_until_a_change_or_a_lock(opened: Vault):
     assert kept() is None
 
 
-def test_tokens_overwritten_by_hand_are_not_searched_for(opened: Vault):
+def test_tokens_overwritten_by_hand_are_not_searched_for(opened: Vault) -> None:
     """They are lent to nobody; the former tokens are searched for."""
     opened.bind_sign_in(SIGNED_IN, tokens().sealed())
     opened.set_secret(SIGNED_IN.secret, Secret(b"not a set of tokens"))

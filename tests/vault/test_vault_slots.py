@@ -38,7 +38,7 @@ def lent(vault: Vault) -> bytes:
         return loan.secret.reveal()
 
 
-def test_each_way_opens_the_same_vault(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+def test_each_way_opens_the_same_vault(vault: Vault, path: Path, codes: tuple[Secret, ...]) -> None:
     """The passphrase, every code in any style, and the keyring's key open it, and the result says which it was."""
     assert len({code.reveal() for code in codes}) == 4
     typed = [(PASSPHRASE, "passphrase"), (codes[0].reveal().lower().replace(b"-", b""), "recovery")]
@@ -57,7 +57,7 @@ def test_each_way_opens_the_same_vault(vault: Vault, path: Path, codes: tuple[Se
     assert (vault.status().recovery_codes, vault.status().keyring) == (4, KEY.id)
 
 
-def test_the_page_is_enough_to_open_the_vault_each_way(path: Path, codes: tuple[Secret, ...]):
+def test_the_page_is_enough_to_open_the_vault_each_way(path: Path, codes: tuple[Secret, ...]) -> None:
     """A reader written from the page alone gets the same key by passphrase, code and keyring."""
     vault = page_reader.load(path)
     key = page_reader.data_key(vault, PASSPHRASE)
@@ -66,7 +66,7 @@ def test_the_page_is_enough_to_open_the_vault_each_way(path: Path, codes: tuple[
     assert page_reader.seal(vault, key) == vault
 
 
-def test_no_way_in_replaces_another(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+def test_no_way_in_replaces_another(vault: Vault, path: Path, codes: tuple[Secret, ...]) -> None:
     """A code or a keyring's key is not accepted as the passphrase, nor is one accepted in place of the other."""
     vault.check_passphrase(Secret(PASSPHRASE))
     for other in (codes[0], KEY.key, Secret(KEY.key.reveal().hex().encode())):
@@ -83,7 +83,7 @@ def test_no_way_in_replaces_another(vault: Vault, path: Path, codes: tuple[Secre
         vault.rotate(KEY.key, Secret(NEW))
 
 
-def test_a_mistyped_code_names_the_wrong_group_and_quotes_nothing(path: Path, codes: tuple[Secret, ...]):
+def test_a_mistyped_code_names_the_wrong_group_and_quotes_nothing(path: Path, codes: tuple[Secret, ...]) -> None:
     """The right code opens the vault."""
     typed = codes[0].reveal().decode()
     wrong = typed[:12] + ("2" if typed[12] != "2" else "3") + typed[13:]
@@ -94,7 +94,7 @@ def test_a_mistyped_code_names_the_wrong_group_and_quotes_nothing(path: Path, co
     opened(path).unlock(codes[0])
 
 
-def test_a_wrong_passphrase_message_offers_a_recovery_code(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+def test_a_wrong_passphrase_message_offers_a_recovery_code(vault: Vault, path: Path, codes: tuple[Secret, ...]) -> None:
     """The advice is given only if a code would do, not if the passphrase itself is required."""
     with refused(FailureClass.UNAUTHORIZED) as refusal:
         opened(path).unlock(Secret(b"not the passphrase"))
@@ -104,7 +104,7 @@ def test_a_wrong_passphrase_message_offers_a_recovery_code(vault: Vault, path: P
     assert "recovery code" not in refusal.message
 
 
-def test_a_vault_without_other_ways_in_says_how_to_add_them(vault: Vault, path: Path, made: bytes):
+def test_a_vault_without_other_ways_in_says_how_to_add_them(vault: Vault, path: Path, made: bytes) -> None:
     """Another vault's code is just a wrong passphrase, a keyring's key has no slot, and the file has one slot."""
     with refused(FailureClass.UNAUTHORIZED) as refusal:
         opened(path).unlock(Secret(b"5JS66-5PWM4-9YHNA-X5YAG-2JEP3-E43QW-RBWSZ"))
@@ -115,7 +115,7 @@ def test_a_vault_without_other_ways_in_says_how_to_add_them(vault: Vault, path: 
     assert [sorted(slot) for slot in json.loads(made)["slots"]] == [["argon2id", "key", "kind", "salt"]]
 
 
-def test_a_vault_can_be_created_with_every_way_in(absent: Vault, tmp_path: Path):
+def test_a_vault_can_be_created_with_every_way_in(absent: Vault, tmp_path: Path) -> None:
     """They are the same ways that a rotated vault has."""
     codes = absent.create(Secret(PASSPHRASE), recovery_codes=True, keyring=KEY)
     file = tmp_path / "home" / ".aileron" / "vault.json"
@@ -125,7 +125,9 @@ def test_a_vault_can_be_created_with_every_way_in(absent: Vault, tmp_path: Path)
     assert not any(code.reveal() in file.read_bytes() for code in codes)
 
 
-def test_rotating_ends_every_old_way_and_keeps_all_contents(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+def test_rotating_ends_every_old_way_and_keeps_all_contents(
+    vault: Vault, path: Path, codes: tuple[Secret, ...]
+) -> None:
     """Key and ciphertexts change; values, names and bindings stay; it is one generation later, and the vault remains usable."""
     before, old_key = page_reader.load(path), page_reader.data_key(page_reader.load(path), PASSPHRASE)
     rotated = vault.rotate(Secret(PASSPHRASE), Secret(NEW))
@@ -152,7 +154,7 @@ def test_rotating_ends_every_old_way_and_keeps_all_contents(vault: Vault, path: 
     again.lock()
 
 
-def test_a_recovery_code_replaces_a_forgotten_passphrase(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+def test_a_recovery_code_replaces_a_forgotten_passphrase(vault: Vault, path: Path, codes: tuple[Secret, ...]) -> None:
     """The new codes differ from the old ones."""
     vault.lock()
     vault.unlock(codes[1])
@@ -166,7 +168,7 @@ def test_a_recovery_code_replaces_a_forgotten_passphrase(vault: Vault, path: Pat
         opened(path).unlock_with_keyring(KEY.key)
 
 
-def test_a_failed_rotation_leaves_the_file_unchanged(vault: Vault, path: Path):
+def test_a_failed_rotation_leaves_the_file_unchanged(vault: Vault, path: Path) -> None:
     """The causes are a wrong passphrase, a short new one, a locked vault, and a key of another length."""
     before = path.read_bytes()
     short = KeyringKey(KEY.id, Secret(b"short"))
@@ -182,7 +184,7 @@ def test_a_failed_rotation_leaves_the_file_unchanged(vault: Vault, path: Path):
     assert lent(vault) == CANARY
 
 
-def test_a_planted_vault_is_not_rotated(vault: Vault, path: Path):
+def test_a_planted_vault_is_not_rotated(vault: Vault, path: Path) -> None:
     """The planted vault's own passphrase does not help: it does not verify under the key in memory."""
     path.unlink()
     planted = opened(path)
@@ -194,7 +196,7 @@ def test_a_planted_vault_is_not_rotated(vault: Vault, path: Path):
     assert path.read_bytes() == before
 
 
-def test_every_flipped_bit_of_a_slot_is_detected(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+def test_every_flipped_bit_of_a_slot_is_detected(vault: Vault, path: Path, codes: tuple[Secret, ...]) -> None:
     """The key is in memory: of all variants of the slots' part, only the file itself verifies."""
     data = path.read_bytes()
     start, end = data.index(b'"slots":'), data.index(b'"vault":')
@@ -233,7 +235,9 @@ def other_vault(vault: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [exchanged, renamed, other_id, other_vault])
-def test_a_slot_is_bound_to_its_place_even_under_a_good_seal(path: Path, codes: tuple[Secret, ...], change: Any):
+def test_a_slot_is_bound_to_its_place_even_under_a_good_seal(
+    path: Path, codes: tuple[Secret, ...], change: Any
+) -> None:
     """A key sealed for one slot opens in no other, nor beside another name; unchanged, it opens."""
     vault = page_reader.load(path)
     key = page_reader.data_key(vault, PASSPHRASE)
@@ -248,7 +252,7 @@ def test_a_slot_is_bound_to_its_place_even_under_a_good_seal(path: Path, codes: 
             opened(path).unlock_with_keyring(codes[0] if change is renamed else KEY.key)
 
 
-def test_a_slot_that_was_removed_or_added_is_detected(path: Path, codes: tuple[Secret, ...]):
+def test_a_slot_that_was_removed_or_added_is_detected(path: Path, codes: tuple[Secret, ...]) -> None:
     """An attacker without the key cannot end a way in, or add a slot again."""
     before = page_reader.load(path)
     fewer = {**before, "slots": before["slots"][:-1]}
@@ -261,7 +265,7 @@ def test_a_slot_that_was_removed_or_added_is_detected(path: Path, codes: tuple[S
     opened(path).unlock(Secret(PASSPHRASE))
 
 
-def test_the_old_key_is_wiped_after_rotating(vault: Vault):
+def test_the_old_key_is_wiped_after_rotating(vault: Vault) -> None:
     """The old key is overwritten when the new one takes its place."""
     was = vault._opened
     assert was is not None
@@ -271,7 +275,7 @@ def test_the_old_key_is_wiped_after_rotating(vault: Vault):
     assert lent(vault) == CANARY
 
 
-def test_a_vault_locked_during_its_rotation_stays_locked(vault: Vault, path: Path):
+def test_a_vault_locked_during_its_rotation_stays_locked(vault: Vault, path: Path) -> None:
     """The new vault is on disk, and opens with its passphrase."""
     real = os.rename
 

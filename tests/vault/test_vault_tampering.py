@@ -24,7 +24,7 @@ def outcome(vault: Vault) -> FailureClass:
     return caught.value.failure.failure_class
 
 
-def test_every_flipped_bit_is_detected(vault: Vault, path: Path, made: bytes):
+def test_every_flipped_bit_is_detected(vault: Vault, path: Path, made: bytes) -> None:
     """The key is in memory: of all variants, only the file itself verifies."""
     assert outcome(vault) == FailureClass.NOT_FOUND
     found = set()
@@ -93,7 +93,7 @@ def changed(path: Path, what: str) -> None:
     page_reader.store(path, vault)
 
 
-def test_a_change_beside_an_open_vault_is_detected_before_the_next_write(vault: Vault, path: Path, made: bytes):
+def test_a_change_beside_an_open_vault_is_detected_before_the_next_write(vault: Vault, path: Path, made: bytes) -> None:
     """Whichever part was changed, the file is not overwritten, and the message names the seal."""
     for what in CHANGES:
         changed(path, what)
@@ -106,7 +106,7 @@ def test_a_change_beside_an_open_vault_is_detected_before_the_next_write(vault: 
 
 
 @pytest.mark.parametrize("what", ["a binding removed", "another value", "another generation"])
-def test_a_change_while_the_vault_was_locked_is_detected_on_unlock(path: Path, what: str):
+def test_a_change_while_the_vault_was_locked_is_detected_on_unlock(path: Path, what: str) -> None:
     """The right passphrase does not open a changed file, and the message says that the file is at fault."""
     changed(path, what)
     attacked = Vault(path)
@@ -117,7 +117,7 @@ def test_a_change_while_the_vault_was_locked_is_detected_on_unlock(path: Path, w
 
 
 @pytest.mark.parametrize("what", SLOT_CHANGES)
-def test_a_changed_slot_opens_with_no_passphrase(path: Path, what: str):
+def test_a_changed_slot_opens_with_no_passphrase(path: Path, what: str) -> None:
     """The key's parameters are bound to it; the message says that the passphrase need not be the cause."""
     vault = page_reader.load(path)
     SLOT_CHANGES[what](vault)
@@ -133,7 +133,7 @@ def swapped_values(vault: Json) -> None:
     first["sealed"], second["sealed"] = second["sealed"], first["sealed"]
 
 
-def test_swapped_secrets_are_detected_even_under_a_good_seal(path: Path, key: bytes):
+def test_swapped_secrets_are_detected_even_under_a_good_seal(path: Path, key: bytes) -> None:
     """The seal shows it on unlock; under a forged seal, the entry itself shows it when it is lent."""
     vault = page_reader.load(path)
     swapped_values(vault)
@@ -150,7 +150,7 @@ def test_swapped_secrets_are_detected_even_under_a_good_seal(path: Path, key: by
     forged.lock()
 
 
-def test_a_rolled_back_entry_is_detected_even_under_a_good_seal(vault: Vault, path: Path, key: bytes):
+def test_a_rolled_back_entry_is_detected_even_under_a_good_seal(vault: Vault, path: Path, key: bytes) -> None:
     """The former value of a secret, put back into the newer file, does not open."""
     old = page_reader.load(path)
     vault.set_secret("mail", Secret(OTHER))
@@ -169,7 +169,7 @@ def test_a_rolled_back_entry_is_detected_even_under_a_good_seal(vault: Vault, pa
     forged.lock()
 
 
-def test_an_older_file_is_refused_by_a_vault_that_has_seen_a_newer_one(vault: Vault, path: Path, made: bytes):
+def test_an_older_file_is_refused_by_a_vault_that_has_seen_a_newer_one(vault: Vault, path: Path, made: bytes) -> None:
     """An open vault refuses the next change and lends the newer value; a locked one refuses to unlock. Then the fix works."""
     vault.set_secret("mail", Secret(OTHER))
     newer = path.read_bytes()
@@ -197,7 +197,7 @@ def test_an_older_file_is_refused_by_a_vault_that_has_seen_a_newer_one(vault: Va
     fresh.lock()
 
 
-def test_another_history_of_the_same_length_is_refused(vault: Vault, path: Path, made: bytes):
+def test_another_history_of_the_same_length_is_refused(vault: Vault, path: Path, made: bytes) -> None:
     """A restored backup with as many changes as the vault that it replaces is not that vault."""
     vault.set_secret("mail", Secret(OTHER))
     mine = path.read_bytes()
@@ -212,7 +212,7 @@ def test_another_history_of_the_same_length_is_refused(vault: Vault, path: Path,
     verify(vault)
 
 
-def test_a_change_by_another_process_with_the_passphrase_is_kept(vault: Vault, path: Path):
+def test_a_change_by_another_process_with_the_passphrase_is_kept(vault: Vault, path: Path) -> None:
     """A later generation under the same key is no attack: the next change keeps it."""
     elsewhere = Vault(path, clock=Clock())
     elsewhere.unlock(Secret(PASSPHRASE))
@@ -222,7 +222,7 @@ def test_a_change_by_another_process_with_the_passphrase_is_kept(vault: Vault, p
     assert [info.name for info in vault.secrets()] == ["mail", "new", "tickets"]
 
 
-def test_another_vault_in_its_place_is_refused_until_it_is_unlocked(vault: Vault, path: Path):
+def test_another_vault_in_its_place_is_refused_until_it_is_unlocked(vault: Vault, path: Path) -> None:
     """The other vault does not verify under our key. Unlocked by its own passphrase it is simply another vault."""
     path.unlink()
     with refused(FailureClass.HASH_MISMATCH) as refusal:
@@ -239,7 +239,7 @@ def test_another_vault_in_its_place_is_refused_until_it_is_unlocked(vault: Vault
     assert vault.secrets() == ()
 
 
-def test_a_removed_directory_is_reported(vault: Vault, path: Path):
+def test_a_removed_directory_is_reported(vault: Vault, path: Path) -> None:
     """The change is not made in memory alone, and no directory is created."""
     elsewhere = path.parent.rename(path.parent.with_name("elsewhere"))
     with refused(FailureClass.HASH_MISMATCH) as refusal:

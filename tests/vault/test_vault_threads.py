@@ -18,7 +18,7 @@ from tests.vault.conftest import BASIC, CANARY, CONNECTOR, OTHER, PASSPHRASE, us
 pytestmark = pytest.mark.usefixtures("real_derivation")
 
 
-def test_changes_from_many_threads_all_happen(vault: Vault):
+def test_changes_from_many_threads_all_happen(vault: Vault) -> None:
     """The changes happen one after the other, each based on the last: there are as many generations as changes."""
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda n: vault.set_secret(f"s{n:02}", Secret(b"value-%08d" % n)), range(40)))
@@ -27,7 +27,7 @@ def test_changes_from_many_threads_all_happen(vault: Vault):
     verify(vault)
 
 
-def test_changes_from_two_vaults_on_one_file_all_happen(vault: Vault, path: Path):
+def test_changes_from_two_vaults_on_one_file_all_happen(vault: Vault, path: Path) -> None:
     """The vaults stand for two processes: the lock is the file's."""
     second = Vault(path)
     second.unlock(Secret(PASSPHRASE))
@@ -42,7 +42,7 @@ def test_changes_from_two_vaults_on_one_file_all_happen(vault: Vault, path: Path
     assert fresh.status().generation == 25
 
 
-def test_reading_lending_and_locking_do_not_wait_for_a_writer(vault: Vault, path: Path):
+def test_reading_lending_and_locking_do_not_wait_for_a_writer(vault: Vault, path: Path) -> None:
     """Quick requests are answered while a change waits for another process, and locking takes effect at once.
 
     The change that was waiting is refused then: there is no key to make it with.
@@ -73,7 +73,7 @@ def test_reading_lending_and_locking_do_not_wait_for_a_writer(vault: Vault, path
 
 def test_a_vault_locked_while_a_change_is_written_stays_locked(
     vault: Vault, path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """The vault is locked between sealing and renaming: the change, requested before, is made; no key comes back with it."""
     flush = os.fsync
 
@@ -90,7 +90,7 @@ def test_a_vault_locked_while_a_change_is_written_stays_locked(
         assert loan.secret.reveal() == OTHER
 
 
-def test_the_key_is_not_wiped_while_it_is_in_use(path: Path):
+def test_the_key_is_not_wiped_while_it_is_in_use(path: Path) -> None:
     """Locking in the middle of a change waits for the cryptography, then locks; the sealed value is whole."""
     lockers: list[threading.Thread] = []
 
@@ -111,7 +111,7 @@ def test_the_key_is_not_wiped_while_it_is_in_use(path: Path):
     vault.lock()
 
 
-def test_a_vault_locked_during_use_gives_the_secret_or_reports_the_lock(vault: Vault):
+def test_a_vault_locked_during_use_gives_the_secret_or_reports_the_lock(vault: Vault) -> None:
     """Four threads borrow, one changes, while it is locked and unlocked: right values or vault_locked, nothing else."""
     stop = threading.Event()
     kinds: set[FailureClass] = set()

@@ -25,7 +25,7 @@ def lent(vault: Vault, binding: Binding, kind: str | None = None) -> bytes:
         return loan.secret.reveal()
 
 
-def test_a_vault_is_created_empty_and_open_and_survives_a_restart(absent: Vault, tmp_path: Path):
+def test_a_vault_is_created_empty_and_open_and_survives_a_restart(absent: Vault, tmp_path: Path) -> None:
     """The next process finds the stored secrets and bindings, and needs the passphrase for the values only."""
     nothing = {
         "exists": False,
@@ -61,7 +61,7 @@ def test_a_vault_is_created_empty_and_open_and_survives_a_restart(absent: Vault,
     again.lock()
 
 
-def test_a_vault_is_not_created_twice(vault: Vault, path: Path):
+def test_a_vault_is_not_created_twice(vault: Vault, path: Path) -> None:
     """A second `create` is refused, and the file stays unchanged."""
     before = path.read_bytes()
     with refused(FailureClass.INVALID_REQUEST) as refusal:
@@ -70,7 +70,7 @@ def test_a_vault_is_not_created_twice(vault: Vault, path: Path):
     assert path.read_bytes() == before
 
 
-def test_a_passphrase_outside_the_bounds_is_refused_with_the_reason(absent: Vault):
+def test_a_passphrase_outside_the_bounds_is_refused_with_the_reason(absent: Vault) -> None:
     """Seven bytes are not enough and over a kilobyte is a file; the test above creates a vault. Nothing is created here."""
     for passphrase, words in ((b"seven77", "at least 8"), (b"", "at least 8"), (b"x" * 1025, "at most 1024")):
         with refused(FailureClass.BAD_INPUT) as refusal:
@@ -79,7 +79,7 @@ def test_a_passphrase_outside_the_bounds_is_refused_with_the_reason(absent: Vaul
     assert not absent.exists
 
 
-def test_a_locked_vault_shows_names_but_no_values(locked: Vault):
+def test_a_locked_vault_shows_names_but_no_values(locked: Vault) -> None:
     """Secrets' names, bindings and candidates are available; every use of the key says how to unlock."""
     stored = 1_750_000_000.5
     assert locked.secrets() == (SecretInfo("mail", stored, stored), SecretInfo("tickets", stored, stored))
@@ -98,7 +98,7 @@ def test_a_locked_vault_shows_names_but_no_values(locked: Vault):
         assert "aileron vault unlock" in refusal.message
 
 
-def test_a_missing_vault_is_reported_with_the_command_that_creates_it(absent: Vault):
+def test_a_missing_vault_is_reported_with_the_command_that_creates_it(absent: Vault) -> None:
     """The failure class is that of a locked vault, with another command."""
     for attempt in (absent.check_unlocked, lambda: absent.unlock(Secret(PASSPHRASE)), lambda: lent(absent, BASIC)):
         with refused(FailureClass.VAULT_LOCKED) as refusal:
@@ -107,7 +107,7 @@ def test_a_missing_vault_is_reported_with_the_command_that_creates_it(absent: Va
     assert absent.candidates(CONNECTOR, "basic") == []
 
 
-def test_a_wrong_passphrase_opens_nothing_and_locks_nothing(locked: Vault):
+def test_a_wrong_passphrase_opens_nothing_and_locks_nothing(locked: Vault) -> None:
     """Near misses and absurd lengths are unauthorized; the right one works before and after."""
     wrong = [PASSPHRASE[:-1], PASSPHRASE + b"\0", b"", b"x" * (1 << 20)]
     for passphrase in wrong:
@@ -121,7 +121,7 @@ def test_a_wrong_passphrase_opens_nothing_and_locks_nothing(locked: Vault):
     assert lent(locked, BASIC) == CANARY
 
 
-def test_nothing_is_lent_after_locking_but_an_existing_loan_stays(vault: Vault):
+def test_nothing_is_lent_after_locking_but_an_existing_loan_stays(vault: Vault) -> None:
     """A response in progress ends with its secret; the next request gets none."""
     with VaultLender(vault).lend(use(BASIC)) as loan:
         vault.lock()
@@ -134,7 +134,7 @@ def test_nothing_is_lent_after_locking_but_an_existing_loan_stays(vault: Vault):
 REQUEST = Outgoing("GET", parse_url("https://api.example.com/"))
 
 
-def test_egress_puts_a_loan_on_the_wire(standing: Vault):
+def test_egress_puts_a_loan_on_the_wire(standing: Vault) -> None:
     """A loan has the shape that egress declares: user name and secret for basic, the secret alone for a key."""
     with VaultLender(standing).lend(use(BASIC)) as loan:
         injection = inject(use(BASIC), loan, REQUEST)  # type: ignore[arg-type]
@@ -145,7 +145,7 @@ def test_egress_puts_a_loan_on_the_wire(standing: Vault):
     assert injection.request.fields == (("Authorization", "Bearer " + OTHER.decode()),)
 
 
-def test_idle_time_is_counted_from_the_last_use(vault: Vault):
+def test_idle_time_is_counted_from_the_last_use(vault: Vault) -> None:
     """A loan, a change, revealing a secret, an unlock and a rotation reset it; reading does not."""
     for used in (
         lambda: lent(vault, BASIC),
@@ -163,7 +163,7 @@ def test_idle_time_is_counted_from_the_last_use(vault: Vault):
         assert vault.idle_s < 1000
 
 
-def test_a_revoked_binding_is_not_lent(vault: Vault):
+def test_a_revoked_binding_is_not_lent(vault: Vault) -> None:
     """A plan frozen before the revocation gets binding_required; its secret is still stored."""
     assert lent(vault, BASIC) == CANARY
     vault.revoke(BASIC.name)
@@ -175,7 +175,7 @@ def test_a_revoked_binding_is_not_lent(vault: Vault):
         vault.revoke(BASIC.name)
 
 
-def test_a_name_bound_to_another_connector_meanwhile_is_not_lent(vault: Vault):
+def test_a_name_bound_to_another_connector_meanwhile_is_not_lent(vault: Vault) -> None:
     """A plan that waited for a person still names its own connector; the binding's connector gets the secret."""
     waiting = use(BASIC)
     vault.revoke(BASIC.name)
@@ -188,14 +188,14 @@ def test_a_name_bound_to_another_connector_meanwhile_is_not_lent(vault: Vault):
     assert lent(vault, elsewhere) == CANARY
 
 
-def test_a_credential_of_an_undeclared_kind_is_not_lent(standing: Vault):
+def test_a_credential_of_an_undeclared_kind_is_not_lent(standing: Vault) -> None:
     """A connector that declares an api_key does not get a credential bound as a password."""
     assert lent(standing, BASIC, "basic") == CANARY
     with refused(FailureClass.BINDING_FAILED):
         lent(standing, BASIC, "api_key")
 
 
-def test_the_daemon_borrows_its_own_secret_by_name(vault: Vault):
+def test_the_daemon_borrows_its_own_secret_by_name(vault: Vault) -> None:
     """The secret has no binding. Another name is refused, and so is any loan after locking, but an existing loan stays."""
     vault.set_secret("webhook-key", Secret(OTHER))
     with VaultLender(vault).lend_secret("webhook-key") as secret:
@@ -208,7 +208,7 @@ def test_the_daemon_borrows_its_own_secret_by_name(vault: Vault):
         pass
 
 
-def test_a_secret_is_replaced_under_its_name(vault: Vault, path: Path):
+def test_a_secret_is_replaced_under_its_name(vault: Vault, path: Path) -> None:
     """The next loan has the new value; the date of the first storing is kept, even by a clock set back."""
     before = vault.secrets()[0]
     vault.set_secret("mail", Secret(OTHER))
@@ -220,7 +220,7 @@ def test_a_secret_is_replaced_under_its_name(vault: Vault, path: Path):
     later.lock()
 
 
-def test_dates_come_from_the_clock(path: Path):
+def test_dates_come_from_the_clock(path: Path) -> None:
     """A new value moves `updated_at` only."""
     clock = Clock()
     vault = Vault(path, clock=clock)
@@ -243,14 +243,14 @@ def test_dates_come_from_the_clock(path: Path):
         (b"pass\0word", "a NUL byte"),
     ],
 )
-def test_a_value_that_cannot_be_lent_safely_is_not_stored(standing: Vault, value: bytes, words: str):
+def test_a_value_that_cannot_be_lent_safely_is_not_stored(standing: Vault, value: bytes, words: str) -> None:
     """The value is too short to scrub, too long, or able to end a header: it is refused with the reason."""
     with refused(FailureClass.BAD_INPUT) as refusal:
         standing.set_secret("mail", Secret(value))
     assert words in refusal.message
 
 
-def test_the_shortest_and_the_longest_value_are_stored(vault: Vault):
+def test_the_shortest_and_the_longest_value_are_stored(vault: Vault) -> None:
     """The bounds themselves are allowed, and all bytes but three."""
     for value in (b"8 bytes!", bytes(set(range(256)) - {0, 10, 13}), b"x" * (64 * 1024)):
         vault.set_secret("mail", Secret(value))
@@ -258,7 +258,7 @@ def test_the_shortest_and_the_longest_value_are_stored(vault: Vault):
 
 
 @pytest.mark.parametrize("name", ["", "Mail", "-mail", "a/b", "a b", "x" * 65, "m\u0430il", "a\n", "../x"])
-def test_a_name_outside_the_grammar_is_refused(standing: Vault, name: str):
+def test_a_name_outside_the_grammar_is_refused(standing: Vault, name: str) -> None:
     """Storing is bad_input with the grammar; a secret of that name cannot be removed either."""
     with refused(FailureClass.BAD_INPUT) as refusal:
         standing.set_secret(name, Secret(OTHER))
@@ -269,14 +269,14 @@ def test_a_name_outside_the_grammar_is_refused(standing: Vault, name: str):
     assert refusal.message.isprintable()
 
 
-def test_a_name_inside_the_grammar_is_accepted(vault: Vault):
+def test_a_name_inside_the_grammar_is_accepted(vault: Vault) -> None:
     """The names have every kind of character that it allows, and its greatest length."""
     for name in ("0.mail_box-2", "x" * 64):
         vault.set_secret(name, Secret(OTHER))
         assert name in [info.name for info in vault.secrets()]
 
 
-def test_a_secret_in_use_is_not_removed(vault: Vault):
+def test_a_secret_in_use_is_not_removed(vault: Vault) -> None:
     """The binding must go first, then the secret; the refusal names the binding."""
     with refused(FailureClass.INVALID_REQUEST) as refusal:
         vault.remove_secret("mail")
@@ -288,7 +288,7 @@ def test_a_secret_in_use_is_not_removed(vault: Vault):
         vault.remove_secret("mail")
 
 
-def test_candidates_are_for_one_whole_connector_name_and_one_kind(vault: Vault):
+def test_candidates_are_for_one_whole_connector_name_and_one_kind(vault: Vault) -> None:
     """Two identities of one connector are both named; a prefix of its name, another kind or case has no candidates."""
     work = msgspec.structs.replace(BASIC, name=BindingName("basic", "mail", "work"), secret="tickets")
     vault.bind(work)
@@ -302,7 +302,7 @@ def test_candidates_are_for_one_whole_connector_name_and_one_kind(vault: Vault):
     assert vault.candidates(CONNECTOR, "oauth2") == []
 
 
-def test_a_bound_name_is_only_replaced_on_request(vault: Vault):
+def test_a_bound_name_is_only_replaced_on_request(vault: Vault) -> None:
     """Binding again under the same name needs `replace`; then the new secret is lent."""
     other = msgspec.structs.replace(BASIC, secret="tickets")
     with refused(FailureClass.INVALID_REQUEST) as refusal:
@@ -337,7 +337,7 @@ def test_a_bound_name_is_only_replaced_on_request(vault: Vault):
         ({"created_at": 1e30}, "not a time"),
     ],
 )
-def test_an_invalid_binding_is_refused(standing: Vault, changes: dict[str, object], words: str):
+def test_an_invalid_binding_is_refused(standing: Vault, changes: dict[str, object], words: str) -> None:
     """Each field is checked on its own, by its reason, and shown without a character that a terminal would act on."""
     with refused(FailureClass.BAD_INPUT) as refusal:
         standing.bind(msgspec.structs.replace(BASIC, **changes), replace=True)
@@ -345,14 +345,14 @@ def test_an_invalid_binding_is_refused(standing: Vault, changes: dict[str, objec
     assert refusal.message.isprintable()
 
 
-def test_a_binding_needs_a_stored_secret(standing: Vault):
+def test_a_binding_needs_a_stored_secret(standing: Vault) -> None:
     """Otherwise the failure is not_found with the command that stores one."""
     with refused(FailureClass.NOT_FOUND) as refusal:
         standing.bind(msgspec.structs.replace(BASIC, secret="mial"), replace=True)
     assert "aileron secret set" in refusal.message
 
 
-def test_the_lists_and_the_file_are_bounded(vault: Vault, monkeypatch: pytest.MonkeyPatch):
+def test_the_lists_and_the_file_are_bounded(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry too many is refused; an existing entry can still be replaced."""
     monkeypatch.setattr("aileron.vault.opened.MAX_SECRETS", 2)
     monkeypatch.setattr("aileron.vault.opened.MAX_BINDINGS", 2)
@@ -370,7 +370,7 @@ def test_the_lists_and_the_file_are_bounded(vault: Vault, monkeypatch: pytest.Mo
     assert lent(vault, BASIC) == OTHER
 
 
-def test_loans_and_bindings_are_immutable(standing: Vault):
+def test_loans_and_bindings_are_immutable(standing: Vault) -> None:
     """Neither can be turned into another one on the way."""
     with VaultLender(standing).lend(use(BASIC)) as loan, pytest.raises(AttributeError):
         loan.username = "mallory"  # type: ignore[misc]
