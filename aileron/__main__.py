@@ -106,7 +106,7 @@ def _console(words: list[str]) -> int | None:
     if options is None:
         return None
     try:
-        return console(options[0], plain=options[1])
+        return console(options)
     except Problem as problem:
         return _report(problem, as_json=False)
 

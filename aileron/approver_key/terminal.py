@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-__all__ = ["ancestors", "apply", "held", "let_go", "take", "who_else_can_type"]
+__all__ = ["ancestors", "apply", "let_go", "take", "who_else_can_type"]
 
 _PROC: Final = Path("/proc")
 _LEGACY: Final = Path("/proc/sys/dev/tty/legacy_tiocsti")
@@ -107,16 +107,6 @@ def ancestors() -> list[_Process]:
         if process is not None:
             found.append(process)
     return found
-
-
-@contextlib.contextmanager
-def held() -> Iterator[None]:
-    """Hold this terminal: no other process except root's can open it meanwhile. Does nothing without a terminal."""
-    take()
-    try:
-        yield
-    finally:
-        let_go()
 
 
 def apply(descriptor: int, settings: list[Any]) -> None:

@@ -10,9 +10,9 @@ import contextlib
 import functools
 import gc
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aileron.cli import output
 from aileron.cli.problem import OK, Problem, local_work
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from aileron.approver_key.security_key import Person
     from aileron.tui.key_session import SecurityKeyHooks
 
-__all__ = ["THEMES", "options_of", "run"]
+__all__ = ["THEMES", "Options", "options_of", "run"]
 
-_T = TypeVar("_T")
 _OFF: Final = b"".join(
     (
         b"\x1b[?2026l\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l",  # draw at once, no mouse reports
@@ -35,28 +34,34 @@ _OFF: Final = b"".join(
     )
 )
 """Escape sequences that switch off every terminal mode that Textual switches on, for use after the console was killed."""
+_DRAWS_NOTHING: Final = ("dumb", "unknown")
+"""Values of TERM, terminfo(5), for terminals that cannot move the cursor: of editors and of simple consoles."""
 THEMES: Final = ("textual-dark", "textual-light", "ansi-dark", "ansi-light", "high-contrast")
 
 
-def options_of(words: Sequence[str]) -> tuple[str | None, bool] | None:
-    """Return the theme, and whether `--plain` is given. None if typer must read the words, for help or for an error message."""
-    theme, is_plain = None, False
+class Options(NamedTuple):
+    """Options of the command. `theme` is one of THEMES; None for the theme that the person chose last."""
+
+    theme: str | None = None
+
+
+def options_of(words: Sequence[str]) -> Options | None:
+    """Return the options. None if typer must read the words, for help or for an error message."""
+    theme = None
     left = list(words)
     while left:
         name, equals, value = left.pop(0).partition("=")
-        if name == "--plain" and not equals:
-            is_plain = True
-        elif name == "--theme" and (equals or left):
-            theme = value if equals else left.pop(0)
-        else:
+        if name != "--theme" or not (equals or left):
             return None
-    return (theme, is_plain) if theme is None or theme in THEMES else None
+        theme = value if equals else left.pop(0)
+    return Options(theme) if theme is None or theme in THEMES else None
 
 
-def run(theme: str | None, *, plain: bool) -> int:
+def run(options: Options) -> int:
     """Run the console and return its exit code.
 
-    Raises Problem(unauthorized) without a terminal for a person, or at an agent's terminal.
+    Raises Problem(unauthorized) without a terminal for a person, or at an agent's terminal; (invalid_request) if the terminal
+    cannot draw a screen.
     """
     if not can_ask():
         raise Problem(
@@ -66,39 +71,30 @@ def run(theme: str | None, *, plain: bool) -> int:
             why="standard input and output are not a terminal",
             fix="run it in a terminal of your own, or list what waits with: aileron approval list",
         )
+    if os.environ.get("TERM") in _DRAWS_NOTHING:
+        raise Problem(
+            "this terminal cannot draw the console",
+            exit_code=1,
+            name="invalid_request",
+            why=f"TERM={os.environ['TERM']}",
+            fix="decide with: aileron approval list, then aileron approve ID",
+        )
     from aileron.approver_key import isolation
 
     try:
-        return isolation.isolated_process(lambda: _run(theme, plain=plain), put_right=b"" if plain else _OFF)
+        return isolation.isolated_process(lambda: _run(options.theme), put_right=_OFF)
     except Exception:
         with local_work():  # not around the call: it imports the failure classes, 15 ms
             raise
 
 
-def _run(theme: str | None, *, plain: bool) -> int:
+def _run(theme: str | None) -> int:
     """Run the console in a process that no other process of the user can inspect."""
     from aileron.approver_key import isolation, terminal
     from aileron.tui.daemon_client import DaemonClient
 
     isolation.end_with_terminal()
     daemon = DaemonClient(_home())
-    if plain:
-        from aileron.approver_key.no_echo import no_echo
-        from aileron.tui.key_session import REST_S
-        from aileron.tui.plain import Plain
-
-        _check_not_an_agents()
-
-        with terminal.held():
-            return Plain(
-                daemon,
-                ask=_let_go(isolation.ask_passphrase),
-                edit=_let_go(_edited),
-                take=terminal.take,
-                who_else=terminal.who_else_can_type,
-                no_echo=lambda: no_echo(REST_S),
-                security_keys=_security_keys(let_go=True),
-            ).run()
     # No import is garbage, and the search for cycles takes a tenth of the time to the first frame; on_mount turns it on again.
     gc.disable()
     from aileron.tui.app import Console, Hooks
@@ -114,7 +110,7 @@ def _run(theme: str | None, *, plain: bool) -> int:
         edit=_edited,
         take=terminal.take,
         let_go=terminal.let_go,
-        security_keys=_security_keys(let_go=False),
+        security_keys=_security_keys(),
     )
     screen = Console(daemon, hooks, who_else=terminal.who_else_can_type, theme=theme)
     screen.run()
@@ -129,23 +125,9 @@ def _home() -> Path:
     return Path(configured).absolute() if configured else Path.home() / ".aileron"
 
 
-def _let_go(work: Callable[[str], _T]) -> Callable[[str], _T]:
-    """Wrap `work` so that this process releases the terminal meanwhile. `work` reads from it, or runs a program that opens it."""
-    from aileron.approver_key import terminal
-
-    def done(given: str) -> _T:
-        terminal.let_go()
-        try:
-            return work(given)
-        finally:
-            terminal.take()
-
-    return done
-
-
-def _security_keys(*, let_go: bool) -> SecurityKeyHooks:
-    """Return the hooks for this machine's security keys. With `let_go`, the terminal is released for a PIN prompt or a touch."""
-    from aileron.approver_key import isolation, terminal
+def _security_keys() -> SecurityKeyHooks:
+    """Return the hooks for this machine's security keys."""
+    from aileron.approver_key import isolation
     from aileron.tui.key_session import SecurityKeyHooks
 
     def is_plugged_in() -> bool:
@@ -158,24 +140,16 @@ def _security_keys(*, let_go: bool) -> SecurityKeyHooks:
 
         return hidraw.ports()
 
-    offer = functools.partial(isolation.ask_passphrase, may_be_empty=True)
-
     @contextlib.contextmanager
     def person() -> Iterator[Person]:
         from aileron.approver_key.security_key import AtTerminal
 
-        if let_go:
-            terminal.let_go()
-        try:
-            yield AtTerminal()
-        finally:
-            if let_go:
-                terminal.take()
+        yield AtTerminal()
 
     return SecurityKeyHooks(
         is_plugged_in=is_plugged_in,
         ports=ports,
-        offer=_let_go(offer) if let_go else offer,
+        offer=functools.partial(isolation.ask_passphrase, may_be_empty=True),
         person=person,
     )
 

@@ -61,7 +61,7 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     ),
     "console": (
         "aileron console",
-        "aileron console --plain",
+        "aileron console --theme high-contrast",
     ),
     "launch": (
         "aileron launch claude",

@@ -13,8 +13,8 @@ Rules
 - Nothing moves by itself, and no colour is the only sign of anything.
 
 Source: docs/reference/console.md. Not here: what a card says (cards/card.py), how it looks (frame.py, view.py, queue.py), what
-is sent (sending.py), lines (plain.py). This class is the last of a row: console_base.py, reading.py, telling.py,
-news.py, decisions.py, together.py; here are the keys.
+is sent (sending.py). This class is the last of a row: console_base.py, reading.py, telling.py, news.py, decisions.py,
+together.py; here are the keys.
 """
 
 from __future__ import annotations

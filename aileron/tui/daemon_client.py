@@ -5,7 +5,7 @@ of an open question is shown, and signed, only as far as its digest covers it (c
 shown as the answer describes it, and nothing is decided about that. An answer that is not of its route's type (api/), or nests
 deeper than MAX_NESTING, is RequestRefused, so that nothing trips over it in the layout.
 
-Not here: what is done with the answers (news.py, reading.py, plain.py), what is signed (approver_key/signing.py).
+Not here: what is done with the answers (news.py, reading.py), what is signed (approver_key/signing.py).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ reads.
 1. a key that was pressed while another program had the terminal (a prompt, an editor) is dropped
 2. if that program failed, keys are dropped until none was pressed for REST_S, for DEAF_S at most
 
-Not here: what a key decides (guard.py), the same in lines (approver_key/no_echo.py).
+Not here: what a key decides (guard.py).
 
 >>> guard = InputGuard()
 >>> guard.ended(now=10.0, well=False)

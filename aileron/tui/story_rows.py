@@ -19,7 +19,7 @@ from aileron.model.timestamp import local_time
 from aileron.tui import rendering
 from aileron.tui.story import CONSENTS, AgentHour, Hour, Story, Told, counted
 
-__all__ = ["MOST_AGENTS", "hour_lines", "hour_rows", "spark", "story_text", "told_row"]
+__all__ = ["MOST_AGENTS", "hour_rows", "spark", "story_text", "told_row"]
 
 MOST_AGENTS: Final = 4
 """Maximum number of agents in the chart of the last hour. Further agents are only counted, to leave room for the stories."""
@@ -54,13 +54,6 @@ def hour_rows(hour: Hour, width: int) -> list[Text]:
     if len(hour.agents) > len(shown):
         rows.append(Text(f"  … {len(hour.agents) - len(shown)} more agents"))
     return rows
-
-
-def hour_lines(hour: Hour) -> list[str]:
-    """Return the hour in words without bars, for a screen reader."""
-    if not hour.agents:
-        return [f"{_span(hour)}: no runs"]
-    return [f"{_span(hour)}:", *(f"  {_agent_words(agent)}" for agent in hour.agents)]
 
 
 def spark(values: Sequence[int], most: int) -> str:
@@ -106,11 +99,6 @@ def _title(hour: Hour) -> str:
 
 def _span(hour: Hour) -> str:
     return "last hour" if hour.is_whole else f"since {local_time(hour.since)}"
-
-
-def _agent_words(agent_hour: AgentHour) -> str:
-    runs, waits = counted(sum(agent_hour.runs), "run"), counted(sum(agent_hour.waits), "wait")
-    return f"{agent_hour.agent}: {runs}, {waits}, {sum(agent_hour.denials)} denied"
 
 
 def _agent_row(agent_hour: AgentHour, most: Sequence[int], width: int) -> str:

@@ -1,6 +1,6 @@
 """Source of the stories: reads the record of the last hour, in pages, and the results of runs.
 
-The functions block, so the full-screen console calls them in a thread; the console in lines calls them directly. No Textual.
+The functions block, so the console calls them in a thread. No Textual.
 
 Not here: what a story is (story.py).
 """

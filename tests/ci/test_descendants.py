@@ -1,4 +1,4 @@
-"""Reading processes that end meanwhile: those that are gone are left out, and an error of one that runs is raised."""
+"""Processes that end while they are read are left out, and an error of a process that runs is raised."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.parametrize("is_reaped", [True, False], ids=["gone", "zombie"])
 def test_a_process_that_ends_while_it_is_read_is_left_out(sleeper: subprocess.Popen[bytes], is_reaped: bool) -> None:
-    """Its files are gone, or those of a zombie: reading either is an error, which is not the reader's."""
+    """The read fails because its files are gone, or are those of a zombie; the reader does not see that error."""
 
     def read(process: psutil.Process) -> bytes:
         if process.pid == sleeper.pid:

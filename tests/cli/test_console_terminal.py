@@ -1,4 +1,4 @@
-"""`aileron console` in real terminals with a real daemon: tmux, where each decision needs the passphrase, and a plain one.
+"""`aileron console` in real terminals with a real daemon: tmux, where each decision needs the passphrase, and one of its own.
 
 These tests look for words anywhere on the screen; tests/tui checks their positions.
 """
@@ -43,9 +43,9 @@ def asking() -> Iterator[DaemonHome]:
         yield home
 
 
-def words(*more: str) -> list[str]:
+def words() -> list[str]:
     """Return the console's command line."""
-    return [sys.executable, "-m", "aileron", "console", *more]
+    return [sys.executable, "-m", "aileron", "console"]
 
 
 def variables(home: Path, **more: str) -> dict[str, str]:
@@ -105,33 +105,6 @@ def test_a_denial_in_tmux_asks_for_the_passphrase_and_sends_its_reason(asking: D
     assert (result["status"], result["reason"]) == ("denied", "not today")
 
 
-@pytest.mark.jail
-def test_in_plain_mode_one_passphrase_serves_two_decisions(asking: DaemonHome) -> None:
-    """The key stays open at a terminal that is no multiplexer's, and each approval takes the word yes."""
-    first, second = (asking.asked("ask-first", {"text": text}) for text in ("one", "two"))
-    aileron = Command(asking.path)
-    word = "not decided): "
-    said = at_terminal(
-        aileron,
-        "console",
-        "--plain",
-        answers=[
-            ("> ", "unlock"),
-            ("to decide for 15 minutes: ", APPROVER),
-            ("left", "approve 1"),
-            (word, "yes"),
-            ("approved: 1 ", "approve 2"),
-            (word, "yes"),
-            ("approved: 2 ", "record 1"),
-            ("EVENTS", "quit"),
-        ],
-    )
-
-    assert said.code == 0
-    assert said.out.count("Approver passphrase") == 1
-    assert [asking.result(question)["status"] for question in (first, second)] == ["completed", "completed"]
-
-
 def test_the_console_needs_a_terminal(home: Path, fake: FakeDaemon) -> None:
     """The error in a pipe names the other commands, and nothing is started."""
     said = Command(home)("console")
@@ -141,18 +114,31 @@ def test_the_console_needs_a_terminal(home: Path, fake: FakeDaemon) -> None:
     assert "aileron approval list" in said.err
 
 
-@pytest.mark.parametrize("is_its_child", [True, False], ids=["its child", "another terminal"])
-def test_the_console_refuses_an_agents_terminal(is_its_child: bool) -> None:
+@pytest.mark.parametrize("term", ["dumb", "unknown"])
+def test_a_terminal_without_a_cursor_is_refused_with_the_commands_to_use(
+    home: Path, fake: FakeDaemon, term: str
+) -> None:
+    """The console draws nothing there; every other test of this file is the positive control."""
+    said = Command(home).at_terminal("console", TERM=term)
+
+    assert said.code == 1
+    assert f"this terminal cannot draw the console why: TERM={term}" in " ".join(said.out.split())
+    assert "aileron approval list, then aileron approve ID" in " ".join(said.out.split())
+    assert "\x1b[?1049h" not in said.out
+
+
+def test_the_console_refuses_an_agents_terminal() -> None:
     """Every process below the one that `aileron launch` started is refused; a session elsewhere has no effect."""
     with daemon_home() as home, subprocess.Popen(["sleep", "100"]) as elsewhere:
-        body = {"agent": "claude", "folder": "/w", "pid": os.getpid() if is_its_child else elsewhere.pid}
-        session = home.must("POST", "/v1/sessions", body)["id"]
-        answers = [] if is_its_child else [("> ", "quit")]
-        said = at_terminal(Command(home.path), "console", "--plain", answers=answers)
+        home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/w", "pid": elsewhere.pid})
+        with Tmux(words(), variables(home.path)) as at:
+            at.until("nothing waiting")
+        session = home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/w", "pid": os.getpid()})["id"]
+        said = at_terminal(Command(home.path), "console")
         elsewhere.kill()
 
-    assert said.code == (6 if is_its_child else 0)
-    assert (f"this is a terminal of claude, session {session}" in " ".join(said.out.split())) == is_its_child
+    assert said.code == 6
+    assert f"this is a terminal of claude, session {session}" in " ".join(said.out.split())
 
 
 @pytest.mark.parametrize("size", [(80, 24), (60, 20)])
@@ -194,14 +180,14 @@ _TELLS_NOBODY: Final = "signal.signal(signal.SIGHUP, lambda *_: None); subproces
 
 @contextlib.contextmanager
 def at_pty(
-    home: Path, fake: FakeDaemon, *more: str, first: str = _ITSELF, **given: str
+    home: Path, fake: FakeDaemon, first: str = _ITSELF, **given: str
 ) -> Iterator[tuple[int, list[psutil.Process]]]:
     """Run a console at a terminal of this process. Yield the other end and the processes, and kill those that remain."""
     fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
     master, slave = pty.openpty()
     resize(master, 24, 80)
     started = subprocess.Popen(
-        [sys.executable, "-c", _LEADS + first, *words(*more)],
+        [sys.executable, "-c", _LEADS + first, *words()],
         stdin=slave,
         stdout=slave,
         stderr=slave,
@@ -238,10 +224,9 @@ def ended(processes: list[psutil.Process]) -> bool:
 @pytest.mark.parametrize(
     "first", [_ITSELF, _TELLS_NOBODY], ids=["first of its session", "of a session that tells nobody"]
 )
-@pytest.mark.parametrize("plain", [(), ("--plain",)], ids=["screen", "lines"])
-def test_the_console_ends_with_its_terminal(home: Path, fake: FakeDaemon, plain: tuple[str, ...], first: str) -> None:
+def test_the_console_ends_with_its_terminal(home: Path, fake: FakeDaemon, first: str) -> None:
     """The window is closed: nothing continues unseen."""
-    with at_pty(home, fake, *plain, first=first) as (master, processes):
+    with at_pty(home, fake, first=first) as (master, processes):
         assert all(process.is_running() for process in processes)
         with Path(os.devnull).open() as nothing:
             os.dup2(
@@ -250,11 +235,10 @@ def test_the_console_ends_with_its_terminal(home: Path, fake: FakeDaemon, plain:
         assert ended(processes), [process.as_dict(["pid", "cmdline", "cpu_times"]) for process in processes]
 
 
-@pytest.mark.parametrize("plain", [(), ("--plain",)], ids=["screen", "lines"])
-def test_the_console_ends_with_its_tmux_session(home: Path, fake: FakeDaemon, plain: tuple[str, ...]) -> None:
+def test_the_console_ends_with_its_tmux_session(home: Path, fake: FakeDaemon) -> None:
     """The session ends by `tmux kill-session`."""
     fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
-    with Tmux(words(*plain), variables(home)) as at:
+    with Tmux(words(), variables(home)) as at:
         at.until("nothing waiting")
         processes = [psutil.Process(at.pid), *psutil.Process(at.pid).children(recursive=True)]
         at.do("kill-session")

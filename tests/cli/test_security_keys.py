@@ -335,28 +335,3 @@ def test_the_console_in_tmux_takes_a_pin_and_a_touch_for_a_yes(desk: Desk) -> No
         at.until_over()
 
     assert (desk.status(question), desk.key.touched) == ("completed", touched + 1)
-
-
-def test_the_console_in_plain_mode_takes_a_pin_and_a_touch(desk: Desk) -> None:
-    """Each of two decisions takes a touch, although the terminal is the person's alone."""
-    questions, touched = [desk.asked(), desk.asked()], desk.key.touched
-    word = "not decided): "
-    said = desk.at_terminal(
-        "console",
-        "--plain",
-        answers=[
-            ("> ", "approve 1"),
-            (word, "yes"),
-            ("to approve", ""),
-            ("PIN of Test Key 5: ", PIN),
-            ("approved: 1 ", "approve 2"),
-            (word, "yes"),
-            ("to approve", ""),
-            ("PIN of Test Key 5: ", PIN),
-            ("approved: 2 ", "quit"),
-        ],
-    )
-
-    assert said.code == 0, said
-    assert [desk.status(question) for question in questions] == ["completed", "completed"]
-    assert desk.key.touched == touched + 2

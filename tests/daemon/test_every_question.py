@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -31,7 +30,6 @@ from aileron.model.secret import Secret
 from aileron.tui.app import Console, Hooks
 from aileron.tui.daemon_client import DaemonClient
 from tests.audit.conftest import a_plan
-from tests.cli.command import Command
 from tests.cli.questions import SUBJECTS
 from tests.daemon.test_protocol import Agent
 from tests.daemon.test_shares import waiting_home
@@ -254,24 +252,6 @@ def test_the_command_line_lists_and_shows_every_status(
         assert aileron(["approval", "show", question.id]) == 0, question
         facts = dict(row.split("\t", 1) for row in capsys.readouterr().out.split("\n") if "\t" in row)
         assert facts["status"] == question.status.value, question
-
-
-def test_a_plain_console_hears_that_a_consent_was_decided_elsewhere(home: DaemonHome) -> None:
-    """The consent no longer waits in the console's queue."""
-    asked: list[str] = []
-
-    def come() -> str:
-        asked.append(put_secret(home))
-        return ""
-
-    def decide() -> str:
-        assert KeptApprover.of(home).decide(home, asked[0]).status == 200
-        return ""
-
-    answers = [("> ", come), ("new: ", decide), ("settled: ", "filter status:waits secret “pw”"), ("> ", "quit")]
-    said = Command(home.path).at_terminal("console", "--plain", answers=answers)
-    assert re.search(r"settled: [0-9]+ Replace the value of the secret “pw” · a command · done", said.out), said
-    assert "nothing matches" in said.out, said
 
 
 @pytest.mark.anyio

@@ -290,7 +290,7 @@ def test_the_main_facts_of_an_event_come_before_those_that_may_not_fit() -> None
 
 
 def test_a_long_sentence_has_two_rows_and_stands_whole_below() -> None:
-    """The second row counts what is left out; with all rows, as for plain mode, the sentence is whole."""
+    """The second row counts what is left out; with all rows, the sentence is whole."""
     card = a_card(action="send-" + "x" * 600)
     above = [row.plain for row in rendering.essential_rows(card, 80, 11)]
 

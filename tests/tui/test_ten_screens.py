@@ -1,4 +1,4 @@
-"""Ten requests as a person meets them, as text: the console at two sizes, plain mode, and the command. golden/ten-*.txt.
+"""Ten requests as a person meets them, as text: the console at two sizes, and the command. golden/ten-*.txt.
 
 Each was reviewed by eye: the effect stands first, alarms stand above the part that scrolls, and the surfaces agree.
 AILERON_GOLDEN=renew writes them anew. Not here: how cells are drawn (test_golden_screens.py), the page (tests/browser).
@@ -20,12 +20,9 @@ from tests.support.fake_daemon import Reply, Seen
 from tests.support.screens import is_like, text_of
 from tests.support.ten_requests import TEN, Request
 from tests.tui.consoles import World
-from tests.tui.test_plain import UNLOCK, dialogue, still
 
 pytestmark = pytest.mark.anyio
 
-_CHANGE = "s/#engineering/#releases/"
-"""Command with which the person changes the arguments in their editor."""
 SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
 each = pytest.mark.parametrize("example", TEN, ids=lambda example: named(example))
 
@@ -90,17 +87,6 @@ async def test_the_command_output_of_each_request(world: World, example: Request
 
     assert said.code == (0 if example.edit is None else 75), said
     is_like(f"ten-{named(example)}-command.txt", re.sub(r"in [0-9]+ d\b", "later", said.out))
-
-
-@each
-def test_the_plain_mode_of_each_request(world: World, example: Request) -> None:
-    """`--plain` at 80 columns shows the same card, without the proof, which has a command of its own."""
-    ask(world, example)
-    editing = [("> ", "edit 1")] * (example.edit is not None)
-    shows = ("> ", "preview 1" if example.found is not None else "show 1")
-    said = dialogue(world, *editing, *UNLOCK, shows, NO_COLOR="1", TZ="UTC", EDITOR=f"sed -i {_CHANGE}")
-
-    is_like(f"ten-{named(example)}-plain.txt", still(said))
 
 
 def has_state(card: Card) -> bool:

@@ -1,11 +1,11 @@
-"""`aileron console`: open questions on a screen that stays open, or with `--plain` in lines."""
+"""`aileron console`: open questions on a screen that stays open."""
 
 from __future__ import annotations
 
 import enum
 from typing import Annotated
 
-from aileron.cli.console import run
+from aileron.cli.console import Options, run
 from aileron.cli.declared import Exit, Option
 
 __all__ = ["console"]
@@ -20,9 +20,6 @@ class _Theme(enum.StrEnum):
 
 
 def console(
-    plain: Annotated[
-        bool, Option("--plain", help="Print lines instead of a full screen, for screen readers and logs.")
-    ] = False,
     theme: Annotated[
         _Theme | None,
         Option("--theme", help="Colour theme."),
@@ -33,4 +30,4 @@ def console(
     Needs a terminal of your own. After you type its passphrase, the approver's key stays open for 15 minutes, in this process
     only.
     """
-    raise Exit(run(None if theme is None else str(theme.value), plain=plain))
+    raise Exit(run(Options(None if theme is None else str(theme.value))))
