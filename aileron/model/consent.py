@@ -492,9 +492,14 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             key_id=self.key_id,
         )
 
+    def latest(self, kind: ConsentKind, name: str) -> Consent | None:
+        """Return the latest consent with this kind and name; None if there was none or it was withdrawn."""
+        return next((consent for consent in self.agreed if consent.kind is kind and consent.name == name), None)
+
     def consent_digest(self, kind: ConsentKind, name: str) -> str | None:
-        """Return the digest of the latest consent with this kind and name; None if there was none or it was withdrawn."""
-        return next((consent.digest for consent in self.agreed if consent.kind is kind and consent.name == name), None)
+        """Return the digest of the latest consent with this kind and name; None if there is none."""
+        consent = self.latest(kind, name)
+        return None if consent is None else consent.digest
 
     def has_connector_consent(self, pin_hash: str) -> bool:
         """Return whether the connector with these bytes has consent.

@@ -11,7 +11,7 @@ Rules
 - A signature of Sigstore needs no key here: the artifact's name determines its signer (sigstore.py).
 
 Source: docs/reference/signatures.md. Not here: fetching a publisher's key (forges/), asking the person
-(daemon/consent_service/consents.py).
+(daemon/consent_service/handlers/trusted_key_consent.py).
 """
 
 from __future__ import annotations

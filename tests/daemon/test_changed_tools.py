@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aileron.client import Answer
-from aileron.daemon.consent_service.consents import MAX_TOOLS_ASKED
+from aileron.daemon.consent_service.tool_changes import MAX_TOOLS_ASKED
 from aileron.model.canonical import sha256_digest
 from aileron_connector.mcp.client import MODERN
 from tests.connectors.mcp.test_mcp_in_the_jail import NAME, sources

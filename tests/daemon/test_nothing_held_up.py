@@ -12,7 +12,9 @@ import pytest
 from aileron.audit.log import Audit
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.consents import ConsentService
+from aileron.daemon.consent_service.handlers.connector_consent import ConnectorHandler
 from aileron.daemon.installed.install import Installer
+from aileron.daemon.installed.verify import ArtifactVerifier
 from aileron.daemon.packages.connectors import ConnectorService
 from aileron.daemon.secrets.vault import VaultService
 from aileron.ledger.sqlite import Ledger
@@ -57,6 +59,8 @@ async def test_a_named_path_is_read_before_the_lock_for_changes_is_taken(tmp_pat
     connectors = ConnectorService(
         connectors=cast(ContentStore, None),  # not reached: there is nothing to read
         consents=cast(ConsentService, None),
+        approved=cast(ConnectorHandler, None),
+        finding=cast(ArtifactVerifier, None),
         installing=cast(Installer, None),
         audit=cast(Audit, None),
         changing=changing,

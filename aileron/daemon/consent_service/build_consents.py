@@ -11,10 +11,24 @@ from aileron import files
 from aileron.daemon.consent_service.after_unlock import AfterUnlock
 from aileron.daemon.consent_service.allowed_hosts import AllowedHosts, AskingCell
 from aileron.daemon.consent_service.approval_queue import ApprovalQueue
+from aileron.daemon.consent_service.approved_settings import ApprovedSettings
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.consent_checks import ConsentChecks
+from aileron.daemon.consent_service.consent_store import ConsentStore
 from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.consent_service.enrollment import ApproverEnrollment
+from aileron.daemon.consent_service.handlers.action_file_consent import ActionFileHandler
+from aileron.daemon.consent_service.handlers.binding_consent import BindingHandler
+from aileron.daemon.consent_service.handlers.connector_consent import ConnectorHandler
+from aileron.daemon.consent_service.handlers.every_kind import ConsentHandlers
+from aileron.daemon.consent_service.handlers.grant_consent import GrantHandler
+from aileron.daemon.consent_service.handlers.host_consent import HostHandler
+from aileron.daemon.consent_service.handlers.passkey_consent import PasskeyHandler
+from aileron.daemon.consent_service.handlers.secret_consent import SecretHandler
+from aileron.daemon.consent_service.handlers.settings_consent import SettingsHandler
+from aileron.daemon.consent_service.handlers.tool_change_consent import ToolChangeHandler
+from aileron.daemon.consent_service.handlers.trusted_key_consent import TrustedKeyHandler
+from aileron.daemon.consent_service.held_values import HeldValues
 from aileron.daemon.consent_service.passkeys import Passkeys
 from aileron.daemon.consent_service.previews import PreviewRegistry
 from aileron.daemon.consent_service.service import DecisionService
@@ -24,6 +38,7 @@ from aileron.daemon.consent_service.suspended_tools import SuspendedTools
 from aileron.daemon.consent_service.tool_changes import ToolChanges
 from aileron.daemon.foundation import Foundation
 from aileron.daemon.installed.install import Installer
+from aileron.daemon.installed.verify import ArtifactVerifier
 from aileron.model.failure import AileronError
 from aileron.runs.spine import Spine
 
@@ -38,6 +53,10 @@ class BuiltConsents(msgspec.Struct, frozen=True, kw_only=True):
     approver: ApproverState
     consent_checks: ConsentChecks
     in_force: SettingsInForce
+    store: ConsentStore
+    held: HeldValues
+    finding: ArtifactVerifier
+    handlers: ConsentHandlers
     consents: ConsentService
     passkeys: Passkeys
     tools: SuspendedTools
@@ -95,23 +114,35 @@ async def build_consents(
         wanted=base.wanted,
         read=read,
     )
+    store, held = ConsentStore(approver, base.vault, base.audit), HeldValues()
+    trusted_keys = TrustedKeyHandler(store, consent_checks, base.audit, base.home.keyring)
+    finding = ArtifactVerifier(base.connectors, base.staging, trusted_keys.trust, store.is_installed)
+    tool_changes = ToolChangeHandler(store, tools)
+    connectors = ConnectorHandler(store, finding, installing, tool_changes)
+    handlers = ConsentHandlers(
+        action_files=ActionFileHandler(
+            store,
+            actions=base.actions,
+            consent_checks=consent_checks,
+            texts=base.texts,
+            finding=finding,
+            installing=installing,
+            connectors=connectors,
+        ),
+        connectors=connectors,
+        bindings=BindingHandler(
+            store, vault=base.vault, connectors=base.connectors, held=held, audit=base.audit, bound=base.note_bound
+        ),
+        secrets=SecretHandler(base.vault, held, base.audit),
+        grants=GrantHandler(store, base.actions, base.audit),
+        trusted_keys=trusted_keys,
+        settings=SettingsHandler(store, consent_checks, ApprovedSettings(base.home.agreed), in_force.agreed),
+        passkeys=PasskeyHandler(store, base.audit, base.review),
+        tool_changes=tool_changes,
+        hosts=HostHandler(hosts),
+    )
     consents = ConsentService(
-        base.home,
-        approver,
-        actions=base.actions,
-        consent_checks=consent_checks,
-        connectors=base.connectors,
-        installing=installing,
-        staging=base.staging,
-        vault=base.vault,
-        audit=base.audit,
-        texts=base.texts,
-        tools=tools,
-        hosts=hosts,
-        review=base.review,
-        asked=asked,
-        settings_agreed=in_force.agreed,
-        bound=base.note_bound,
+        approver, handlers, held=held, finding=finding, audit=base.audit, review=base.review, asked=asked
     )
     passkeys = Passkeys(
         approver,
@@ -125,10 +156,16 @@ async def build_consents(
         approver=approver,
         consent_checks=consent_checks,
         in_force=in_force,
+        store=store,
+        held=held,
+        finding=finding,
+        handlers=handlers,
         consents=consents,
         passkeys=passkeys,
         tools=tools,
-        tool_changes=ToolChanges(tools, consents, actions=base.actions, changing=base.changing),
+        tool_changes=ToolChanges(
+            tools, consents, tool_changes, actions=base.actions, audit=base.audit, changing=base.changing
+        ),
         hosts=hosts,
         asked=asked,
     )
@@ -149,7 +186,13 @@ def build_decisions(
     approver, consents, changing = consenting.approver, consenting.consents, base.changing
     previews = PreviewRegistry(spine)
     decisions = DecisionService(
-        approver, audit=base.audit, readings=previews, consents=consents, begin=begin, changing=changing
+        approver,
+        audit=base.audit,
+        readings=previews,
+        consents=consents,
+        secrets=consenting.handlers.secrets,
+        begin=begin,
+        changing=changing,
     )
     enrollment = ApproverEnrollment(
         base.home,

@@ -32,7 +32,7 @@ import anyio
 
 from aileron.audit.log import Audit
 from aileron.daemon.consent_service.allowed_hosts import AllowedHosts, AskingCell, KnownHost
-from aileron.daemon.consent_service.consents import SETTINGS_WAIT_S, ConsentService
+from aileron.daemon.consent_service.consents import ConsentService
 from aileron.egress.refusal import Reason
 from aileron.egress.tunnel.policy import Admitted, Cell, Refused, listed
 from aileron.ledger import ApprovalState
@@ -136,7 +136,7 @@ class HostQuestions:
         subject = HostConsent(
             session=session, agent=facts.agent, folder=facts.folder, host=destination.host, port=destination.port
         )
-        asked = await self._consents.ask(subject, SETTINGS_WAIT_S)
+        asked = await self._consents.ask(subject)
         return self._hosts.asked(subject, asked.approval_id)
 
     async def _why_not_asked(self, session: str, destination: HostPort) -> str | None:

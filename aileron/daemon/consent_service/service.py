@@ -43,7 +43,9 @@ from aileron.audit.frozen import Question
 from aileron.audit.log import Audit
 from aileron.audit.moves import MAX_MESSAGE_CHARACTERS
 from aileron.daemon.consent_service.approver import ApproverState
-from aileron.daemon.consent_service.consents import ConsentService, ToFetch
+from aileron.daemon.consent_service.consents import ConsentService
+from aileron.daemon.consent_service.handlers.handler import ToFetch
+from aileron.daemon.consent_service.handlers.secret_consent import SecretHandler
 from aileron.daemon.consent_service.previews import PreviewRegistry
 from aileron.ledger import CandidateRow
 from aileron.model.consent import ConsentKind
@@ -73,6 +75,7 @@ class DecisionService:
         audit: Audit,
         readings: PreviewRegistry,
         consents: ConsentService,
+        secrets: SecretHandler,
         begin: Callable[[str], object],
         changing: anyio.Lock,
     ) -> None:
@@ -80,6 +83,7 @@ class DecisionService:
         self._audit = audit
         self._readings = readings
         self._consents = consents
+        self._secrets = secrets
         self._begin = begin
         self._changing = changing
         self._nonces: dict[str, float] = {}
@@ -226,7 +230,7 @@ class DecisionService:
         try:
             value = await to_fetch.value()
             async with self._changing:
-                result = await self._consents.put_fetched(to_fetch, value)
+                result = await self._secrets.put_fetched(to_fetch, value)
         except AileronError as error:
             return _failed(settled, error)
         return msgspec.structs.replace(settled, status=RunStatus.COMPLETED, result=result)

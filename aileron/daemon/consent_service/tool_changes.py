@@ -4,7 +4,7 @@ Runs in the daemon, behind the spine and the operator's socket. The message for 
 text, which a person must read first.
 
 Source: docs/adr/0056-changed-tools.md. Not here: the suspensions (suspended_tools.py), carrying out an approval
-(consents.py).
+(handlers/tool_change_consent.py).
 """
 
 from __future__ import annotations
@@ -18,17 +18,24 @@ import msgspec
 
 from aileron.actions.store import ActionStore
 from aileron.api.actions import ActionResumed
-from aileron.api.approvals import ConsentsAnswer
+from aileron.api.approvals import ConsentAnswer, ConsentsAnswer
 from aileron.approvals.tool_change import TOOL_CHANGED, ToolReport, reported
+from aileron.audit.log import Audit
 from aileron.audit.tools_on_record import ToolState
 from aileron.daemon.consent_service.consents import ConsentService
+from aileron.daemon.consent_service.handlers.tool_change_consent import ToolChangeHandler
 from aileron.daemon.consent_service.suspended_tools import SuspendedTools, uses_of
 from aileron.model.canonical import sha256_digest
+from aileron.model.consent import ConsentKind
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.plan import Plan, Step
 
-__all__ = ["ToolChanges"]
+__all__ = ["MAX_TOOLS_ASKED", "ToolChanges"]
 
+MAX_TOOLS_ASKED: Final = 32
+"""Maximum number of waiting questions about changed tools that runs have found. It is a sixth of the queue's capacity, because
+connectors determine how many such questions there are, and each waits a day.
+"""
 _ACCEPTED_MEANWHILE: Final = "the change was accepted meanwhile: request the run again"
 _STILL_REFUSED: Final = "the change was accepted, and its connector refuses it all the same: update the connector"
 """Message for the case that a connector was given the accepted digest and still reports the same change. A question would not
@@ -43,10 +50,19 @@ class ToolChanges:
     """
 
     def __init__(
-        self, tools: SuspendedTools, consents: ConsentService, *, actions: ActionStore, changing: anyio.Lock
+        self,
+        tools: SuspendedTools,
+        consents: ConsentService,
+        handler: ToolChangeHandler,
+        *,
+        actions: ActionStore,
+        audit: Audit,
+        changing: anyio.Lock,
     ) -> None:
         self._tools = tools
         self._consents = consents
+        self._handler = handler
+        self._audit = audit
         self._actions = actions
         self._changing = changing
 
@@ -69,8 +85,8 @@ class ToolChanges:
             digest = sha256_digest(report.now.encode())
             return _told(failure, step, report, _ACCEPTED_MEANWHILE if step.accepted != digest else _STILL_REFUSED)
         try:
-            if await self._consents.has_room_for_tools():
-                await self._consents.ask_about_tool(state)
+            if await self._has_room():
+                await self._ask(state)
         except AileronError as error:  # queue full, or vault locked meanwhile: `action resume` asks again
             _log.warning("%s: nobody was asked about %s of %s: %s", run_id, step.op, step.connector, error)
         return _told(
@@ -79,6 +95,20 @@ class ToolChanges:
             report,
             f"it is suspended: a person can look at it with `aileron action resume {plan.action}`",
         )
+
+    async def _ask(self, state: ToolState) -> ConsentAnswer | None:
+        """Ask whether to accept a tool that its server changed. Return None if there is nothing to accept, or if it was
+        accepted before. Raises AileronError (busy, vault_locked).
+        """
+        subject = await self._handler.question(state)
+        return None if subject is None else await self._consents.ask(subject)
+
+    async def _has_room(self) -> bool:
+        """Return whether a run may ask about another changed tool now. A person's own request for such a question is always
+        allowed.
+        """
+        waiting = [row for row, _ in await self._audit.open_consents() if row.kind == ConsentKind.TOOL_CHANGE.value]
+        return len(waiting) < MAX_TOOLS_ASKED
 
     async def resume(self, name: str, *, unchanged: bool) -> ActionResumed | ConsentsAnswer:
         """Ask again about the suspended operations of this action. With `unchanged`, resume them without accepting a change.
@@ -94,7 +124,7 @@ class ToolChanges:
                 return ActionResumed(name=name, operations=[state.op for state in states])
             for state in states:
                 self._check_askable(state, name)
-            asked = [await self._consents.ask_about_tool(state) for state in states]
+            asked = [await self._ask(state) for state in states]
             waiting = tuple(answer for answer in asked if answer is not None)
             if waiting:
                 return ConsentsAnswer(approvals=waiting)

@@ -5,19 +5,20 @@ Runs in the daemon. A question names a connector by its pin and where it was fou
 whose fetched archive is in staging. Neither place is trusted: signature, name, version and pin are checked again, and
 the question's description is derived again.
 
-Source: docs/reference/consents.md. Not here: asking (consent_service/consents.py), fetching (fetch.py).
+Source: docs/reference/consents.md. Not here: asking (consent_service/consents.py), fetching (packages/fetch.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from aileron.actions.manifest import parse_action
 from aileron.daemon.installed.install import FoundConnector
-from aileron.model.consent import ActionFileConsent, ConnectorConsent, ConnectorUpdateConsent, Subject
+from aileron.model.consent import ConnectorConsent, ConnectorUpdateConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import Fqn, OnConflict
@@ -28,7 +29,7 @@ from aileron.registry.content import ContentStore
 from aileron.registry.install import read_artifact
 from aileron.registry.staging import Staging
 
-__all__ = ["ArtifactVerifier", "fetched_for"]
+__all__ = ["ArtifactVerifier", "is_path"]
 
 
 class ArtifactVerifier:
@@ -45,22 +46,22 @@ class ArtifactVerifier:
     ) -> None:
         self._connectors = connectors
         self._staging = staging
-        self._trust = trust
-        self._is_installed = is_installed
+        self.trust: Final = trust
+        self.is_installed: Final = is_installed
 
     def action(self, wanted: ArtifactRequest, digest: str) -> ActionArtifact:
         """Return the fetched action with this digest, after checking it again. Raises AileronError as registry.artifact does,
         (hash_mismatch) for another digest, or (not_found) if the action is no longer in staging.
         """
         archive = self._staging.take(digest, str(wanted))
-        artifact = action_of(archive, self._trust(), wanted=wanted, parse=parse_action)
+        artifact = action_of(archive, self.trust(), wanted=wanted, parse=parse_action)
         if artifact.digest != digest:
             raise _other_bytes(str(wanted), artifact.digest, digest)
         return artifact
 
     def connector(self, wanted: ArtifactRequest, pin_hash: str, on_conflict: OnConflict = "refuse") -> FoundConnector:
         """Return the fetched connector with this hash, after checking it again. Raises AileronError as `action` does."""
-        artifact = connector_of(self._staging.take(pin_hash, str(wanted)), self._trust(), wanted=wanted)
+        artifact = connector_of(self._staging.take(pin_hash, str(wanted)), self.trust(), wanted=wanted)
         if artifact.pin.hash != pin_hash:
             raise _other_bytes(str(wanted), artifact.pin.hash, pin_hash)
         return FoundConnector(artifact, str(wanted), on_conflict)
@@ -70,10 +71,8 @@ class ArtifactVerifier:
         connector differs from the question's description.
         """
         on_conflict = msgspec.convert(subject.on_conflict, OnConflict)
-        if _is_path(subject.source):
-            found = FoundConnector(
-                read_artifact(Path(subject.source), trust=self._trust()), subject.source, on_conflict
-            )
+        if is_path(subject.source):
+            found = FoundConnector(read_artifact(Path(subject.source), trust=self.trust()), subject.source, on_conflict)
             if found.artifact.pin.hash != subject.hash:
                 raise _other_bytes(subject.source, found.artifact.pin.hash, subject.hash)
         else:
@@ -91,10 +90,7 @@ class ArtifactVerifier:
         return [
             entry.manifest
             for entry in self._connectors.list_connectors()
-            if entry.manifest is not None
-            and entry.manifest.name == name
-            and entry.pin
-            and self._is_installed(entry.pin)
+            if entry.manifest is not None and entry.manifest.name == name and entry.pin and self.is_installed(entry.pin)
         ]
 
     def drop(self, digest: str) -> None:
@@ -123,14 +119,7 @@ class ArtifactVerifier:
         )
 
 
-def fetched_for(subject: Subject) -> str | None:
-    """Return the digest of a question's archive in staging; None if nothing was fetched for it."""
-    if isinstance(subject, ConnectorConsent) and not _is_path(subject.source):
-        return subject.hash
-    return subject.published if isinstance(subject, ActionFileConsent) else None
-
-
-def _is_path(source: str) -> bool:
+def is_path(source: str) -> bool:
     """Return whether a connector's source is a path on this machine, and not NAME@VERSION."""
     return source.startswith("/")
 

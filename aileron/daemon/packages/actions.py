@@ -24,6 +24,7 @@ from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.config import Settings
 from aileron.daemon.consent_service.consent_checks import ConsentChecks
+from aileron.daemon.consent_service.consent_store import ConsentStore
 from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.consent_service.suspended_tools import SuspendedTools, uses_of
 from aileron.daemon.installed.access_summary import action_reach
@@ -56,6 +57,7 @@ class ActionService:
         vault: Vault,
         consent_checks: ConsentChecks,
         consents: ConsentService,
+        consent_store: ConsentStore,
         tools: SuspendedTools,
         installing: Installer,
         audit: Audit,
@@ -67,6 +69,7 @@ class ActionService:
         self._vault = vault
         self._consent_checks = consent_checks
         self._consents = consents
+        self._consent_store = consent_store
         self._tools = tools
         self._installing = installing
         self._audit = audit
@@ -165,4 +168,4 @@ class ActionService:
         async with self._changing:
             await anyio.to_thread.run_sync(self._actions.remove, name)
             await self._audit.note(events.ActionRemoved(action=name))
-            await self._consents.end(ConsentKind.ACTION_FILE, name)
+            await self._consent_store.end(ConsentKind.ACTION_FILE, name)

@@ -35,6 +35,7 @@ class Packages(msgspec.Struct, frozen=True, kw_only=True):
 def build_packages(base: Foundation, egress: Egress, installing: Installer, consenting: BuiltConsents) -> Packages:
     """Build the services for installed packages and their sources, from the consent services in `consenting`."""
     consents, consent_checks, changing = consenting.consents, consenting.consent_checks, base.changing
+    trusted = consenting.handlers.trusted_keys
     forge_web = ForgeWeb(egress, base.settings)
     forges = Forges(forge_web, base.settings, base.vault)
     return Packages(
@@ -44,6 +45,7 @@ def build_packages(base: Foundation, egress: Egress, installing: Installer, cons
             vault=base.vault,
             consent_checks=consent_checks,
             consents=consents,
+            consent_store=consenting.store,
             tools=consenting.tools,
             installing=installing,
             audit=base.audit,
@@ -51,7 +53,13 @@ def build_packages(base: Foundation, egress: Egress, installing: Installer, cons
             changing=changing,
         ),
         connectors=ConnectorService(
-            connectors=base.connectors, consents=consents, installing=installing, audit=base.audit, changing=changing
+            connectors=base.connectors,
+            consents=consents,
+            approved=consenting.handlers.connectors,
+            finding=consenting.finding,
+            installing=installing,
+            audit=base.audit,
+            changing=changing,
         ),
         fetches=FetchJobs(
             forges=forges,
@@ -61,6 +69,7 @@ def build_packages(base: Foundation, egress: Egress, installing: Installer, cons
             published=base.published,
             consent_checks=consent_checks,
             consents=consents,
+            finding=consenting.finding,
             installing=installing,
             ledger=base.ledger,
             audit=base.audit,
@@ -74,8 +83,8 @@ def build_packages(base: Foundation, egress: Egress, installing: Installer, cons
             audit=base.audit,
             changing=changing,
         ),
-        keys=PublisherKeys(forges=forges, consents=consents, changing=changing),
-        hub=HubSearch(forges=forges, keyring=consents.keyring),
+        keys=PublisherKeys(forges=forges, consents=consents, trusted=trusted, changing=changing),
+        hub=HubSearch(forges=forges, keyring=trusted.keyring),
         forges=forges,
         forge_web=forge_web,
     )

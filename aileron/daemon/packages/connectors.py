@@ -19,7 +19,9 @@ from aileron.api.connectors import ConnectorEntry, InstalledConnector
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.daemon.consent_service.consents import ConsentService
+from aileron.daemon.consent_service.handlers.connector_consent import ConnectorHandler
 from aileron.daemon.installed.install import FoundConnector, Installer
+from aileron.daemon.installed.verify import ArtifactVerifier
 from aileron.daemon.views import connector_facts
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import OnConflict
@@ -44,12 +46,16 @@ class ConnectorService:
         *,
         connectors: ContentStore,
         consents: ConsentService,
+        approved: ConnectorHandler,
+        finding: ArtifactVerifier,
         installing: Installer,
         audit: Audit,
         changing: anyio.Lock,
     ) -> None:
         self._connectors = connectors
         self._consents = consents
+        self._approved = approved
+        self._finding = finding
         self._installing = installing
         self._audit = audit
         self._changing = changing
@@ -73,7 +79,7 @@ class ConnectorService:
         archive = await anyio.to_thread.run_sync(read_archive, source)  # as slow as the disk that a person named
         async with self._changing:
             artifact = await anyio.to_thread.run_sync(self._installable, archive, source.name, on_conflict)
-            installed = await anyio.to_thread.run_sync(self._consents.finding.installed, artifact.manifest.name)
+            installed = await anyio.to_thread.run_sync(self._finding.installed, artifact.manifest.name)
             answer = await self._consents.maybe_ask(
                 lambda: connector_consent(artifact, str(source), on_conflict, installed=installed)
             )
@@ -82,7 +88,7 @@ class ConnectorService:
             return await self._installing.put_connector(FoundConnector(artifact, str(source), on_conflict))
 
     def _installable(self, archive: bytes, file: str, on_conflict: OnConflict) -> Artifact:
-        artifact = connector_of(archive, self._consents.trust(), file=file)
+        artifact = connector_of(archive, self._finding.trust(), file=file)
         self._installing.check_runs_here(artifact)
         check_installable(artifact, self._connectors, on_conflict=on_conflict)
         return artifact
@@ -102,4 +108,4 @@ class ConnectorService:
             pin = found[0]
             await anyio.to_thread.run_sync(self._connectors.remove, pin)
             await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
-            await self._consents.end_connector(pin)
+            await self._approved.end(pin)

@@ -57,6 +57,7 @@ from aileron.audit.moves import new_id
 from aileron.daemon.consent_service.consent_checks import ConsentChecks
 from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.installed.install import ActionText, FoundConnector, Installer
+from aileron.daemon.installed.verify import ArtifactVerifier
 from aileron.daemon.packages.keyring import Forges
 from aileron.daemon.secrets.credentials import parsed
 from aileron.ledger.rows import EventFilter
@@ -161,6 +162,7 @@ class FetchJobs:
         published: PublishedTexts,
         consent_checks: ConsentChecks,
         consents: ConsentService,
+        finding: ArtifactVerifier,
         installing: Installer,
         ledger: Ledger,
         audit: Audit,
@@ -173,6 +175,7 @@ class FetchJobs:
         self._published = published
         self._consent_checks = consent_checks
         self._consents = consents
+        self._finding = finding
         self._installing = installing
         self._ledger = ledger
         self._audit = audit
@@ -344,7 +347,7 @@ class FetchJobs:
         self, job: _Job, wanted: ArtifactRequest, pinned: str | None, on_conflict: OnConflict = "refuse"
     ) -> None:
         """Fetch a connector into staging. Raises AileronError (hash_mismatch) if the fetched bytes do not match the pin."""
-        trust = await in_thread(self._consents.trust)
+        trust = await in_thread(self._finding.trust)
         if len(job.connectors) >= MAX_CONNECTORS:
             raise AileronError(FailureClass.BUSY, f"more than {MAX_CONNECTORS} connectors are to be fetched at once")
         archive = await self._archive(job, wanted)
@@ -366,7 +369,7 @@ class FetchJobs:
 
     async def _fetch_action(self, job: _Job, wanted: ArtifactRequest) -> None:
         """Fetch an action's published file, and the missing connectors that it is pinned to."""
-        trust = await in_thread(self._consents.trust)
+        trust = await in_thread(self._finding.trust)
         published = await self._published_file(job, wanted, trust)
         if not job.request.replace:
             await self._check_file_not_moved(wanted, published.digest)
@@ -388,7 +391,7 @@ class FetchJobs:
             job.found = msgspec.structs.replace(job.found, to=now.version, difference="")
             return
         wanted = ArtifactRequest(now.name, version)
-        trust = await in_thread(self._consents.trust)
+        trust = await in_thread(self._finding.trust)
         published = await self._published_file(job, wanted, trust)
         await self._check_file_not_moved(wanted, published.digest)
         base = None if request.theirs else await self._base_of(job, now, trust)
@@ -510,7 +513,7 @@ class FetchJobs:
             job.consents.append(self._about_action(job.action, coming, together))
 
     def _about_connector(self, found: FoundConnector, together: Together | None) -> ConnectorConsent:
-        installed = self._consents.finding.installed(found.artifact.manifest.name)
+        installed = self._finding.installed(found.artifact.manifest.name)
         return connector_consent(
             found.artifact, found.source, found.on_conflict, installed=installed, together=together
         )
@@ -518,7 +521,7 @@ class FetchJobs:
     def _about_action(
         self, wanted: _Action, coming: dict[ConnectorPin, ConnectorManifest], together: Together | None
     ) -> ActionFileConsent:
-        published = self._consents.finding.action(wanted.wanted, wanted.published)
+        published = self._finding.action(wanted.wanted, wanted.published)
         action = parse_action(wanted.text, file="the new action")
         check_action(
             action, lambda pin: coming.get(pin) or self._connectors.maybe_manifest(pin), file=str(wanted.wanted)
@@ -542,7 +545,7 @@ class FetchJobs:
             return InstalledTogether(
                 connectors=[await self._installing.put_connector(connector) for connector in found], action=None
             )
-        published = await in_thread(self._consents.finding.action, job.action.wanted, job.action.published)
+        published = await in_thread(self._finding.action, job.action.wanted, job.action.published)
         text = ActionText(job.action.text, job.action.replace, str(job.action.wanted), published.action.text)
         return await self._installing.put_together(found, text)
 
@@ -551,14 +554,14 @@ class FetchJobs:
         there = self._there()
         job.connectors = [connector for connector in job.connectors if connector.pin.hash not in there]
         return [
-            self._consents.finding.connector(connector.wanted, connector.pin.hash, connector.on_conflict)
+            self._finding.connector(connector.wanted, connector.pin.hash, connector.on_conflict)
             for connector in job.connectors
         ]
 
     def _there(self) -> set[str]:
         """Return the pin hashes of the installed connectors that are undamaged and, if there is an approver, approved."""
         entries = self._connectors.list_connectors()
-        return {entry.hash for entry in entries if entry.pin is not None and self._consents.is_installed(entry.pin)}
+        return {entry.hash for entry in entries if entry.pin is not None and self._finding.is_installed(entry.pin)}
 
     def _resolve_conflicts(self, job: _Job, text: str) -> None:
         """Use the text that a person made from an update. Raises AileronError if the text is not an action file, or has another

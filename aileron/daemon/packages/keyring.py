@@ -3,7 +3,7 @@
 Runs in the daemon. A key that a repository publishes is a claim; a person compares its fingerprint with what they know from
 elsewhere, and only then trusts it. With an approver, the key is trusted once the approver has signed a consent to it.
 
-Source: docs/reference/signatures.md. Not here: questions and storage (consent_service/consents.py), the checking of signatures
+Source: docs/reference/signatures.md. Not here: questions and storage (consent_service/), the checking of signatures
 (registry/keyring.py).
 """
 
@@ -21,6 +21,7 @@ from aileron.api.approvals import ConsentAnswer
 from aileron.api.publishers import PublishedKey, PublisherEntry, RevokedKeys, TrustedKeys
 from aileron.config import Settings
 from aileron.daemon.consent_service.consents import ConsentService
+from aileron.daemon.consent_service.handlers.trusted_key_consent import TrustedKeyHandler
 from aileron.daemon.packages.forge_web import ForgeWeb
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.secret import Secret
@@ -81,9 +82,12 @@ class PublisherKeys:
     every change to this home.
     """
 
-    def __init__(self, *, forges: Forges, consents: ConsentService, changing: anyio.Lock) -> None:
+    def __init__(
+        self, *, forges: Forges, consents: ConsentService, trusted: TrustedKeyHandler, changing: anyio.Lock
+    ) -> None:
         self._forges = forges
         self._consents = consents
+        self._trusted = trusted
         self._changing = changing
         self._published: dict[str, str] = {}
         """Fingerprint of the key that the daemon last saw each repository publish."""
@@ -92,7 +96,7 @@ class PublisherKeys:
         """Return the trusted keys, by authority. Raises AileronError (vault_locked) if the home has an approver and the vault
         is locked.
         """
-        keyring = await anyio.to_thread.run_sync(self._consents.keyring)
+        keyring = await anyio.to_thread.run_sync(self._trusted.keyring)
         return [
             PublisherEntry(authority=str(authority), keys=[key.fingerprint for key in keys])
             for authority, keys in keyring.keys.items()
@@ -111,7 +115,7 @@ class PublisherKeys:
         self._published[str(whose)] = key.fingerprint
         if len(self._published) > _MAX_SEEN:
             del self._published[next(iter(self._published))]
-        keyring = await anyio.to_thread.run_sync(self._consents.keyring)
+        keyring = await anyio.to_thread.run_sync(self._trusted.keyring)
         return PublishedKey(
             authority=str(whose),
             key=key.fingerprint,
@@ -138,13 +142,13 @@ class PublisherKeys:
             raise AileronError(FailureClass.INVALID_REQUEST, f"key: {error}", boundary=Boundary.USER) from None
         async with self._changing:
             subject = await anyio.to_thread.run_sync(
-                lambda: self._consents.key_consent(str(whose), public, self._source(whose, public, source))
+                lambda: self._trusted.key_consent(str(whose), public, self._source(whose, public, source))
             )
             if public.fingerprint in subject.before:
                 return TrustedKeys(authority=str(whose), key=public.fingerprint, keys=list(subject.before), new=False)
             if (answer := await self._consents.maybe_ask(lambda: subject)) is not None:
                 return answer
-            return msgspec.structs.replace(await self._consents.put_key(subject), new=True)
+            return msgspec.structs.replace(await self._trusted.put(subject), new=True)
 
     def _source(self, whose: Authority, key: PublicKey, said: str) -> str:
         """Return the source of a key for display: a fact if the daemon saw the key published in the repository; otherwise the
@@ -163,7 +167,7 @@ class PublisherKeys:
                 boundary=Boundary.USER,
             )
         async with self._changing:
-            return await self._consents.end_key(_authority(authority), fingerprint)
+            return await self._trusted.revoke(_authority(authority), fingerprint)
 
 
 def _published_by(repository: Authority) -> str:

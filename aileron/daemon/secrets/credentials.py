@@ -28,7 +28,9 @@ from aileron.api.approvals import ConsentAnswer
 from aileron.api.bindings import BindingDetail, BindingEntry, BindingUser, RevokedBinding
 from aileron.audit import events
 from aileron.audit.log import Audit
+from aileron.daemon.consent_service.consent_store import ConsentStore
 from aileron.daemon.consent_service.consents import ConsentService
+from aileron.daemon.consent_service.handlers.binding_consent import BindingHandler
 from aileron.daemon.installed.access_summary import binding_consent, binding_reach, needing, newest_of_kind
 from aileron.daemon.secrets.kept_in_stores import SecretsInStores
 from aileron.daemon.secrets.lending import check_client
@@ -78,6 +80,8 @@ class Credentials:
         ledger: Ledger,
         audit: Audit,
         consents: ConsentService,
+        consent_store: ConsentStore,
+        approved: BindingHandler,
         revoker: Revoker,
         elsewhere: SecretsInStores,
         changing: anyio.Lock,
@@ -89,6 +93,8 @@ class Credentials:
         self._ledger = ledger
         self._audit = audit
         self._consents = consents
+        self._consent_store = consent_store
+        self._approved = approved
         self._revoker = revoker
         self._elsewhere = elsewhere
         self._changing = changing
@@ -153,7 +159,7 @@ class Credentials:
             answer = await self._consents.maybe_ask(
                 lambda: binding_consent(binding, reach, self._vault.kept_at(binding.secret))
             )
-            return await self._consents.put_binding(binding) if answer is None else answer
+            return await self._approved.put(binding) if answer is None else answer
 
     async def rebind(
         self, name: str, username: str | None, secret: str | None, details: LoginDetails | None = None
@@ -184,14 +190,14 @@ class Credentials:
             answer = await self._consents.maybe_ask(
                 lambda: binding_consent(binding, reach, self._vault.kept_at(binding.secret), replaces=True)
             )
-            return await self._consents.put_binding(binding, replace=True) if answer is None else answer
+            return await self._approved.put(binding, replace=True) if answer is None else answer
 
     async def unbind(self, name: str) -> RevokedBinding:
         """Revoke a binding. Delete the tokens of a sign-in, and revoke them at the provider if the provider supports that."""
         binding_name = parsed(BindingName.parse, name)
         async with self._changing:
             tokens = await anyio.to_thread.run_sync(lambda: self._vault.revoke(binding_name))
-            await self._consents.end(ConsentKind.BINDING, str(binding_name))
+            await self._consent_store.end(ConsentKind.BINDING, str(binding_name))
         self._changed()
         at_provider = None if tokens is None else "failed: the daemon stopped before it was answered"
         try:

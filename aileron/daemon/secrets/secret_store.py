@@ -24,6 +24,8 @@ from aileron.audit.log import Audit
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.consent_checks import ConsentChecks
 from aileron.daemon.consent_service.consents import ConsentService
+from aileron.daemon.consent_service.handlers.secret_consent import SecretHandler
+from aileron.daemon.consent_service.held_values import HeldValues
 from aileron.daemon.secrets.kept_in_stores import SecretsInStores
 from aileron.model.consent import BindingConsent, SecretConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -45,6 +47,8 @@ class SecretStore:
         approver: ApproverState,
         consent_checks: ConsentChecks,
         consents: ConsentService,
+        approved: SecretHandler,
+        held: HeldValues,
         audit: Audit,
         changing: anyio.Lock,
         elsewhere: SecretsInStores,
@@ -53,6 +57,8 @@ class SecretStore:
         self._approver = approver
         self._consent_checks = consent_checks
         self._consents = consents
+        self._approved = approved
+        self._held = held
         self._audit = audit
         self._changing = changing
         self._elsewhere = elsewhere
@@ -80,9 +86,9 @@ class SecretStore:
             if used_by and self._approver.consents() is not None:
                 if not self._vault.is_locked:  # do not ask about a value that cannot be stored anyway
                     await anyio.to_thread.run_sync(self._vault.check_storable, name, value)
-                commitment = self._consents.hold(value)
+                commitment = self._held.hold(value)
                 return await self._consents.ask(SecretConsent(name=name, bindings=used_by, commitment=commitment))
-            return await self._consents.put_secret(name, value)
+            return await self._approved.put(name, value)
 
     async def set_reference(self, name: str, reference: str, token: str | None) -> SecretStored | ConsentAnswer:
         """Store a reference to a secret that is kept outside the vault, replacing an earlier value. The secret's current value
@@ -106,15 +112,15 @@ class SecretStore:
                 return SecretStored(name=name)
             used_by = await self._used_by(name)
             if not used_by or self._approver.consents() is None:
-                return await self._consents.put_reference(name, elsewhere, value)
-            commitment = self._consents.hold(value, elsewhere=elsewhere)
+                return await self._approved.put_reference(name, elsewhere, value)
+            commitment = self._held.hold(value, elsewhere=elsewhere)
             return await self._consents.ask(
                 SecretConsent(name=name, bindings=used_by, commitment=commitment, reference=elsewhere.words)
             )
 
     async def _ask_first(self, name: str, elsewhere: Elsewhere) -> ConsentAnswer:
         """Ask a person whether the token that fetches the secret may be sent to `elsewhere`. The fetch follows the approval."""
-        commitment = self._consents.hold(
+        commitment = self._held.hold(
             Secret(elsewhere.words.encode()), elsewhere=elsewhere, fetch=lambda: self._elsewhere.found(name, elsewhere)
         )
         return await self._consents.ask(

@@ -37,6 +37,8 @@ from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
 from aileron.daemon.consent_service.consents import ConsentService
+from aileron.daemon.consent_service.handlers.binding_consent import BindingHandler
+from aileron.daemon.consent_service.held_values import HeldValues
 from aileron.daemon.installed.access_summary import binding_consent
 from aileron.daemon.secrets.credentials import Credentials, parsed
 from aileron.model.credential import Flow, Reach
@@ -129,6 +131,8 @@ class SignIns:
         *,
         credentials: Credentials,
         consents: ConsentService,
+        approved: BindingHandler,
+        held: HeldValues,
         vault: Vault,
         audit: Audit,
         changing: anyio.Lock,
@@ -137,6 +141,8 @@ class SignIns:
         self._endpoints = endpoints
         self._credentials = credentials
         self._consents = consents
+        self._approved = approved
+        self._held = held
         self._vault = vault
         self._audit = audit
         self._changing = changing
@@ -261,8 +267,8 @@ class SignIns:
                 raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
             tokens, replaces = granted.tokens.sealed(), before is not None
             if not self._is_signed():
-                return await self._consents.put_binding(binding, replace=replaces, tokens=tokens)
-            commitment = self._consents.hold(tokens, granted.grant)
+                return await self._approved.put(binding, replace=replaces, tokens=tokens)
+            commitment = self._held.hold(tokens, granted.grant)
             subject = binding_consent(binding, attempt.reach, replaces=replaces, commitment=commitment)
             return await self._consents.ask(subject)
 

@@ -1,0 +1,136 @@
+"""Handles consents to bindings: a stored secret, or the tokens of a sign-in, for a connector.
+
+Runs in the daemon. Source: docs/reference/bindings.md. Not here: making and changing bindings (secrets/credentials.py), getting
+tokens (secrets/signins.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import anyio.to_thread
+
+from aileron.api.bindings import BindingEntry
+from aileron.audit import events
+from aileron.audit.log import Audit
+from aileron.daemon.consent_service.consent_store import ConsentStore
+from aileron.daemon.consent_service.handlers.handler import ConsentHandler
+from aileron.daemon.consent_service.held_values import HeldValues
+from aileron.daemon.installed.access_summary import binding_reach, needing
+from aileron.daemon.views import binding_facts
+from aileron.ledger.rows import ApprovalRow
+from aileron.model.consent import BindingConsent, ConsentKind, subject_digest
+from aileron.model.credential import OAuthGrant, Reach
+from aileron.model.names import BindingName
+from aileron.model.secret import Secret
+from aileron.registry.content import ContentStore
+from aileron.vault.bindings import Binding
+from aileron.vault.vault import Vault
+
+__all__ = ["BindingHandler"]
+
+
+class BindingHandler(ConsentHandler[BindingConsent]):
+    """Handles consents to bindings. `bound` is called whenever a credential has changed."""
+
+    def __init__(
+        self,
+        store: ConsentStore,
+        *,
+        vault: Vault,
+        connectors: ContentStore,
+        held: HeldValues,
+        audit: Audit,
+        bound: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._vault = vault
+        self._connectors = connectors
+        self._held = held
+        self._audit = audit
+        self._bound = bound
+
+    def asked(self, subject: BindingConsent) -> None:
+        """Bind the held tokens, if any, to the question."""
+        self._held.bind(subject.commitment, subject_digest(subject))
+
+    def is_so(self, subject: BindingConsent) -> bool:
+        """Return whether the binding still replaces what the question says, for the same connector, and whether the
+        installed versions of the connector ask for no more than the question says. Without new tokens, its account
+        must also be that of the stored grant, and its secret must still be kept where the question says.
+        """
+        name = BindingName.parse(subject.name)
+        before = self._vault.binding(name)
+        if subject.replaces != (before is not None) or (before is not None and before.connector != subject.connector):
+            return False
+        if subject.commitment is None:
+            grant = before.grant if before is not None and before.secret == subject.secret else None
+            if subject.account != (None if grant is None else grant.account):
+                return False
+            kept_at = self._vault.kept_at(subject.secret)
+            if (subject.reference or None) != (None if kept_at is None else kept_at.words):
+                return False
+        versions = needing(self._connectors).get(subject.connector, [])
+        return not _reach_of(subject).widened_to(binding_reach(versions, subject.connector, name.kind))
+
+    async def carry_out(self, subject: BindingConsent, row: ApprovalRow) -> BindingEntry:
+        """Store the binding, with the held tokens of a sign-in, and then the consent to it."""
+        tokens, grant = None, None
+        if subject.commitment is not None:
+            again = f"aileron binding setup {subject.connector} --name {subject.name}"
+            held = self._held.release(
+                subject.commitment, subject_digest(subject), "what the provider gave at sign-in", again
+            )
+            tokens, grant = held.value, held.grant
+        elif subject.replaces and (known := self._vault.binding(BindingName.parse(subject.name))) is not None:
+            grant = known.grant if known.secret == subject.secret else None
+        result = await self.put(_binding_of(subject, grant), replace=subject.replaces, tokens=tokens)
+        await self._store.put(ConsentKind.BINDING, subject.name, subject_digest(subject), row.id)
+        return result
+
+    async def put(self, binding: Binding, *, replace: bool = False, tokens: Secret | None = None) -> BindingEntry:
+        """Store a binding, and `tokens` as its secret in the same write. Raises AileronError as Vault.bind and `bind_sign_in`
+        do.
+        """
+        if tokens is None:
+            await anyio.to_thread.run_sync(lambda: self._vault.bind(binding, replace=replace))
+        else:
+            await anyio.to_thread.run_sync(lambda: self._vault.bind_sign_in(binding, tokens, replace=replace))
+            await self._audit.note(events.SecretSet(name=binding.secret))
+        await self._audit.note(
+            events.BindingCreated(
+                binding=str(binding.name),
+                connector=binding.connector,
+                secret=binding.secret,
+                account=binding.username if binding.grant is None else binding.grant.account,
+                hosts=[] if binding.reach is None else list(binding.reach.hosts),
+                scopes=[] if binding.grant is None else list(binding.grant.scopes),
+            )
+        )
+        self._bound()
+        return binding_facts(
+            binding,
+            kept_at=self._vault.kept_at(binding.secret),
+            certificate=self._vault.certificate(binding.name),
+        )
+
+
+def _binding_of(subject: BindingConsent, grant: OAuthGrant | None) -> Binding:
+    """Return the binding that the question is about, with the current time as its creation time."""
+    name = BindingName.parse(subject.name)
+    return Binding(
+        name=name,
+        connector=subject.connector,
+        kind=name.kind,
+        username=subject.username,
+        secret=subject.secret,
+        created_at=time.time(),
+        reach=_reach_of(subject),
+        grant=grant,
+        details=subject.details or None,
+    )
+
+
+def _reach_of(subject: BindingConsent) -> Reach:
+    return Reach(hosts=subject.reaches, scopes=subject.scopes, wire=subject.wire, client=subject.client)
