@@ -21,7 +21,7 @@ import enum
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import msgspec
 from msgspec import UNSET
@@ -48,7 +48,19 @@ from aileron.cards.question import asker_of, title_of, unread_text, waits
 from aileron.cards.subject import consent_headline, names_in, subject_changes, subject_facts
 from aileron.cards.touched import touched_of
 from aileron.cards.weight import UNREADABLE, Verdict, Weight, consent_verdict_of, verdict_of
-from aileron.model.consent import GrantConsent, SecretConsent
+from aileron.model.consent import (
+    ActionFileConsent,
+    BindingConsent,
+    ConnectorConsent,
+    ConnectorUpdateConsent,
+    GrantConsent,
+    HostConsent,
+    PasskeyConsent,
+    SecretConsent,
+    SettingsConsent,
+    ToolChangeConsent,
+    TrustedKeyConsent,
+)
 from aileron.model.plan import Plan
 from aileron.model.timestamp import spoken_time
 from aileron.model.visible import BAR, GAP, as_text, visible, visible_lines, without_gaps
@@ -94,19 +106,6 @@ _PROOF: Final = frozenset(
     {"hash", "commitment", "limits", "algorithm", "model", "action file", "accepted", "compared with"}
 )
 """Names of the facts that identify a consent: they are signed, and shown only when a person presses a key."""
-_WITHDRAWN: Final = {
-    "action_file": "you can remove the action; what it has already done cannot be undone",
-    "connector": "you can remove it",
-    "connector_update": "you can go back: the earlier version stays installed",
-    "trusted_key": "you can revoke it; what has already been installed stays installed",
-    "binding": "you can revoke it; what has already been done with it cannot be undone",
-    "secret": "no: the current value is overwritten",
-    "grant": "you can revoke it; what has already run cannot be undone",
-    "settings": "you can change them back",
-    "passkey": "you can revoke it; what it has already decided stays decided",
-    "tool_change": "you can disable the actions that use it; what they have already done cannot be undone",
-    "host": "it ends with the session (aileron sessions end); what has already been sent cannot be undone",
-}
 
 
 class Tone(enum.StrEnum):
@@ -250,10 +249,35 @@ def _asked_by(question: Question) -> Iterator[Line]:
         yield Line(f"request {question.asked_today:,} of this agent session today", Tone.SOFT)
 
 
-def _withdrawn(kind: str, subject: Subject) -> str:
-    if isinstance(subject, SecretConsent) and subject.token_to is not UNSET:
-        return "no: who has got the token keeps it until it is revoked there"
-    return _WITHDRAWN[kind]
+def _withdrawn(subject: Subject) -> str:
+    """Return how an approval of this subject can be undone, in words."""
+    match subject:
+        case ActionFileConsent():
+            return "you can remove the action; what it has already done cannot be undone"
+        case ConnectorUpdateConsent():
+            return "you can go back: the earlier version stays installed"
+        case ConnectorConsent():
+            return "you can remove it"
+        case TrustedKeyConsent():
+            return "you can revoke it; what has already been installed stays installed"
+        case BindingConsent():
+            return "you can revoke it; what has already been done with it cannot be undone"
+        case SecretConsent() if subject.token_to is not UNSET:
+            return "no: who has got the token keeps it until it is revoked there"
+        case SecretConsent():
+            return "no: the current value is overwritten"
+        case GrantConsent():
+            return "you can revoke it; what has already run cannot be undone"
+        case SettingsConsent():
+            return "you can change them back"
+        case PasskeyConsent():
+            return "you can revoke it; what it has already decided stays decided"
+        case ToolChangeConsent():
+            return "you can disable the actions that use it; what they have already done cannot be undone"
+        case HostConsent():
+            return "it ends with the session (aileron sessions end); what has already been sent cannot be undone"
+        case impossible:
+            assert_never(impossible)
 
 
 def _of_consent(question: Question, subject: Subject, when: Callable[[str | None], str]) -> Card:
@@ -268,7 +292,7 @@ def _of_consent(question: Question, subject: Subject, when: Callable[[str | None
     more = len(alarms) - _MOST_ALARMS
     essentials = (
         *(fact for fact in facts if fact.name in _OF_CONSENT),
-        _fact("undo", _withdrawn(question.kind, subject)),
+        _fact("undo", _withdrawn(subject)),
         Fact("asked by", (_theirs(asker_of(question)),)),
         Fact("compared", compared),
     )

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXPIRED",
-    "KINDS",
     "agent_of",
     "asker_of",
     "closed_words",
     "difference_lines",
     "edit_lines",
     "is_run",
+    "kind_words",
     "name_of",
     "session_of",
     "state_words",
@@ -44,21 +44,6 @@ __all__ = [
 ]
 
 EXPIRED: Final = "expired: nothing ran, and it can no longer be decided"
-KINDS: Final = {
-    "action": "run",
-    "action_file": "action file",
-    "connector": "connector",
-    "connector_update": "connector update",
-    "trusted_key": "trusted key",
-    "binding": "binding",
-    "secret": "secret",
-    "grant": "grant",
-    "settings": "settings",
-    "passkey": "passkey",
-    "tool_change": "changed tool",
-    "host": "host",
-}
-"""Displayed name of each kind of question."""
 _ASKED_BACK: Final = {"waiting": "no answer yet", "answered": "answered"}
 _STATES: Final = {
     "pending_approval": "waiting for you",
@@ -79,6 +64,13 @@ def is_run(entry: ApprovalEntry) -> bool:
     return entry.kind == "action"
 
 
+def kind_words(kind: str) -> str:
+    """Return the displayed name of a kind of question; an unknown kind unchanged."""
+    from aileron.model.consent import ConsentKind  # 40 ms, and lists without consents do not need it
+
+    return next((known.words for known in ConsentKind if known == kind), kind)
+
+
 def waits(entry: ApprovalEntry) -> bool:
     """Return whether the entry can still be decided. Its expiry is not checked."""
     return entry.status == "pending_approval"
@@ -92,7 +84,7 @@ def name_of(entry: ApprovalEntry) -> str:
 def title_of(entry: ApprovalEntry) -> str:
     """Return kind and name as in lists and confirmations: `send-mail`, `binding basic/mail/home`."""
     name = name_of(entry)
-    return name if is_run(entry) or name == entry.kind else f"{KINDS.get(entry.kind, entry.kind)} {name}"
+    return name if is_run(entry) or name == entry.kind else f"{kind_words(entry.kind)} {name}"
 
 
 def state_words(status: str) -> str:

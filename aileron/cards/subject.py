@@ -159,9 +159,22 @@ def _changed_settings(subject: SettingsConsent) -> list[str]:
 
 def subject_changes(subject: Subject) -> tuple[Change, ...]:
     """Return the changes since the previous consent; none for kinds of subject that are not compared."""
-    return (
-        subject.changes if isinstance(subject, ActionFileConsent | ConnectorUpdateConsent | ToolChangeConsent) else ()
-    )
+    match subject:
+        case ActionFileConsent() | ConnectorUpdateConsent() | ToolChangeConsent():
+            return subject.changes
+        case (
+            ConnectorConsent()
+            | BindingConsent()
+            | SecretConsent()
+            | GrantConsent()
+            | TrustedKeyConsent()
+            | SettingsConsent()
+            | PasskeyConsent()
+            | HostConsent()
+        ):
+            return ()
+        case impossible:
+            assert_never(impossible)
 
 
 def subject_facts(subject: Subject, more: str | None, when: Callable[[str | None], str]) -> list[FactRow]:

@@ -95,34 +95,27 @@ def consent_verdict_of(subject: Subject, granted: ActionFile | None) -> Verdict:
     """Return the verdict for a consent, that is, a lasting permission.
 
     Approving it always takes a typed word. The verdict is not an alarm if the consent allows only reading, or no more than
-    before. `granted` is the action of a grant, if its file is known to be the one that the subject names.
-    """
-    if isinstance(subject, HostConsent):
-        return _OPENS
-    return _ALLOWS_LITTLE if _allows_little(subject, granted) else _ALLOWS_MORE
-
-
-def _allows_little(subject: Subject, granted: ActionFile | None) -> bool:
-    """Return whether a consent allows only reading, or no more than before, by the subject alone, which is signed.
-
-    For a connector, the result is True if it reaches no host and needs no credential. For a binding, a secret, a key, a passkey,
-    settings, a changed tool or a host, it is False, because this is unknown.
+    before, by the subject alone, which is signed. For a connector, that is so if it reaches no host and needs no credential.
+    `granted` is the action of a grant, if its file is known to be the one that the subject names.
     """
     match subject:
+        case HostConsent():
+            return _OPENS
         case ActionFileConsent() if subject.before is None:
-            return only_reads(action_in(subject.text))
+            allows_little = only_reads(action_in(subject.text))
         case ActionFileConsent() | ConnectorUpdateConsent():
-            return not any(change.widens for change in subject.changes)
+            allows_little = not any(change.widens for change in subject.changes)
         case ConnectorConsent():
-            return not subject.reaches and subject.credential is None
+            allows_little = not subject.reaches and subject.credential is None
         case GrantConsent():  # if the action asks each time although it only reads, that may just be a guess from a name
-            return only_reads(granted) and granted is not None and not granted.approval.required
+            allows_little = only_reads(granted) and granted is not None and not granted.approval.required
         case BindingConsent() | PasskeyConsent() | SecretConsent() | SettingsConsent() | TrustedKeyConsent():
-            return False
-        case ToolChangeConsent() | HostConsent():
-            return False
+            allows_little = False  # unknown: the subject does not tell
+        case ToolChangeConsent():
+            allows_little = False
         case impossible:
             assert_never(impossible)
+    return _ALLOWS_LITTLE if allows_little else _ALLOWS_MORE
 
 
 def only_reads(action: ActionFile | None) -> bool:

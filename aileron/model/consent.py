@@ -11,7 +11,7 @@ queue (audit/questions.py).
 from __future__ import annotations
 
 import enum
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, assert_never
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -73,21 +73,54 @@ class ConsentKind(enum.StrEnum):
     TOOL_CHANGE = "tool_change"
     HOST = "host"
 
+    @property
+    def words(self) -> str:
+        """The displayed name of a question of this kind."""
+        match self:
+            case ConsentKind.ACTION:
+                return "run"
+            case ConsentKind.TOOL_CHANGE:
+                return "changed tool"
+            case (
+                ConsentKind.ACTION_FILE
+                | ConsentKind.CONNECTOR
+                | ConsentKind.CONNECTOR_UPDATE
+                | ConsentKind.TRUSTED_KEY
+                | ConsentKind.BINDING
+                | ConsentKind.SECRET
+                | ConsentKind.GRANT
+                | ConsentKind.SETTINGS
+                | ConsentKind.PASSKEY
+                | ConsentKind.HOST
+            ):
+                return self.value.replace("_", " ")
+            case _:
+                assert_never(self)
 
-PASSKEY_DECIDES: Final = frozenset(
-    {
-        ConsentKind.ACTION,
-        ConsentKind.ACTION_FILE,
-        ConsentKind.CONNECTOR,
-        ConsentKind.CONNECTOR_UPDATE,
-        ConsentKind.TRUSTED_KEY,
-        ConsentKind.BINDING,
-        ConsentKind.SECRET,
-        ConsentKind.GRANT,
-        ConsentKind.TOOL_CHANGE,
-        ConsentKind.HOST,
-    }
-)
+    @property
+    def passkey_decides(self) -> bool:
+        """True if a passkey can approve a question of this kind."""
+        match self:
+            case ConsentKind.PASSKEY | ConsentKind.SETTINGS:
+                return False
+            case (
+                ConsentKind.ACTION
+                | ConsentKind.ACTION_FILE
+                | ConsentKind.CONNECTOR
+                | ConsentKind.CONNECTOR_UPDATE
+                | ConsentKind.TRUSTED_KEY
+                | ConsentKind.BINDING
+                | ConsentKind.SECRET
+                | ConsentKind.GRANT
+                | ConsentKind.TOOL_CHANGE
+                | ConsentKind.HOST
+            ):
+                return True
+            case _:
+                assert_never(self)
+
+
+PASSKEY_DECIDES: Final = frozenset(kind for kind in ConsentKind if kind.passkey_decides)
 """Kinds of subject that a passkey can approve; a passkey can deny every kind.
 
 A passkey cannot approve another passkey, which would remain after the first is revoked, nor settings, on which all other
@@ -561,7 +594,22 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def group_of(subject: Subject) -> str | None:
     """Return the group of questions that are approved together or not at all; None if the subject belongs to no group."""
-    return subject.group if isinstance(subject, ActionFileConsent | ConnectorConsent) else None
+    match subject:
+        case ActionFileConsent() | ConnectorConsent():
+            return subject.group
+        case (
+            BindingConsent()
+            | SecretConsent()
+            | GrantConsent()
+            | TrustedKeyConsent()
+            | SettingsConsent()
+            | PasskeyConsent()
+            | ToolChangeConsent()
+            | HostConsent()
+        ):
+            return None
+        case impossible:
+            assert_never(impossible)
 
 
 def subject_digest(subject: Subject) -> str:
@@ -589,5 +637,7 @@ def subject_name(subject: Subject) -> str:
             return f"{subject.op} of {subject.connector}@{subject.version}"
         case HostConsent():
             return subject.destination
-        case _:
+        case ActionFileConsent() | BindingConsent() | SecretConsent() | PasskeyConsent():
             return subject.name
+        case impossible:
+            assert_never(impossible)

@@ -27,7 +27,7 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from aileron.cards.question import KINDS, state_words
+from aileron.cards.question import kind_words, state_words
 from aileron.model.timestamp import local_time
 from aileron.model.visible import as_text, visible, without_gaps
 
@@ -320,7 +320,7 @@ def _named(event: Mapping[str, Any]) -> str:
     if "action" in event:
         return as_text(event["action"])
     kind = str(event.get("kind"))
-    return f"{KINDS.get(kind, visible(kind))} {as_text(event.get('name'))}"
+    return f"{visible(kind_words(kind))} {as_text(event.get('name'))}"
 
 
 def _steps(events: Sequence[Mapping[str, Any]], of: Mapping[str, Mapping[str, Any]], status: str) -> list[str]:

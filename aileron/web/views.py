@@ -22,7 +22,7 @@ from aileron.api.approvals import ApprovalEntry, Question
 from aileron.api.runs import RunState
 from aileron.cards.card import Card
 from aileron.cards.headline import quoted
-from aileron.cards.question import KINDS, asker_of, is_run, state_words
+from aileron.cards.question import asker_of, is_run, kind_words, state_words
 from aileron.cards.record import Left
 from aileron.cards.row import Row, group_title, rows_for
 from aileron.model.timestamp import local_time, parse_timestamp
@@ -203,7 +203,7 @@ def _queue_row(row: ApprovalEntry, listed: Row, *, has_asker: bool = True) -> Qu
     return QueueRow(
         id=row.approval_id,
         row=listed,
-        kind="" if is_run(row) else KINDS.get(row.kind, row.kind),
+        kind="" if is_run(row) else kind_words(row.kind),
         asker=asker_of(row) if has_asker else "",
         status=row.status,
         state=state_words(row.status),

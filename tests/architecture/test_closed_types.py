@@ -1,35 +1,87 @@
-"""A new member of a closed type is an error of the type checker until every table of the type has it."""
+"""A new member of a closed type is an error of the type checker at every place that has to know it."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from aileron.model.consent import ConsentKind, Subject
 from tests.support.plain_host import ROOT
 
-EFFECT = (ROOT / "aileron" / "model" / "effect.py").read_text(encoding="utf-8")
-MEMBER = '    PAY = "pay"\n'
+FOUND = re.compile(
+    r'^([\w/]+\.py):\d+: error: Argument 1 to "assert_never" has incompatible type "([^"]+)"', re.MULTILINE
+)
+NEW = (
+    ("aileron/model/effect.py", '    PAY = "pay"\n', '    LEND = "lend"\n'),
+    ("aileron/model/consent.py", '    HOST = "host"\n', '    LOAN = "loan"\n'),
+    ("aileron/model/consent.py", "    | HostConsent\n", "    | LoanConsent\n"),
+)
+"""Closed types: the module of each, a line with a member, and the line with a new member that is added after it."""
+LOAN = '''
+class LoanConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="loan"):
+    """The approval of a loan."""
 
 
-def _errors(source: str, folder: Path) -> str:
-    """Return what mypy says of a module with this text."""
-    (folder / "effect.py").write_text(source, encoding="utf-8")
+'''
+PLACES = {
+    "Literal[Effect.LEND]": {"aileron/model/effect.py"},
+    "Literal[ConsentKind.LOAN]": {"aileron/model/consent.py", "aileron/cli/commands/done.py"},
+    "LoanConsent": {
+        "aileron/model/consent.py",
+        "aileron/daemon/consent_service/handlers/every_kind.py",
+        "aileron/cards/card.py",
+        "aileron/cards/subject.py",
+        "aileron/cards/weight.py",
+    },
+}
+"""Modules that have to know each new member."""
+
+
+@pytest.mark.slow
+def test_a_new_member_is_a_type_error_at_each_place(tmp_path: Path) -> None:
+    """Otherwise it would be a KeyError on the card that a person is about to read, or fall through without notice.
+
+    Only the modules that the members concern are checked, each by itself: everything would take minutes.
+    """
+    paths = [path for path in (ROOT / "aileron").rglob("*.py") if _is_concerned(path)]
+    for path in paths:
+        name = str(path.relative_to(ROOT))
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(_extended(name, path.read_text(encoding="utf-8")), encoding="utf-8")
+
+    options = ("--strict", "--config-file=", "--cache-dir=/dev/null", "--follow-imports=skip")
     checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir=/dev/null", "effect.py"],
-        cwd=folder,
+        [sys.executable, "-m", "mypy", *options, "--explicit-package-bases", "aileron"],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=100,
     )
-    return "" if checked.returncode == 0 else checked.stdout
+    found: dict[str, set[str]] = {}
+    for place, member in FOUND.findall(checked.stdout):
+        found.setdefault(member, set()).add(place)
+
+    assert found == PLACES
 
 
-def test_an_effect_without_its_facts_is_a_type_error(tmp_path: Path) -> None:
-    """Otherwise it would be a KeyError on the card that a person is about to read."""
-    assert MEMBER in EFFECT
-    assert _errors(EFFECT, tmp_path) == ""
+def _is_concerned(path: Path) -> bool:
+    return path.parent == ROOT / "aileron" / "model" or "assert_never" in path.read_text(encoding="utf-8")
 
-    told = _errors(EFFECT.replace(MEMBER, f'{MEMBER}    LEND = "lend"\n'), tmp_path)
 
-    assert '"assert_never" has incompatible type "Literal[Effect.LEND]"' in told
+def _extended(name: str, source: str) -> str:
+    """Return a module's source with a new member of each closed type that it defines."""
+    for _, last, new in [added for added in NEW if added[0] == name]:
+        assert source.count(last) == 1
+        source = source.replace(last, last + new)
+    return source.replace("\n\nSubject = (", f"\n{LOAN}Subject = (")
+
+
+def test_each_kind_of_consent_has_a_subject() -> None:
+    """The tag of a subject is its kind. A gated run is the only kind whose subject is not a consent's."""
+    tags = {subject.__struct_config__.tag for subject in Subject.__args__}
+
+    assert tags == set(ConsentKind) - {ConsentKind.ACTION}

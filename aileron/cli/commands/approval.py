@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import UNSET
 
 from aileron.api.approvals import ApprovalEntry, ApprovalList, Question
-from aileron.cards.question import KINDS, name_of, state_words, waits
+from aileron.cards.question import kind_words, name_of, state_words, waits
 from aileron.cards.row import Row, common_asker, rows_for
 from aileron.cli import output
 from aileron.cli.commands.completion import approval_ids
@@ -85,7 +85,7 @@ def show(
     output.print_facts(
         [
             ("approval", name),
-            ("kind", KINDS.get(entry.kind, entry.kind)),
+            ("kind", kind_words(entry.kind)),
             ("status", entry.status),
             ("decided", output.local_time(entry.decided_at) if entry.decided_at else None),
             ("signed", _signature(entry)),

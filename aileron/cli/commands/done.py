@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 from msgspec import UNSET
@@ -17,6 +17,7 @@ from aileron.api.publishers import TrustedKeys
 from aileron.api.secrets import SecretStored
 from aileron.cli import output
 from aileron.cli.supervisor import read
+from aileron.model.consent import ConsentKind
 from aileron.model.login import LoginTarget
 from aileron.model.visible import visible
 
@@ -27,22 +28,6 @@ __all__ = ["print_connector", "result_of", "tell_done", "tell_packed"]
 
 _MAX_NAMED = 8
 """Maximum number of omitted files that are listed for one reason: two lines of a terminal."""
-_RESULTS: Final[dict[str, type[msgspec.Struct]]] = {
-    "connector": InstalledConnector,
-    "connector_update": InstalledConnector,
-    "trusted_key": TrustedKeys,
-    "binding": BindingEntry,
-    "secret": SecretStored,
-    "grant": GrantMade,
-    "passkey": PasskeyEnrolled,
-    "settings": SettingsApproved,
-    "tool_change": ToolAccepted,
-    "host": AllowedHost,
-}
-"""Types of results by the kind of the consent.
-
-The results for an action file, and for an action and connectors installed together, are recognized by their fields.
-"""
 
 
 def result_of(kind: str, result: Any) -> Any:
@@ -52,9 +37,40 @@ def result_of(kind: str, result: Any) -> Any:
     fields = result if isinstance(result, dict) else {}
     if "connectors" in fields:
         return read(InstalledTogether, result)
-    if kind == "action_file":
-        return read(AddedAction if "replaced" in fields else ApprovedFile, result)
-    return read(_RESULTS[kind], result) if kind in _RESULTS else result
+    try:
+        wanted = _result_type(ConsentKind(kind), fields)
+    except ValueError:
+        return result
+    return result if wanted is None else read(wanted, result)
+
+
+def _result_type(kind: ConsentKind, fields: dict[str, Any]) -> type[msgspec.Struct] | None:
+    """Return the type of the result with these fields; None for a run."""
+    match kind:
+        case ConsentKind.ACTION:
+            return None
+        case ConsentKind.ACTION_FILE:
+            return AddedAction if "replaced" in fields else ApprovedFile
+        case ConsentKind.CONNECTOR | ConsentKind.CONNECTOR_UPDATE:
+            return InstalledConnector
+        case ConsentKind.TRUSTED_KEY:
+            return TrustedKeys
+        case ConsentKind.BINDING:
+            return BindingEntry
+        case ConsentKind.SECRET:
+            return SecretStored
+        case ConsentKind.GRANT:
+            return GrantMade
+        case ConsentKind.PASSKEY:
+            return PasskeyEnrolled
+        case ConsentKind.SETTINGS:
+            return SettingsApproved
+        case ConsentKind.TOOL_CHANGE:
+            return ToolAccepted
+        case ConsentKind.HOST:
+            return AllowedHost
+        case impossible:
+            assert_never(impossible)
 
 
 def tell_done(result: Any) -> None:
