@@ -20,7 +20,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, assert_never
 
 import msgspec
 
@@ -38,8 +38,10 @@ from aileron.cli.prompts import ask, ask_now, ask_unseen, can_ask, is_yes, passp
 from aileron.cli.signin import How, browser, sign_in
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.credential import Reach
+from aileron.model.credential_kind import UserNameRule, maybe_credential_facts
 from aileron.model.host_key import fingerprint
 from aileron.model.login import LoginDetails, LoginTarget
+from aileron.model.manifest import CredentialKind
 from aileron.model.request_signing import StoredAs
 from aileron.model.secret_reference import SecretReference
 from aileron.model.visible import visible
@@ -69,55 +71,73 @@ _MOST_NAMES = 20
 _MOST_ANSWERS = 3
 _CONNECTOR_PREFIX = re.compile(r"^(aileron-)?connector-")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9._-]+")
-_TYPED = {
-    "basic": "Password or token",
-    "login": "Password",
-    "api_key": "API key or token",
-    "digest": "Password",
-    "hmac": "Signing secret",
-    "aws_sigv4": "Secret access key",
-    "client_secret": "Client secret",
-    "token": "Token to exchange",
-}
-"""Prompts for a secret that the person types, by the form in which the secret is stored (`BindRequest.stored`)."""
 _BOTH = (("client_secret", "client_secret"), ("subject_token", "token"))
-"""Keys of the JSON object that holds a client secret and the token to exchange. Each has the `_TYPED` key for its prompt."""
-_USER_NAMES = {"basic": "User name", "login": "User name", "digest": "User name"}
-_CLIENT_NAMES = {"aws_sigv4": "Access key ID", "oauth2_client": "Client ID"}
-"""Prompts for a client ID or key ID, by kind. The person is asked unless the secret is a file that contains the ID."""
-_FILES = {
-    "ssh": "File of the private key, without a passphrase",
-    "mtls": "File of the certificate and its private key, in PEM",
-    "private_key": "File of the private key (PEM or JWK), or of a service account's key (JSON)",
-}
-_IN_FILES = {
-    "ssh": "a private key (-----BEGIN … PRIVATE KEY-----)",
-    "mtls": "a certificate and its private key (-----BEGIN CERTIFICATE-----, -----BEGIN … PRIVATE KEY-----)",
-    "private_key": "a private key: PEM (-----BEGIN … PRIVATE KEY-----), a JWK, or a service account's key file in JSON",
-}
-"""Expected content of a secret's file, by kind, for kinds whose secret is read from a file."""
-_MEANING = {
-    "basic": "a user name and a password{stored}",
-    "api_key": "a key or token{stored}",
-    "login": "a user name and a password{stored}",
-    "ssh": "a user name and a private key{stored}; and the public key of the server",
-    "digest": "a user name and a password{stored}",
-    "hmac": "a secret that signs requests{stored}",
-    "aws_sigv4": "an access key ID and a secret access key that signs requests{stored}",
-    "mtls": "a client certificate and its private key{stored}",
-    "client_secret": "a client ID and its secret{stored}, with which Aileron gets tokens",
-    "private_key": "a client ID and a private key, or a service account's key file{stored}, with which Aileron gets "
-    "tokens",
-    "token": "a token{stored}, which Aileron exchanges for others",
-    "client_secret_and_token": "a client ID, its secret and a token{stored}, which Aileron exchanges for others",
-}
-"""Descriptions, for the person, of the credential in each stored form.
-
-`{stored}` is replaced by words that say that the vault stores the secret, or by nothing.
-"""
+"""Keys of the JSON object that holds a client secret and the token to exchange. Each has the form with its prompt."""
+_Stored = CredentialKind | StoredAs | Literal["ssh"]
+"""Form in which a secret is stored: its kind, unless the kind has several forms."""
 SOURCE_S = 15.0
 """Seconds to wait while the daemon fetches a secret from an external store; the daemon itself waits at most 10 s."""
 _HAVE_DATABASES = frozenset({"postgres", "mysql"})
+
+
+class _Form(NamedTuple):
+    """The words for a stored form of a credential. `meaning` describes the credential, for the person; None for a sign-in.
+
+    `{stored}` in it is replaced by words that say that the vault stores the secret, or by nothing.
+    """
+
+    meaning: str | None
+    prompt: str = "Secret"
+    """Prompt for the secret, or for its file."""
+    in_file: str | None = None
+    """Expected content of the secret's file; None if the person types the secret."""
+
+
+def _form_of(stored: str) -> _Form:
+    """Return the words for a stored form. A form that this version does not know has none."""
+    try:
+        known: _Stored = msgspec.convert(stored, _Stored)
+    except msgspec.ValidationError:
+        return _Form(None)
+    match known:
+        case "basic":
+            return _Form("a user name and a password{stored}", "Password or token")
+        case "login" | "digest":
+            return _Form("a user name and a password{stored}", "Password")
+        case "api_key":
+            return _Form("a key or token{stored}", "API key or token")
+        case "oauth2" | "oauth2_client":
+            return _Form(None)
+        case "hmac":
+            return _Form("a secret that signs requests{stored}", "Signing secret")
+        case "aws_sigv4":
+            return _Form("an access key ID and a secret access key that signs requests{stored}", "Secret access key")
+        case "ssh":
+            return _Form(
+                "a user name and a private key{stored}; and the public key of the server",
+                "File of the private key, without a passphrase",
+                "a private key (-----BEGIN … PRIVATE KEY-----)",
+            )
+        case "mtls":
+            return _Form(
+                "a client certificate and its private key{stored}",
+                "File of the certificate and its private key, in PEM",
+                "a certificate and its private key (-----BEGIN CERTIFICATE-----, -----BEGIN … PRIVATE KEY-----)",
+            )
+        case "private_key":
+            return _Form(
+                "a client ID and a private key, or a service account's key file{stored}, with which Aileron gets tokens",
+                "File of the private key (PEM or JWK), or of a service account's key (JSON)",
+                "a private key: PEM (-----BEGIN … PRIVATE KEY-----), a JWK, or a service account's key file in JSON",
+            )
+        case "client_secret":
+            return _Form("a client ID and its secret{stored}, with which Aileron gets tokens", "Client secret")
+        case "token":
+            return _Form("a token{stored}, which Aileron exchanges for others", "Token to exchange")
+        case "client_secret_and_token":
+            return _Form("a client ID, its secret and a token{stored}, which Aileron exchanges for others")
+        case impossible:
+            assert_never(impossible)
 
 
 class BindRequest(NamedTuple):
@@ -141,10 +161,21 @@ class BindRequest(NamedTuple):
 
     @property
     def stored(self) -> str:
-        """Form in which the secret is stored: a key of `_MEANING`; `oauth2` for a sign-in, which needs no secret of
+        """Form in which the secret is stored: `_Stored`; `oauth2` for a sign-in, which needs no secret of
         the person.
         """
         return "ssh" if self.ssh is not None else self.stores or self.kind
+
+    @property
+    def username(self) -> UserNameRule | None:
+        """The rules for the user name; None if the secret has none, or this version does not know the kind."""
+        facts = maybe_credential_facts(self.kind)
+        return None if facts is None else facts.username
+
+    @property
+    def needs_username(self) -> bool:
+        """True if a binding needs a user name."""
+        return self.username is not None and self.username.is_required
 
     @property
     def ssh(self) -> LoginTarget | None:
@@ -205,12 +236,9 @@ def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
 def facts_of(wanted: BindRequest, *, is_here: bool = True) -> list[tuple[str, Any]]:
     """Return labeled facts about the requested credential, for printing. `is_here` is true if the vault will store the secret."""
     where = "" if wanted.provider is None else f" at {host_line(wanted.provider)}"
-    if wanted.stored in _MEANING:
-        meaning = _MEANING[wanted.stored].format(stored=", stored in the vault" if is_here else "")
-    else:
-        meaning = f"you sign in{where}; Aileron never sees your password"
+    meaning = _form_of(wanted.stored).meaning or f"you sign in{where}; Aileron never sees your password"
     return [
-        ("wants", f"{wanted.kind}: {meaning}"),
+        ("wants", f"{wanted.kind}: {meaning.replace('{stored}', ', stored in the vault' if is_here else '')}"),
         ("for", wanted.scope),
         ("tokens from", host_line(wanted.provider) if wanted.provider and wanted.kind == "oauth2_client" else None),
         ("scopes", list(wanted.scopes) or ("none: the provider decides" if wanted.kind == "oauth2" else None)),
@@ -231,12 +259,13 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
         how = fitting(wanted, given.how)
         return sign_in(supervisor, wanted.connector, name, how, finish, username=given.username)
     username = given.username
-    if username is None and (wanted.kind in _USER_NAMES or wanted.logins):
+    if username is None and (wanted.needs_username or wanted.logins):
         username = ask("User name")
     has_secret = given.secret is not None or given.source is not None
     secret = None if has_secret or wanted.stores != "private_key" else _typed(wanted)
-    if username is None and wanted.kind in _CLIENT_NAMES and not has_secret and not _says_who(wanted, secret):
-        username = ask(_CLIENT_NAMES[wanted.kind])
+    rule = wanted.username
+    if username is None and rule is not None and not has_secret and not _says_who(wanted, secret):
+        username = ask(rule.words)
     details = given.details
     if wanted.kind == "login":
         is_whole = given.username is not None and has_secret
@@ -539,7 +568,7 @@ def _check_given(wanted: BindRequest, given: BindOptions) -> None:
     has_secret = given.secret is not None or given.source is not None
     if given.name is None:
         missing.append(f"--name {wanted.kind}/SERVICE/IDENTITY")
-    if given.username is None and (wanted.kind in _USER_NAMES or (wanted.logins and has_secret)):
+    if given.username is None and (wanted.needs_username or (wanted.logins and has_secret)):
         missing.append("--username USER")
     if not has_secret and wanted.kind != "oauth2":
         missing.append("--secret NAME")
@@ -587,11 +616,12 @@ def _problem_of(name: str) -> str | None:
 def _typed(wanted: BindRequest) -> bytes:
     """Return the secret that the person types, or the content of the file whose name they type."""
     stored = wanted.stored
-    if (question := _FILES.get(stored)) is not None:
-        return pem_in(ask(question), _IN_FILES[stored], signs=stored == "private_key")
+    form = _form_of(stored)
+    if form.in_file is not None:
+        return pem_in(ask(form.prompt), form.in_file, signs=stored == "private_key")
     if stored == "client_secret_and_token":
-        return msgspec.json.encode({key: ask_unseen(_TYPED[name]) for key, name in _BOTH})
-    return ask_unseen(_TYPED.get(stored, "Secret")).encode()
+        return msgspec.json.encode({key: ask_unseen(_form_of(name).prompt) for key, name in _BOTH})
+    return ask_unseen(form.prompt).encode()
 
 
 def _says_who(wanted: BindRequest, secret: bytes | None) -> bool:

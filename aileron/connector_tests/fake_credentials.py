@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import base64
 import datetime
-from typing import Final
+from typing import Final, assert_never
 
 from aileron.egress.inject import LentCredential
 from aileron.model.manifest import CredentialNeed
@@ -28,28 +28,39 @@ __all__ = ["FAKE_SECRET", "FAKE_USER", "fake_credential"]
 FAKE_SECRET: Final = "aileron-connector-test"  # noqa: S105  (what a test server is shown in the place of a credential)
 FAKE_USER: Final = "test"
 """Made-up user name, also used as the access key ID."""
-_WITH_USER: Final = frozenset({"basic", "digest", "login", "aws_sigv4"})
 _DAY: Final = datetime.timedelta(days=1)
 
 
 def fake_credential(need: CredentialNeed) -> LentCredential:
     """Return a made-up credential that meets this need."""
-    return LentCredential(need.kind, Secret(_stored(need)), FAKE_USER if need.kind in _WITH_USER else None)
+    value, username = FAKE_SECRET.encode(), None
+    match need.kind:
+        case "basic" | "digest" | "login" | "aws_sigv4":
+            username = FAKE_USER
+        case "hmac":
+            value = _hmac_key(need, value)
+        case "mtls":
+            value = _certificate()
+        case "api_key" | "oauth2" | "oauth2_client":
+            pass
+        case impossible:
+            assert_never(impossible)
+    return LentCredential(need.kind, Secret(value), username)
 
 
-def _stored(need: CredentialNeed) -> bytes:
-    """Return the made-up secret in the form in which the vault would store it, such as an HMAC key in its encoding."""
-    value = FAKE_SECRET.encode()
-    match need:
-        case CredentialNeed(kind="mtls"):
-            return _certificate()
-        case CredentialNeed(hmac=HmacTemplate(key="hex")):
+def _hmac_key(need: CredentialNeed, value: bytes) -> bytes:
+    """Return the key in the encoding in which the vault would store it."""
+    match need.hmac.key if isinstance(need.hmac, HmacTemplate) else "utf8":
+        case "utf8":
+            return value
+        case "hex":
             return value.hex().encode()
-        case CredentialNeed(hmac=HmacTemplate(key="base64")):
+        case "base64":
             return base64.b64encode(value)
-        case CredentialNeed(hmac=HmacTemplate(key="whsec")):
+        case "whsec":
             return b"whsec_" + base64.b64encode(value)
-    return value
+        case impossible:
+            assert_never(impossible)
 
 
 def _certificate() -> bytes:

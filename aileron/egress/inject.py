@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, assert_never
 from urllib.parse import quote_plus
 
 from aileron.egress.credentials.authorization import BASIC, BEARER
@@ -34,8 +34,9 @@ from aileron.egress.outgoing import Injection, Outgoing
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.scrub import Needles
 from aileron.egress.url import Url
+from aileron.model.credential_kind import CREDENTIAL_KINDS
 from aileron.model.failure import AileronError, Boundary, FailureClass
-from aileron.model.manifest import CredentialNeed
+from aileron.model.manifest import CredentialKind, CredentialNeed
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse
 
@@ -51,17 +52,30 @@ __all__ = [
     "reserved_fields",
 ]
 
-KINDS: Final[dict[str, Kind]] = {
-    "api_key": API_KEY,
-    "basic": BASIC,
-    "oauth2": BEARER,
-    "login": LOGIN,
-    "aws_sigv4": AWS_SIGV4,
-    "hmac": HMAC,
-    "mtls": MTLS,
-    "digest": DIGEST,
-    "oauth2_client": BEARER,
-}
+
+def _kind(name: CredentialKind) -> Kind:
+    match name:
+        case "api_key":
+            return API_KEY
+        case "basic":
+            return BASIC
+        case "oauth2" | "oauth2_client":
+            return BEARER
+        case "login":
+            return LOGIN
+        case "aws_sigv4":
+            return AWS_SIGV4
+        case "hmac":
+            return HMAC
+        case "mtls":
+            return MTLS
+        case "digest":
+            return DIGEST
+        case impossible:
+            assert_never(impossible)
+
+
+KINDS: Final[dict[str, Kind]] = {name: _kind(name) for name in CREDENTIAL_KINDS}
 """Table of all kinds of credential, by name. An unknown kind raises KeyError, so that nothing is sent."""
 RENEWABLE: Final = frozenset(name for name, kind in KINDS.items() if kind.on_refusal == "renew")
 """Kinds whose credential is a token that expires and can be renewed."""

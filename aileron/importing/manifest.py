@@ -6,7 +6,7 @@ Pure. Source: docs/reference/connector-manifest.md. Not here: the arguments of a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, cast
+from typing import Final, assert_never, cast
 
 from aileron.importing.inputs import Input
 from aileron.importing.operations import Imported
@@ -81,30 +81,43 @@ def _credential(
     for key in ("header", "format", "query"):
         if getattr(credential, key) is not None:
             yield f"{key} = {toml_of(getattr(credential, key))}"
-    if credential.kind == "oauth2_client":
-        yield ""
-        yield "[capabilities.credential.oauth2_client]"
-        yield 'grant = "client_credentials"'
-        yield f"token_url = {toml_of(credential.token_url)}"
-        yield 'client_auth = "client_secret_basic"  # a document does not say; RFC 6749 has every server take it'
-        if credential.scopes:
-            yield f"scopes = {toml_of(list(credential.scopes))}"
-    if credential.kind == "oauth2":
-        yield ""
-        yield "[capabilities.credential.oauth2]"
-        yield f"authorize_url = {toml_of(credential.authorize_url)}"
-        yield f"token_url = {toml_of(credential.token_url)}"
-        client_id = client_id or credential.client_id
-        if client_id is None and credential.registration_url is not None:
-            yield f"registration_url = {toml_of(credential.registration_url)}"
-        else:
-            yield f"client_id = {toml_of(client_id or UNBOUND_CLIENT)}"
+    match credential.kind:
+        case "oauth2_client":
+            yield from _machine_grant(credential)
+        case "oauth2":
+            yield from _sign_in(credential, client_id)
+        case "api_key" | "basic":
+            pass
+        case impossible:
+            assert_never(impossible)
+
+
+def _machine_grant(credential: Credential) -> Iterator[str]:
+    yield ""
+    yield "[capabilities.credential.oauth2_client]"
+    yield 'grant = "client_credentials"'
+    yield f"token_url = {toml_of(credential.token_url)}"
+    yield 'client_auth = "client_secret_basic"  # a document does not say; RFC 6749 has every server take it'
+    if credential.scopes:
         yield f"scopes = {toml_of(list(credential.scopes))}"
-        for key in ("resource", "issuer", "revocation_url"):
-            if getattr(credential, key) is not None:
-                yield f"{key} = {toml_of(getattr(credential, key))}"
-        if not credential.issuer_in_answer:
-            yield "issuer_in_answer = false"
+
+
+def _sign_in(credential: Credential, client_id: str | None) -> Iterator[str]:
+    yield ""
+    yield "[capabilities.credential.oauth2]"
+    yield f"authorize_url = {toml_of(credential.authorize_url)}"
+    yield f"token_url = {toml_of(credential.token_url)}"
+    client_id = client_id or credential.client_id
+    if client_id is None and credential.registration_url is not None:
+        yield f"registration_url = {toml_of(credential.registration_url)}"
+    else:
+        yield f"client_id = {toml_of(client_id or UNBOUND_CLIENT)}"
+    yield f"scopes = {toml_of(list(credential.scopes))}"
+    for key in ("resource", "issuer", "revocation_url"):
+        if getattr(credential, key) is not None:
+            yield f"{key} = {toml_of(getattr(credential, key))}"
+    if not credential.issuer_in_answer:
+        yield "issuer_in_answer = false"
 
 
 def operations_of(operations: Sequence[Imported]) -> list[Operation]:

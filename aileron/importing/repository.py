@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import msgspec
 
@@ -403,11 +403,13 @@ def _scheme(credential: Credential) -> dict[str, Any]:
         case "oauth2_client":
             flow = {"tokenUrl": credential.token_url, "scopes": dict.fromkeys(credential.scopes, "")}
             return {"type": "oauth2", "flows": {"clientCredentials": flow}}
-        case _ if credential.query or credential.header:
+        case "api_key" | None if credential.query or credential.header:
             place = "query" if credential.query else "header"
             return {"type": "apiKey", "in": place, "name": credential.query or credential.header}
-        case _:
+        case "api_key" | None:
             return {"type": "http", "scheme": "bearer"}
+        case impossible:
+            assert_never(impossible)
 
 
 def _sent(operations: Iterable[Imported]) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, assert_never
 
 import msgspec
 
@@ -21,10 +21,9 @@ from aileron.importing.found import Described, FoundOperation
 from aileron.importing.key_forms import form_in_text, form_of, form_of_value, is_form
 from aileron.importing.reading import DocumentError
 from aileron.importing.words import is_visible, line
-from aileron.model.manifest import CredentialKind
 from aileron.registry.manifest_fields import may_be_credential
 
-__all__ = ["NONE", "Credential", "Need", "choose", "needs_of"]
+__all__ = ["NONE", "Credential", "ImportedKind", "Need", "choose", "needs_of"]
 
 _QUERY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")
 _URL: Final = re.compile(r"https://[a-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*")
@@ -40,6 +39,10 @@ _GIVEN: Final = re.compile(r"(bearer|basic|none)|(header|query):(.+)")
 _HINT: Final = "--auth 'header:Authorization=Bot {key}'"
 
 
+ImportedKind = Literal["api_key", "basic", "oauth2", "oauth2_client"]
+"""Kinds of credential that documents describe."""
+
+
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a manifest's [capabilities.credential].
 
@@ -47,7 +50,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     scheme: str
-    kind: CredentialKind | None
+    kind: ImportedKind | None
     """Kind of the credential; None if no credential is used."""
     header: str | None = None
     format: str | None = None
@@ -88,14 +91,16 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
             case "oauth2_client":
                 host, scopes = self.token_url.split("/")[2], " ".join(self.scopes) or "none"
                 return f"tokens that Aileron gets as a client of its own (OAuth 2) at {host}, scopes {scopes}"
-            case _ if self.query:
+            case "api_key" if self.query:
                 return f"an API key, as the query parameter {self.query}"
-            case _ if self.header:
+            case "api_key" if self.header:
                 return f"an API key, as the header {self.header}{'' if self.form == 'KEY' else f': {self.form}'}"
-            case _ if self.format:
-                return f"an API key, as Authorization: {self.form}"
-            case _:
-                return "a token, as Authorization: Bearer"
+            case "api_key":
+                return (
+                    f"an API key, as Authorization: {self.form}" if self.format else "a token, as Authorization: Bearer"
+                )
+            case impossible:
+                assert_never(impossible)
 
     @property
     def asked_at(self) -> tuple[str, ...]:
@@ -200,13 +205,17 @@ def _rank(credential: Credential, type_: object) -> int:
 
     An OAuth token without a sign-in that works here is the last resort.
     """
-    if credential.kind == "oauth2":
-        return 4
-    if credential.kind in ("basic", "oauth2_client"):
-        return 3
-    if type_ == "oauth2":
-        return 1
-    return 2 if credential.query else 6 if credential.header is None else 5
+    match credential.kind:
+        case "oauth2":
+            return 4
+        case "basic" | "oauth2_client":
+            return 3
+        case "api_key" | None if type_ == "oauth2":
+            return 1
+        case "api_key" | None:
+            return 2 if credential.query else 6 if credential.header is None else 5
+        case impossible:
+            assert_never(impossible)
 
 
 def _checked(found: Credential | str, name: str) -> Credential:

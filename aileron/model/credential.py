@@ -18,17 +18,16 @@ Source: docs/reference/bindings.md, docs/reference/vault-format.md; RFC 6749. No
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, Literal, NamedTuple, NoReturn, Self
+from typing import Any, Final, Literal, NamedTuple, NoReturn, Self, assert_never
 
 import msgspec
 from msgspec import UNSET
 
 from aileron.model.host_key import shown_fingerprint
 from aileron.model.login import BoundLogin, LoginDetails, LoginTarget
-from aileron.model.manifest import ConnectorManifest, CredentialNeed, OAuth2Provider
+from aileron.model.manifest import ConnectorManifest, CredentialKind, CredentialNeed, OAuth2Provider
 from aileron.model.names import BindingName
-from aileron.model.request_signing import AwsScope, HmacTemplate, KeyForm, MachineGrant, TokenGrant
+from aileron.model.request_signing import HmacTemplate, KeyForm, MachineGrant, TokenGrant
 from aileron.model.secret import Secret
 
 __all__ = [
@@ -116,6 +115,10 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return tuple(found)
 
 
+_Form = CredentialKind | Literal["header", "query", "path", "body", "message"]
+"""First word of a `Reach.wire`: the place of a key in a request, or the kind of any other credential."""
+
+
 class _Wire(NamedTuple):
     """The parts of a `Reach.wire`, as text that is untrusted, because anybody may have written the file it comes from."""
 
@@ -137,16 +140,25 @@ class _Wire(NamedTuple):
 
 
 def _wire_of(need: CredentialNeed) -> str:
-    match need:
-        case CredentialNeed(kind="api_key"):
+    match need.kind:
+        case "api_key":
             return _place_of(need)
-        case CredentialNeed(aws=AwsScope() as scope):
-            return f"aws_sigv4 {scope.region} {scope.service}"
-        case CredentialNeed(hmac=HmacTemplate() as template):
-            return f"hmac {msgspec.json.encode(template).decode()}"
-        case CredentialNeed(token=TokenGrant() as grant):
-            unscoped = msgspec.structs.replace(grant, scopes=())  # `Reach.scopes` has them
+        case "aws_sigv4":
+            return need.kind if need.aws is UNSET else f"aws_sigv4 {need.aws.region} {need.aws.service}"
+        case "hmac":
+            return need.kind if need.hmac is UNSET else f"hmac {msgspec.json.encode(need.hmac).decode()}"
+        case "oauth2_client" if need.token is not UNSET:
+            unscoped = msgspec.structs.replace(need.token, scopes=())  # `Reach.scopes` has them
             return f"oauth2_client {msgspec.json.encode(unscoped).decode()}"
+        case "basic" | "digest" | "mtls" | "oauth2_client":
+            return need.kind
+        case "login" | "oauth2":
+            return _logins_of(need)
+        case impossible:
+            assert_never(impossible)
+
+
+def _logins_of(need: CredentialNeed) -> str:
     if not need.logins:
         return need.kind
     kind = () if need.kind == "login" else (need.kind,)
@@ -194,9 +206,8 @@ def wire_words(wire: str) -> str:
     ['Authorization: Bearer', 'Authorization: Bearer KEY', 'the query parameter token']
     """
     form, _, rest = _Wire.parse(wire).form.partition(" ")
-    said = _SAID.get(form)
     try:
-        return wire if said is None else said(rest)
+        return _said(msgspec.convert(form, _Form), rest)
     except ValueError:  # a text that this program has not written
         return wire
 
@@ -252,21 +263,40 @@ _GRANT_WORDS: Final[dict[MachineGrant, str]] = {
     "jwt_bearer": "a signed JWT",
     "token_exchange": "token exchange",
 }
-_SAID: Final[dict[str, Callable[[str], str]]] = {
-    "header": lambda rest: rest.replace("{key}", "KEY"),
-    "query": lambda rest: f"the query parameter {rest}",
-    "path": lambda rest: f"a part of the path of each request: {rest.replace('{key}', 'KEY')}/…",
-    "body": _body_words,
-    "message": lambda rest: f"the first message of a WebSocket: {rest.replace('{key}', 'KEY')}",
-    "basic": lambda _: "Authorization: Basic",
-    "oauth2": lambda _: "Authorization: Bearer",
-    "login": lambda _: "a login",
-    "aws_sigv4": _aws_words,
-    "hmac": _hmac_words,
-    "mtls": lambda _: "a client certificate of TLS, without its private key",
-    "digest": lambda _: "Authorization: Digest, without the password",
-    "oauth2_client": _token_words,
-}
+
+
+def _said(form: _Form, rest: str) -> str:
+    match form:
+        case "header":
+            return rest.replace("{key}", "KEY")
+        case "query":
+            return f"the query parameter {rest}"
+        case "path":
+            return f"a part of the path of each request: {rest.replace('{key}', 'KEY')}/…"
+        case "body":
+            return _body_words(rest)
+        case "message":
+            return f"the first message of a WebSocket: {rest.replace('{key}', 'KEY')}"
+        case "basic":
+            return "Authorization: Basic"
+        case "oauth2":
+            return "Authorization: Bearer"
+        case "login":
+            return "a login"
+        case "aws_sigv4":
+            return _aws_words(rest)
+        case "hmac":
+            return _hmac_words(rest)
+        case "mtls":
+            return "a client certificate of TLS, without its private key"
+        case "digest":
+            return "Authorization: Digest, without the password"
+        case "oauth2_client":
+            return _token_words(rest)
+        case "api_key":  # it is sent in one of the first five forms
+            raise ValueError("api_key is not a form")
+        case impossible:
+            assert_never(impossible)
 
 
 def login_words(wire: str) -> list[str]:

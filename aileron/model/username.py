@@ -8,8 +8,9 @@ Source: RFC 7617 section 2, RFC 7616 section 3.4; docs/reference/bindings.md. No
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
+from aileron.model.credential_kind import CREDENTIAL_KINDS, credential_facts, maybe_credential_facts
 from aileron.model.manifest import CredentialKind
 from aileron.model.text import hidden_at, spelled
 
@@ -18,29 +19,10 @@ __all__ = ["check_username", "check_username_text", "has_username"]
 MAX_USERNAME_BYTES: Final = 320  # an e-mail address: 64 + 1 + 255 (RFC 5321, section 4.5.3.1)
 
 
-class _UserName(NamedTuple):
-    """The rules for the user name of a credential kind: whether it is required, and whether it must not contain a colon."""
-
-    is_required: bool
-    ends_at_colon: bool
-
-
-_HAVE_USERNAMES: Final[dict[str, _UserName | None]] = {
-    "basic": _UserName(is_required=True, ends_at_colon=True),
-    "digest": _UserName(is_required=True, ends_at_colon=True),
-    "aws_sigv4": _UserName(is_required=False, ends_at_colon=False),
-    "oauth2_client": _UserName(is_required=False, ends_at_colon=False),
-    "login": _UserName(is_required=True, ends_at_colon=False),
-    "api_key": None,
-    "hmac": None,
-    "mtls": None,
-    "oauth2": None,
-}
-
-
 def has_username(kind: str) -> bool:
     """Return whether a secret of this kind can have a user name; False for an unknown kind."""
-    return _HAVE_USERNAMES.get(kind) is not None
+    facts = maybe_credential_facts(kind)
+    return facts is not None and facts.username is not None
 
 
 def check_username(kind: CredentialKind, username: str | None) -> None:
@@ -49,10 +31,10 @@ def check_username(kind: CredentialKind, username: str | None) -> None:
     >>> check_username("basic", "ann"), check_username("api_key", None)
     (None, None)
     """
-    rule = _HAVE_USERNAMES[kind]
+    rule = credential_facts(kind).username
     if rule is None:
         if username is not None:
-            kinds = [other_kind for other_kind, of in _HAVE_USERNAMES.items() if of is not None]
+            kinds = _kinds_with_username()
             words = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
             raise ValueError(f"a user name is for kinds {words}, not for {kind}; leave it out")
         return
@@ -63,6 +45,13 @@ def check_username(kind: CredentialKind, username: str | None) -> None:
     check_username_text(username)
     if ":" in username and rule.ends_at_colon:
         raise ValueError(f"the user name holds a colon, where kind {kind} (RFC 7617) would split it from the password")
+
+
+def _kinds_with_username() -> list[CredentialKind]:
+    """Return the kinds whose secret has a user name, those with the strictest rules for it first."""
+    rules = [(known, rule) for known in CREDENTIAL_KINDS if (rule := credential_facts(known).username) is not None]
+    rules.sort(key=lambda entry: (not entry[1].ends_at_colon, entry[1].is_required))
+    return [known for known, _ in rules]
 
 
 def check_username_text(username: str) -> None:

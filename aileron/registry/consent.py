@@ -17,6 +17,7 @@ from msgspec import UNSET
 from aileron.model.canonical import sha256_digest
 from aileron.model.consent import Change, ConnectorConsent, ConnectorUpdateConsent
 from aileron.model.credential import Reach
+from aileron.model.credential_kind import credential_facts
 from aileron.model.manifest import ConnectorManifest, CredentialNeed, OAuth2Provider
 from aileron.model.names import precedence
 from aileron.registry.artifact import Artifact
@@ -175,11 +176,8 @@ def _credential(need: CredentialNeed | None) -> str | None:
     return None if need is None else f"{need.kind} ({need.scope})"
 
 
-_SENT_IN_ONE_WAY: Final = frozenset({"basic", "oauth2", "login"})
-
-
 def _wire(manifest: ConnectorManifest) -> str | None:
-    if manifest.credential is None or manifest.credential.kind in _SENT_IN_ONE_WAY:
+    if manifest.credential is None or credential_facts(manifest.credential.kind).has_one_form:
         return None
     return Reach.of(manifest).wire.removeprefix("header ")
 

@@ -18,12 +18,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
 from aileron.model.commands import check_command_pattern
+from aileron.model.credential_kind import CREDENTIAL_KINDS, credential_facts, parse_credential_kind
 from aileron.model.document import Field, Kind, Table
 from aileron.model.login import MAX_COMMAND_PATTERN, MAX_COMMANDS, MAX_LOGINS, PROTOCOLS, LoginTarget
 from aileron.model.manifest import CredentialKind, CredentialNeed, HostFunction
@@ -45,7 +45,6 @@ __all__ = ["CREDENTIAL", "UNBOUND_HOSTS", "parse_credential"]
 UNBOUND_HOSTS: Final = UNBOUND_BUILD
 _UNBOUND_LOGIN: Final = re.compile(rf"({'|'.join(PROTOCOLS)})://{UNBOUND_HOSTS}")
 """Placeholder of a login in a source manifest: the manifest states the protocol, and the build binds the host."""
-_KINDS: Final[tuple[str, ...]] = get_args(CredentialKind)
 _FORMAT: Final = re.compile(r"[\x20-\x7e]*\{key\}[\x20-\x7e]*")
 _QUERY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")  # RFC 3986 section 2.3, unreserved: needs no escaping
 _SEGMENTS: Final = r"(?:/|[A-Za-z0-9._~!$&'()*+,;=:@-])"
@@ -56,10 +55,11 @@ _PLACES: Final = ("query", "path", "body", "first_message")
 """Places where a key can be sent other than in a header field."""
 _DOTS: Final = re.compile(r"/\.{1,2}(?:;|/|$)")
 _HAVE_XOAUTH2: Final = frozenset({"smtp", "imap", "pop3"})
-_LOGIN_KINDS: Final = frozenset({"login", "oauth2"})
 
 CREDENTIAL: Final = {
-    "kind": Field(Kind.STRING, required=True, says="kind of credential, never a specific one", choices=_KINDS),
+    "kind": Field(
+        Kind.STRING, required=True, says="kind of credential, never a specific one", choices=CREDENTIAL_KINDS
+    ),
     "scope": Field(
         Kind.STRING,
         required=True,
@@ -139,7 +139,7 @@ def parse_credential(
     Raises AileronError(invalid_request) with line and fix; `allow_unbound` as in parse_connector_manifest.
     """
     table = capabilities.table("credential")
-    kind = table.string("kind")
+    kind = parse_credential_kind(table.string("kind"))
     if not table.string("scope").strip():
         raise table.refuse("scope", "scope is empty; describe what the credential is used for")
     wire = _wire_form(table, kind)
@@ -147,7 +147,7 @@ def parse_credential(
         problem = 'first_message without "websocket" in [capabilities.runtime] imports: no WebSocket could be opened'
         raise table.refuse("first_message", problem)
     need = CredentialNeed(
-        kind=msgspec.convert(kind, CredentialKind),
+        kind=kind,
         scope=table.string("scope"),
         logins=_logins(table, kind, hosts, allow_unbound),
         commands=_commands(table),
@@ -161,10 +161,12 @@ def parse_credential(
     return need
 
 
-def _logins(table: Table, kind: str, hosts: Sequence[HostPort], allow_unbound: bool) -> tuple[LoginTarget, ...]:
+def _logins(
+    table: Table, kind: CredentialKind, hosts: Sequence[HostPort], allow_unbound: bool
+) -> tuple[LoginTarget, ...]:
     """Return the targets at which the supervisor logs in; empty for a source whose hosts are not bound."""
     texts = table.strings("logins")
-    if "logins" in table and kind not in _LOGIN_KINDS:
+    if "logins" in table and not credential_facts(kind).can_log_in:
         raise table.refuse("logins", f'logins needs kind = "login" or "oauth2", but this is {kind!r}')
     if not texts and ("logins" in table or kind == "login"):
         fix = 'name where to log in, such as logins = ["imap://imap.example.com:993"]'

@@ -22,14 +22,21 @@ import itertools
 import math
 import re
 from collections.abc import Iterable
-from typing import Final, get_args
+from typing import Final
 
 import msgspec
 
 from aileron.model.credential import Candidate, OAuthGrant, Reach
+from aileron.model.credential_kind import parse_credential_kind
 from aileron.model.host_key import check_host_key
-from aileron.model.login import HAVE_PASSWORD_FORMS, HAVE_ROLES, BoundLogin, LoginDetails, LoginProtocol, LoginTarget
-from aileron.model.manifest import CredentialKind
+from aileron.model.login import (
+    HAVE_PASSWORD_FORMS,
+    HAVE_ROLES,
+    BoundLogin,
+    LoginDetails,
+    LoginProtocol,
+    LoginTarget,
+)
 from aileron.model.names import BindingName, Fqn, HostPort
 from aileron.model.text import hidden_at, spelled
 from aileron.model.username import check_username, check_username_text
@@ -46,7 +53,6 @@ __all__ = [
 ]
 
 SECRET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-KINDS: Final[tuple[str, ...]] = get_args(CredentialKind)
 MAX_CONNECTOR_CHARACTERS: Final = 1024  # an FQN of ten segments of the maximum length
 MAX_HOSTS: Final = 32  # as many as a manifest may name
 MAX_SCOPES: Final = 64  # nobody reads a provider's consent page with more
@@ -110,8 +116,7 @@ class Binding(msgspec.Struct, frozen=True):
 
 def check_binding(binding: Binding) -> None:
     """Check a binding. Raise ValueError for an invalid binding, with the name of the wrong field."""
-    if binding.kind not in KINDS:
-        raise ValueError(f"kind {binding.kind!a} is not one of {', '.join(KINDS)}")
+    parse_credential_kind(binding.kind)
     BindingName.parse(str(binding.name))  # a value of the type need not have been parsed
     if binding.name.kind != binding.kind:
         raise ValueError(f"binding {binding.name} is named for another kind; expected {binding.kind}/SERVICE/IDENTITY")
@@ -180,7 +185,7 @@ def candidates(bindings: Iterable[Binding], connector: str, kind: str) -> list[C
 def _check_username(binding: Binding) -> None:
     """Check the user name of a binding. A login takes it from the user, or else from the provider of the sign-in."""
     if not binding.logins:
-        check_username(msgspec.convert(binding.kind, CredentialKind), binding.username)
+        check_username(parse_credential_kind(binding.kind), binding.username)
         return
     if not binding.login_name:
         if binding.grant is not None:

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable
-from typing import Final
+from typing import Final, assert_never
 
 from aileron.model.aws_key import AwsKey
 from aileron.model.client_certificate import CertificateError, ClientCertificate
 from aileron.model.credential import hmac_template_of
+from aileron.model.credential_kind import parse_credential_kind
 from aileron.model.fixes import Stored, fix_for
 from aileron.model.pem import is_document, maybe_private_key
 from aileron.model.request_signing import hmac_key
@@ -43,11 +43,22 @@ def check_fits(binding: Binding, value: Secret, stored: Stored, now_s: float) ->
 
     `stored` is the place where the value is stored, for the person who has to replace the value.
     """
-    check = _FITS.get(binding.kind, _check_text)
-    check(binding, value, stored, now_s)
+    match parse_credential_kind(binding.kind):
+        case "aws_sigv4":
+            _check_aws(binding, value, stored, now_s)
+        case "hmac":
+            _check_hmac(binding, value, stored)
+        case "mtls":
+            _check_certificate(binding, value, stored, now_s)
+        case "oauth2_client":
+            pass  # every value fits: the code that signs with it reports what is wrong
+        case "api_key" | "basic" | "digest" | "login" | "oauth2":
+            _check_text(binding, value, stored)
+        case impossible:
+            assert_never(impossible)
 
 
-def _check_text(binding: Binding, value: Secret, stored: Stored, _now_s: float) -> None:
+def _check_text(binding: Binding, value: Secret, stored: Stored) -> None:
     key, has_ssh = maybe_private_key(value), any(login.protocol == "ssh" for login in binding.logins)
     if key is not None and not has_ssh:
         raise ValueError(
@@ -67,8 +78,8 @@ def _check_text(binding: Binding, value: Secret, stored: Stored, _now_s: float) 
         raise ValueError(f"secret {binding.secret!r} {what}; {fix_for(binding.name, stored)}")
 
 
-def _check_hmac(binding: Binding, value: Secret, stored: Stored, now_s: float) -> None:
-    _check_text(binding, value, stored, now_s)
+def _check_hmac(binding: Binding, value: Secret, stored: Stored) -> None:
+    _check_text(binding, value, stored)
     try:
         template = None if binding.reach is None else hmac_template_of(binding.reach.wire)
         if template is not None:
@@ -93,16 +104,3 @@ def _check_aws(binding: Binding, value: Secret, stored: Stored, now_s: float) ->
         AwsKey.parse(binding.username, value).check_current(datetime.datetime.fromtimestamp(now_s, datetime.UTC))
     except ValueError as error:
         raise ValueError(f"secret {binding.secret!r} {error}; {fix_for(binding.name, stored)}") from None
-
-
-def _check_nothing(_binding: Binding, _value: Secret, _stored: Stored, _now_s: float) -> None:
-    """Accept every value, because the code that signs with the value reports what is wrong."""
-
-
-_FITS: Final[dict[str, Callable[[Binding, Secret, Stored, float], None]]] = {
-    "aws_sigv4": _check_aws,
-    "hmac": _check_hmac,
-    "mtls": _check_certificate,
-    "oauth2_client": _check_nothing,
-}
-"""The checks for kinds whose secret is a document or a key. All other kinds need text, except an `ssh` login."""

@@ -19,8 +19,9 @@ NEW = (
     ("aileron/model/effect.py", '    PAY = "pay"\n', '    LEND = "lend"\n'),
     ("aileron/model/consent.py", '    HOST = "host"\n', '    LOAN = "loan"\n'),
     ("aileron/model/consent.py", "    | HostConsent\n", "    | LoanConsent\n"),
+    ("aileron/model/manifest.py", 'CredentialKind = Literal["api_key"', ', "kerberos"'),
 )
-"""Closed types: the module of each, a line with a member, and the line with a new member that is added after it."""
+"""Closed types: the module of each, a text that ends with a member, and the new member that is added after it."""
 LOAN = '''
 class LoanConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="loan"):
     """The approval of a loan."""
@@ -36,6 +37,14 @@ PLACES = {
         "aileron/cards/card.py",
         "aileron/cards/subject.py",
         "aileron/cards/weight.py",
+    },
+    "Literal['kerberos']": {
+        "aileron/model/credential_kind.py",
+        "aileron/model/credential.py",
+        "aileron/vault/secret_form.py",
+        "aileron/egress/inject.py",
+        "aileron/connector_tests/fake_credentials.py",
+        "aileron/cli/bind.py",
     },
 }
 """Modules that have to know each new member."""
