@@ -40,7 +40,7 @@ from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.credential import Reach
 from aileron.model.credential_kind import UserNameRule, maybe_credential_facts
 from aileron.model.host_key import fingerprint
-from aileron.model.login import LoginDetails, LoginTarget
+from aileron.model.login import LoginDetails, LoginTarget, protocol_facts
 from aileron.model.manifest import CredentialKind
 from aileron.model.request_signing import StoredAs
 from aileron.model.secret_reference import SecretReference
@@ -77,7 +77,6 @@ _Stored = CredentialKind | StoredAs | Literal["ssh"]
 """Form in which a secret is stored: its kind, unless the kind has several forms."""
 SOURCE_S = 15.0
 """Seconds to wait while the daemon fetches a secret from an external store; the daemon itself waits at most 10 s."""
-_HAVE_DATABASES = frozenset({"postgres", "mysql"})
 
 
 class _Form(NamedTuple):
@@ -309,7 +308,7 @@ def _asked_details(wanted: BindRequest, given: LoginDetails, *, asks_role: bool)
         return given
     if wanted.ssh is not None and given.host_key is None:
         given = replace(given, host_key=_asked_host_key(wanted, wanted.ssh))
-    if given.database is None and any(login.protocol in _HAVE_DATABASES for login in wanted.logins):
+    if given.database is None and any(protocol_facts(login.protocol).databases == "named" for login in wanted.logins):
         name = ask_now("Database (empty for the server's default): ")
         given = replace(given, database=name or None)
     if asks_role and wanted.has_readers and not given.read_only:

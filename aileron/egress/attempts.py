@@ -30,7 +30,7 @@ from typing import Final, Literal, NamedTuple
 import anyio
 import msgspec
 
-from aileron.model.login import LoginProtocol
+from aileron.model.login import LoginProtocol, protocol_facts
 from aileron.model.names import HostPort
 from aileron.model.secret import Secret
 
@@ -63,14 +63,13 @@ class Account(NamedTuple):
 
     @property
     def counted(self) -> Account:
-        """The account in the spelling under which refusals are counted."""
-        return self._replace(username=self.username.casefold()) if self.protocol in _FOLDED else self
+        """The account in the spelling under which refusals are counted.
 
-
-_FOLDED: Final = frozenset[str]({"smtp", "imap", "pop3"})
-"""Protocols whose user names are mostly mail addresses, which seldom differ only in upper and lower case. At other
-protocols case counts: `Ada` and `ada` are two roles of a database.
-"""
+        Mail addresses seldom differ only in upper and lower case. At other protocols case counts: `Ada` and `ada` are two
+        roles of a database.
+        """
+        has_addresses = self.protocol != "http" and protocol_facts(self.protocol).has_addresses
+        return self._replace(username=self.username.casefold()) if has_addresses else self
 
 
 class Attempt(NamedTuple):

@@ -11,7 +11,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Final, NoReturn
+from typing import Final, NoReturn, assert_never
 
 from aileron.isolated.packets import received_with
 from aileron.logins.confine import Confinement
@@ -29,19 +29,32 @@ from aileron.logins.login_messages import (
 )
 from aileron.logins.perform import perform
 from aileron.logins.protocol import Login
-from aileron.model.login import LoginProtocol
+from aileron.model.login import PROTOCOLS, LoginProtocol
 
 __all__ = ["CLASSES", "Logins", "be_login"]
 
-CLASSES: Final[dict[LoginProtocol, tuple[str, str]]] = {
-    "smtp": ("smtp", "SmtpLogin"),
-    "imap": ("imap", "ImapLogin"),
-    "pop3": ("pop3", "Pop3Login"),
-    "postgres": ("postgres", "PostgresLogin"),
-    "mysql": ("mysql", "MysqlLogin"),
-    "redis": ("redis", "RedisLogin"),
-    "ssh": ("ssh", "SshLogin"),
-}
+
+def _place_of(protocol: LoginProtocol) -> tuple[str, str]:
+    match protocol:
+        case "smtp":
+            return "smtp", "SmtpLogin"
+        case "imap":
+            return "imap", "ImapLogin"
+        case "pop3":
+            return "pop3", "Pop3Login"
+        case "postgres":
+            return "postgres", "PostgresLogin"
+        case "mysql":
+            return "mysql", "MysqlLogin"
+        case "redis":
+            return "redis", "RedisLogin"
+        case "ssh":
+            return "ssh", "SshLogin"
+        case impossible:
+            assert_never(impossible)
+
+
+CLASSES: Final = {protocol: _place_of(protocol) for protocol in PROTOCOLS}
 """Module below `aileron.logins.protocols` and name of the login class in that module, by protocol."""
 
 

@@ -44,7 +44,7 @@ from aileron.logins.login_messages import (
     decode_from_login,
     encode,
 )
-from aileron.model.login import LoginProtocol
+from aileron.model.login import PROTOCOLS, LoginProtocol, protocol_facts
 
 __all__ = ["Begun", "Keeper"]
 
@@ -62,8 +62,8 @@ login waits half a second for a new process.
 
 While a person works, their agent checks mail and queries a database more often than that.
 """
-_USUAL: Final[tuple[LoginProtocol, ...]] = ("smtp", "imap", "pop3", "postgres", "mysql", "redis")
-_SSH: Final[tuple[LoginProtocol, ...]] = ("ssh",)
+_USUAL: Final = tuple(protocol for protocol in PROTOCOLS if not protocol_facts(protocol).is_apart)
+_SSH: Final = tuple(protocol for protocol in PROTOCOLS if protocol_facts(protocol).is_apart)
 _log = logging.getLogger(__name__)
 
 
@@ -147,7 +147,7 @@ class Keeper:
         """Return a login that is being forked and will wait for its order. Raises OSError if its process cannot be started or
         reached.
         """
-        return await (self._ssh if protocol == "ssh" else self._usual).prepare()
+        return await (self._ssh if protocol in _SSH else self._usual).prepare()
 
     async def start(self, protocols: frozenset[LoginProtocol]) -> None:
         """Start the processes for these protocols in advance, before a login is needed. Raises OSError if a process cannot be

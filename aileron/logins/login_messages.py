@@ -19,7 +19,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 
-from aileron.model.login import LoginDetails, LoginProtocol, LoginTarget, PasswordForm
+from aileron.model.login import PROTOCOLS, LoginDetails, LoginTarget, PasswordForm, protocol_facts
 
 __all__ = [
     "CAN_READ_ONLY",
@@ -77,7 +77,7 @@ MAX_STREAM_S: Final = 24 * 3600.0
 long.
 """
 
-CAN_READ_ONLY: Final[frozenset[LoginProtocol]] = frozenset({"smtp", "imap", "pop3", "postgres", "mysql", "ssh"})
+CAN_READ_ONLY: Final = frozenset(protocol for protocol in PROTOCOLS if protocol_facts(protocol).can_read_only)
 """The protocols whose streams can be restricted to reading, for a preview (`Login.can_read_only`)."""
 READY: Final = b"ready"
 """Message with which the process that forks logins reports to the daemon that it is confined."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from typing import Final, Literal, Self, get_args
+from collections.abc import Callable, Iterable
+from typing import Final, Literal, NamedTuple, Self, assert_never, get_args
 
 import msgspec
 
@@ -23,6 +23,7 @@ from aileron.model.host_key import shown_fingerprint
 from aileron.model.names import HostPort
 
 __all__ = [
+    "HAVE_DATABASES",
     "HAVE_PASSWORD_FORMS",
     "HAVE_PREVIEWED",
     "HAVE_ROLES",
@@ -38,7 +39,9 @@ __all__ = [
     "LoginProtocol",
     "LoginTarget",
     "PasswordForm",
+    "ProtocolFacts",
     "named",
+    "protocol_facts",
 ]
 
 LoginProtocol = Literal["smtp", "imap", "pop3", "postgres", "mysql", "redis", "ssh"]
@@ -57,28 +60,12 @@ PROTOCOLS: Final[tuple[LoginProtocol, ...]] = get_args(LoginProtocol)
 LOGIN_TARGET: Final = re.compile(rf"({'|'.join(PROTOCOLS)})(?:\+(tls|starttls|plain))?://([^/]+)")
 _STARTTLS_PORTS: Final = frozenset({("smtp", 25), ("smtp", 587), ("imap", 143), ("pop3", 110)})
 """Ports on which the protocol begins without TLS (RFC 8314 section 7.3, RFC 6409 section 3.1)."""
-HAVE_ROLES: Final = frozenset[LoginProtocol]({"postgres", "mysql"})
-"""Protocols whose servers report what a role can do."""
-HAVE_PREVIEWED: Final = frozenset[LoginProtocol]({"postgres"})
-"""Protocols whose transactions can be limited to the effects that a person saw in a preview."""
-HAVE_STARTTLS: Final = frozenset({"smtp", "imap", "pop3"})
-HAVE_PASSWORD_FORMS: Final = frozenset[LoginProtocol]({"postgres"})
-"""Protocols whose servers may ask for the password in a form that a person has to allow."""
 MAX_LOGINS: Final = 8
 """Maximum number of logins of one connector, because a person reads each before approving; a mail account has at most three."""
 MAX_COMMANDS: Final = 16
 """Maximum number of commands of one connector, because a person reads these too; git has three."""
 MAX_COMMAND_PATTERN: Final = 512
 """Maximum number of characters of a command pattern: a program and two paths, which a person can still read."""
-_SPOKEN: Final[dict[LoginProtocol, str]] = {
-    "smtp": "SMTP",
-    "imap": "IMAP",
-    "pop3": "POP3",
-    "postgres": "PostgreSQL",
-    "mysql": "MySQL",
-    "redis": "Redis",
-    "ssh": "SSH",
-}
 _FORM_WORDS: Final[dict[PasswordForm, str]] = {
     "md5": "the server may have it as an MD5 hash: as good as the password to the server, and to whoever holds its certificate",
     "cleartext": "the server may have it as it is: the server, and whoever holds its certificate, sees the password",
@@ -88,6 +75,59 @@ _SAID_OF: Final[dict[Encryption, str]] = {
     "starttls": " over TLS (STARTTLS)",
     "plain": " WITHOUT ENCRYPTION",
 }
+
+
+class ProtocolFacts(NamedTuple):
+    """The facts about a protocol of logins. `words` is its name for people."""
+
+    words: str
+    has_starttls: bool = False
+    """True if it can begin without TLS."""
+    takes_tokens: bool = False
+    """True if a user can log in with an access token (XOAUTH2)."""
+    has_addresses: bool = False
+    """True if its user names are mostly mail addresses."""
+    has_roles: bool = False
+    """True if its servers report what a role can do."""
+    has_previewed: bool = False
+    """True if its transactions can be limited to the effects that a person saw in a preview."""
+    has_password_forms: bool = False
+    """True if its servers may ask for the password in a form that a person has to allow."""
+    databases: Literal["named", "numbered"] | None = None
+    can_read_only: bool = True
+    """True if its streams can be restricted to reading, for a preview."""
+    is_apart: bool = False
+    """True if the process that makes its logins makes no others."""
+
+
+def protocol_facts(protocol: LoginProtocol) -> ProtocolFacts:
+    """Return the facts about this protocol."""
+    match protocol:
+        case "smtp" | "imap" | "pop3":
+            return ProtocolFacts(protocol.upper(), has_starttls=True, takes_tokens=True, has_addresses=True)
+        case "postgres":
+            return ProtocolFacts(
+                "PostgreSQL", has_roles=True, has_previewed=True, has_password_forms=True, databases="named"
+            )
+        case "mysql":
+            return ProtocolFacts("MySQL", has_roles=True, databases="named")
+        case "redis":
+            return ProtocolFacts("Redis", databases="numbered", can_read_only=False)
+        case "ssh":
+            return ProtocolFacts("SSH", is_apart=True)
+        case impossible:
+            assert_never(impossible)
+
+
+def _those(has: Callable[[ProtocolFacts], bool]) -> frozenset[LoginProtocol]:
+    return frozenset(protocol for protocol in PROTOCOLS if has(protocol_facts(protocol)))
+
+
+HAVE_STARTTLS: Final = _those(lambda facts: facts.has_starttls)
+HAVE_ROLES: Final = _those(lambda facts: facts.has_roles)
+HAVE_PREVIEWED: Final = _those(lambda facts: facts.has_previewed)
+HAVE_PASSWORD_FORMS: Final = _those(lambda facts: facts.has_password_forms)
+HAVE_DATABASES: Final = _those(lambda facts: facts.databases is not None)
 
 
 class LoginTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +166,7 @@ class LoginTarget(msgspec.Struct, frozen=True, kw_only=True):
         'mail.example.com:993 by IMAP over TLS'
         """
         encrypted = "" if self.protocol == "ssh" else _SAID_OF[self.encryption]
-        return f"{self.destination} by {_SPOKEN[self.protocol]}{encrypted}"
+        return f"{self.destination} by {protocol_facts(self.protocol).words}{encrypted}"
 
 
 class LoginDetails(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -25,7 +25,7 @@ from msgspec import UNSET, UnsetType
 from aileron.model.commands import check_command_pattern
 from aileron.model.credential_kind import CREDENTIAL_KINDS, credential_facts, parse_credential_kind
 from aileron.model.document import Field, Kind, Table
-from aileron.model.login import MAX_COMMAND_PATTERN, MAX_COMMANDS, MAX_LOGINS, PROTOCOLS, LoginTarget
+from aileron.model.login import MAX_COMMAND_PATTERN, MAX_COMMANDS, MAX_LOGINS, PROTOCOLS, LoginTarget, protocol_facts
 from aileron.model.manifest import CredentialKind, CredentialNeed, HostFunction
 from aileron.model.names import HostPort
 from aileron.registry.manifest_fields import FIELD_NAME, may_be_credential
@@ -54,7 +54,6 @@ _FIRST_MESSAGE: Final = re.compile(r"[\x20-\x7e]{0,512}\{key\}[\x20-\x7e]{0,512}
 _PLACES: Final = ("query", "path", "body", "first_message")
 """Places where a key can be sent other than in a header field."""
 _DOTS: Final = re.compile(r"/\.{1,2}(?:;|/|$)")
-_HAVE_XOAUTH2: Final = frozenset({"smtp", "imap", "pop3"})
 
 CREDENTIAL: Final = {
     "kind": Field(
@@ -224,7 +223,9 @@ def _check_logins(table: Table, need: CredentialNeed, imports: frozenset[HostFun
     if "ssh" in protocols and len(need.logins) > 1:
         problem = "several ssh logins: a binding pins the host key of one server"
         raise table.refuse("logins", f"{problem}; make a connector for each")
-    if need.kind == "oauth2" and (others := sorted(protocols - _HAVE_XOAUTH2)):
+    if need.kind == "oauth2" and (
+        others := sorted(name for name in protocols if not protocol_facts(name).takes_tokens)
+    ):
         problem = f'{", ".join(others)} cannot log in with an access token; use kind = "login"'
         raise table.refuse("logins", problem)
     if HostFunction.TCP not in imports:

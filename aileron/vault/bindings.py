@@ -30,6 +30,7 @@ from aileron.model.credential import Candidate, OAuthGrant, Reach
 from aileron.model.credential_kind import parse_credential_kind
 from aileron.model.host_key import check_host_key
 from aileron.model.login import (
+    HAVE_DATABASES,
     HAVE_PASSWORD_FORMS,
     HAVE_ROLES,
     BoundLogin,
@@ -65,7 +66,6 @@ MAX_CODE_CHARACTERS: Final = 128  # the longest registered error code of OAuth h
 LATEST_S: Final = 253402300799.0  # the last second of the year 9999, past which no date can be shown
 LATEST_MS: Final = int(LATEST_S) * 1000
 _REDIS_DATABASE: Final = re.compile(r"[0-9]{1,5}")
-_HAVE_DATABASES: Final = frozenset[LoginProtocol]({"postgres", "mysql", "redis"})
 _TOKEN: Final = re.compile(r"[!#-\[\]-~]+")  # RFC 6749, appendix A: scope-token; and an error code without its spaces
 
 
@@ -235,7 +235,7 @@ def _check_weak_password(logins: tuple[LoginTarget, ...]) -> None:
 
 
 def _check_database(name: str, protocols: set[LoginProtocol]) -> None:
-    if not protocols & _HAVE_DATABASES:
+    if not protocols & HAVE_DATABASES:
         raise ValueError(f"{_listed(protocols)} has no databases; leave --database out")
     if not name:
         raise ValueError("the database's name is empty; leave --database out")

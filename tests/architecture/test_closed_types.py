@@ -20,6 +20,7 @@ NEW = (
     ("aileron/model/consent.py", '    HOST = "host"\n', '    LOAN = "loan"\n'),
     ("aileron/model/consent.py", "    | HostConsent\n", "    | LoanConsent\n"),
     ("aileron/model/manifest.py", 'CredentialKind = Literal["api_key"', ', "kerberos"'),
+    ("aileron/model/login.py", 'LoginProtocol = Literal["smtp"', ', "ldap"'),
 )
 """Closed types: the module of each, a text that ends with a member, and the new member that is added after it."""
 LOAN = '''
@@ -46,6 +47,7 @@ PLACES = {
         "aileron/connector_tests/fake_credentials.py",
         "aileron/cli/bind.py",
     },
+    "Literal['ldap']": {"aileron/model/login.py", "aileron/logins/child.py"},
 }
 """Modules that have to know each new member."""
 
