@@ -6,8 +6,7 @@ step before the wire. Runs in the daemon, after all checks. Nothing is stored, a
 is the time of day.
 
 Rules
-- Each kind is in `KINDS`, and HTTP code never compares kinds by name. Only a login (login.py) does, to know whether its
-  secret is a token of a sign-in, which expires, or a password.
+- Each kind is in `KINDS`, and no code of egress knows a kind by its name.
 - In a request with a credential, the connector can set no field or parameter that a server could take for the
   credential.
 - A check of the declaration in rules.py is repeated with the loan if the credential would otherwise be left out.

@@ -79,6 +79,7 @@ from aileron.logins.login_messages import (
     Submitted,
 )
 from aileron.model.commands import is_granted, only_reads
+from aileron.model.credential_kind import credential_facts
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.fixes import Stored, fix_for
 from aileron.model.login import HAVE_PREVIEWED, HAVE_ROLES, LoginDetails, LoginProtocol, LoginTarget
@@ -105,7 +106,6 @@ they refuse a secret.
 """
 _SAID: Final = 200
 """Maximum number of characters of the service's own words in a failure."""
-_ENDS: Final = "oauth2"
 _LOST: Final = Over(scrubbed=0, problem=Problem.CLOSED, message="the login ended without saying why")
 _BINDING: Final = frozenset(
     {
@@ -309,7 +309,7 @@ class LoginOpening(Passage[Stream]):
         private, plain = destination in self._grant.private, self._target.encryption == "plain"
         own_port = self._means.own_port
         self._checked(lambda: check_reachable(destination, addresses, plain=plain, private=private, own_port=own_port))
-        if self._use.need.kind == _ENDS:
+        if credential_facts(self._use.need.kind).logs_in_with == "token":
             await self._ready(destination)
         with self._means.lender.lend(self._use) as lent:
             self._stored = lent.stored
@@ -429,9 +429,12 @@ class LoginOpening(Passage[Stream]):
 
     async def _begin(self, talk: LoginTalk, lent: LentCredential, service: socket.socket) -> None:
         left_s = max(0.0, min(self._deadline - anyio.current_time(), MAX_STREAM_S))
+        form = credential_facts(self._use.need.kind).logs_in_with
+        if form is None:  # which no manifest can declare
+            raise AileronError(FailureClass.INTERNAL_ERROR, f"kind {self._use.need.kind} cannot log in")
         order = Order(
             target=self._target,
-            credential="token" if self._use.need.kind == _ENDS else "password",
+            credential=form,
             username=lent.username or "",
             secret=lent.secret.reveal(),
             details=lent.details or LoginDetails(),

@@ -9,7 +9,7 @@ Not here: how a kind is sent (egress/credentials/), the form of its secret (vaul
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, assert_never, get_args
+from typing import Final, Literal, NamedTuple, assert_never, get_args
 
 from aileron.model.manifest import CredentialKind
 
@@ -38,8 +38,8 @@ class CredentialFacts(NamedTuple):
     """The facts about a kind of credential. `username` is None if its secret has no user name."""
 
     username: UserNameRule | None = None
-    can_log_in: bool = False
-    """True if connectors can use the kind for logins at services that do not speak HTTP."""
+    logs_in_with: Literal["password", "token"] | None = None
+    """Form of its secret in a login at a service that does not speak HTTP; None if it cannot be used for logins."""
     has_one_form: bool = False
     """True if all connectors send it in one form, which need not be compared."""
 
@@ -52,9 +52,9 @@ def credential_facts(kind: CredentialKind) -> CredentialFacts:
         case "digest":
             return CredentialFacts(UserNameRule("User name", is_required=True, ends_at_colon=True))
         case "login":
-            return CredentialFacts(UserNameRule("User name", is_required=True), can_log_in=True, has_one_form=True)
+            return CredentialFacts(UserNameRule("User name", is_required=True), "password", has_one_form=True)
         case "oauth2":
-            return CredentialFacts(can_log_in=True, has_one_form=True)
+            return CredentialFacts(logs_in_with="token", has_one_form=True)
         case "aws_sigv4":
             return CredentialFacts(UserNameRule("Access key ID", is_required=False))
         case "oauth2_client":

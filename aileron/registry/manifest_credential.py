@@ -165,7 +165,7 @@ def _logins(
 ) -> tuple[LoginTarget, ...]:
     """Return the targets at which the supervisor logs in; empty for a source whose hosts are not bound."""
     texts = table.strings("logins")
-    if "logins" in table and not credential_facts(kind).can_log_in:
+    if "logins" in table and credential_facts(kind).logs_in_with is None:
         raise table.refuse("logins", f'logins needs kind = "login" or "oauth2", but this is {kind!r}')
     if not texts and ("logins" in table or kind == "login"):
         fix = 'name where to log in, such as logins = ["imap://imap.example.com:993"]'

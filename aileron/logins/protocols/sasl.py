@@ -26,7 +26,7 @@ import base64
 import binascii
 import ssl
 from collections.abc import Callable, Iterable
-from typing import ClassVar, Final, Literal, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple, assert_never
 
 from scramp import ScramClient, ScramException
 
@@ -315,9 +315,18 @@ def choose(credential: Credential, offered: Iterable[str], server: Side, *, is_p
     """
     names = {name.upper() for name in offered}
     may_show = server.is_encrypted or is_plain
-    if credential.kind == "token":
-        shown: tuple[type[Exchange], ...] = (_XOAuth2, _OAuthBearer)
-        return next((kind(credential) for kind in shown if kind.name in names and may_show), None)
+    match credential.kind:
+        case "token":
+            shown: tuple[type[Exchange], ...] = (_XOAuth2, _OAuthBearer)
+            return next((kind(credential) for kind in shown if kind.name in names and may_show), None)
+        case "password":
+            return _for_password(credential, names, server, may_show=may_show)
+        case impossible:
+            assert_never(impossible)
+
+
+def _for_password(credential: Credential, names: set[str], server: Side, *, may_show: bool) -> Exchange | None:
+    """Return an exchange that proves the password, or else one that shows it if the service may see it."""
     sock = server.sock if isinstance(server.sock, ssl.SSLSocket) else None
     bound = sock if {_Scram.name, _ScramPlus.name} & names and _can_bind(sock) else None
     if _ScramPlus.name in names and bound is not None:
