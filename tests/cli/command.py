@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support import derived, forks
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 __all__ = ["Answer", "Answers", "Command", "Said"]
 
@@ -34,7 +34,6 @@ Answer = tuple[str, str | Callable[[], str]]
 Answers = Sequence[Answer]
 """Pairs of a question to wait for and the text to type; a function is called when the question appears, and returns it."""
 
-DEADLINE_S = 30.0
 _MODULE: Final = "aileron.__main__"
 _AT_TERMINAL = (
     "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "

@@ -13,7 +13,7 @@ import pytest
 
 from aileron.cli import cell_ahead
 from aileron_sandbox import cgroups
-from tests.cli.command import DEADLINE_S
+from tests.support.waiting import DEADLINE_S
 
 
 @pytest.fixture

@@ -377,6 +377,7 @@ def test_a_passkey_survives_a_restart_but_not_another_port(own_home: DaemonHome,
     own_home.unlock()
     question = own_home.asked("gated")
     assert word(device.decide(question["approval_id"])) == "approved"
+    assert own_home.result(question)["status"] == "completed"
     own_home.stop()
     text = (own_home.path / "config.toml").read_text(encoding="utf-8")
     port = int(device.origin.rpartition(":")[2])

@@ -61,8 +61,8 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-DEADLINE_S: Final = 20.0
-"""Seconds to wait by default: enough for a machine that does four other things, and a sixth of a test's time (pytest-timeout)."""
+DEADLINE_S: Final = 60.0
+"""Seconds to wait by default: enough for a machine that does ten other things, and a sixth of a test's time (pytest-timeout)."""
 _FIRST_PAUSE_S: Final = 0.001
 _LONGEST_PAUSE_S: Final = 0.05
 _GROWTH: Final = 1.3
