@@ -26,12 +26,11 @@ pytest_plugins = ("tests.support.pinned", "tests.support.shards")
 gc.disable()
 
 # Machines that run this are shared and noisy: a slow example says nothing about the code.
-_CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("default", max_examples=100, **_CALM)
-settings.register_profile(
-    "fuzz", max_examples=1_000, **_CALM
-)  # a round; tests/fuzz.py makes as many as there is time for
-settings.register_profile("few", max_examples=15, **_CALM)  # with another Python: that it runs, not what holds
+_CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("default", _CALM, max_examples=100)
+# a round; tests/fuzz.py makes as many as there is time for
+settings.register_profile("fuzz", _CALM, max_examples=1_000)
+settings.register_profile("few", _CALM, max_examples=15)  # with another Python: that it runs, not what holds
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

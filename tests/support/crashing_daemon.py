@@ -79,7 +79,7 @@ class _Fuse:
 
 
 def _wrap(fuse: _Fuse) -> None:
-    commit, send, receive, request = Ledger.commit, FrameChannel.send, FrameChannel.receive, Spine.request
+    commit, send, receive = Ledger.commit, FrameChannel.send, FrameChannel.receive
 
     async def crashing_commit(self: Ledger, work: Any) -> Any:
         fuse.passes("before_commit")
@@ -97,36 +97,11 @@ def _wrap(fuse: _Fuse) -> None:
         fuse.passes("after_receive")
         return frame
 
-    async def arming_request(self: Spine, *arguments: Any) -> Any:
-        fuse.armed = True
-        return await request(self, *arguments)
-
-    async def arming_decide(self: DecisionService, *arguments: Any) -> Any:
-        fuse.armed = True
-        return await decide(self, *arguments)
-
-    async def arming_appoint(self: ApproverEnrollment, *arguments: Any) -> Any:
-        fuse.armed = True
-        return await appoint(self, *arguments)
-
-    async def arming_fetch(self: FetchJobs, *arguments: Any) -> Any:
-        fuse.armed = True
-        return await begin(self, *arguments)
-
-    async def arming_revoke(self: Passkeys, *arguments: Any) -> Any:
-        fuse.armed = True
-        return await revoke(self, *arguments)
-
-    appoint, decide, begin, revoke = (
-        ApproverEnrollment.appoint,
-        DecisionService.decide,
-        FetchJobs.begin,
-        Passkeys.revoke,
-    )
-    Passkeys.revoke = arming_revoke  # type: ignore[method-assign]
-    FetchJobs.begin = arming_fetch  # type: ignore[method-assign]
-    ApproverEnrollment.appoint = arming_appoint  # type: ignore[method-assign]
-    DecisionService.decide = arming_decide  # type: ignore[method-assign]
+    _arm(fuse, Passkeys, "revoke")
+    _arm(fuse, FetchJobs, "begin")
+    _arm(fuse, ApproverEnrollment, "appoint")
+    _arm(fuse, DecisionService, "decide")
+    _arm(fuse, Spine, "request")
     _around(fuse, ApprovedTexts, "put", "agreed_text")
     _around(fuse, Vault, "change_consents", "vault")
     _around(fuse, ActionStore, "add", "action_file")
@@ -138,9 +113,19 @@ def _wrap(fuse: _Fuse) -> None:
     _around(fuse, ContentStore, "put", "connector")
     _around(fuse, Installer, "_end", "journal_end")
     Ledger.commit = crashing_commit  # type: ignore[method-assign]
-    FrameChannel.send = crashing_send  # type: ignore[method-assign]
+    FrameChannel.send = crashing_send  # type: ignore[assignment, method-assign]
     FrameChannel.receive = crashing_receive  # type: ignore[method-assign]
-    Spine.request = arming_request  # type: ignore[method-assign]
+
+
+def _arm(fuse: _Fuse, owner: type, method: str) -> None:
+    """Arm the fuse with the first call of an async method of a class."""
+    original = getattr(owner, method)
+
+    async def arming(self: Any, *arguments: Any) -> Any:
+        fuse.armed = True
+        return await original(self, *arguments)
+
+    setattr(owner, method, arming)
 
 
 def _around(fuse: _Fuse, owner: type, method: str, point: str) -> None:

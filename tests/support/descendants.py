@@ -37,6 +37,6 @@ def read_descendants(pid: int | None, read: Callable[[psutil.Process], _Read]) -
 def _runs(process: psutil.Process) -> bool:
     """Return whether a process exists and is no zombie: the files of a zombie are there, and hold nothing."""
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False

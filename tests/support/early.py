@@ -53,4 +53,4 @@ def jails_with_threads(home: DaemonHome) -> int:
 
 
 def _is_jail_with_threads(process: psutil.Process, home: DaemonHome) -> bool:
-    return process.ppid() != home.daemon_pid and process.num_threads() > 1
+    return bool(process.ppid() != home.daemon_pid and process.num_threads() > 1)

@@ -32,7 +32,7 @@ def compiled(name: str, link: Link = "static", *options: str) -> bytes:
         pytest.skip(f"no gcc: {_FIX}")
     with tempfile.TemporaryDirectory(prefix="ail-elf-") as directory:
         program = Path(directory, name)
-        command = [
+        command: list[str | Path] = [
             "gcc",
             "-std=c17",
             "-Wall",

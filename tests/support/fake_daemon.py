@@ -46,7 +46,13 @@ class Seen:
     body: Any
 
 
-_BINDING_DETAIL: Final = {"reach": None, "grant": None, "suspended": [], "last_used_at": None, "used_by": []}
+_BINDING_DETAIL: Final[dict[str, Any]] = {
+    "reach": None,
+    "grant": None,
+    "suspended": [],
+    "last_used_at": None,
+    "used_by": [],
+}
 
 Script = Reply | Callable[[Seen], Reply]
 
@@ -103,6 +109,10 @@ class FakeDaemon:
     def script(self, method: str, path: str, *answers: Script) -> None:
         """Answer a route with these responses in turn; the last one stays."""
         self._scripts[method, path] = list(answers)
+
+    def remove_vault(self) -> None:
+        """Have no vault: `aileron vault init` can create one."""
+        self.passphrase = None
 
     def asked(self, method: str, path: str | None = None) -> list[Seen]:
         """Return the requests so far with this method and, if given, this path."""

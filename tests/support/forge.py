@@ -56,7 +56,7 @@ class ForgeServer:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             context = self._authority.server_context("localhost")
-            listen = self._listen or (lambda: None)
+            listen: Callable[[], socket.socket | None] = self._listen or (lambda: None)
             self.web = stack.enter_context(Upstream(self._web, context, listen()))
             self.storage = stack.enter_context(Upstream(self._storage, context, listen()))
             self.elsewhere = stack.enter_context(Upstream(lambda _: answer(b"caught"), context, listen()))

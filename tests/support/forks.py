@@ -37,7 +37,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, Literal, NoReturn, get_args
+from typing import IO, Final, Literal, NoReturn, get_args
 
 __all__ = ["Child", "can_fork", "run", "start"]
 
@@ -291,8 +291,9 @@ def _serve(control: socket.socket) -> None:
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     told: dict[int, socket.socket] = {}
     control.send(b"ready")
+    sources: list[socket.socket | int] = [control, woken]
     while True:
-        ready: list[Any] = select.select([control, woken], [], [])[0]
+        ready = select.select(sources, [], [])[0]
         if woken in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(woken, 4096)

@@ -8,12 +8,15 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from aileron.daemon import __main__ as daemon
 from aileron.executor import jails
-from aileron.executor.spares import Bounds, Spares
+from aileron.executor.jails import Jails
+from aileron.executor.programs import ConnectorStore
+from aileron.executor.spares import Bounds, SpareJournal, Spares
 from tests.support import forks
 
 __all__ = ["impatient_daemon"]
@@ -49,8 +52,10 @@ def _shorten_spares() -> None:
     """Shorten the lifetime of spares, because a template does not end under a connector that waits in it."""
     original = Spares.__init__
 
-    def shorter(self: Spares, *given: Any) -> None:
-        original(self, *given, Bounds(lifetime_s=_SOON_S, look_s=_SOON_S))
+    def shorter(
+        self: Spares, jails: Jails, store: ConnectorStore, journal: SpareJournal, fence: Callable[[], object]
+    ) -> None:
+        original(self, jails, store, journal, fence, Bounds(lifetime_s=_SOON_S, look_s=_SOON_S))
 
     Spares.__init__ = shorter  # type: ignore[method-assign,assignment]
 

@@ -105,7 +105,10 @@ class Guarded:
         if token:
             self.tokens.append(token)
         assert self._accepts is not None
-        return scheme == "Bearer" and await anyio.to_thread.run_sync(self._accepts, token)
+        if scheme != "Bearer":
+            return False
+        is_accepted: bool = await anyio.to_thread.run_sync(self._accepts, token)
+        return is_accepted
 
 
 async def _said(send: Send, status: int, body: Any, fields: dict[str, str]) -> None:

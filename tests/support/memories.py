@@ -29,7 +29,8 @@ def descendants_of(pid: int) -> list[int]:
             continue
         if found is not None:
             parents[int(status.parent.name)] = int(found.group(1))
-    below, found_now = [], {pid}
+    below: list[int] = []
+    found_now = {pid}
     while found_now := {child for child, parent in parents.items() if parent in found_now}:
         below += found_now
     return below

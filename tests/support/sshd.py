@@ -141,9 +141,9 @@ class SshPeer:
         server = self._server()
         made = server.connection_made
 
-        def connection_made(connection: asyncssh.SSHServerConnection) -> None:
-            self._connections.append(connection)
-            made(connection)
+        def connection_made(conn: asyncssh.SSHServerConnection) -> None:
+            self._connections.append(conn)
+            made(conn)
 
         server.connection_made = connection_made  # type: ignore[method-assign]
         return server

@@ -123,7 +123,7 @@ def served_page(*asked: dict[str, Any]) -> Iterator[ServedPage]:
         no_passkeys, process, daemon = NoPasskeys(), Process(desk.pid), desk
         sessions = Sessions(daemon, KnownCallers(), now=lambda: float(desk.now))  # type: ignore[arg-type]
         page = Page(daemon, sessions, port, no_passkeys)  # type: ignore[arg-type]
-        _session, cookie = await sessions.open(Key(), Key.key_id, process)  # type: ignore[arg-type]
+        _session, cookie = await sessions.open(Key(), Key.key_id, process)
 
         async def stopped() -> None:
             await anyio.to_thread.run_sync(stop.wait, abandon_on_cancel=True)

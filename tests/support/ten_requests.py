@@ -141,9 +141,11 @@ def _plan(text: str, args: dict[str, Any], host: str, account: tuple[CredentialK
     def step(id: str, op: str, given: dict[str, Any]) -> Step:
         return Step(id=id, connector=pin, op=op, args=given, idempotent=False, grant=grant, limits=LimitsSpec())
 
-    preview = action.preview and PlannedPreview(
-        step=step("preview", action.preview.op, {}), render=tuple(action.preview.render.items())
-    )
+    preview = None
+    if action.preview is not None:
+        preview = PlannedPreview(
+            step=step("preview", action.preview.op, {}), render=tuple(action.preview.render.items())
+        )
     (does,) = action.steps
     return Plan(
         action=action.name,

@@ -63,7 +63,7 @@ class Seen:
         return [value for found, value in self.fields if found.lower() == name.lower()]
 
 
-Script = Callable[[Seen], bytes | Iterable[bytes]]
+Script = Callable[[Seen], bytes | Iterable[bytes | memoryview]]
 """A function that returns the response to a request."""
 
 

@@ -29,6 +29,7 @@ import sys
 import termios
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
@@ -285,9 +286,11 @@ def _is_reaped(pid: int) -> bool:
 def wait_signalled(*pids: int) -> None:
     """Wait until no signal is on its way to any of these processes: each has been taken, or has ended its process."""
     for pid in pids:
-        wait_until(
-            lambda pid=pid: not _pending(pid), f"process {pid} takes its signals", seen=lambda pid=pid: _pending(pid)
-        )
+        wait_until(partial(_has_taken_all, pid), f"process {pid} takes its signals", seen=partial(_pending, pid))
+
+
+def _has_taken_all(pid: int) -> bool:
+    return not _pending(pid)
 
 
 def _pending(pid: int) -> list[str]:
