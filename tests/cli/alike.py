@@ -49,7 +49,8 @@ def _another_file() -> list[dict[str, Any]]:
 
 
 def _much_that_differs() -> list[dict[str, Any]]:
-    return [mail(number, **{f"a{name}": number for name in range(MOST_DIFFERENT)}) for number in (1, 2)]
+    differing: list[dict[str, Any]] = [{f"a{name}": number for name in range(MOST_DIFFERENT)} for number in (1, 2)]
+    return [mail(number, **args) for number, args in enumerate(differing, 1)]
 
 
 def _asked_about() -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,12 +111,22 @@ class Command:
             cwd=self._folder,
         )
 
-    def at_terminal(self, *words: str, answers: Answers = (), ahead: str = "", **environment: str) -> Said:
-        """Run the command at a terminal; each of `answers` is a question to wait for and the text to type. Type `ahead` first."""
+    def at_terminal(
+        self,
+        *words: str,
+        answers: Answers = (),
+        ahead: str = "",
+        variables: Mapping[str, str] | None = None,
+        **environment: str,
+    ) -> Said:
+        """Run the command at a terminal; each of `answers` is a question to wait for and the text to type. Type `ahead` first.
+
+        The environment gets `variables` too.
+        """
         master, slave = pty.openpty()
         os.write(master, ahead.encode())
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
-        around = self._environment({"TERM": "xterm-256color", **environment})
+        around = self._environment({"TERM": "xterm-256color", **(variables or {}), **environment})
         process: forks.Child | subprocess.Popen[bytes]
         try:
             if self._can_fork(words, around):

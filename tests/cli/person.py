@@ -22,7 +22,7 @@ INIT = [
 
 def at_terminal(aileron: Command, *words: str, answers: Any = (), **more: str) -> Said:
     """Run the command at a terminal without colours. Check that the approver's passphrase is not shown."""
-    said = aileron.at_terminal(*words, answers=answers, NO_COLOR="1", **more)
+    said = aileron.at_terminal(*words, answers=answers, variables={"NO_COLOR": "1", **more})
     assert APPROVER not in said.out
     return said
 

@@ -121,7 +121,7 @@ def rehearsed(args: dict[str, Any] | None = None, **more: Any) -> Plan:
     return msgspec.structs.replace(of, steps=(step,))
 
 
-def question(of: Plan | None = None, **more: Any) -> dict[str, Any]:
+def question(of: Plan | None = None, /, **more: Any) -> dict[str, Any]:
     """Return a question about a run, as the daemon shows it."""
     of = of or plan()
     return {

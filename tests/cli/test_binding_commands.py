@@ -116,7 +116,7 @@ def flat(said: Said) -> str:
 
 def test_setup_shows_what_the_connector_wants_before_it_asks(fake: FakeDaemon, aileron: Command) -> None:
     """Kind, purpose, scopes, hosts and provider of the newest version are shown; then the service's name is asked for."""
-    said = aileron.at_terminal("binding", "setup", MAIL, answers=[("Service [mail]: ", "\x04")], **NO_DISPLAY)
+    said = aileron.at_terminal("binding", "setup", MAIL, answers=[("Service [mail]: ", "\x04")], variables=NO_DISPLAY)
     shown = flat(said).partition("Service")[0]
 
     assert "wants oauth2: you sign in at id.example; Aileron never sees your password" in shown
@@ -126,7 +126,7 @@ def test_setup_shows_what_the_connector_wants_before_it_asks(fake: FakeDaemon, a
 
 def test_a_person_signs_in_and_sees_what_was_granted(fake: FakeDaemon, aileron: Command) -> None:
     """The command shows the whole address and the time left, then the account, the granted scopes, and those not granted."""
-    said = aileron.at_terminal(*SETUP, "--no-browser", **NO_DISPLAY)
+    said = aileron.at_terminal(*SETUP, "--no-browser", variables=NO_DISPLAY)
     shown = flat(said)
 
     assert said.code == 0, said
@@ -157,7 +157,7 @@ def test_a_sign_in_that_requests_no_scopes_is_not_shown_as_granting_nothing(fake
 
         fake.bindings.pop(NAME, None)
         fake.script("GET", "/v1/sign-ins/sgn-1", ends)
-        told.append(flat(aileron.at_terminal(*SETUP, "--no-browser", **NO_DISPLAY)))
+        told.append(flat(aileron.at_terminal(*SETUP, "--no-browser", variables=NO_DISPLAY)))
 
     assert "granted access, without scopes reaches" in told[0]
     assert "granted nothing NOT granted mail.read" in told[1]
@@ -170,7 +170,7 @@ def test_a_person_without_a_local_browser_is_told_how_to_forward_the_port(fake: 
         fake.script("POST", "/v1/sign-ins", (200, {**WAITING, "authorize_url": url}))
         fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": ENTRY}))
         fake.bindings[NAME] = BOUND
-        said = aileron.at_terminal(*SETUP, "--no-browser", **NO_DISPLAY)
+        said = aileron.at_terminal(*SETUP, "--no-browser", variables=NO_DISPLAY)
         assert said.code == 0, said
         assert ("ssh -L 41007:localhost:41007 THIS-MACHINE" in said.out) is is_told
 
@@ -195,7 +195,7 @@ def test_a_device_code_is_used_on_a_machine_without_a_browser(fake: FakeDaemon, 
     for words in ((), ("--device",)):
         fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**BY_CODE, "status": "done", "result": ENTRY}))
         fake.bindings[NAME] = BOUND
-        said = aileron.at_terminal(*SETUP, *words, **NO_DISPLAY)
+        said = aileron.at_terminal(*SETUP, *words, variables=NO_DISPLAY)
 
         assert said.code == 0, said
         assert fake.asked("POST", "/v1/sign-ins")[-1].body["flow"] == "device"
@@ -217,7 +217,7 @@ def test_a_browser_is_opened_for_a_person_who_has_one(
         return 200, {**WAITING, "status": "done", "result": ENTRY}
 
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING), (200, WAITING), lambda _: is_open())
-    said = aileron.at_terminal(*SETUP, **{**NO_DISPLAY, "BROWSER": chosen})
+    said = aileron.at_terminal(*SETUP, variables={**NO_DISPLAY, "BROWSER": chosen})
     assert (tmp_path / "opened").read_text() == f"--new\n{URL}\n"
     assert "Your browser opens" in said.out
     assert f"\n{URL}\n" in said.out
@@ -225,7 +225,7 @@ def test_a_browser_is_opened_for_a_person_who_has_one(
     (tmp_path / "opened").unlink()
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": ENTRY}))
     assert aileron(*SETUP, "--no-browser", BROWSER=chosen).code == 0
-    assert aileron.at_terminal(*SETUP, "--no-browser", **{**NO_DISPLAY, "BROWSER": chosen}).code == 0
+    assert aileron.at_terminal(*SETUP, "--no-browser", variables={**NO_DISPLAY, "BROWSER": chosen}).code == 0
     assert not (tmp_path / "opened").exists()
 
 
@@ -237,7 +237,7 @@ def test_only_a_web_address_is_opened_in_the_browser(
 ) -> None:
     """An address that could be a file, an option or a script for the browser is only shown."""
     fake.script("POST", "/v1/sign-ins", (200, {**WAITING, "authorize_url": url}))
-    said = aileron.at_terminal(*SETUP, **{**NO_DISPLAY, "BROWSER": f"'{opener}'"})
+    said = aileron.at_terminal(*SETUP, variables={**NO_DISPLAY, "BROWSER": f"'{opener}'"})
 
     assert said.code == 0
     assert "Your browser opens" not in said.out
@@ -272,7 +272,9 @@ def test_interrupting_the_command_cancels_the_sign_in(fake: FakeDaemon, aileron:
     """Ctrl-C, SIGTERM and SIGHUP each tell the daemon, and the exit code is 130."""
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING))
     fake.script("DELETE", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "cancelled"}))
-    said = aileron.at_terminal(*SETUP, "--no-browser", answers=[("press Ctrl-C to cancel", "\x03")], **NO_DISPLAY)
+    said = aileron.at_terminal(
+        *SETUP, "--no-browser", answers=[("press Ctrl-C to cancel", "\x03")], variables=NO_DISPLAY
+    )
     assert said.code == 130, said
     assert "nothing bound" in said.out
     assert len(fake.asked("DELETE", "/v1/sign-ins/sgn-1")) == 1
@@ -293,7 +295,9 @@ def test_interrupting_too_late_reports_the_binding(fake: FakeDaemon, aileron: Co
     fake.bindings[NAME] = BOUND
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING))
     fake.script("DELETE", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": ENTRY}))
-    said = aileron.at_terminal(*SETUP, "--no-browser", answers=[("press Ctrl-C to cancel", "\x03")], **NO_DISPLAY)
+    said = aileron.at_terminal(
+        *SETUP, "--no-browser", answers=[("press Ctrl-C to cancel", "\x03")], variables=NO_DISPLAY
+    )
 
     assert said.code == 0, said
     assert NAME in said.out
@@ -323,9 +327,9 @@ def test_text_from_a_provider_is_escaped(fake: FakeDaemon, aileron: Command) -> 
     fake.bindings[NAME] = bound
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": bound}))
     for said in (
-        aileron.at_terminal(*SETUP, "--device", **NO_DISPLAY),
-        aileron.at_terminal("binding", "inspect", NAME, **NO_DISPLAY),
-        aileron.at_terminal("binding", "list", **NO_DISPLAY),
+        aileron.at_terminal(*SETUP, "--device", variables=NO_DISPLAY),
+        aileron.at_terminal("binding", "inspect", NAME, variables=NO_DISPLAY),
+        aileron.at_terminal("binding", "list", variables=NO_DISPLAY),
     ):
         assert said.code == 0, said
         assert not {"\x1b", "\x07", "\u202e"} & set(re.sub(r"\x1b\[[01]m", "", said.out))  # a bold title is ours
@@ -353,7 +357,7 @@ def test_bindings_are_listed_with_account_and_state(fake: FakeDaemon, aileron: C
         f"{NAME}\tmira@example.com\tok\t{MAIL}",
         f"oauth2/mail/work\t-\tfailed\t{MAIL}",
     ]
-    shown = aileron.at_terminal("binding", "list", **NO_DISPLAY).out
+    shown = aileron.at_terminal("binding", "list", variables=NO_DISPLAY).out
     assert "oauth2/mail/work is failed: the provider refused to renew it" in shown
     assert "fix: aileron binding reauthorize oauth2/mail/work" in shown
     listed = [{key: binding[key] for key in ENTRY} for binding in fake.bindings.values()]
@@ -376,14 +380,16 @@ def test_inspect_shows_the_whole_binding(fake: FakeDaemon, aileron: Command) -> 
     assert lines["used by"] == f"{MAIL}@1.10.0: send-mail"
     assert lines["last used"] == "never"
     assert aileron("binding", "inspect", NAME, "--json").json == fake.bindings[NAME]
-    assert "fix: aileron binding reauthorize" in aileron.at_terminal("binding", "inspect", NAME, **NO_DISPLAY).out
+    assert (
+        "fix: aileron binding reauthorize" in aileron.at_terminal("binding", "inspect", NAME, variables=NO_DISPLAY).out
+    )
     assert aileron("binding", "inspect", "oauth2/mail/nobody").code == 3
 
 
 def test_a_sign_in_without_scopes_says_that_the_provider_decides(fake: FakeDaemon, aileron: Command) -> None:
     """This is shown before the sign-in begins: otherwise it looks like one that requests nothing."""
     fake.connectors = [{**CONNECTOR, "credential": {**CONNECTOR["credential"], "scopes": []}}]
-    said = aileron.at_terminal("binding", "setup", MAIL, answers=[("Service [mail]: ", "\x04")], **NO_DISPLAY)
+    said = aileron.at_terminal("binding", "setup", MAIL, answers=[("Service [mail]: ", "\x04")], variables=NO_DISPLAY)
 
     assert "scopes none: the provider decides reaches" in flat(said)
 
@@ -433,14 +439,14 @@ def test_a_consent_shows_the_account_and_everything_it_allows(fake: FakeDaemon, 
 def test_rebind_shows_what_is_new_before_it_asks(fake: FakeDaemon, aileron: Command) -> None:
     """A no changes nothing (75); a yes binds again; without anything new there is no question."""
     fake.bindings[NAME] = {**BOUND, "suspended": ["host b.example:443"], "state": "suspended"}
-    no = aileron.at_terminal("binding", "rebind", NAME, answers=[("all of this? [y/N] ", "n")], **NO_DISPLAY)
+    no = aileron.at_terminal("binding", "rebind", NAME, answers=[("all of this? [y/N] ", "n")], variables=NO_DISPLAY)
     assert no.code == 75
     assert "new host b.example:443" in flat(no)
     assert fake.asked("PATCH") == []
 
-    yes = aileron.at_terminal("binding", "rebind", NAME, answers=[("all of this? [y/N] ", "y")], **NO_DISPLAY)
+    yes = aileron.at_terminal("binding", "rebind", NAME, answers=[("all of this? [y/N] ", "y")], variables=NO_DISPLAY)
     assert yes.code == 0, yes
-    again = aileron.at_terminal("binding", "rebind", NAME, "--secret", "other", **NO_DISPLAY)
+    again = aileron.at_terminal("binding", "rebind", NAME, "--secret", "other", variables=NO_DISPLAY)
     assert again.code == 0
     assert [seen.body for seen in fake.asked("PATCH")] == [{}, {"secret": "other"}]
 
@@ -450,14 +456,17 @@ def test_rebind_asks_nothing_if_only_the_provider_can_allow_it(fake: FakeDaemon,
     """The command shows what is new and the fix; a secret that is bound directly has no provider to ask."""
     widened = {**BOUND, "suspended": ["host b.example:443", new], "state": "suspended"}
     fake.bindings[NAME] = widened
-    refused = aileron.at_terminal("binding", "rebind", NAME, **NO_DISPLAY)
+    refused = aileron.at_terminal("binding", "rebind", NAME, variables=NO_DISPLAY)
     assert (refused.code, fake.asked("PATCH")) == (4, [])
     assert "[y/N]" not in refused.out
     assert f"fix: aileron binding reauthorize {NAME}" in flat(refused)
 
     fake.bindings[NAME] = {**widened, "grant": None}
     assert (
-        aileron.at_terminal("binding", "rebind", NAME, answers=[("all of this? [y/N] ", "y")], **NO_DISPLAY).code == 0
+        aileron.at_terminal(
+            "binding", "rebind", NAME, answers=[("all of this? [y/N] ", "y")], variables=NO_DISPLAY
+        ).code
+        == 0
     )
 
 

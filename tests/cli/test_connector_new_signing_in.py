@@ -252,10 +252,10 @@ def test_a_token_that_the_server_refuses_is_revoked(aileron: Command, tmp_path: 
     (tmp_path / "browser.py").write_text(BROWSER)
     words = ("connector", "new", NAME, str(tmp_path / "notes"), *world.words)
     browser = {"BROWSER": f"{sys.executable} {tmp_path / 'browser.py'}", "NO_COLOR": "1"}
-    same = aileron.at_terminal(*words, **browser)
+    same = aileron.at_terminal(*words, variables=browser)
     world.refused_with = world.app.challenge.replace("notes.write", "notes.write admin")
     del world.metadata["revocation_endpoint"]
-    more = aileron.at_terminal(*words, **browser)
+    more = aileron.at_terminal(*words, variables=browser)
     world.app.challenge = world.app.challenge.replace("insufficient_scope", "other")
     other = aileron(*words, "--no-browser")
 

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -94,16 +95,12 @@ def test_the_console_adapts_to_a_new_size(home: Path, fake: FakeDaemon) -> None:
         at.until("1 waiting", "▸ proof")  # what the first card needs is imported by now
         for columns, rows in ((120, 40), (60, 20), (100, 30), (80, 24)):
             at.do("resize-window", "-x", str(columns), "-y", str(rows))
-            wait_until(
-                lambda rows=rows, columns=columns: is_laid_out(at.text, rows, columns),
-                f"{columns} by {rows}",
-                seen=lambda: at.text,
-            )
+            wait_until(partial(is_laid_out, at, rows, columns), f"{columns} by {rows}", seen=lambda: at.text)
 
 
-def is_laid_out(screen: str, rows: int, columns: int) -> bool:
+def is_laid_out(at: Tmux, rows: int, columns: int) -> bool:
     """Return whether the keys are at the end, with list and card side by side if there is room for both."""
-    lines = screen.rstrip("\n").split("\n")
+    lines = at.text.rstrip("\n").split("\n")
     keys = [number for number, line in enumerate(lines, start=1) if "? help" in line]
     is_beside = any("│" in line[:60] and "One" in line for line in lines[2:4])
     return bool(keys) and rows - keys[-1] <= (1 if columns < 80 else 0) and is_beside == (columns >= 104)

@@ -6,6 +6,7 @@ A person uses a real terminal, and the daemon checks nothing: the tests check th
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,13 @@ def waits(fake: FakeDaemon, *asked: dict[str, Any]) -> list[str]:
         path = f"/v1/action-approvals/{name}"
         facts = {"approval_id": name, "audit_id": question.get("audit_id")}
         fake.script("GET", path, (200, question))
-        fake.script("POST", f"{path}/decide", lambda seen, facts=facts: _obeyed(seen, facts))
+        fake.script("POST", f"{path}/decide", partial(_obeyed, facts))
         fake.script("POST", f"{path}/cancel", (200, {"status": "cancelled", **facts}))
         fake.script("GET", f"{path}/result", (200, {"status": "completed", **facts, "result": {"sent": name[-1]}}))
     return [question["approval_id"] for question in asked]
 
 
-def _obeyed(seen: Seen, facts: dict[str, Any]) -> Reply:
+def _obeyed(facts: dict[str, Any], seen: Seen) -> Reply:
     return 200, {"status": "approved" if seen.body["decision"] == "approve" else "denied", **facts}
 
 

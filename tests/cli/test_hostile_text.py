@@ -252,12 +252,12 @@ def test_show_commands_are_harmless(fake: FakeDaemon, aileron: Command) -> None:
     event = {"seq": 1, "at": text, "type": text, "message": text, "fields": {text: text}, "words": [text]}
     fake.script("GET", "/v1/audit/r", (200, {"audit_id": text, "status": "failed", "events": [event]}))
     fake.script("GET", "/v1/runs/r", (200, {"status": "completed", "result": text}))
-    for words in (("action", "show", "act"), ("approval", "show", "a"), ("audit", "show", "r")):
-        shown = aileron.at_terminal(*words)
+    for group, name in (("action", "act"), ("approval", "a"), ("audit", "r")):
+        shown = aileron.at_terminal(group, "show", name)
 
         assert shown.code == 0, shown
         assert_harmless(shown.out)
-        if words[0] != "audit":  # which ends with the result, as `run` prints it
+        if group != "audit":  # which ends with the result, as `run` prints it
             assert_no_line_begins(shown.out, "  fix: ", "  why: ")
 
 
@@ -368,7 +368,7 @@ def test_colour_can_be_switched_off(fake: FakeDaemon, aileron: Command, variable
     """Positive control: there is colour otherwise."""
     environment = {"NO_COLOR": {"NO_COLOR": "1"}, "TERM": {"TERM": "dumb"}}[variable]
 
-    assert "\x1b" not in aileron.at_terminal("run", "nope", **environment).out
+    assert "\x1b" not in aileron.at_terminal("run", "nope", variables=environment).out
     assert "\x1b" in aileron.at_terminal("run", "nope").out
 
 

@@ -15,7 +15,7 @@ from tests.cli.command import Command, Said
 
 NAME = "github://me/connector-pets"
 ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}, "example": "7"}
-PET = {"type": "object", "properties": {"id": {"type": "string"}, "name": {"type": "string"}}}
+PET: dict[str, Any] = {"type": "object", "properties": {"id": {"type": "string"}, "name": {"type": "string"}}}
 ANSWER = {
     "200": {
         "description": "ok",

@@ -42,13 +42,13 @@ def test_open_prints_the_address_and_opens_the_browser(home: DaemonHome, opener:
     queue = address.rpartition("/")[0]
     chosen = {**NO_DISPLAY, "BROWSER": f"'{opener}'"}
     for words, expected in ((("approval", name), address), (("approval", name[-6:]), address), (("approvals",), queue)):
-        said = aileron.at_terminal("open", *words, **chosen)
+        said = aileron.at_terminal("open", *words, variables=chosen)
         assert (said.code, expected in said.out.split(), "opening your browser" in said.out) == (0, True, True)
         assert wait_text(tmp_path / "opened", "\n") == f"{expected}\n"
         (tmp_path / "opened").unlink()
         assert aileron("open", *words, **chosen).out == f"{expected}\n"
-        printed = aileron.at_terminal("open", *words, "--print", **chosen)
-        bare = aileron.at_terminal("open", *words, **NO_DISPLAY)
+        printed = aileron.at_terminal("open", *words, "--print", variables=chosen)
+        bare = aileron.at_terminal("open", *words, variables=NO_DISPLAY)
         assert (printed.out.strip(), bare.out.strip()) == (expected, expected)
     assert not (tmp_path / "opened").exists()
 

@@ -352,8 +352,8 @@ def test_a_locked_vault_is_a_failure_without_a_person(fake: FakeDaemon, aileron:
 
     for said in (
         aileron("run", "act").err,
-        aileron.at_terminal("run", "act", **token).out,
-        aileron.at_terminal("run", "act", **cell).out,
+        aileron.at_terminal("run", "act", variables=token).out,
+        aileron.at_terminal("run", "act", variables=cell).out,
     ):
         assert said == "error: the vault is locked\n  fix: aileron vault unlock\n"
     assert aileron.at_terminal("run", "act", "--json").code == 4
@@ -383,7 +383,7 @@ def test_a_third_wrong_passphrase_is_the_last(fake: FakeDaemon, aileron: Command
     said = aileron.at_terminal("run", "act", answers=[("passphrase: ", "wrong")] * 3)
     assert (said.code, len(fake.asked("POST", RUN))) == (6, 1)
 
-    fake.passphrase = None
+    fake.remove_vault()
     assert aileron.at_terminal("run", "act").code == 4
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from tests.support.home import probe_action
 
 PROBE = Path(__file__).parents[1] / "support" / "connectors" / "probe"
 GOOGLE = Path(__file__).parents[2] / "connectors" / "google"
-CALDAV = {
+CALDAV: dict[str, Any] = {
     "name": "github://aileron/connector-caldav",
     "version": "0.1.0",
     "hash": "sha256:" + "ab" * 32,
@@ -167,10 +168,9 @@ def test_an_action_is_disabled_enabled_and_removed(fake: FakeDaemon, aileron: Co
     """Messages are on standard error; removing an unknown action exits with 3."""
     fake.add_action("send")
 
-    assert aileron("action", "disable", "send").err == "send is disabled\n"
-    assert fake.actions["send"]["enabled"] is False
-    assert aileron("action", "enable", "send").err == "send is enabled\n"
-    assert fake.actions["send"]["enabled"] is True
+    for verb, is_enabled in (("disable", False), ("enable", True)):
+        assert aileron("action", verb, "send").err == f"send is {verb}d\n"
+        assert fake.actions["send"]["enabled"] is is_enabled
     assert aileron("action", "remove", "send").code == 0
     assert aileron("action", "remove", "send").code == 3
 
@@ -393,13 +393,12 @@ def test_a_script_creates_a_vault_with_a_given_passphrase(fake: FakeDaemon, aile
 
 def test_a_vault_is_created_with_a_passphrase_typed_twice(fake: FakeDaemon, aileron: Command) -> None:
     """The questions repeat until both are equal; the passphrase is not echoed."""
-    fake.passphrase = None
+    fake.remove_vault()
     question, again = "New vault passphrase: ", "New vault passphrase, again: "
     answers = [(question, PASSPHRASE), (again, "another"), (question, PASSPHRASE), (again, PASSPHRASE)]
     said = aileron.at_terminal("vault", "init", answers=answers)
 
-    assert said.code == 0
-    assert fake.passphrase == PASSPHRASE
+    assert (said.code, fake.passphrase) == (0, PASSPHRASE)
     assert "they do not match" in said.out
     assert PASSPHRASE not in said.out
 
@@ -428,7 +427,7 @@ def test_a_vault_is_locked_and_unlocked(fake: FakeDaemon, aileron: Command) -> N
 
 def test_commands_that_need_a_vault_say_how_to_create_one(fake: FakeDaemon, aileron: Command) -> None:
     """They say so before a person types a passphrase in vain."""
-    fake.passphrase = None
+    fake.remove_vault()
 
     for words in (("vault", "unlock"), ("secret", "set", "token")):
         said = aileron(*words, given="")

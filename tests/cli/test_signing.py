@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +258,7 @@ def _more_than_is_known() -> dict[str, Any]:
     return asked
 
 
-LIES = {
+LIES: dict[str, Callable[[], dict[str, Any]]] = {
     "another digest": lambda: question(digest=plan({"to": "evil@example.com"}).digest),
     "other arguments": _other_arguments,
     "another step": _other_step,

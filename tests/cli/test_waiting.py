@@ -113,7 +113,7 @@ def test_no_progress_line_with_json_or_on_a_dumb_terminal(
 
     assert _LINE.search(aileron.at_terminal("run", "act", answers=[painted]).out)
     until_painted(fake, (200, {"audit_id": "run-1", "result": 7}), within_s=0.8)
-    assert not _LINE.search(aileron.at_terminal("run", "act", *words, **more).out)
+    assert not _LINE.search(aileron.at_terminal("run", "act", *words, variables=more).out)
 
 
 def test_an_interrupt_removes_the_progress_line(fake: FakeDaemon, home: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,24 @@ class Desk:
             "STAND_IN_RECORD": str(self.record_file),
         }
 
-    def aileron(self, *words: str, folder: bytes | None = None, is_exec_ed: bool = False, **environment: str) -> Said:
-        """Run the command in a pipe and in the folder. Set `is_exec_ed` if /proc is read for it, or if it execs itself."""
-        return self._command(folder, is_exec_ed)(*words, **{**self.environment, **environment})
+    def aileron(
+        self,
+        *words: str,
+        folder: bytes | None = None,
+        is_exec_ed: bool = False,
+        variables: Mapping[str, str] | None = None,
+        **environment: str,
+    ) -> Said:
+        """Run the command in a pipe and in the folder. Set `is_exec_ed` if /proc is read for it, or if it execs itself.
+
+        The environment gets `variables` too.
+        """
+        around: dict[str, Any] = {**self.environment, **(variables or {}), **environment}
+        return self._command(folder, is_exec_ed)(*words, **around)
 
     def at_terminal(self, *words: str, answers: Any = (), **environment: str) -> Said:
         """Run the command at a terminal."""
-        return self._command(None).at_terminal(*words, answers=answers, **{**self.environment, **environment})
+        return self._command(None).at_terminal(*words, answers=answers, variables={**self.environment, **environment})
 
     def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
         """Start the command and return its running process."""

@@ -62,9 +62,10 @@ class Place:
         system: SystemMounts = _SYSTEM,
         earlier: tuple[Path, ...] = (),
         arguments: tuple[str, ...] = ("run",),
+        variables: Mapping[str, str] | None = None,
         **environment: str,
     ) -> CellSpec:
-        """Return what the agent's cell shows there."""
+        """Return what the agent's cell shows there. The environment gets `variables` too."""
         machine = Machine(
             home=str(self.home),
             aileron_home=str(self.aileron),
@@ -77,9 +78,9 @@ class Place:
         server = server_in_cell(AileronServer(("/opt/aileron/bin/aileron-mcp",), str(self.aileron)))
         gateway = Gateway("http://localhost:8721", kept)
         found = AGENTS[agent]
-        variables = {**self.environment, **environment}
-        files = read_files(found, variables)
-        asked = LaunchRequest(server, CELL_PLACEHOLDER, gateway, variables, arguments, files)
+        around = {**self.environment, **(variables or {}), **environment}
+        files = read_files(found, around)
+        asked = LaunchRequest(server, CELL_PLACEHOLDER, gateway, around, arguments, files)
         where = str(folder or self.project)
         return make_cell_spec(
             found, str(program or self.bin / agent), asked, found.setup(asked), where, options or CellOptions(), machine

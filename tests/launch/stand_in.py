@@ -63,7 +63,7 @@ def main() -> int:
     if told == "detach":
         _detach()
     print("agent ready", flush=True)
-    seen = []
+    seen: list[int] = []
     while not seen or seen[-1] != waits.get(told):
         seen.append(os.read(ready, 1)[0])
         if told == "interrupt" and seen[-1] == signal.SIGCONT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -358,8 +359,8 @@ def test_programs_that_an_agent_left_in_an_earlier_project_show_nothing_more(pla
         path = place.bin
     variables["PATH"] = f"{path}:{place.environment['PATH']}"
 
-    assert place.shows(place.cell(**variables), tool) == "read-only"
-    assert place.shows(place.cell(earlier=(other,), **variables), tool) == "nothing"
+    assert place.shows(place.cell(variables=variables), tool) == "read-only"
+    assert place.shows(place.cell(earlier=(other,), variables=variables), tool) == "nothing"
 
 
 @pytest.mark.parametrize("folder", ["project", "home"])
@@ -371,11 +372,11 @@ def test_a_fifo_in_place_of_a_file_does_not_block_the_launch(place: Place, folde
     file = scripts.parent / "pyvenv.cfg"
     variables = {"PATH": f"{scripts}:{place.environment['PATH']}"}
     os.mkfifo(file)
-    assert place.shows(place.cell(**variables), python) == "nothing"
+    assert place.shows(place.cell(variables=variables), python) == "nothing"
 
     file.unlink()
     file.write_text(f"home = {python.parent}\n")
-    assert place.shows(place.cell(**variables), python) == "read-only"
+    assert place.shows(place.cell(variables=variables), python) == "read-only"
 
 
 # Keys of the gateway
@@ -385,8 +386,8 @@ def test_a_key_that_the_gateway_has_is_not_in_the_cell(place: Place) -> None:
     """Neither the variable nor the file is there; without the gateway's key, both are there."""
     file = place.file(".codex/auth.json", "{}")
     variables = {"OPENAI_API_KEY": "sk-mine", "CODEX_API_KEY": "sk-mine"}
-    kept = place.cell("codex", kept=frozenset({"openai"}), **variables)
-    own = place.cell("codex", **variables)
+    kept = place.cell("codex", kept=frozenset({"openai"}), variables=variables)
+    own = place.cell("codex", variables=variables)
 
     assert place.shows(kept, file) == "made"
     assert "sk-mine" not in str(dict(kept.environment))
@@ -394,7 +395,7 @@ def test_a_key_that_the_gateway_has_is_not_in_the_cell(place: Place) -> None:
     assert own.environment["OPENAI_API_KEY"] == "sk-mine"
 
 
-KEY_FILES = {
+KEY_FILES: dict[str, tuple[str, Callable[[list[str]], str]]] = {
     "opencode": (
         ".local/share/opencode/auth.json",
         lambda names: json.dumps({name: {"type": "api", "key": f"sk-{name}"} for name in names}),
@@ -461,10 +462,10 @@ def test_a_key_for_another_address_stays_with_the_agent(
     path = place.file(file, "{}" if name == "codex" else KEY_FILES.get(name, KEY_FILES["pi"])[1](["anthropic"]))
     kept = frozenset({"openai" if name == "codex" else "anthropic"})
     key = "OPENAI_API_KEY" if name == "codex" else "ANTHROPIC_API_KEY"
-    through = place.cell(name, kept=kept, **{key: "sk-mine"})
+    through = place.cell(name, kept=kept, variables={key: "sk-mine"})
     place.file(".codex/config.toml", 'model_provider = "azure"\n')
     place.file(".pi/agent/models.json", '{"providers": {"anthropic": {"baseUrl": "https://p.example.com"}}}')
-    around = place.cell(name, kept=kept, **{key: "sk-mine"}, **variables)
+    around = place.cell(name, kept=kept, variables={key: "sk-mine", **variables})
 
     assert (place.shows(through, path), place.shows(around, path)) == ("made", "writable")
     assert through.environment.get(key) != "sk-mine"
@@ -493,7 +494,12 @@ def test_the_tokens_placeholder_is_the_same_for_every_session(place: Place, name
 def test_an_unlisted_variable_is_not_passed(place: Place, name: str) -> None:
     """Variables of the lists and the agent's own are passed."""
     cell = place.cell(
-        **{name: "canary", "LC_ALL": "C.UTF-8", "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "1", "JAVA_HOME": "/usr/lib/jvm"}
+        variables={
+            name: "canary",
+            "LC_ALL": "C.UTF-8",
+            "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "1",
+            "JAVA_HOME": "/usr/lib/jvm",
+        }
     )
 
     assert name not in cell.environment
@@ -551,8 +557,8 @@ PASSED = {
 def test_a_variable_with_a_credential_or_code_is_not_passed(place: Place, name: str) -> None:
     """The name may start like the agent's own, or be in a list. --allow-env passes the variable, without a note."""
     given = {name: HELD_BACK[name]}
-    cell = place.cell(**given)
-    allowed = place.cell(options=CellOptions(allow_env=(name,)), **given)
+    cell = place.cell(variables=given)
+    allowed = place.cell(options=CellOptions(allow_env=(name,)), variables=given)
 
     assert name not in cell.environment
     assert HELD_BACK[name] not in cell.environment.values() or len(HELD_BACK[name]) < 4
@@ -565,7 +571,7 @@ def test_a_variable_with_a_credential_or_code_is_not_passed(place: Place, name: 
 
 def test_an_agents_variables_are_passed_and_held_back_ones_are_noted(place: Place) -> None:
     """Numbers and switches pass even if named after tokens or keys, and so does the agent's own key; notes have no values."""
-    cell = place.cell(**PASSED, ANTHROPIC_API_KEY="sk-ant-0123456789abcdef0123")
+    cell = place.cell(variables=PASSED, ANTHROPIC_API_KEY="sk-ant-0123456789abcdef0123")
     held = place.cell(ANTHROPIC_CUSTOM_HEADERS="X-Key: 12345", GITHUB_TOKEN="t")
 
     assert {name: cell.environment.get(name) for name in PASSED} == PASSED
@@ -578,7 +584,7 @@ def test_an_agents_variables_are_passed_and_held_back_ones_are_noted(place: Plac
 def test_an_allowed_variable_is_passed(place: Place) -> None:
     """Variables that lead out of the cell, and Aileron's own, are refused with a note."""
     given = {"GITHUB_TOKEN": "t", "SSH_AUTH_SOCK": "/tmp/agent", "AILERON_VAULT_PASSPHRASE": "p"}
-    cell = place.cell(options=CellOptions(allow_env=(*given, "UNSET")), **given)
+    cell = place.cell(options=CellOptions(allow_env=(*given, "UNSET")), variables=given)
 
     assert cell.environment["GITHUB_TOKEN"] == "t"
     assert "SSH_AUTH_SOCK" not in cell.environment
@@ -947,10 +953,10 @@ def test_certificates_in_the_home_must_be_files_and_no_links(place: Place, varia
         named.mkdir()
     else:
         named.symlink_to(letter if what == "link to a file" else letter.parent)
-    cell = place.cell(**{variable: str(named)})
+    cell = place.cell(variables={variable: str(named)})
 
     is_shown = what == "file"
-    allowed = place.cell(options=CellOptions(allow_read=(os.path.realpath(named),)), **{variable: str(named)})
+    allowed = place.cell(options=CellOptions(allow_read=(os.path.realpath(named),)), variables={variable: str(named)})
     assert [note for note in allowed.notes if "not shown" in note] == []
     assert place.shows(allowed, named) == "read-only"
     assert place.shows(cell, named) == ("read-only" if is_shown else "nothing")
@@ -965,12 +971,12 @@ def test_a_certificate_folder_outside_the_home_is_shown_by_its_variable(place: P
     link.symlink_to(company)
     expected = "read-only" if variable == "SSL_CERT_DIR" else "nothing"
 
-    assert place.shows(place.cell(**{variable: str(company)}), company) == expected
-    assert place.shows(place.cell(**{variable: str(link)}), link) == expected
+    assert place.shows(place.cell(variables={variable: str(company)}), company) == expected
+    assert place.shows(place.cell(variables={variable: str(link)}), link) == expected
     (place.root / "shared").mkdir()
     (place.root / "shared" / "ca").symlink_to(company)
     named = {variable: str(place.root / "shared" / "ca")}
-    assert place.shows(place.cell(earlier=(place.root / "shared",), **named), named[variable]) == "nothing"
+    assert place.shows(place.cell(earlier=(place.root / "shared",), variables=named), named[variable]) == "nothing"
 
 
 def test_git_has_the_persons_name_and_no_credentials(place: Place) -> None:
@@ -991,7 +997,7 @@ def test_git_ignores_in_a_cell_what_it_ignores_outside(place: Place, how: str, n
     patterns = place.file(files[how], "*.local\n*.bin filter=lfs -text\n")
     key = {"ignore": "core.excludesfile", "attributes": "core.attributesfile"}[name]
     variables = {"XDG_CONFIG_HOME": f"{place.home}/moved"} if how == "XDG_CONFIG_HOME" else {}
-    cell = place.cell(git_settings={key: f"~/my-{name}"} if how == "named" else {}, **variables)
+    cell = place.cell(git_settings={key: f"~/my-{name}"} if how == "named" else {}, variables=variables)
     files_made = dict(cell.policy.files)
 
     assert files_made[str(patterns)] == (

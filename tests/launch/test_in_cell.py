@@ -27,7 +27,7 @@ def look(desk: Desk, script: str, *options: str, agent: str = "claude", **enviro
     program = desk.path / "shell"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    said = desk.aileron("launch", agent, "--jail", "--program", str(program), *options, **environment)
+    said = desk.aileron("launch", agent, "--jail", "--program", str(program), *options, variables=environment)
     assert said.code == 0, said
     return said.out
 
@@ -59,7 +59,7 @@ def test_tools_can_be_injected_into_the_requests_of_a_cell(desk: Desk, name: str
     assert said.out.count("ail_") == said.out.count(CELL_PLACEHOLDER)
     if name == "claude":
         elsewhere = {"ANTHROPIC_BASE_URL": "https://llm.example.com"}
-        refused = desk.aileron("launch", name, "--jail", "--inject", "--program", program, **elsewhere)
+        refused = desk.aileron("launch", name, "--jail", "--inject", "--program", program, variables=elsewhere)
         assert (refused.code, "ANTHROPIC_BASE_URL is set" in refused.err, refused.out) == (2, True, "")
 
 

@@ -103,7 +103,9 @@ def test_an_invalid_selector_starts_nothing(desk: Desk, command: tuple[str, ...]
 def test_no_secret_of_ailerons_is_in_the_agents_environment(desk: Desk) -> None:
     """The environment of its parent, which it can read, has none either. The person's other variables stay."""
     secrets = {"AILERON_VAULT_PASSPHRASE": PASSPHRASE, "AILERON_SESSION_TOKEN": "ail_outer", "AILERON_OTHER": "o"}
-    said = desk.aileron("launch", "claude", is_exec_ed=True, **secrets, ANTHROPIC_API_KEY="sk-mine", LC_ALL="C.UTF-8")
+    said = desk.aileron(
+        "launch", "claude", is_exec_ed=True, variables=secrets, ANTHROPIC_API_KEY="sk-mine", LC_ALL="C.UTF-8"
+    )
     record = desk.record
     ours = {name for name in record["environment"] if name.startswith("AILERON_")}
 
@@ -181,7 +183,7 @@ def test_ctrl_z_stops_agent_and_launcher_and_fg_continues_both(desk: Desk) -> No
             ("agent saw SIGCONT", "echo code=$?"),
             ("code=4", "exit"),
         ],
-        **desk.environment,
+        variables=desk.environment,
         STAND_IN="stop",
         PS1="shell>",
     )
@@ -202,7 +204,7 @@ def test_an_agent_that_the_shell_continued_is_not_continued_again(desk: Desk) ->
             ("agent goes on", "\x03"),
             ("agent saw SIGINT", "exit"),
         ],
-        **desk.environment,
+        variables=desk.environment,
         STAND_IN="interrupt",
         PS1="shell>",
     )
@@ -244,7 +246,7 @@ def test_a_terminal_left_raw_by_a_killed_agent_is_restored(desk: Desk) -> None:
     """The person can type again."""
     launch = f"{sys.executable} -m aileron launch claude; echo code=$?; stty -a"
     shell = Command(desk.daemon.path, program=["/bin/sh", "-c", launch])
-    said = shell.at_terminal(**desk.environment, STAND_IN=f"raw:{signal.SIGKILL}")
+    said = shell.at_terminal(variables=desk.environment, STAND_IN=f"raw:{signal.SIGKILL}")
 
     assert "code=137" in said.out
     assert " icanon" in said.out
@@ -307,7 +309,7 @@ def test_a_given_passphrase_opens_the_vault_before_the_agent_starts(desk: Desk) 
         ((), {}),
     ):
         desk.daemon.must("POST", "/v1/vault/lock")
-        said = desk.aileron("launch", "claude", *words, is_exec_ed=True, **given)
+        said = desk.aileron("launch", "claude", *words, is_exec_ed=True, variables=given)
         began.append(desk.daemon.must("GET", "/v1/vault/status")["locked"])
         assert said.code == 0, said
     typed = desk.at_terminal("launch", "claude", answers=[("Its passphrase", PASSPHRASE)])
@@ -421,7 +423,7 @@ def test_injected_tools_require_the_gateway(
     desk: Desk, words: tuple[str, ...], variables: dict[str, str], why: str
 ) -> None:
     """The agent would have no actions at all otherwise."""
-    said = desk.aileron("launch", "claude", "--inject", *words, **variables)
+    said = desk.aileron("launch", "claude", "--inject", *words, variables=variables)
 
     assert (said.code, why in said.err) == (2, True)
     assert not desk.record_file.exists()

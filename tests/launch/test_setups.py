@@ -32,12 +32,15 @@ def setup(
     gateway: Gateway | None = PLAIN,
     server: AileronServer = SERVER,
     files: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] | None = None,
     **environment: str,
 ) -> Setup:
-    """Return the setup of one launch of an agent in mira's home."""
+    """Return the setup of one launch of an agent in mira's home. The environment gets `variables` too."""
     found = {Path(path): text for path, text in (files or {}).items()}
     return AGENTS[name].setup(
-        LaunchRequest(server, TOKEN, gateway, {"HOME": "/home/mira", **environment}, arguments, found)
+        LaunchRequest(
+            server, TOKEN, gateway, {"HOME": "/home/mira", **(variables or {}), **environment}, arguments, found
+        )
     )
 
 
@@ -104,7 +107,7 @@ def test_without_a_gateway_no_address_is_set(name: str) -> None:
 def test_a_key_is_replaced_only_if_the_vault_has_it(name: str) -> None:
     """The agent keeps the keys that a person has set, unless the gateway adds another."""
     own = {"ANTHROPIC_API_KEY": "sk-a", "OPENAI_API_KEY": "sk-o", "CODEX_API_KEY": "sk-c"}
-    plain, kept = (setup(name, "run", gateway=gateway, **own) for gateway in (PLAIN, KEPT))
+    plain, kept = (setup(name, "run", gateway=gateway, variables=own) for gateway in (PLAIN, KEPT))
 
     assert not own.keys() & (plain.variables.keys() | set(plain.unset))
     assert "sk-" not in json.dumps([kept.arguments, dict(kept.variables)])
@@ -267,7 +270,7 @@ def test_codex_gets_a_provider_if_the_vault_has_the_key() -> None:
 def test_codex_keeps_the_users_way_to_the_model(file: str, text: str, words: str, directory: str) -> None:
     """The user chose a provider, an address or an account; the note has no secret of the account."""
     home = {} if directory.startswith("/home") else {"CODEX_HOME": directory}
-    of = setup("codex", files={f"{directory}/{file}": text}, **home)
+    of = setup("codex", files={f"{directory}/{file}": text}, variables=home)
 
     assert "openai_base_url" not in codex_keys(of)
     assert words in of.notes[0]
