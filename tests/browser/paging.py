@@ -10,16 +10,24 @@ import errno
 import http.server
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from tests.support.browser import Browser
 from tests.support.home import DaemonHome
 from tests.support.paged import APPROVER, port_of
 from tests.support.waiting import wait_until
 
-__all__ = ["CONTRAST", "PHONE", "base_of", "elsewhere", "overflow", "rested", "unlocked", "without_scripts"]
+__all__ = ["CONTRAST", "PHONE", "Size", "base_of", "elsewhere", "overflow", "rested", "unlocked", "without_scripts"]
 
-PHONE: Final = {"width": 390, "height": 844}
+
+class Size(TypedDict):
+    """A screen's size in CSS pixels."""
+
+    width: int
+    height: int
+
+
+PHONE: Final[Size] = {"width": 390, "height": 844}
 CONTRAST: Final = """
 const parse = (text) => { const m = text.match(/[\\d.]+/g).map(Number);
   return m.length > 3 && m[3] === 0 ? null : m.slice(0, 3); };

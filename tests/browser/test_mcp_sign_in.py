@@ -64,8 +64,7 @@ class Notes:
 @pytest.fixture
 def notes(known: Known, tmp_path: Path) -> Iterator[Notes]:
     """Start the server and its provider, over TLS."""
-    options = {"registration": True, "resources": True}
-    with Provider(tmp_path, known.authority, files=known.files, **options) as provider:
+    with Provider(tmp_path, known.authority, files=known.files, registration=True, resources=True) as provider:
         made = Notes(provider)
         with serving(made.app, known.files) as port:
             made.serve_at(port)
@@ -103,8 +102,8 @@ def test_an_mcp_server_that_needs_a_sign_in_is_imported_and_used(
 
         browser.forget()
         home.unlock()
-        for words in (("connector", "install", str(sources)), ("action", "add", str(sources))):
-            done = aileron(*words)
+        for group, verb in (("connector", "install"), ("action", "add")):
+            done = aileron(group, verb, str(sources))
             assert done.code == 0, done
         notes.accounts.clear()
         notes.app.tokens.clear()
@@ -118,7 +117,9 @@ def test_an_mcp_server_that_needs_a_sign_in_is_imported_and_used(
         notes.app.tokens.clear()
         home.decide(waiting, "approve")
         wait_until(lambda: len(notes.app.tokens) == 2, "the tool is listed and called")
-        jails = [memory_of(pid) for pid in descendants_of(home.daemon_pid)]
+        daemon = home.daemon_pid
+        assert daemon is not None
+        jails = [memory_of(pid) for pid in descendants_of(daemon)]
         leaks = scan([home.path.parent, sources], *(token.encode() for token in provider.tokens()))
 
     assert "a sign-in (OAuth 2) at localhost" in " ".join(said.split())

@@ -141,7 +141,7 @@ def knows(browser: Browser, device: str, is_verified: bool) -> None:
 
 def send(browser: Browser, css: str, told: dict[str, Any], signature: str) -> None:
     """Send a form of the page with this assertion, whatever the page's script would do, and wait for the next page."""
-    fields = {name: told[name] for name in ("nonce", "at") if name in told}
+    fields: dict[str, Any] = {name: told[name] for name in ("nonce", "at") if name in told}
     if css == "form[data-does=unlock]":
         fields["to"] = ""
     browser.script("window.isBefore = true")

@@ -10,14 +10,14 @@ from typing import Any, Final
 import pytest
 
 from aileron.model.consent import ActionFileConsent, Change
-from tests.browser.paging import CONTRAST, PHONE, overflow, rested
+from tests.browser.paging import CONTRAST, PHONE, Size, overflow, rested
 from tests.cli.questions import subject_question
 from tests.support.browser import Browser
 from tests.support.ten_on_the_page import ServedPage, page_id, page_question, served_page
 from tests.support.ten_requests import TEN, Request
 
-DESK: Final = {"width": 1440, "height": 900}
-SIZES: Final = {"phone": PHONE, "desk": DESK}
+DESK: Final[Size] = {"width": 1440, "height": 900}
+SIZES: Final[dict[str, Size]] = {"phone": PHONE, "desk": DESK}
 sized = pytest.mark.parametrize("size", SIZES)
 each = pytest.mark.parametrize("request_", TEN, ids=lambda request: request.name)
 _BOXES: Final = """

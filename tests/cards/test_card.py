@@ -127,7 +127,7 @@ def test_every_consent_is_lasting_takes_a_word_and_says_how_to_undo_it(kind: str
 
 def test_a_token_that_was_sent_is_said_to_be_out() -> None:
     """The token overwrites no value, unlike a new value of a secret."""
-    asked = msgspec.structs.replace(SUBJECTS["secret"], token_to="vault.example:8200", token="pw")  # type: ignore[type-var]
+    asked = msgspec.structs.replace(SUBJECTS["secret"], token_to="vault.example:8200", token="pw")
     assert "the token" in essential(card(subject_question(asked)), "undo")[0]
     assert "vault.example:8200" in essential(card(subject_question(asked)), "token goes to")[0]
     assert "overwritten" in essential(card(subject_question(SUBJECTS["secret"])), "undo")[0]
@@ -136,7 +136,9 @@ def test_a_token_that_was_sent_is_said_to_be_out() -> None:
 def reading(effect: str) -> ActionFileConsent:
     """Return a new action file whose only step has this effect."""
     text = _OF_EFFECT % ("cd" * 32, effect)
-    return msgspec.structs.replace(SUBJECTS["action_file"], text=text, before=None, changes=())
+    found = SUBJECTS["action_file"]
+    assert isinstance(found, ActionFileConsent)
+    return msgspec.structs.replace(found, text=text, before=None, changes=())
 
 
 @pytest.mark.parametrize(
@@ -287,7 +289,7 @@ def test_a_missing_preview_is_an_alarm(preview: Preview | None, alarm: str) -> N
 
 def test_differences_are_marked_at_the_argument_and_named_above() -> None:
     """Arguments can be new, changed or left out; other differences are listed above."""
-    changes = [
+    changes: list[dict[str, Any]] = [
         {"where": "args.to (changed)", "before": "a@b", "after": "mira@example.com"},
         {"where": "args.cc (left out)", "before": "c@d", "after": None},
         {"where": "steps.one.op", "before": "x", "after": "send_mail"},

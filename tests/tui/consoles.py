@@ -101,15 +101,16 @@ class World:
             if approval.get("created_at") == _ASKED_AT:  # give each a time of its own
                 self._asked += 1
                 approval["created_at"] = f"{_ASKED_AT[:-1]}.{self._asked:03}Z"
-            path = f"{_ROUTE}/{approval['approval_id']}"
-            self.fake.script("GET", path, lambda _, approval=approval: (200, self._told(approval)))
-            self.fake.script("GET", f"{path}/result", lambda _, approval=approval: (200, dict(approval)))
-            self.fake.script("POST", f"{path}/decide", lambda seen, approval=approval: self._decided(approval, seen))
-            self.fake.script(
-                "POST", f"{path}/cancel", lambda _, approval=approval: self._settled(approval, "cancelled")
-            )
+            self._serve(approval)
         self.fake.approvals = [*self.fake.approvals, *asked]
         self.happen("approval.requested")
+
+    def _serve(self, approval: dict[str, Any]) -> None:
+        path = f"{_ROUTE}/{approval['approval_id']}"
+        self.fake.script("GET", path, lambda _: (200, self._told(approval)))
+        self.fake.script("GET", f"{path}/result", lambda _: (200, dict(approval)))
+        self.fake.script("POST", f"{path}/decide", lambda seen: self._decided(approval, seen))
+        self.fake.script("POST", f"{path}/cancel", lambda _: self._settled(approval, "cancelled"))
 
     def replace(self, asked: dict[str, Any], **other: Any) -> None:
         """Change a question under the same id."""
@@ -144,6 +145,10 @@ class World:
     def sent(self, end: str = "decide") -> list[dict[str, Any]]:
         """Return the bodies of what was posted to routes with this end, in order."""
         return [seen.body for seen in self.fake.asked("POST") if seen.path.endswith(f"/{end}")]
+
+    def has_sent(self, count: int) -> bool:
+        """Return whether exactly this many decisions were sent."""
+        return len(self.sent()) == count
 
     def sent_to(self, end: str = "decide") -> list[str]:
         """Return the ids of the approvals or sessions in such requests."""

@@ -8,6 +8,7 @@ import re
 import threading
 import time
 import webbrowser
+from functools import partial
 from typing import Any
 
 import pytest
@@ -261,6 +262,9 @@ async def test_a_slow_daemon_blocks_no_key(world: World) -> None:
         gate.wait(20)
         return 200, {}
 
+    def is_asked(end: str) -> bool:
+        return any(seen.path.endswith(end) for seen in world.fake.seen)
+
     world.fake.script("POST", f"{ONE}/preview", slow)
     world.fake.script("POST", "/v1/vault/lock", slow)
     world.fake.script("GET", "/v1/grants", slow)
@@ -270,7 +274,7 @@ async def test_a_slow_daemon_blocks_no_key(world: World) -> None:
             await shown.until("CANNOT BE UNDONE")
             for key, path in (("p", "preview"), ("V", "lock"), ("3", "grants")):
                 await shown.press(key)
-                await shown.until(lambda path=path: any(seen.path.endswith(path) for seen in world.fake.seen))
+                await shown.until(partial(is_asked, path))
                 await shown.press("question_mark")
                 await shown.until("!   needs attention")
                 await shown.press("escape")
@@ -356,7 +360,7 @@ async def test_a_no_without_a_reason_is_a_withdrawal_where_signing_would_need_a_
         await shown.press("enter")
         await shown.until("withdrawn")
 
-    assert world.sent() == world.asked_for == []
+    assert (world.sent(), world.asked_for) == ([], [])
     assert world.sent_to("cancel") == [asked["approval_id"]]
 
 
@@ -811,9 +815,12 @@ async def test_a_new_event_adds_one_row_and_the_cursor_stays(world: World, monke
         world.happen("vault.locked", reason=f"number-{number}.")
     made: list[int] = []
     event_row = rendering.event_row
-    monkeypatch.setattr(
-        rendering, "event_row", lambda event, width: made.append(event["seq"]) or event_row(event, width)
-    )
+
+    def counted(event: dict[str, Any], width: int) -> Any:
+        made.append(event["seq"])
+        return event_row(event, width)
+
+    monkeypatch.setattr(rendering, "event_row", counted)
     async with world.console() as shown:
         await shown.press("2", "l")
         await shown.until("number-35.")
@@ -1041,8 +1048,9 @@ async def test_without_colours_attributes_mark_alarms_and_the_cursor(
     colours = {
         colour
         for segment in drawn
+        if segment.style
         for colour in (segment.style.color, segment.style.bgcolor)
-        if segment.style and colour
+        if colour
     }
     assert {colour.is_default for colour in colours} <= {True}, colours
     assert [(style.bold, style.dim) for style in styles["! CANNOT BE UNDONE"] if style] == [(True, None)]

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from rich.segment import Segment
+from textual.notifications import SeverityLevel
 
 from aileron.cli.console import THEMES
 from tests.cli.questions import SUBJECTS, difference, question, subject_question
@@ -76,7 +77,12 @@ async def screens(world: World, theme: str | None) -> AsyncIterator[tuple[str, l
             await shown.press(key)
             await shown.until(text)
             yield text, rows_of(shown)
-        for severity, words in (("information", "in passing"), ("warning", "a warning"), ("error", "an error")):
+        notices: dict[SeverityLevel, str] = {
+            "information": "in passing",
+            "warning": "a warning",
+            "error": "an error",
+        }
+        for severity, words in notices.items():
             shown.app.notify(words, severity=severity)
             await shown.until(words)
             yield words, rows_of(shown)

@@ -7,6 +7,7 @@ Looked at with these: 80x24, 120x40, without colours, as a command, and the page
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import msgspec
 import pytest
@@ -84,6 +85,10 @@ async def test_rows_of_several_lines_can_be_moved_in_clicked_marked_and_grouped(
         assert "● ! LASTING Update the connector " in shown.text
         await shown.press("escape", *["j"] * 30)
         assert shown.app.queue.chosen() == ids[-1]
+
+        def begins(row: int, text: str) -> bool:
+            return shown.rows[row].startswith(text)
+
         for size, last in (
             ((120, 40), "          ↳ 2026, 12:00 UTC"),
             ((104, 24), "          ↳ Tue 8 Dec 2026, 12:00 UTC"),
@@ -92,7 +97,7 @@ async def test_rows_of_several_lines_can_be_moved_in_clicked_marked_and_grouped(
         ):
             await shown.pilot.resize_terminal(*size)
             end = 6 if size[0] < 104 else -2
-            await shown.until(lambda end=end, last=last: shown.rows[end].startswith(last))
+            await shown.until(partial(begins, end, last))
 
         await shown.press("g")
         await shown.until("↳ differs")

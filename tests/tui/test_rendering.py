@@ -114,9 +114,9 @@ def test_no_folded_row_is_wider_than_its_width(text: str, width: int) -> None:
 @pytest.mark.parametrize("text", WIDE.values(), ids=WIDE.keys())
 def test_a_card_of_wide_texts_has_no_row_that_is_too_wide(text: str) -> None:
     """The texts stand in names, titles, boxes, alarms and shortened facts."""
-    line = Line(text, "quoted")
+    line = Line(text, Tone.QUOTED)
     facts = (Fact("to", (line,)), Fact(text, (line,)))
-    alarms = (Line(f"! {text}", "alarm"),)
+    alarms = (Line(f"! {text}", Tone.ALARM),)
     whole = msgspec.structs.replace(a_card(), headline=(Span(text),), essentials=facts, alarms=alarms)
     sections = [Section(text, facts), Section(text, facts, is_said=True), *rendering.cut_short(whole, 60, 8)]
     drawn = [

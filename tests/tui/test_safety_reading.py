@@ -13,6 +13,7 @@ from textual.events import Key
 from aileron.model.manifest import ApprovalRule
 from aileron.tui import rendering
 from aileron.tui.app import Console
+from aileron.tui.screens import Confirm
 from tests.cli.questions import (
     ONE,
     difference,
@@ -119,6 +120,13 @@ def pressed(shown: Shown, *keys: str, at: float) -> None:
         shown.app.post_message(key)
 
 
+def appeared(shown: Shown) -> float:
+    """Return the time when the second step appeared."""
+    screen = shown.app.screen
+    assert isinstance(screen, Confirm)
+    return screen.since
+
+
 @pytest.mark.parametrize("after_s", [0.1, 1.0])
 async def test_a_key_counts_from_the_time_it_was_pressed(world: World, after_s: float) -> None:
     """A busy console handles a key late; that does not make it a key pressed after the person could look."""
@@ -128,7 +136,7 @@ async def test_a_key_counts_from_the_time_it_was_pressed(world: World, after_s: 
         await shown.settled()
         await shown.press("A")
         await shown.until("any other key")
-        came_up = shown.app.screen.since
+        came_up = appeared(shown)
         world.clock.now = came_up + 1.2
         pressed(shown, "y", at=came_up + after_s)
         await shown.pilot.pause()
@@ -147,7 +155,7 @@ async def test_a_word_counts_from_the_time_its_enter_was_pressed(world: World, a
         await shown.settled()
         await shown.press("exclamation_mark", "A")
         await shown.until("and press Enter")
-        came_up = shown.app.screen.since
+        came_up = appeared(shown)
         world.clock.now = came_up + 1.2
         pressed(shown, "y", "e", "s", "enter", at=came_up + after_s)
         await shown.until("not decided" if after_s < 0.5 else lambda: world.sent())

@@ -425,7 +425,7 @@ async def test_a_key_in_the_second_step_reaches_nothing_below_it(world: World) -
             await shown.until("AdDuLVq5")
             await shown.press("escape")
             await shown.until_not(title)
-        assert world.sent() == world.sent("cancel") == world.asked_for == []
+        assert (world.sent(), world.sent("cancel"), world.asked_for) == ([], [], [])
 
         await shown.settled()
         await shown.press("d")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Self
 
@@ -226,7 +227,7 @@ async def test_a_key_that_may_not_stay_open_is_asked_for_each_time(world: World)
         for count in (1, 2):
             await shown.until("expires in")
             await shown.approve()
-            await shown.until(lambda count=count: len(world.sent()) == count)
+            await shown.until(partial(world.has_sent, count))
             await shown.until("✓")
             await shown.press("n")
 
@@ -251,7 +252,7 @@ async def test_in_tmux_one_passphrase_loads_previews_and_each_yes_takes_another(
         for count, name in enumerate(("one", "two"), start=1):
             await shown.until(secrets[name])
             await shown.approve("yes")
-            await shown.until(lambda count=count: len(world.sent()) == count)
+            await shown.until(partial(world.has_sent, count))
             await shown.until("✓")
             await shown.press("n")
         await shown.until(secrets["three"])

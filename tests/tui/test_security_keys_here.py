@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -16,10 +17,10 @@ from aileron.model.passkey import check_assertion
 from aileron.model.secret import Secret
 from aileron.tui.key_session import SecurityKeyHooks
 from tests.approver_key.test_security_key import Hands, entry
+from tests.cli.alike import mail
 from tests.cli.questions import SUBJECTS, previewed, question, subject_question
 from tests.support.security_key import PATIENCE_S, PIN, Plugged, SoftKey
 from tests.tui.consoles import World, named
-from tests.tui.test_together import mail
 
 pytestmark = pytest.mark.anyio
 
@@ -91,7 +92,7 @@ async def test_in_tmux_each_yes_takes_a_pin_and_a_touch_and_no_passphrase(world:
         for count in (1, 2):
             await shown.until("expires in")
             await shown.approve()
-            await shown.until(lambda count=count: len(world.sent()) == count)
+            await shown.until(partial(world.has_sent, count))
             await shown.until("✓")
             await shown.press("n")
         assert not shown.app.key_session.is_open

@@ -304,7 +304,8 @@ class ReadDesk(ToldDesk):
 @pytest.mark.parametrize("text", GROUPS.values(), ids=GROUPS.keys())
 async def test_hostile_text_of_several_requests_is_harmless(text: str) -> None:
     """The text is in the list, where it raises an alarm, and on the card, where it is an agent's name."""
-    for more in ({"note": as_in_a_file(text)}, {}):
+    notes: tuple[dict[str, Any], ...] = ({"note": as_in_a_file(text)}, {})
+    for more in notes:
         desk = ToldDesk()
         desk.questions = [{**mail(number, **more), "agent": as_in_a_file(text)} for number in (1, 2)]
         async with browser_of(desk) as browser:

@@ -45,5 +45,7 @@ def test_neither_style_nor_script_can_end_its_element() -> None:
     environment = templating.page_templates().templates
 
     for name in ("style", "script"):
-        assert "</" not in environment.globals[name]
-        assert "<!--" not in environment.globals[name]
+        text = environment.globals[name]
+        assert isinstance(text, str)
+        assert "</" not in text
+        assert "<!--" not in text
