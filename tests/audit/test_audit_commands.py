@@ -243,6 +243,7 @@ def test_new_events_follow_in_order_and_only_those_that_match(home: DaemonHome, 
 
 
 def _has_line(process: subprocess.Popen[str]) -> bool:
+    assert process.stdout is not None
     return bool(select.select([process.stdout], [], [], 0.2)[0])
 
 

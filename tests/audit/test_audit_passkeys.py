@@ -317,7 +317,7 @@ async def test_a_passkey_decides_only_between_enrollment_and_revocation(tmp_path
             assert refused.value.failure.failure_class is FailureClass.UNAUTHORIZED
         known = await audit.passkeys()
 
-    assert (known.in_force, known.enrolments) == ({}, {passkey.approval})
+    assert (known.in_force, known.enrolments) == ({}, frozenset({passkey.approval}))
     assert verify(path).finding is None
 
 

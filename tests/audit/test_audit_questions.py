@@ -386,7 +386,8 @@ async def test_a_question_to_the_agent_waits_for_its_answer_and_wakes_a_poller(
 
     async def poll() -> None:
         async def look() -> dict[str, Any]:
-            return as_json(await query.run_state(ledger, pending.run_id, "local"))
+            state: dict[str, Any] = as_json(await query.run_state(ledger, pending.run_id, "local"))
+            return state
 
         seen.append(await audit.watch.follow(pending.run_id, await look(), look, lambda state: "question" in state, 30))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -628,6 +629,9 @@ def test_a_ledger_can_be_verified_while_it_is_written(copy: Path) -> None:
             reports.append(verify(copy))
         stop.set()
 
+    def is_checked(rows: int) -> bool:
+        return rows < 30 * (len(reports) + 1) or stop.is_set()
+
     async def write() -> None:
         plan = a_plan()
         with Ledger.open(copy, HOME, "0.1.0") as ledger:
@@ -637,7 +641,7 @@ def test_a_ledger_can_be_verified_while_it_is_written(copy: Path) -> None:
                 run_id = await audit.requested(plan, an_invocation(idempotency_key=str(number)), layers=["seccomp"])
                 await audit.finished(run_id, Succeeded(run_id=run_id, result=number), 1)
                 # A disk that costs nothing (tmpfs) would take more rows during each check than the check before had read.
-                await wait_until_async(lambda n=number: n < 30 * (len(reports) + 1) or stop.is_set(), "a check is done")
+                await wait_until_async(functools.partial(is_checked, number), "a check is done")
 
     thread = threading.Thread(target=check)
     thread.start()

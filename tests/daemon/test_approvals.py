@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -236,9 +237,9 @@ def test_approve_deny_and_cancel_at_once_have_one_outcome(
         question = home.asked(gated)
         cancel = f"/v1/action-approvals/{question['approval_id']}/cancel"
         answers = together(
-            lambda question=question: home.decide(question, "approve"),
-            lambda question=question: home.decide(question, "deny"),
-            lambda cancel=cancel: home.ask("POST", cancel),
+            partial(home.decide, question, "approve"),
+            partial(home.decide, question, "deny"),
+            partial(home.ask, "POST", cancel),
         )
         final = home.result(question)["status"]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aileron.audit.events import TunnelClosed, TunnelOpened, TunnelRefused
-from aileron.audit.moves import facts_of
+from aileron.audit.events import TunnelClosed, TunnelOpened, TunnelRefused, facts_of
 from aileron.daemon.http import cell_connections as module
 from aileron.daemon.http.cell_connections import MAX_HOSTS, cell_connections
 from aileron.ledger import Ledger
@@ -21,8 +20,9 @@ def opened(tunnel: str, host: str = "a.test", session: str = SESSION) -> TunnelO
 
 def closed(tunnel: str, up: int, down: int, host: str = "a.test", session: str = SESSION) -> TunnelClosed:
     """Return the event that a connection ended."""
-    facts = {"session": session, "tunnel": tunnel, "host": host, "port": 443, "ms": 1, "reason": "closed"}
-    return TunnelClosed(**facts, bytes_up=up, bytes_down=down)
+    return TunnelClosed(
+        session=session, tunnel=tunnel, host=host, port=443, ms=1, reason="closed", bytes_up=up, bytes_down=down
+    )
 
 
 def refused(host: str, count: int, session: str = SESSION) -> TunnelRefused:

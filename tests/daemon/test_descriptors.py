@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 from collections.abc import Iterator
@@ -84,7 +85,7 @@ def test_a_daemon_without_descriptors_keeps_its_sessions(home: DaemonHome) -> No
             return says in log.read_text()
 
         for says in ("no agent can be accepted", "sessions that are over may stay open"):
-            wait_until(lambda says=says: finds_none_free(says), says, seen=log.read_text)
+            wait_until(functools.partial(finds_none_free, says), says, seen=log.read_text)
     home.has_all_it_needs()
     assert home.daemon_pid == pid
     assert home.must("GET", f"/v1/sessions/{session}")["status"] == "open"

@@ -10,7 +10,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -105,7 +105,10 @@ class _Maker:
         signed = Signature(
             key_id=self._key_id, at=moment(time.time()), signature="bm90IG9uZQ==", head=None, head_signature=None
         )
-        decide = lambda what: self._audit.decide(name, what, digest=digest, surface="operator", signed=signed)  # noqa: E731
+
+        async def decide(decision: Literal["approve", "deny"]) -> None:
+            await self._audit.decide(name, decision, digest=digest, surface="operator", signed=signed)
+
         match state:
             case ApprovalState.PENDING:
                 pass
@@ -171,7 +174,9 @@ def questions(home: DaemonHome, session: str) -> list[Made]:
 def test_there_is_a_question_of_every_kind_in_every_state(questions: list[Made]) -> None:
     """The number follows from the closed sets: a new kind or state must be made here."""
     consents = [kind for kind in ConsentKind if kind is not ConsentKind.ACTION]
-    wanted = {(kind, state.status) for kind, state in itertools.product(consents, ApprovalState)}
+    wanted: set[tuple[ConsentKind, RunStatus]] = {
+        (kind, state.status) for kind, state in itertools.product(consents, ApprovalState)
+    }
     wanted |= {(ConsentKind.ACTION, status) for status in RunStatus}
 
     assert {(question.kind, question.status) for question in questions} == wanted

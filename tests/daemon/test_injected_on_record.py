@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import pytest
 
-from aileron.audit.events import Event, InjectionAdded, InjectionSkipped
+from aileron.audit.events import InjectionAdded, InjectionSkipped, Notice
 from aileron.audit.log import Audit
 from aileron.daemon.http.injected_tools import InjectedTools
 from aileron.ledger import EventFilter, Ledger
 from aileron.model.failure import AileronError, FailureClass
 
 pytestmark = pytest.mark.anyio
+T = TypeVar("T", InjectionAdded, InjectionSkipped)
 
 
 class _FullDisk(Audit):
@@ -20,16 +21,16 @@ class _FullDisk(Audit):
 
     is_full = True
 
-    async def note(self, event: Event) -> None:
+    async def note(self, event: Notice) -> int:
         """Note an event, or raise the error of a ledger on a full disk."""
         if self.is_full:
             raise AileronError(FailureClass.INTERNAL_ERROR, "the disk is full")
-        await super().note(event)
+        return await super().note(event)
 
 
-def _on_record(ledger: Ledger, kind: type[Event]) -> list[dict[str, Any]]:
+def _on_record(ledger: Ledger, kind: type[T]) -> list[T]:
     wanted = EventFilter(session="ses-1", oldest_first=True)
-    return [row.event for row in ledger.read_now(lambda look: look.events_of(kind, wanted))]  # type: ignore[misc]
+    return [row.event for row in ledger.read_now(lambda look: look.events_of(kind, wanted))]
 
 
 async def test_tools_that_could_not_be_recorded_are_recorded_with_the_next_request(ledger: Ledger) -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -136,10 +137,14 @@ async def test_a_server_without_actions_shows_a_notice_once_and_without_a_button
 ) -> None:
     """The notifier understands notify-send's message about it: no notice is repeated, and no error is logged."""
     with NotificationServer(bus, ["body"], presses=True) as server:
+
+        def is_shown(number: int) -> bool:
+            return len(server.shown) > number
+
         async with notifying(desk.environment, tmp_path, PACE) as notifier:
             for number in range(2):
                 notifier.asked(f"apr-{number}", "send-mail", "action")
-                await wait_until_async(lambda n=number: len(server.shown) > n, "it is shown")
+                await wait_until_async(partial(is_shown, number), "it is shown")
             await desk.wait_ended()
 
     assert [(notice["body"], notice["actions"]) for notice in server.shown] == [

@@ -9,6 +9,7 @@ import logging
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -483,10 +484,14 @@ async def test_a_receiver_that_never_answers_is_given_up(
     with Upstream(never, authority.server_context("localhost")) as silent:
         address = HostPort("localhost", silent.port)
         pace = NotifyTiming(backoff_s=(0.01, 0.01), attempt_s=6.0)
+
+        def has_requests(count: int) -> bool:
+            return len(silent.requests) >= count
+
         async with notifying(vault, f"https://{address}/", authority, private=(address,), pace=pace) as notifier:
             notifier.asked("apr-1", "send-mail", "action")
             for tries in (1, 2, 3):
-                await wait_until_async(lambda count=tries: len(silent.requests) >= count, f"{tries} requests come")
+                await wait_until_async(partial(has_requests, tries), f"{tries} requests come")
                 jump(monkeypatch, pace.attempt_s)
             await logged(caplog, "given up")
         release.set()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from aileron.api.runs import RunState
+from aileron.api.runs import Progress, RunState
 from aileron.audit.watch import Watch
 from aileron.daemon.http.agents import StatusWaiter
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.outcome import RunStatus
-from aileron.runs.progress import MAX_AMOUNT, MAX_MESSAGE, PERIOD_S, Board, Progress, Reported
+from aileron.runs.progress import MAX_AMOUNT, MAX_MESSAGE, PERIOD_S, Board, Reported
 from tests.support.home import DaemonHome, word
 from tests.support.upstream_http import CountingServer
 

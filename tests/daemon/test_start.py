@@ -29,7 +29,8 @@ pytestmark = [pytest.mark.jail, pytest.mark.usefixtures("real_processes")]
 
 def test_the_daemon_starts_with_the_first_request_and_stops_when_told(bare_home: DaemonHome) -> None:
     """A request starts the daemon; after the stop, its sockets and announcement are gone."""
-    assert bare_home.daemon_pid is None
+    before = bare_home.daemon_pid
+    assert before is None
 
     assert bare_home.must("GET", "/healthz") == {"status": "ok"}
     pid = bare_home.daemon_pid

@@ -262,12 +262,12 @@ def test_a_person_is_offered_the_keyring_if_the_vault_is_locked(
     or_enter = ", or Enter to use the desktop's keyring: "
     for words in (("vault", "unlock"), ("secret", "remove", "nothing")):
         aileron("vault", "lock")
-        aileron.at_terminal(*words, answers=[(or_enter, "")], **ring)
+        aileron.at_terminal(*words, answers=[(or_enter, "")], variables=ring)
         assert status(home)["locked"] is False
 
     aileron("vault", "lock")
     (tmp_path / "in_a_file.json").write_text("{}")
-    said = aileron.at_terminal("vault", "unlock", answers=[(or_enter, ""), (or_enter, PASSPHRASE)], **ring)
+    said = aileron.at_terminal("vault", "unlock", answers=[(or_enter, ""), (or_enter, PASSPHRASE)], variables=ring)
     assert (said.code, status(home)["locked"]) == (0, False), said
     assert "it has no key for this vault; try again (2 left)" in " ".join(said.out.split())
 

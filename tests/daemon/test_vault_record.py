@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -275,11 +276,15 @@ def test_an_unused_vault_locks_itself(home: DaemonHome) -> None:
     assert home.must("GET", "/v1/vault/status")["locks_at"] is None
     home.stop()
     home.configure('[vault]\nlock_after = "1s"\n')
+
+    def is_locked_on_record(times: int) -> bool:
+        return len(recorded(home, "vault.locked")) >= times
+
     for times in (1, 2):
         assert word(unlocked(home)) == "ok"
         wait_until(lambda: home.must("GET", "/v1/vault/status")["locked"], "it locks")
         # it locks before it records that
-        wait_until(lambda n=times: len(recorded(home, "vault.locked")) >= n, "it is on record")
+        wait_until(partial(is_locked_on_record, times), "it is on record")
     found = home.must("GET", "/v1/vault/status")
     assert (found["lock_after_s"], found["locks_at"]) == (1.0, None)
     assert [event["reason"] for event in recorded(home, "vault.locked")] == ["idle", "idle"]

@@ -16,7 +16,7 @@ import dataclasses
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from tests.support.upstream import Seen, Upstream, answer, chunked_answer
 
@@ -126,7 +126,7 @@ class Model:
             self.fields.append({name.lower(): value for name, value in seen.fields})
             turn = self._turns[number] if number < len(self._turns) else [Say("There is no more to say.")]
         body = json.loads(seen.body)
-        wire = {"/v1/messages": _Messages, "/v1/chat/completions": _Chat, "/v1/responses": _Responses}[path]
+        wire = _WIRES[path]
         try:
             wire.check(body)
         except (AssertionError, KeyError, TypeError) as wrong:
@@ -453,3 +453,10 @@ def _item_events(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
         *inner,
         {"type": "response.output_item.done", "output_index": index, "item": item},
     ]
+
+
+_WIRES: Final[dict[str, type[_Messages | _Chat | _Responses]]] = {
+    "/v1/messages": _Messages,
+    "/v1/chat/completions": _Chat,
+    "/v1/responses": _Responses,
+}

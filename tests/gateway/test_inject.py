@@ -27,7 +27,7 @@ from aileron.gateway.inject.exchange import Injection
 from aileron.gateway.inject.wire import Tool, Wire
 from aileron.model.failure import AileronError, FailureClass
 from tests.gateway.conftest import DEADLINE_S, KEY, TOKEN, Line, Provider, gateway, refusal
-from tests.gateway.model import Fail, Model, Say, Search, Think, Use, usage_of
+from tests.gateway.model import Fail, Model, Say, Search, Step, Think, Turn, Use, usage_of
 from tests.gateway.programs import PROGRAMS, close_all
 from tests.support.waiting import wait_until_async
 
@@ -110,7 +110,7 @@ def _settings(port: int) -> Any:
 def test_an_injected_call_is_made_and_the_program_sees_one_response(how: str) -> None:
     """The response has the model's words before and after the call, the tokens of both rounds, and no trace of the call."""
     tools = ScriptedTools()
-    turns = [Say("Let me look."), Use("aileron_look", {"to": "Zürich"})], [Say("It is sunny.")]
+    turns: tuple[Turn, ...] = ([Say("Let me look."), Use("aileron_look", {"to": "Zürich"})], [Say("It is sunny.")])
     with Model(*turns) as model, served(model, tools) as url:
         turn = PROGRAMS[how](url).ask("How is the weather?")
 
@@ -169,7 +169,7 @@ def test_several_calls_in_a_turn_are_made_concurrently(how: str) -> None:
 def test_a_turn_with_injected_and_own_calls_gets_both_results(how: str) -> None:
     """The program answers only its own call, and the model then sees both; later requests have the same bytes before them."""
     tools = ScriptedTools()
-    turns = (
+    turns: tuple[Turn, ...] = (
         [Think("first"), Use("aileron_look", {"to": "a"})],
         [Say("Both now."), Use("aileron_look", {"to": "b"}), Use("weather", {"city": "Bern"})],
         [Say("Done.")],
@@ -209,7 +209,7 @@ def _array(text: bytes) -> bytes:
 def test_hidden_rounds_keep_their_place_in_later_requests(how: str) -> None:
     """Over many turns, each request begins with the bytes of the last: the provider's cache stays valid."""
     tools = ScriptedTools()
-    turns = []
+    turns: list[Turn] = []
     for number in range(4):
         turns += [
             [Think(f"thought {number}"), Say("One moment."), Use("aileron_look", {"to": str(number)})],
@@ -259,7 +259,7 @@ def test_reused_ids_put_nothing_into_another_conversation(how: str) -> None:
     """Each conversation gets its own hidden rounds, also if its program rewrites it, and one without them gets none."""
     tools = ScriptedTools()
     with Model() as model, served(model, tools) as url:
-        asked = {
+        asked: dict[str, list[Step]] = {
             "a": [Use("aileron_look", {"to": "Bern"})],
             "b": [Use("aileron_look", {"to": "Basel"})],
             "c": [Say("Hm.")],
@@ -426,8 +426,7 @@ def test_a_program_that_leaves_cancels_the_call_that_waits(how: str) -> None:
 def test_a_repeated_request_continues_where_it_failed(how: str) -> None:
     """A provider that fails after an injected call is asked again; a program's retry does not make the call again."""
     tools = ScriptedTools()
-    failing = [Fail("529 Overloaded")] * 3
-    turns = [Use("aileron_send_mail")], *failing, [Say("Sent.")]
+    turns: list[Turn] = [[Use("aileron_send_mail")], *[Fail("529 Overloaded")] * 3, [Say("Sent.")]]
     with Model(*turns) as model, served(model, tools) as url:
         program = PROGRAMS[how](url)
         with pytest.raises((anthropic.APIError, openai.APIError)) as failed:
@@ -472,7 +471,10 @@ def test_a_call_in_a_truncated_response_is_not_made(how: str) -> None:
 @pytest.mark.parametrize("how", ["messages", "messages, streamed"])
 def test_thoughts_and_the_provider_s_own_tools_are_sent_back_unchanged(how: str) -> None:
     """The scripted model refuses a thought with another signature."""
-    turns = [Think("a"), Search(), Say("b"), Think("c"), Use("aileron_look")], [Think("d"), Say("e")]
+    turns: tuple[Turn, ...] = (
+        [Think("a"), Search(), Say("b"), Think("c"), Use("aileron_look")],
+        [Think("d"), Say("e")],
+    )
     with Model(*turns) as model, served(model, ScriptedTools()) as url:
         message = PROGRAMS[how](url).ask("Look.").whole
         assert model.problems == []
@@ -631,7 +633,8 @@ def test_the_events_of_a_round_are_bounded(how: str, monkeypatch: pytest.MonkeyP
     """The size of each makes no difference: the response breaks off, and its calls are not made."""
     monkeypatch.setattr(exchange, "MAX_ROUND_BYTES", 10_000)
     tools = ScriptedTools()
-    with Model(*[[Say("a" * 20_000), Use("aileron_look")]] * 3) as model, served(model, tools) as url:
+    turn: Turn = [Say("a" * 20_000), Use("aileron_look")]
+    with Model(*[turn] * 3) as model, served(model, tools) as url:
         with pytest.raises((anthropic.APIError, openai.APIError, httpx.HTTPError, httpx2.HTTPError)):
             PROGRAMS[how](url).ask("Look.")
         assert tools.called == []
@@ -696,8 +699,8 @@ def test_the_request_of_a_further_round_is_bounded(how: str, monkeypatch: pytest
     """The request does not grow above the limit: no further call is made, and the response breaks off."""
     monkeypatch.setattr(exchange, "MAX_BODY_BYTES", 30_000)
     tools = ScriptedTools()
-    turns = [[Say("a" * 20_000), Use("aileron_look")]] * 2
-    with Model(*turns * 3) as model, served(model, tools) as url:
+    turn: Turn = [Say("a" * 20_000), Use("aileron_look")]
+    with Model(*[turn] * 6) as model, served(model, tools) as url:
         with pytest.raises((anthropic.APIError, openai.APIError, httpx.HTTPError, httpx2.HTTPError)):
             PROGRAMS[how](url).ask("Look.")
         assert len(tools.called) == 2

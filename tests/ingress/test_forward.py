@@ -35,6 +35,11 @@ def _scope() -> dict[str, Any]:
     }
 
 
+async def _received() -> Message:
+    await anyio.sleep_forever()
+    raise AssertionError("the client sends nothing more")
+
+
 @asynccontextmanager
 async def _served(send: Any) -> AsyncIterator[socket.socket]:
     """Yield the daemon's end of a forwarded request by an unknown client that accepts everything at once."""
@@ -44,7 +49,7 @@ async def _served(send: Any) -> AsyncIterator[socket.socket]:
         theirs.setblocking(False)
         forward = Forward("page", theirs, anyio.Lock(), Admission(["/v1/models"]))
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(forward, _scope(), anyio.sleep_forever, send)
+            tasks.start_soon(forward, _scope(), _received, send)
             await anyio.wait_readable(ours)
             _, (descriptor, *_), _, _ = socket.recv_fds(ours, 16, 1)
             with socket.socket(fileno=descriptor) as exchange:

@@ -269,7 +269,7 @@ async def test_progress_of_an_action_arrives_whichever_way_it_was_called() -> No
     door = many(20)
     seen: list[float] = []
 
-    async def report(progress: float, _total: float | None, _message: str | None) -> None:
+    async def report(progress: float, total: float | None, message: str | None) -> None:
         seen.append(progress)
 
     door.answers["github-get-repository"] = {"status": "running", "run_id": "run-7"}

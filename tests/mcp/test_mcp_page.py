@@ -44,8 +44,8 @@ def test_the_page_has_the_hints_of_our_tools() -> None:
             shown[name] = hints
     for tool in (*tools.OWN, tools.FIND_ACTION, tools.RUN_ACTION):
         values = msgspec.to_builtins(tool.annotations)
-        names = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-        assert shown[tool.name] == [str(values[name]).lower() for name in names]
+        keys = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+        assert shown[tool.name] == [str(values[key]).lower() for key in keys]
 
 
 def test_the_page_has_the_current_sizes_of_tool_lists() -> None:

@@ -98,6 +98,10 @@ class Request:
         self.status = 0
         self.is_answered = False
 
+    async def served_by(self, app: ASGIApp) -> None:
+        """Let the application answer the request."""
+        await app(self.scope, self.receive, self.send)
+
     async def receive(self) -> Message:
         """Return the body; after it, nothing arrives."""
         if self._body is None:
@@ -163,7 +167,7 @@ async def test_killing_the_process_ends_its_connections_and_another_starts(tmp_p
         home.door.hold = anyio.Event()
         async with home.agent() as peer:
             await peer.call(1, "slow")
-            tasks.start_soon(home.http, request.scope, request.receive, request.send)
+            tasks.start_soon(request.served_by, home.http)
             await wait_until_async(lambda: len(home.door.calls) == 2, "both are called")
             killed = processes()[-1]
             killed.send_signal(signal.SIGKILL)

@@ -353,7 +353,7 @@ def test_the_handshake_is_repeated_unseen_by_the_client(agent: Agent, server: Fa
     assert agent.receive() == done(number, tools=[])
 
 
-PROMISED = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {"listChanged": True}}}
+PROMISED: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {"listChanged": True}}}
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def stream(*messages: dict[str, Any] | None) -> Reply:
         handler.send_header("Connection", "close")
         handler.end_headers()
         for event in messages:
-            answer = {"jsonrpc": "2.0", "id": message.get("id"), "result": {}}
+            answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message.get("id"), "result": {}}
             handler.wfile.write(
                 b": ping\r\n\r\nevent: message\r\ndata: " + json.dumps(event or answer).encode() + b"\r\n\r\n"
             )

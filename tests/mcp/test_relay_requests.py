@@ -23,7 +23,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
     max_leaves=8,
 )
-IDS = st.integers(0, 3) | st.sampled_from(["0", "1", "a", True, None, 1.0, [], "x" * 2000])
+IDS: st.SearchStrategy[Any] = st.integers(0, 3) | st.sampled_from(["0", "1", "a", True, None, 1.0, [], "x" * 2000])
 METHODS = st.sampled_from([*SAFE, "tools/call", "notifications/initialized", "notifications/cancelled", "", 7])
 PARAMS = st.fixed_dictionaries({"name": st.sampled_from(["send", "list_pending"]), "requestId": IDS}) | JSON
 MESSAGES = st.fixed_dictionaries(

@@ -270,7 +270,7 @@ async def test_a_refusal_by_the_door_is_a_result(mode: str) -> None:
     async def locked(*_args: object) -> dict[str, Any]:
         raise AileronError(FailureClass.VAULT_LOCKED, "the vault is locked: aileron vault unlock")
 
-    door.run = locked  # type: ignore[method-assign]
+    door.run = locked  # type: ignore[assignment, method-assign]
     async with running(door) as server, connected(server, mode) as client:
         result = await client.call_tool("send_mail", {})
 
@@ -314,7 +314,7 @@ async def test_a_bug_reveals_nothing_about_the_call(mode: str, caplog: pytest.Lo
     async def broken(*_args: object) -> dict[str, Any]:
         raise ValueError("hunter2 in the words")
 
-    door.run = broken  # type: ignore[method-assign]
+    door.run = broken  # type: ignore[assignment, method-assign]
     with caplog.at_level("DEBUG"):
         async with running(door) as server, connected(server, mode) as client:
             result = await client.call_tool("a", {"topic": "hunter2 in an argument"})

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 
 from aileron.mcp.lines import MAX_CALLS, MAX_LINE_BYTES, LineTooLong, Splitter
-from aileron.mcp.server import McpServer
-from tests.mcp.peers import DictDoor, RawPeer, connected, offered, raw_peer, running
+from tests.mcp.peers import DictDoor, RawPeer, Served, connected, offered, raw_peer, running
 
 DEADLINE_S = 30.0
 """Seconds for what takes milliseconds: a hang is a failure."""
@@ -30,7 +29,7 @@ def listening(number: int) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": "subscriptions/listen", "params": params}
 
 
-async def works(server: McpServer) -> bool:
+async def works(server: Served) -> bool:
     """Return whether another agent is served meanwhile."""
     with anyio.fail_after(DEADLINE_S):
         async with connected(server, "auto", "ses-other") as other:
@@ -189,7 +188,7 @@ async def test_a_cancelled_request_makes_room_and_is_never_answered() -> None:
             while len(door.calls) < MAX_CALLS:
                 await anyio.lowlevel.checkpoint()
             for number in range(MAX_CALLS):
-                params = {"requestId": number}
+                params: dict[str, Any] = {"requestId": number}
                 await peer.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
             await door.cancelled.wait()
             door.hold = None  # for later calls; those in progress wait for ever

@@ -13,7 +13,7 @@ import mcp_types
 import pytest
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aileron.mcp.lines import MAX_LINE_BYTES
 from tests.mcp.peers import ERAS, DictDoor, offered, running
@@ -270,6 +270,10 @@ class Exchange:
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
 
+    async def served_by(self, app: ASGIApp) -> None:
+        """Let the application answer the request."""
+        await app(self.scope, self.receive, self.send)
+
     async def receive(self) -> Any:
         """Return the body, and after that the disconnection, once the client is gone."""
         if not self._sent:
@@ -298,12 +302,12 @@ async def test_the_bodies_of_one_session_are_bounded_together() -> None:
             app = server.http_app()
             async with anyio.create_task_group() as tasks:
                 for exchange in exchanges[:8]:
-                    tasks.start_soon(app, exchange.scope, exchange.receive, exchange.send)
+                    tasks.start_soon(exchange.served_by, app)
                 while len(door.calls) < 8:
                     await anyio.lowlevel.checkpoint()
-                await app(exchanges[8].scope, exchanges[8].receive, exchanges[8].send)
+                await exchanges[8].served_by(app)
                 door.hold.set()
-            await app(exchanges[9].scope, exchanges[9].receive, exchanges[9].send)
+            await exchanges[9].served_by(app)
 
     assert [exchange.status for exchange in exchanges] == [200] * 8 + [429, 200]
     assert len(door.calls) == 9
@@ -319,7 +323,7 @@ async def test_a_client_that_goes_away_stops_its_call_from_waiting() -> None:
     with anyio.fail_after(DEADLINE_S):
         async with running(door) as server, anyio.create_task_group() as tasks:
             exchange = Exchange(json.dumps(message).encode(), headers)
-            tasks.start_soon(server.http_app(), exchange.scope, exchange.receive, exchange.send)
+            tasks.start_soon(exchange.served_by, server.http_app())
             await door.begun.wait()
             assert not door.cancelled.is_set()
             exchange.gone.set()

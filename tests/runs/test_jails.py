@@ -12,6 +12,7 @@ import time
 import zipfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -427,6 +428,10 @@ async def test_a_waiting_run_continues_if_another_caller_finds_the_template_read
         assert len(_templates() - others) == 1
 
 
+def _is_born(jailed: Jailed) -> bool:
+    return jailed.child.is_born
+
+
 async def _ended(jails: Jails, jailed: Jailed, ended: list[Jailed]) -> None:
     await jails.end(jailed)
     ended.append(jailed)
@@ -444,7 +449,7 @@ async def test_processes_that_have_left_are_reaped_in_the_background_up_to_a_bou
         left = [jails.begin(python_program, Policy(), None, is_spare=True) for _ in range(9)]
         for jailed in left:
             jails.hand_over(jailed)
-            await wait_until_async(lambda child=jailed.child: child.is_born, "it is born")
+            await wait_until_async(partial(_is_born, jailed), "it is born")
         # until the template has been given the last listener, and handed it on
         await wait_still_async(lambda: len(os.listdir("/proc/self/fd")), "nothing is handed on")
         ended: list[Jailed] = []

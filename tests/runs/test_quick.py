@@ -14,7 +14,7 @@ from aileron.model.credential import Candidate
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import ActionFile, ConnectorManifest, CredentialNeed
 from aileron.model.names import Fqn
-from aileron.model.plan import ConnectorPin, CredentialUse
+from aileron.model.plan import ConnectorPin, CredentialUse, Step
 from aileron.runs.runnable import Runnable
 from tests.support.home import probe_action
 
@@ -30,6 +30,12 @@ class _Home:
 
     def is_as_consented(self, action: ActionFile) -> bool:
         return self.agreed
+
+    def check(self, step: Step, action: str) -> None:
+        return
+
+    def accepted(self, pin: ConnectorPin, op: str) -> str | None:
+        return None
 
     def missing(self, action: ActionFile) -> None:
         return
