@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Iterator
+from typing import TypedDict, Unpack
 
 import pytest
 
@@ -31,16 +32,26 @@ def signing(service: str) -> CredentialUse:
     return use("aws_sigv4", aws=AwsScope(region=REGION, service=service))
 
 
-async def ask(world: World, moto: Moto, service: str, path: str, secret: str | None = None, **options: object) -> Got:
+class Options(TypedDict, total=False):
+    """Options of a request."""
+
+    method: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+async def ask(
+    world: World, moto: Moto, service: str, path: str, secret: str | None = None, **options: Unpack[Options]
+) -> Got:
     """Send one signed request, with moto's key or another secret."""
     world.vault.secret, world.vault.username = (secret or moto.secret).encode(), moto.key_id
     world.resolver.table["localhost"] = ["127.0.0.1"]
     grant = world.grant(HostPort("localhost", moto.port), credential=signing(service))
     url = f"https://localhost:{moto.port}{path}"
-    return await world.ask(None, url=url, credential="aws_sigv4", grant=grant, **options)  # type: ignore[arg-type]
+    return await world.ask(None, url=url, credential="aws_sigv4", grant=grant, **options)
 
 
-def action(name: str, body: bytes) -> dict[str, object]:
+def action(name: str, body: bytes) -> Options:
     """Return the options of a request for an SQS action, in its JSON protocol."""
     fields = (("Content-Type", "application/x-amz-json-1.0"), ("X-Amz-Target", f"AmazonSQS.{name}"))
     return {"method": "POST", "headers": fields, "body": body}
@@ -76,7 +87,7 @@ async def test_a_queue_is_made_and_used(world: World, moto: Moto) -> None:
 @pytest.mark.parametrize("service", ["s3", "sqs"])
 async def test_a_wrong_secret_key_is_refused_by_moto_and_reported(world: World, moto: Moto, service: str) -> None:
     """A request with the right secret passes; the wrong secret has the same length."""
-    options = {} if service == "s3" else action("ListQueues", b"{}")
+    options: Options = {} if service == "s3" else action("ListQueues", b"{}")
     with pytest.raises(AileronError) as caught:
         await ask(world, moto, service, "/", secret="x" * 40, **options)
 

@@ -184,9 +184,9 @@ async def test_a_peer_that_never_reads_cannot_stretch_the_deadline(
         (drip(), dripping(world, lambda: drops[0], monkeypatch)),
     ):
         with Deaf(lambda _seen: b"") as upstream:
-            options = {"url": plain_url(upstream), "method": "PUT", "body": body, "grant": world.plain_grant(upstream)}
+            url, grant = plain_url(upstream), world.plain_grant(upstream)
             async with passing:
-                error = await world.refusal(upstream, **options)
+                error = await world.refusal(upstream, url=url, method="PUT", body=body, grant=grant)
             release.set()
         release.clear()
         assert error.failure.details == {"phase": "exchange"}

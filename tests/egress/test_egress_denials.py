@@ -16,6 +16,7 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from aileron.config import Settings
 from aileron.egress import Egress, EgressRequest, Meter
@@ -273,7 +274,7 @@ def signed_by(
     directory: Path,
     *,
     begins_in: datetime.timedelta = datetime.timedelta(days=-1),
-    usage: x509.ObjectIdentifier = x509.ExtendedKeyUsageOID.SERVER_AUTH,
+    usage: x509.ObjectIdentifier = ExtendedKeyUsageOID.SERVER_AUTH,
     bits: int = 2048,
 ) -> ssl.SSLContext:
     """Return a server for HOST with a certificate trustme would not make: self-signed, by a leaf, for clients, or a small key."""
@@ -310,7 +311,7 @@ REFUSED_CERTIFICATES: dict[str, Callable[[Authority, Path], ssl.SSLContext]] = {
     "not yet valid": lambda ours, there: signed_by(ours._ca, there, begins_in=datetime.timedelta(days=1)),
     "over": lambda ours, there: signed_by(ours._ca, there, begins_in=datetime.timedelta(days=-9)),
     "signed by one that is no authority": lambda ours, there: signed_by(ours._ca.issue_cert("leaf.test"), there),
-    "for clients": lambda ours, there: signed_by(ours._ca, there, usage=x509.ExtendedKeyUsageOID.CLIENT_AUTH),
+    "for clients": lambda ours, there: signed_by(ours._ca, there, usage=ExtendedKeyUsageOID.CLIENT_AUTH),
     "too small a key": lambda ours, there: signed_by(ours._ca, there, bits=1024),
     "a wildcard one level too high": lambda ours, _there: ours.server_context("*.test"),
     "a wildcard one level too low": lambda ours, _there: ours.server_context("*.api.example.test"),

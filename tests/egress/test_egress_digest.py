@@ -118,7 +118,7 @@ def test_the_answer_matches_the_example_of_rfc_2617() -> None:
     realm=st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=40),
     nonce=st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=40),
     algorithm=st.sampled_from(("MD5", "md5-SESS", "SHA-256", "sha-256-sess", "SHA-512-256-sess")),
-    user=st.text(st.characters(min_codepoint=0x20, exclude_characters=":\x7f", exclude_categories=("Cs",)), min_size=1),
+    user=st.text(st.characters(min_codepoint=0x20, exclude_characters=":\x7f", exclude_categories=["Cs"]), min_size=1),
     password=st.binary(min_size=1, max_size=40),
     query=st.sampled_from(("", "?", "?a=1&b='", "?x=%22")),
     count=st.integers(1, 0xFFFFFFFF),
@@ -232,7 +232,7 @@ def test_a_user_name_that_no_answer_can_hold_fails(username: str | None) -> None
 def test_no_field_is_added_without_a_challenge() -> None:
     """The password is still scrubbed from the response."""
     made = inject(use("digest"), LentCredential("digest", Secret(PASSWORD), USER), asked())
-    assert (made.request.fields, made.roots, made.once) == ((), {PASSWORD}, frozenset())
+    assert (made.request.fields, made.roots, made.once) == ((), frozenset({PASSWORD}), frozenset())
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------

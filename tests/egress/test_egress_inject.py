@@ -123,10 +123,13 @@ def test_a_secret_that_could_end_a_field_is_refused(kind: str, secret: bytes) ->
 def test_the_error_for_a_secret_that_cannot_be_sent_names_it(kind: str) -> None:
     """The name in the vault comes from the loan: the user does not have to look it up."""
     template = HmacTemplate(key="hex", message="{body}", headers=(("X-S", "{signature}"),))
-    form = {"hmac": {"hmac": template}, "aws_sigv4": {"aws": AwsScope(region="r", service="s3")}}.get(kind, {})
+    forms: dict[str, dict[str, object]] = {
+        "hmac": {"hmac": template},
+        "aws_sigv4": {"aws": AwsScope(region="r", service="s3")},
+    }
     lent = LentCredential(kind, Secret(b"no\nkey-"), "ann", stored=Stored("files-key"))
     with pytest.raises(AileronError, match="store another with `aileron secret set files-key"):
-        inject(use(kind, **form), lent, Outgoing("GET", URL))
+        inject(use(kind, **forms.get(kind, {})), lent, Outgoing("GET", URL))
 
 
 @pytest.mark.parametrize("secret", [b"sesame-\xe9\xe9", "sesame-ü".encode(), b" sesame-123", b"sesame-123 "])

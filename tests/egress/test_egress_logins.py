@@ -207,11 +207,12 @@ async def test_each_problem_of_a_login_has_its_failure_class(
     problem: Problem, expected: FailureClass, said: str
 ) -> None:
     """The problem occurs before the stream is open, or after."""
-    for script in (
+    scripts: tuple[list[FromLogin | None], ...] = (
         [Failed(problem=problem, message="this is why", said="535 no")],
         [LoggedIn(mechanism="PLAIN"), Over(scrubbed=0, problem=problem, message="this is why", said="535 no")],
-    ):
-        door = Door(list(script))
+    )
+    for script in scripts:
+        door = Door(script)
         world = a_world(door)
         with service() as (port, listening):
             async with anyio.create_task_group() as tasks:

@@ -200,7 +200,7 @@ def test_ten_thousand_addresses_are_checked() -> None:
 async def test_concurrent_lookups_are_bounded() -> None:
     """A lookup above the bound is refused at once; it works once there is room."""
     resolver = SystemResolver()
-    resolver.under_way = dict.fromkeys((f"n{number}.test" for number in range(MAX_LOOKUPS)), None)  # type: ignore[arg-type]
+    resolver.under_way = dict.fromkeys((f"n{number}.test" for number in range(MAX_LOOKUPS)), None)  # type: ignore[assignment]
     with pytest.raises(socket.gaierror, match="are being looked up"):
         await resolver("localhost", 443)
     resolver.under_way.clear()

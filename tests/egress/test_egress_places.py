@@ -306,7 +306,7 @@ _values = st.recursive(
 @given(
     st.dictionaries(_names, _values, max_size=4),
     st.lists(_names.filter(str), min_size=1, max_size=3),
-    st.text(st.characters(min_codepoint=0x20, exclude_categories=("Cs",)), min_size=8, max_size=30),
+    st.text(st.characters(min_codepoint=0x20, exclude_categories=["Cs"]), min_size=8, max_size=30),
     st.booleans(),
 )
 def test_json_with_a_key_is_otherwise_the_same_json(

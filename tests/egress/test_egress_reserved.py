@@ -142,7 +142,7 @@ _TAILS = [
 @st.composite
 def spelled(draw: st.DrawFn, path: str) -> str:
     """Draw a path whose parts are each written in some way."""
-    parts = []
+    parts: list[str] = []
     for segment in path[1:].split("/"):
         parts.append(draw(st.sampled_from([slash for slash in _SLASHES if parts or not slash.startswith(";")])))
         parts.append("".join(draw(st.sampled_from(_WAYS))(char) for char in segment))

@@ -126,10 +126,10 @@ async def opened(
             raise problems[0]
 
 
-async def refused(world: World, url: str, grant: Grant, **asked: object) -> AileronError:
+async def refused(world: World, url: str, grant: Grant, *, meter: Meter | None = None, **asked: object) -> AileronError:
     """Open a WebSocket that must be refused, and return the error."""
     with pytest.raises(AileronError) as caught:
-        async with opened(world, url, grant, **asked):
+        async with opened(world, url, grant, meter=meter, **asked):
             pass
     return caught.value
 
@@ -217,7 +217,7 @@ async def test_subprotocols_are_offered_and_the_choice_is_reported(
 )
 async def test_a_token_is_added_to_the_handshake_as_to_a_request(service: Service, form: dict[str, object]) -> None:
     """The server checks it, and refuses the same handshake without it. The recorded path does not have it."""
-    world, lent = service.world, use(**form)
+    world, lent = service.world, use("api_key", **form)
     grant = service.grant(credential=lent)
     async with opened(world, service.url("token"), grant, credential="api_key") as talk:
         await talk.send("in")
@@ -344,7 +344,7 @@ async def test_a_refused_websocket_causes_no_lookup(
     world, port = service.world, service.server.port
     where = f"{HOST}:80" if url.startswith("ws:") else f"{HOST}:{port}"
     grant = world.grant(HostPort(HOST, port), HostPort(HOST, 80))
-    error = await refused(world, url.replace("HOST:0", f"{HOST}:0").replace("HOST", where), grant, **asked)
+    error = await refused(world, url.replace("HOST:0", f"{HOST}:0").replace("HOST", where), grant, meter=None, **asked)
 
     assert reason_of(error) == reason
     assert (world.resolver.asked, world.journal.rows, world.vault.lent) == ([], [], 0)

@@ -11,6 +11,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import anyio
 import pytest
@@ -218,6 +219,9 @@ async def test_incoming_frames_are_read_while_a_large_message_is_sent(monkeypatc
         except AileronError as error:
             failures.append(error)
 
+    def has_read(pings: int) -> bool:
+        return websocket.bytes_down == 3 * pings
+
     with near, service, anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(websocket.send, Part(bytes(1 << 20), is_text=False, is_last=True))
@@ -225,7 +229,7 @@ async def test_incoming_frames_are_read_while_a_large_message_is_sent(monkeypatc
             tasks.start_soon(attend)
             for size, said in enumerate([frame(PING, b"1"), frame(PING, b"2")], 1):
                 service.sendall(said)
-                await wait_until_async(lambda size=size: websocket.bytes_down == 3 * size, "the ping is read")
+                await wait_until_async(partial(has_read, size), "the ping is read")
             service.sendall(frame(BINARY, b"an answer"))
             assert await websocket.receive() == Part(b"an answer", is_text=False, is_last=True)
 

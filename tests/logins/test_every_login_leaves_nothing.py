@@ -307,7 +307,7 @@ def _core_limit(pid: int) -> list[str]:
 def _watched(pid: int, home: TheirHome) -> Iterator[Callable[[], list[str]]]:
     """Watch the places of a dying process's core, in its file system and in ours (core(5)); yield a lister of new cores."""
     pattern = Path(CORE_PATTERN)
-    ours = ["/", "/tmp", "/var/tmp", os.getcwd(), home.folder, home.path, home.folder / "tmp"]
+    ours: list[str | Path] = ["/", "/tmp", "/var/tmp", os.getcwd(), home.folder, home.path, home.folder / "tmp"]
     if pattern.is_absolute() and pattern.parent.is_dir():
         ours.append(pattern.parent)
     theirs = [f"/proc/{pid}/cwd", f"/proc/{pid}/root", f"/proc/{pid}/root/tmp"]

@@ -28,7 +28,7 @@ def shortest(forms: list[bytes]) -> list[bytes]:
 
 def masked(forms: list[bytes], text: bytes) -> bytes:
     """Mask by the definition: without state, trying every place."""
-    stars = set()
+    stars: set[int] = set()
     for form in shortest(forms):
         for at in range(len(text) - len(form) + 1):
             if text[at : at + len(form)] == form:

@@ -69,7 +69,8 @@ class At:
         self._server, self._ca_pem = server, ca_pem
 
     def __call__(self, user: str, password: str = PASSWORD, *, host: str = "localhost", **options: Any) -> LoginAt:
-        options = {"details": SHOP, "tls": trusting(self._ca_pem)} | options
+        options.setdefault("details", SHOP)
+        options.setdefault("tls", trusting(self._ca_pem))
         encryption = options.pop("encryption", "tls")
         target = f"mysql+{encryption}://{host}:{self._server.port}"
         return LoginAt(MysqlLogin, target, user, password.encode(), **options)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import pg8000.native
 import pytest
@@ -27,7 +27,7 @@ from tests.support.logins import LoginAt, trusting
 from tests.support.postgresql import PostgreSQL
 from tests.support.upstream import Authority
 
-Admin = pg8000.native.Connection
+Admin: TypeAlias = pg8000.native.Connection
 PASSWORD: Final = b"of the writer"
 UPDATE: Final = "UPDATE shop.customers SET city = 'Oslo' WHERE city = 'Bergen' RETURNING *"
 SCHEMA: Final = """
@@ -143,7 +143,7 @@ def library_at(login: LoginAt) -> Iterator[Admin]:
             library.close()
 
 
-def carried_out(library: Admin, sql: str, **values: object) -> list[list[object]]:
+def carried_out(library: Admin, sql: str, **values: object) -> list[list[Any]]:
     """Run one statement in one transaction; return its rows."""
     library.run("BEGIN")
     rows = library.run(sql, **values)

@@ -19,6 +19,7 @@ import asyncssh
 import pytest
 from dulwich import porcelain
 from dulwich.client import SSHVendor
+from dulwich.refs import Ref
 
 from aileron.cli.host_key import fetched_host_key
 from aileron.logins.login_messages import Failed, Over, Problem
@@ -111,7 +112,12 @@ def test_input_and_output_of_a_command_pass(sshd: Sshd) -> None:
     """Any bytes pass both ways, one half ends, keys change several times on the way, and the exit status is success."""
     sent = os.urandom(1 << 16) * 64
     with login(sshd, "cat; echo and the end") as stream:
-        threading.Thread(target=lambda: (stream.client.sendall(sent), stream.client.shutdown(socket.SHUT_WR))).start()
+
+        def send() -> None:
+            stream.client.sendall(sent)
+            stream.client.shutdown(socket.SHUT_WR)
+
+        threading.Thread(target=send).start()
         assert everything(stream.client) == sent + b"and the end\n"
         assert stream.over() == Over(scrubbed=0)
         assert stream.logged_in().mechanism == "publickey"
@@ -498,13 +504,14 @@ def test_dulwich_clones_fetches_and_pushes(sshd: Sshd, tmp_path: Path, monkeypat
     served = tmp_path / "served.git"
     subprocess.run(["git", "init", "--bare", "-b", "main", served], check=True, capture_output=True)
     url = f"ssh://somebody@127.0.0.1:{sshd.port}{served}"
-    who = {"author": b"a <a@example.com>", "committer": b"a <a@example.com>"}
+    author = b"a <a@example.com>"
     with closing(porcelain.init(tmp_path / "one")) as pusher, closing(porcelain.init(tmp_path / "two")) as fetcher:
         (tmp_path / "one" / "file").write_bytes(os.urandom(1 << 20))
         porcelain.add(pusher, [str(tmp_path / "one" / "file")])
-        commit = porcelain.commit(pusher, message=b"first", **who)
+        commit = porcelain.commit(pusher, message=b"first", author=author, committer=author)
         porcelain.push(pusher, url, b"HEAD:refs/heads/main", errstream=io.BytesIO())
-        assert porcelain.fetch(fetcher, url, errstream=io.BytesIO()).refs[b"refs/heads/main"] == commit
+        fetched = porcelain.fetch(fetcher, url, errstream=io.BytesIO())
+        assert fetched.refs[Ref(b"refs/heads/main")] == commit
         with closing(porcelain.clone(url, tmp_path / "three", errstream=io.BytesIO())) as clone:
             assert clone.head() == commit
     assert vendor.commands[0] == f"git-receive-pack '{served}'"

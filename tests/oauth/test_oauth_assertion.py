@@ -25,7 +25,7 @@ KEYS: Final[dict[SigningAlgorithm, Any]] = {
     "EdDSA": ed25519.Ed25519PrivateKey.generate(),
 }
 PKCS8, TRADITIONAL = serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL
-CLAIMS: Final = {
+CLAIMS: Final[dict[str, str | int]] = {
     "iss": "me",
     "sub": "me",
     "aud": "https://id.example/token",
@@ -45,7 +45,11 @@ def pem(key: Any, form: serialization.PrivateFormat = PKCS8, passphrase: bytes |
 def jwk(algorithm: SigningAlgorithm, **more: str) -> dict[str, Any]:
     """Return the private JWK as PyJWT writes it."""
     kind = {"RS256": "RSA", "PS256": "RSA", "ES256": "EC", "EdDSA": "OKP"}[algorithm]
-    makers = {"RSA": jwt.algorithms.RSAAlgorithm, "EC": jwt.algorithms.ECAlgorithm, "OKP": jwt.algorithms.OKPAlgorithm}
+    makers: dict[str, Any] = {
+        "RSA": jwt.algorithms.RSAAlgorithm,
+        "EC": jwt.algorithms.ECAlgorithm,
+        "OKP": jwt.algorithms.OKPAlgorithm,
+    }
     return {**json.loads(makers[kind].to_jwk(KEYS[algorithm])), **more}
 
 
@@ -74,7 +78,7 @@ def test_a_signature_is_verified_by_another_library(algorithm: SigningAlgorithm,
     signed = read_signing_key(stored(algorithm, form), algorithm).signed({**CLAIMS})
 
     public = KEYS[algorithm].public_key()
-    assert jwt.decode(signed, public, algorithms=[algorithm], audience=CLAIMS["aud"]) == CLAIMS
+    assert jwt.decode(signed, public, algorithms=[algorithm], audience=str(CLAIMS["aud"])) == CLAIMS
     header = jwt.get_unverified_header(signed)
     assert header == {"alg": algorithm, "typ": "JWT"} | ({"kid": "the-key"} if form == "jwk" else {})
 

@@ -77,7 +77,7 @@ async def refused(endpoints: Endpoints, provider: OAuth2Provider) -> AileronErro
 def port_registered(asked: Asked) -> int:
     """Return the port of the redirect for which the client was registered."""
     (uri,) = asked.document["redirect_uris"]
-    port = urllib.parse.urlsplit(uri).port
+    port: int | None = urllib.parse.urlsplit(uri).port
     assert uri == f"http://localhost:{port}/callback"
     assert port is not None
     return port

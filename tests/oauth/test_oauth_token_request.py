@@ -11,6 +11,7 @@ import jwt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jwt.types import Options
 
 from aileron.model.fixes import Stored
 from aileron.model.names import BindingName
@@ -63,13 +64,10 @@ def test_basic_credentials_are_form_encoded_first() -> None:
 
 def test_scopes_audience_and_resource_are_sent() -> None:
     """The secret is in the form, which is the other way to authenticate."""
-    grant = {
-        "scopes": ("b", "a"),
-        "audience": "https://api",
-        "resource": "https://r",
-        "client_auth": "client_secret_post",
-    }
-    request = token_request(credential(**grant), NOW)
+    asked = credential(
+        scopes=("b", "a"), audience="https://api", resource="https://r", client_auth="client_secret_post"
+    )
+    request = token_request(asked, NOW)
 
     assert request.authorization is None
     assert request.form == {
@@ -105,7 +103,7 @@ def test_a_service_account_requests_tokens_as_google_requires() -> None:
     """The key file names the issuer; the scopes are in the assertion, and the key's ID is in its header."""
     asked = credential(key_file(), None, grant="jwt_bearer", client_auth="none", scopes=("https://www/auth/drive",))
     form = token_request(asked, NOW).form
-    options = {"verify_exp": False}
+    options: Options = {"verify_exp": False}
     claims = jwt.decode(form["assertion"], RSA.public_key(), algorithms=["RS256"], audience=URL, options=options)
 
     assert (set(form), form["grant_type"]) == ({"grant_type", "assertion"}, BEARER)
@@ -118,7 +116,7 @@ def test_a_bare_key_requests_tokens_for_the_named_client() -> None:
     """The assertion has an audience of its own, and the scopes are in the form."""
     grant = {"grant": "jwt_bearer", "client_auth": "none", "scopes": ("a",), "audience": "https://issuer"}
     form = token_request(credential(pem(RSA), "me", **grant), NOW).form
-    options = {"verify_exp": False}
+    options: Options = {"verify_exp": False}
     claims = jwt.decode(
         form["assertion"], RSA.public_key(), algorithms=["RS256"], audience="https://issuer", options=options
     )

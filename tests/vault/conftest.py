@@ -64,9 +64,8 @@ def refused(failure_class: FailureClass, words: str = "") -> Iterator[Refusals]:
 def use(binding: Binding, kind: str | None = None) -> CredentialUse:
     """Return a plan's use of a binding, by a connector that declares `kind` (default: the binding's own)."""
     declared = binding.kind if kind is None else kind
-    return CredentialUse(
-        connector=binding.connector, binding=binding.name, need=CredentialNeed(kind=declared, scope="all")
-    )  # type: ignore[arg-type]
+    need = CredentialNeed(kind=declared, scope="all")  # type: ignore[arg-type]  # any text, as in a binding
+    return CredentialUse(connector=binding.connector, binding=binding.name, need=need)
 
 
 def verify(vault: Vault) -> None:

@@ -250,6 +250,7 @@ def test_a_vault_without_an_approver_accepts_no_consents(vault: Vault) -> None:
         vault.change_consents(lambda consents: consents)
     assert "aileron approver init" in refusal.message
     vault.lock()
+    attempt: Callable[[], object]
     for attempt in (lambda: vault.change_consents(lambda consents: consents), lambda: vault.set_approver(AGREED)):
         with refused(FailureClass.VAULT_LOCKED):
             attempt()
@@ -431,9 +432,10 @@ def test_an_older_file_does_not_remove_the_approver(agreed: Vault, path: Path, m
     write(path, made)
     with refused(FailureClass.HASH_MISMATCH):
         agreed.change_consents(lambda consents: consents)
-    assert agreed.says_consents
+    said_open = agreed.says_consents
     agreed.lock()
-    assert not agreed.says_consents  # the file's word, which counts for nothing until it is unlocked
+    # once it is locked, that is the file's word, which counts for nothing until it is unlocked
+    assert (said_open, agreed.says_consents) == (True, False)
     with refused(FailureClass.HASH_MISMATCH) as refusal:
         agreed.unlock(Secret(PASSPHRASE))
     assert "older copy" in refusal.message

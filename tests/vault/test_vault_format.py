@@ -158,7 +158,7 @@ def test_other_spellings_of_the_same_vault_are_refused(made: bytes) -> None:
             decode(data)
 
 
-REACH = {"client": None, "hosts": [], "scopes": [], "wire": ""}
+REACH: dict[str, Any] = {"client": None, "hosts": [], "scopes": [], "wire": ""}
 HOSTS = [f"{letter}{digit}.example:443" for letter in "abcd" for digit in "012345678"][:33]
 
 
@@ -204,7 +204,7 @@ def broken(made: bytes) -> dict[str, dict[str, Any]]:
     """Return vaults in the right spelling that each break one rule of the page."""
 
     def but(change: Any) -> dict[str, Any]:
-        vault = json.loads(made)
+        vault: dict[str, Any] = json.loads(made)
         change(vault)
         return vault
 

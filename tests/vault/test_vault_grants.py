@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,15 +170,16 @@ def test_tokens_of_an_earlier_sign_in_do_not_replace_those_of_a_later_one(vault:
 
 def test_a_binding_without_a_sign_in_has_no_tokens(vault: Vault) -> None:
     """A missing binding is binding_required, a plain secret binding_failed; for overwritten tokens the message names the fix."""
+    attempt: Callable[[], object]
     for name, failure_class in (
         (SIGNED_IN.name, FailureClass.BINDING_REQUIRED),
         (BASIC.name, FailureClass.BINDING_FAILED),
     ):
         for attempt in (
-            lambda name=name: vault.tokens(name),
-            lambda name=name: vault.put_tokens(name, tokens(), GRANT),
-            lambda name=name: vault.note_renewal(name, 1),
-            lambda name=name: vault.note_refused(name, "invalid_grant"),
+            partial(vault.tokens, name),
+            partial(vault.put_tokens, name, tokens(), GRANT),
+            partial(vault.note_renewal, name, 1),
+            partial(vault.note_refused, name, "invalid_grant"),
         ):
             with refused(failure_class):
                 attempt()
@@ -279,7 +282,9 @@ def test_a_grant_that_cannot_be_shown_or_kept_is_refused(vault: Vault, changes: 
     sign_in(vault)
     grant = msgspec.structs.replace(GRANT, **changes)
     before = vault.status()
-    attempts = [lambda: vault.bind(msgspec.structs.replace(SIGNED_IN, grant=grant), replace=True)]
+    attempts: list[Callable[[], object]] = [
+        lambda: vault.bind(msgspec.structs.replace(SIGNED_IN, grant=grant), replace=True)
+    ]
     if grant.obtained_ms == GRANT.obtained_ms:  # else it is not of this sign-in
         attempts.append(lambda: vault.put_tokens(SIGNED_IN.name, tokens(), grant))
     for attempt in attempts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,7 @@ def test_a_failed_rotation_leaves_the_file_unchanged(vault: Vault, path: Path) -
     """The causes are a wrong passphrase, a short new one, a locked vault, and a key of another length."""
     before = path.read_bytes()
     short = KeyringKey(KEY.id, Secret(b"short"))
+    attempt: Callable[[], object]
     for attempt, failure_class in (
         (lambda: vault.rotate(Secret(b"a wrong one"), Secret(NEW)), FailureClass.UNAUTHORIZED),
         (lambda: vault.rotate(Secret(PASSPHRASE), Secret(b"short")), FailureClass.BAD_INPUT),

@@ -31,11 +31,14 @@ def test_changes_from_two_vaults_on_one_file_all_happen(vault: Vault, path: Path
     """The vaults stand for two processes: the lock is the file's."""
     second = Vault(path)
     second.unlock(Secret(PASSPHRASE))
+
+    def change(vault: Vault, letter: str) -> None:
+        for number in range(10):
+            vault.set_secret(f"{letter}{number}", Secret(OTHER))
+
     with ThreadPoolExecutor(2) as threads:
         for each, letter in ((vault, "a"), (second, "b")):
-            threads.submit(
-                lambda each, letter: [each.set_secret(f"{letter}{n}", Secret(OTHER)) for n in range(10)], each, letter
-            )
+            threads.submit(change, each, letter)
     second.lock()
     fresh = Vault(path)
     assert len(fresh.secrets()) == 22

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -357,6 +358,7 @@ def test_the_lists_and_the_file_are_bounded(vault: Vault, monkeypatch: pytest.Mo
     monkeypatch.setattr("aileron.vault.opened.MAX_SECRETS", 2)
     monkeypatch.setattr("aileron.vault.opened.MAX_BINDINGS", 2)
     extra = msgspec.structs.replace(BASIC, name=BindingName("basic", "mail", "work"))
+    attempt: Callable[[], object]
     for attempt in (lambda: vault.set_secret("third", Secret(OTHER)), lambda: vault.bind(extra)):
         with refused(FailureClass.INVALID_REQUEST) as refusal:
             attempt()
