@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -305,7 +306,7 @@ def lines_of(work: Callable[[], object]) -> int:
     """Return how many lines of Python work runs: the same number each time, on every machine."""
     count, before = 0, sys.gettrace()
 
-    def trace(_frame: FrameType, event: str, _argument: object) -> Callable[..., object]:
+    def trace(_frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
         nonlocal count
         count += event == "line"
         return trace

@@ -183,7 +183,7 @@ def test_two_connectors_with_several_credentials_each_take_two_names() -> None:
 # What was agreed to
 
 
-WIDER = {
+WIDER: dict[str, tuple[dict[str, Any], str]] = {
     "host b.example:443": ({"hosts": (*HOSTS, HostPort("b.example", 443))}, "rebind"),
     "scope mail.delete": (
         {"oauth2": msgspec.structs.replace(PROVIDER, scopes=(*PROVIDER.scopes, "mail.delete"))},

@@ -128,6 +128,7 @@ def test_a_call_that_the_operation_does_not_accept_is_refused_at_resolve(
     good = {"to": "ann", "count": 9}
     found = plan(action_text(), good, mail())
 
+    attempt: Callable[[], object]
     for attempt in (
         lambda: plan(action_text(), args, mail()),
         lambda: with_args(found, args, connectors=Store(mail())),

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from aileron.actions.manifest import parse_action
 from aileron.actions.resolve import (
-    MAX_ARGS_BYTES,
     check_as_resolved,
     preview_plan,
     resolve,
@@ -33,7 +32,7 @@ from aileron.model.manifest import (
     Operation,
 )
 from aileron.model.names import BindingName, Fqn, HostPort
-from aileron.model.plan import ConnectorPin, Plan, PlannedPreview, Step
+from aileron.model.plan import MAX_ARGS_BYTES, ConnectorPin, Plan, PlannedPreview, Step
 
 PIN = "sha256:" + "ab" * 32
 MAIL, POST = "github://acme/mail", "github://acme/post"
@@ -624,14 +623,18 @@ def _preview_step(found: Plan, **changes: Any) -> Plan:
     return msgspec.structs.replace(found, preview=msgspec.structs.replace(previewed(found), step=step))
 
 
-WRITTEN_BY_OTHERS = {
+def _another_credential(found: Plan) -> Plan:
+    credential = previewed(found).step.grant.credential
+    assert credential is not None
+    return _grant(found, credential=msgspec.structs.replace(credential, binding=WORK))
+
+
+WRITTEN_BY_OTHERS: dict[str, Callable[[Plan], Plan]] = {
     "it may write": lambda found: _grant(found, read_only=False),
     "another host": lambda found: _grant(found, hosts=(HostPort("evil.test", 443),)),
     "plain": lambda found: _grant(found, plain=frozenset(HOSTS)),
     "streams": lambda found: _grant(found, imports=frozenset(HostFunction)),
-    "another credential": lambda found: _grant(
-        found, credential=msgspec.structs.replace(previewed(found).step.grant.credential, binding=WORK)
-    ),
+    "another credential": _another_credential,
     "another operation": lambda found: _preview_step(found, op="send_email"),
     "other arguments": lambda found: _preview_step(found, args={"id": "everything"}),
     "another connector": lambda found: _preview_step(found, connector=ConnectorPin(POST, "1.2.0", PIN)),

@@ -94,7 +94,7 @@ def test_an_unknown_effect_is_refused(action_text: Text) -> None:
         parse_action(action_text(("idempotent = false\n", 'effect = "deletes"\n')), file="a.md")
 
 
-WORDS = st.text(st.characters(exclude_characters='{}[]"“”„«»', exclude_categories=("Cs",)), min_size=1, max_size=8)
+WORDS = st.text(st.characters(exclude_characters='{}[]"“”„«»', exclude_categories=["Cs"]), min_size=1, max_size=8)
 NAMES = WORDS.map(str.strip).filter(bool)
 GROUPS = st.lists(st.one_of(WORDS, NAMES.map(lambda name: f"{{{name}}}")), max_size=3).map("".join)
 

@@ -315,9 +315,16 @@ _previews = st.none() | st.builds(
 )
 
 
-def _as_tuples(**fields: Any) -> ActionFile:
-    lists = {key: tuple(fields.pop(key)) for key in ("connectors", "steps", "inputs")}
-    return ActionFile(name="a", text="the text", digest="sha256:" + "0" * 64, **lists, **fields)
+def _as_tuples(connectors: list[Any], steps: list[Any], inputs: list[Any], **fields: Any) -> ActionFile:
+    return ActionFile(
+        name="a",
+        text="the text",
+        digest="sha256:" + "0" * 64,
+        connectors=tuple(connectors),
+        steps=tuple(steps),
+        inputs=tuple(inputs),
+        **fields,
+    )
 
 
 FILES = st.builds(

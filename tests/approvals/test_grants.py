@@ -120,7 +120,8 @@ def test_an_argument_constrained_as_absent_must_not_be_given(plan: Plan) -> None
 
     assert matches(found, msgspec.structs.replace(plan, args={}), NOW)
     assert matches(found, msgspec.structs.replace(plan, args={"to": "ann"}), NOW)
-    for value in ("mallory", "", None, False, 0, []):
+    values: tuple[object, ...] = ("mallory", "", None, False, 0, [])
+    for value in values:
         assert not matches(found, msgspec.structs.replace(plan, args={"to": "ann", "bcc": value}), NOW), value
 
 

@@ -407,8 +407,12 @@ def test_a_cells_limits_are_accepted_by_its_policy() -> None:
     assert (usual.memory_bytes, usual.file_bytes) == (cell.memory_mb * mib, cell.file_mb * mib)
     assert usual.scratch_bytes == cell.scratch_mb * mib
     assert (usual.processes, usual.open_files) == (cell.processes, cell.open_files)
-    for pick in (lambda bounds: bounds.start, lambda bounds: bounds[-1]):
-        limits = {key.rpartition(".")[2]: pick(FIELDS[key].bounds) for key in LaunchSettings().limits()}
+    for end in (0, -1):
+        limits = {}
+        for key in LaunchSettings().limits():
+            bounds = FIELDS[key].bounds
+            assert bounds is not None
+            limits[key.rpartition(".")[2]] = bounds[end]
         msgspec.structs.replace(
             usual,
             memory_bytes=limits["memory_mb"] * mib,

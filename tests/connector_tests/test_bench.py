@@ -177,7 +177,10 @@ def test_a_packed_library_finds_its_metadata_and_its_data(tmp_path: Path) -> Non
     directory = sources(tmp_path / "notes")
     (directory / "connector.py").write_text(PACKED)
     for name in ("certifi", "httpx"):
-        (package,) = importlib.util.find_spec(name).submodule_search_locations or ()  # type: ignore[union-attr]
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert spec.submodule_search_locations is not None
+        (package,) = spec.submodule_search_locations
         version = importlib.metadata.version(name)
         if name == "certifi":
             shutil.copytree(package, directory / name)

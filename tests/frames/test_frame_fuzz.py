@@ -231,12 +231,12 @@ class Opinion:
             return False
         match message:
             case HttpHead() | TcpOpened() | WebSocketOpened():
-                fitting = {
+                fits: dict[str, tuple[type, ...]] = {
                     "HttpRequest": (HttpHead,),
                     "TcpOpen": (TcpOpened,),
                     "WebSocketOpen": (WebSocketOpened, HttpHead),
-                }[self.kind[number]]
-                if awaited != "head" or not isinstance(message, fitting):
+                }
+                if awaited != "head" or not isinstance(message, fits[self.kind[number]]):
                     return False
                 self.down[number] = "messages" if isinstance(message, WebSocketOpened) else "body"
                 if self.up[number] == "waits" and not isinstance(message, HttpHead):

@@ -8,7 +8,8 @@ from typing import Any, Final
 from aileron.importing.choosing import wanted
 from aileron.importing.found import Described, described
 from aileron.importing.reading import read_all
-from aileron.importing.repository import Choices, Made, make
+from aileron.importing.record import Choices
+from aileron.importing.repository import Made, make
 from aileron.model.names import Fqn
 
 __all__ = [

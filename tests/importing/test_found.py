@@ -66,7 +66,7 @@ def test_twenty_thousand_colliding_names_are_made_quickly() -> None:
 def test_a_path_that_thousands_refer_to_is_kept_once() -> None:
     """The contents of the path are not copied for each reference."""
     item = {"parameters": [1] * 100_000, "get": {"tags": ["<b>tag</b>" * 20] * 5000, "summary": "<a " * 7000}}
-    there = found(document({f"/{n}": {"$ref": "#/x-item"} for n in range(3000)}, **{"x-item": item}))
+    there = found({**document({f"/{n}": {"$ref": "#/x-item"} for n in range(3000)}), "x-item": item})
 
     assert len(there.operations) == 3000
     assert len({id(operation.shared) for operation in there.operations}) == 1

@@ -65,7 +65,8 @@ def test_a_choice_with_a_discriminator_means_exactly_one_branch() -> None:
     choice = {"oneOf": [kind, named], "discriminator": {"propertyName": "type"}}
     sent = [made_of(body(schema)).imported[0].packed.request_body for schema in (choice, {"oneOf": [kind, named]})]
 
-    kept = [set(request_body.content["application/json"].schema) for request_body in sent if request_body is not None]
+    schemas = [request_body.content["application/json"].schema for request_body in sent if request_body is not None]
+    kept = [set(schema) for schema in schemas if isinstance(schema, dict)]
     assert kept == [{"anyOf"}, {"oneOf"}]
 
 

@@ -9,7 +9,7 @@ import pytest
 from aileron.importing.reading import DocumentError, Files
 from aileron.importing.references import References
 
-FILES = {
+FILES: dict[str, Any] = {
     "api.yaml": {
         "a": {"b/c": 1, "d~e": 2, "f g": 3},
         "to": {"$ref": "#/a"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -9,8 +11,8 @@ from aileron.actions.manifest import parse_action
 from aileron.connector_tests.cases import parse_cases
 from aileron.importing.choosing import by_found_names, wanted
 from aileron.importing.reading import DocumentError
-from aileron.importing.record import parse_record
-from aileron.importing.repository import Choices, Made, make, service_of
+from aileron.importing.record import Choices, parse_record
+from aileron.importing.repository import Made, make, service_of
 from aileron.model.names import Fqn
 from aileron.registry.manifest import MAX_OPERATIONS, parse_connector_manifest
 from aileron_connector.openapi.document import Document, Operation
@@ -43,6 +45,7 @@ def test_every_generated_file_is_read_back() -> None:
     """The parsers are those that read the files when the connector is installed."""
     made = imported(document(PATHS, components=SCHEMAS))
     manifest = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True)
+    assert manifest.operations is not None
     whole = packed(made)
     names = {
         msgspec.json.decode(raw, type=Operation).operation_id for item in whole.paths.values() for raw in item.values()
@@ -70,6 +73,7 @@ def test_operations_that_were_not_chosen_appear_nowhere() -> None:
     manifest = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True)
 
     assert [action.op for action in made.actions] == ["delete_pet"]
+    assert manifest.operations is not None
     assert [operation.name for operation in manifest.operations] == ["delete_pet", "get_pet"]
     assert [str(origin.host) for origin in made.origins] == ["api.example.com:443"]
     assert b"files" not in b"".join(made.files.values())
@@ -77,7 +81,11 @@ def test_operations_that_were_not_chosen_appear_nowhere() -> None:
 
 def test_aileron_extensions_in_a_document_are_ignored() -> None:
     """They would decide which argument goes where, and name the connector's source."""
-    theirs = {"x-aileron-argument": "evil", "x-aileron-arguments": {"evil": "evil"}, "x-aileron-list": {"at": ["evil"]}}
+    theirs: dict[str, Any] = {
+        "x-aileron-argument": "evil",
+        "x-aileron-arguments": {"evil": "evil"},
+        "x-aileron-list": {"at": ["evil"]},
+    }
     body = {
         "content": {"application/json": {"schema": {"properties": {"a": {"type": "string"}}, **theirs}, **theirs}},
         **theirs,
@@ -100,7 +108,7 @@ def test_aileron_extensions_in_a_document_are_ignored() -> None:
 @pytest.mark.computes_for(20)
 def test_the_number_of_operations_is_bounded() -> None:
     """The excess is found before all operations are examined."""
-    paths = {f"/a{n}": {"get": {}} for n in range(MAX_OPERATIONS)}
+    paths: dict[str, Any] = {f"/a{n}": {"get": {}} for n in range(MAX_OPERATIONS)}
 
     assert len(imported(document(paths)).actions) == MAX_OPERATIONS
     with pytest.raises(DocumentError, match=f"10000 operations; a connector has at most {MAX_OPERATIONS}"):

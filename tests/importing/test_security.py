@@ -212,6 +212,7 @@ def test_the_authors_credential_applies_to_all_if_the_document_has_none() -> Non
 
 def _credential_of(made: Made) -> dict[str, bool]:
     manifest = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True)
+    assert manifest.operations is not None
     return {operation.name: operation.credential for operation in manifest.operations}
 
 

@@ -6,6 +6,7 @@ import ctypes
 import locale
 import sys
 import unicodedata
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ TEXTS = st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from(WIDE), s
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _utf8() -> None:
+def _utf8() -> Iterator[None]:
     """Set a UTF-8 locale: in the C locale, wcwidth(3) knows no character outside of ASCII."""
     before = locale.setlocale(locale.LC_CTYPE)
     locale.setlocale(locale.LC_CTYPE, "C.UTF-8")

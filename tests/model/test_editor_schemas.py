@@ -247,7 +247,7 @@ def changed(draw: st.DrawFn) -> tuple[str, str]:
     document = tomllib.loads(text)
     for _ in range(draw(st.sampled_from([1, 1, 2, 3]))):
         *path, last = draw(st.sampled_from(list(_places(document))))
-        inner = document
+        inner: Any = document
         for key in path:
             inner = inner[key]
         value = draw(st.one_of(st.just(...), _like(inner[last]), VALUES))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,13 @@ def cells(name: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
+def whole(pattern: re.Pattern[str], text: str) -> str:
+    """Return the text, all of which must match the pattern."""
+    found = pattern.fullmatch(text)
+    assert found is not None, text
+    return found[0]
+
+
 @pytest.mark.parametrize(
     ("name", "parse"),
     [
@@ -36,8 +44,8 @@ def cells(name: str) -> list[str]:
         ("version", check_semver),
         ("host", HostPort.parse),
         ("binding", BindingName.parse),
-        ("action", lambda text: ACTION_NAME.fullmatch(text).group()),
-        ("input, operation", lambda text: INPUT_NAME.fullmatch(text).group()),
+        ("action", partial(whole, ACTION_NAME)),
+        ("input, operation", partial(whole, INPUT_NAME)),
     ],
 )
 def test_every_example_on_the_page_parses(name: str, parse: Callable[[str], object]) -> None:

@@ -54,7 +54,7 @@ def why(signature: str, statement: Statement = STATEMENT, passkey: PasskeyKey | 
 
 def made(told: Told = Told(), device: Authenticator = DEVICE, origin: str = ORIGIN) -> Any:  # noqa: B008
     """Return what making a passkey gives: its registration, or why it is refused."""
-    options = {
+    options: dict[str, Any] = {
         "rp": {"id": "localhost"},
         "challenge": base64url(b"c" * 32),
         "pubKeyCredParams": [{"type": "public-key", "alg": number} for number in (-7, -8, -257)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -108,10 +109,8 @@ def test_a_flipped_byte_is_refused_before_it_is_parsed(source: Path) -> None:
     members = unpack(signed({"connector": (built := build(source)).connector, "manifest.toml": built.manifest}))
     for name, data in members.items():
         changed = pack({**members, name: data[:-1] + bytes([data[-1] ^ 1])})
-        assert (
-            refusal(lambda changed=changed: connector_of(changed, TRUST, wanted=MAIL)).failure_class
-            is FailureClass.SIGNATURE_FAILURE
-        )
+        failure = refusal(partial(connector_of, changed, TRUST, wanted=MAIL))
+        assert failure.failure_class is FailureClass.SIGNATURE_FAILURE
     garbage = pack({**members, "manifest.toml": b"= not TOML"})
     assert refusal(lambda: connector_of(garbage, TRUST, wanted=MAIL)).failure_class is FailureClass.SIGNATURE_FAILURE
 
@@ -123,10 +122,8 @@ def test_moving_bytes_from_the_program_to_the_manifest_is_refused(source: Path) 
     signature = KEY.sign(joined)
     for at in (len(built.connector) - 1, len(built.connector) + 1):
         moved = pack({"connector": joined[:at], "manifest.toml": joined[at:], "signature.sig": signature})
-        assert (
-            refusal(lambda moved=moved: connector_of(moved, TRUST, wanted=MAIL)).failure_class
-            is FailureClass.INVALID_REQUEST
-        )
+        failure = refusal(partial(connector_of, moved, TRUST, wanted=MAIL))
+        assert failure.failure_class is FailureClass.INVALID_REQUEST
     kept = pack({"connector": built.connector, "manifest.toml": built.manifest, "signature.sig": signature})
     assert connector_of(kept, TRUST, wanted=MAIL).signed.status == "verified"
 

@@ -295,10 +295,16 @@ def test_the_next_install_repairs_a_damaged_entry(
     store: ContentStore, built: Built, pin: ConnectorPin, entry: Path
 ) -> None:
     """The damage is a changed byte, a missing file, or a link in its place."""
+
+    def move_and_link() -> None:
+        entry.rename(entry.parent / "moved")
+        entry.symlink_to("moved")
+
+    damage: Callable[[], object]
     for damage in (
         lambda: rewrite(entry / "connector", b"x"),
         lambda: (entry / "meta.json").unlink(),
-        lambda: (entry.rename(entry.parent / "moved"), entry.symlink_to("moved")),
+        move_and_link,
     ):
         damage()
         assert refusal(lambda: store.open(pin)).failure_class is not FailureClass.INTERNAL_ERROR

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -105,7 +106,7 @@ def test_a_required_signature_must_be_there(source: Path, tmp_path: Path) -> Non
     archive = tmp_path / "aileron.tar.gz"
     archive.write_bytes(build(source).archive)
     for found in (source, archive):
-        failure = refusal(lambda found=found: read_artifact(found, trust=Trust(require_signature=True)))
+        failure = refusal(partial(read_artifact, found, trust=Trust(require_signature=True)))
         assert failure.failure_class is FailureClass.SIGNATURE_FAILURE
         assert "connectors.require_signature" in failure.message
 

@@ -139,7 +139,7 @@ def test_only_approved_keys_count() -> None:
 
     assert keyring.agreed(agreed.get) == keyring
     assert list(written.agreed(agreed.get).keys) == [REPOSITORY]
-    assert keyring.agreed({}.get) == Keyring()
+    assert keyring.agreed(dict[str, str]().get) == Keyring()
     assert keyring.agreed({str(REPOSITORY): agreed[str(OWNER)]}.get) == Keyring()
 
 

@@ -315,7 +315,7 @@ TEMPLATES = st.builds(
 
 
 @given(st.tuples(GRANTS, GRANTS) | st.tuples(TEMPLATES, TEMPLATES))
-def test_different_grants_and_templates_read_differently(two: tuple[Any, Any]) -> None:
+def test_different_grants_and_templates_read_differently(drawn: tuple[Any, Any]) -> None:
     """The words have every field of a grant and of a template, so a question about a new version never shows two equal
     sentences.
 
@@ -325,18 +325,19 @@ def test_different_grants_and_templates_read_differently(two: tuple[Any, Any]) -
         msgspec.structs.replace(spec, subject_token_type=VALUES["subject_token_type"][0])
         if isinstance(spec, TokenGrant) and spec.grant != "token_exchange"
         else spec
-        for spec in two
+        for spec in drawn
     )
     key, kind = ("hmac", "hmac") if isinstance(two[0], HmacTemplate) else ("token", "oauth2_client")
+    needs: list[dict[str, Any]] = [{"kind": kind, "scope": "all", key: spec} for spec in two]
     reaches = [
         Reach.of(
             ConnectorManifest(
                 name=Fqn.parse("github://o/r"),
                 version="1.0.0",
-                credential=CredentialNeed(**{"kind": kind, "scope": "all", key: spec}),
+                credential=CredentialNeed(**need),
             )
         )
-        for spec in two
+        for need in needs
     ]
 
     assert (two[0] == two[1]) == (len({wire_words(reach.wire) for reach in reaches}) == 1)

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -303,7 +304,7 @@ def test_an_archive_that_cannot_be_installed_is_not_signed(sources: Path) -> Non
         (pack({"action.md": b"\xff"}), "f:action.md:1: not valid UTF-8"),
         (pack({"manifest.toml": b""}), "'connector' is missing"),
     ]:
-        assert message in refusal(lambda archive=archive: sign(archive, KEY, parse=parse_action, file="f"))
+        assert message in refusal(partial(sign, archive, KEY, parse=parse_action, file="f"))
 
 
 def test_the_signing_key_must_be_the_published_one(sources: Path) -> None:

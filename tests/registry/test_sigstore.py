@@ -222,12 +222,13 @@ def test_a_certificate_names_one_workflow_and_the_repository_it_ran_for() -> Non
         return reading.signer()
 
     assert signer([workflow], SAYING) == ("issuer", "source", WORKFLOW)
-    for names in (
+    unknown: tuple[list[x509.GeneralName], ...] = (
         [workflow, other],
         [other, workflow],
         [x509.RFC822Name("a@acme.example")],
         [x509.DNSName("a.example")],
-    ):
+    )
+    for names in unknown:
         with pytest.raises(BundleError, match="not signed by a workflow"):
             signer(names, SAYING)
     for absent in SAYING:

@@ -91,7 +91,7 @@ def test_a_directory_in_the_ustar_prefix_is_refused() -> None:
 def test_archives_with_fractional_times_are_read() -> None:
     """Python's own `tarfile` writes an extended attribute for the time, which changes nothing."""
     info = tarfile.TarInfo("connector")
-    info.mtime = 1.5  # type: ignore[assignment]  # what gettarinfo() puts there
+    info.mtime = 1.5  # what gettarinfo() puts there
 
     assert unpack(packed(info, ("manifest.toml", b"m"), format=tarfile.PAX_FORMAT))["manifest.toml"] == b"m"
 
