@@ -222,7 +222,7 @@ def _codex_at(_home: Path, port: int) -> By:
 
 
 def _opencode(home: Path) -> None:
-    provider = {"anthropic": {"models": {_MODEL: {}}}}
+    provider: dict[str, Any] = {"anthropic": {"models": {_MODEL: {}}}}
     own = {"model": f"anthropic/{_MODEL}", "provider": provider, "share": "disabled", "autoupdate": False}
     own["$schema"] = "https://opencode.ai/config.json"  # which it would else add to the file itself
     _write(home / ".config" / "opencode" / "opencode.json", own)

@@ -33,11 +33,12 @@ class Caller:
 
     def ask(self, *, tools: bool = True) -> dict[str, Any]:
         """Send one request; return the text that came, or the call (`id`, `name`, `arguments`)."""
-        path, body = {
+        requests: dict[Wire, tuple[str, dict[str, Any]]] = {
             "messages": ("/v1/messages?beta=true", {"messages": self._said, "max_tokens": 100}),
             "chat": ("/v1/chat/completions", {"messages": self._said}),
             "responses": ("/v1/responses", {"input": self._said}),
-        }[self._wire]
+        }
+        path, body = requests[self._wire]
         body |= {"model": "any", "stream": self._stream}
         if tools:
             body["tools"] = [self._tool()]

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import functools
 import json
 import os
 import re
@@ -88,7 +89,7 @@ def asks() -> int:
 
 def asks_without_looking() -> int:
     """Do as `asks`, without the check for other readers: as if one came between that check and the wait."""
-    isolation.check_nobody_reads = lambda _descriptor: None
+    isolation.check_nobody_reads = lambda descriptor: None
     return asks()
 
 
@@ -262,7 +263,7 @@ def _ways(pid: int) -> dict[str, str]:
     """Try every way into a process. Return, for each, `ok` or the name of the error."""
     found = {}
     for name in ("mem", "maps", "environ"):
-        found[name] = _tried(lambda name=name: os.close(os.open(f"/proc/{pid}/{name}", os.O_RDONLY)))
+        found[name] = _tried(functools.partial(_open, f"/proc/{pid}/{name}"))
     found["fd"] = _tried(lambda: os.listdir(f"/proc/{pid}/fd"))
     found["ptrace"] = _tried(lambda: _ptrace(_ATTACH, pid, 0))
     if found["ptrace"] == "ok":
@@ -270,6 +271,10 @@ def _ways(pid: int) -> dict[str, str]:
         _ptrace(_DETACH, pid, 0)
     found["pidfd_getfd"] = _tried(lambda: _taken_descriptor(pid))
     return found
+
+
+def _open(path: str) -> None:
+    os.close(os.open(path, os.O_RDONLY))
 
 
 def _tried(attempt: Callable[[], Any]) -> str:

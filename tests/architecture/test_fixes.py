@@ -124,7 +124,9 @@ def test_an_error_whose_reason_names_a_remedy_has_that_remedy_as_its_fix() -> No
     wrong, seen = [], 0
     for path in sorted((ROOT / "aileron").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            given = {keyword.arg: said(keyword.value) for keyword in getattr(node, "keywords", ())}
+            if not isinstance(node, ast.Call):
+                continue
+            given = {keyword.arg: said(keyword.value) for keyword in node.keywords}
             if (why := given.get("why")) is None or "fix" not in given:
                 continue
             seen += 1

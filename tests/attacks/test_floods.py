@@ -211,7 +211,8 @@ def test_slow_strangers_make_room_for_callers_with_a_session(home: DaemonHome, a
         with _flood(home, "slow"):
             before[-1].sendall(body)  # first: it has seconds for that
             attack.denied("that of one who was there before", b"HTTP/1.1 200", _all_of(before[-1])[:12])
-            found, until = [], time.monotonic() + DEADLINE_S
+            found: list[int | None] = []
+            until = time.monotonic() + DEADLINE_S
             while len(found) < 10 or (not _ended_for_others(home) and time.monotonic() < until):
                 # Until its head is read it is a stranger, too, and on a slow machine its turn to go may come first: what is
                 # safe is asked again, as an agent's relay does.

@@ -62,7 +62,11 @@ def test_a_file_is_read_and_written_at_the_shells_position(tmp_path: Path) -> No
 def test_a_socket_can_be_standard_input_and_output() -> None:
     """Node gives its children sockets."""
     ours, theirs = socket.socketpair()
-    with ours, theirs, subprocess.Popen(attended("/usr/bin/cat"), stdin=theirs, stdout=theirs) as process:
+    with (
+        ours,
+        theirs,
+        subprocess.Popen(attended("/usr/bin/cat"), stdin=theirs.fileno(), stdout=theirs.fileno()) as process,
+    ):
         theirs.close()
         ours.settimeout(DEADLINE_S)
         ours.sendall(b"through")

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,10 +113,15 @@ def test_made_changed_and_removed_files_are_listed(project: Path, cells: Path) -
     assert changes.counts == {"made": 1, "changed": 1, "removed": 1}
 
 
+def _set_back(root: Path) -> None:
+    (root / "README").write_text("x")
+    os.utime(root / "README", (1, 1))
+
+
 @pytest.mark.parametrize(
     ("name", "agent"),
     [
-        ("times set back", lambda root: ((root / "README").write_text("x"), os.utime(root / "README", (1, 1)))),
+        ("times set back", _set_back),
         ("renamed over", lambda root: os.rename(root / "docs/a.md", root / "README")),
         ("permissions", lambda root: (root / "README").chmod(0o755)),
         ("another name for it", lambda root: os.link(root / "README", root / "docs/a-link")),
@@ -311,7 +317,7 @@ def test_a_project_behind_a_new_link_is_not_read(tmp_path: Path, cells: Path) ->
         starts_of([Root(str(project))], cells)
 
 
-STATE = {
+STATE: dict[str, Any] = {
     "numStartups": 1,
     "mcpServers": {"a": {"command": "a"}},
     "projects": {"/p": {"allowedTools": [], "hasTrustDialogAccepted": True, "lastCost": 1, "lastSessionId": "one"}},
@@ -476,7 +482,7 @@ def test_files_outside_a_project_are_named_by_their_own_path(project: Path, cell
         lambda _: [file.write_text("x") for file in files], project, cells, *map(Root, map(str, roots))
     )
 
-    kinds = (["shell startup"], ["settings"], [], ["shell startup"], [])
+    kinds: tuple[list[str], ...] = (["shell startup"], ["settings"], [], ["shell startup"], [])
     seen = {under(change.root, change.path): [found.kind for found in change.executes] for change in changes.entries}
     assert seen == {str(file): kind for file, kind in zip(files, kinds, strict=True)}
 

@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs" / "reference" / "cell-changes.md").read_text(encoding="utf
 
 def found(path: str, content: bytes | None = b"", mode: int = 0o644, kind: EntryKind = "file") -> list[tuple[str, str]]:
     """Return the findings of a file with this path."""
-    return [tuple(finding) for finding in findings(Candidate(path, kind, mode, lambda: content))]
+    return [(kind, detail) for kind, detail in findings(Candidate(path, kind, mode, lambda: content))]
 
 
 def test_the_page_has_the_table_of_kinds() -> None:

@@ -377,7 +377,7 @@ def test_a_published_port_is_reached_only_from_loopback(place: Place) -> None:
         asked.append(port)
         return socket.create_connection(server.getsockname(), 5)
 
-    published = place.published(Publish(*reserve_ports(1), 3000))
+    published = place.published(Publish(reserve_ports(1)[0], 3000))
     place.relays.serve(published.listeners, published.door(connect))
     place.start()
     for listener in published.listeners:
@@ -397,7 +397,7 @@ def test_a_missing_server_closes_the_connection_at_once(place: Place) -> None:
         asked.append(port)
         raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody")
 
-    published = place.published(Publish(*reserve_ports(1), 3000))
+    published = place.published(Publish(reserve_ports(1)[0], 3000))
     place.relays.serve(published.listeners, published.door(connect))
     place.start()
     with reached(published.listeners[0]) as client:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tests.cli.command import Command, Said
 from tests.cli.person import INIT, SIGN, at_terminal
-from tests.documents.servers import SECRET, USER, Server
+from tests.documents.real_servers import SECRET, USER, Server
 from tests.support.canary import scan
 from tests.support.home import PASSPHRASE, daemon_home
 

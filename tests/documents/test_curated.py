@@ -23,7 +23,7 @@ from tests.documents.arguments import value_of
 from tests.documents.desk import CHANGE, Desk, desk_of_update
 from tests.documents.install import Servers, Tools
 from tests.documents.prism import enforcing_json
-from tests.documents.servers import STRIPE_KEY, localstripe
+from tests.documents.real_servers import STRIPE_KEY, localstripe
 from tests.documents.table import named
 from tests.support.plain_host import ROOT
 

@@ -17,7 +17,7 @@ from aileron_connector.testing import call, for_real
 from tests.cli.person import SIGN, at_terminal, flat
 from tests.connectors.openapi.packed import declared
 from tests.documents.desk import CHANGE, DELETE, Desk, desk_of_sources
-from tests.documents.servers import Server, synapse
+from tests.documents.real_servers import Server, synapse
 from tests.support.plain_host import ROOT
 from tests.support.waiting import wait_until
 

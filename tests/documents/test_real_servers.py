@@ -15,7 +15,7 @@ import pytest
 from tests.cli.person import SIGN, at_terminal, flat
 from tests.documents.desk import CHANGE, DELETE, Desk, desk
 from tests.documents.install import Servers
-from tests.documents.servers import SECRET, jupyter, kinto
+from tests.documents.real_servers import SECRET, jupyter, kinto
 
 pytestmark = pytest.mark.jail
 YES: Final = ("leave it waiting: ", "y")

@@ -9,7 +9,7 @@ import json
 import shutil
 import threading
 import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,8 @@ class Service:
     def __call__(self, seen: Seen) -> bytes | Iterable[bytes]:
         path, _, query = seen.target.partition("?")
         area, _, rest = path.removeprefix("/").partition("/")
-        return getattr(self, f"at_{area.replace('-', '_')}")(seen, rest, urllib.parse.parse_qs(query))
+        serve: Callable[..., bytes | Iterable[bytes]] = getattr(self, f"at_{area.replace('-', '_')}")
+        return serve(seen, rest, urllib.parse.parse_qs(query))
 
     def at_slack(self, seen: Seen, rest: str, _query: Any) -> bytes:
         assert seen.values("authorization") == [f"Bearer {SECRET}"]

@@ -24,14 +24,15 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, get_args
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from aileron.model.client_certificate import pem_blocks
 from aileron.model.manifest import CredentialKind
+from aileron.model.pem import pem_blocks
 from tests.support.aws_service import SignatureChecker
 from tests.support.canary import scan
 from tests.support.client_certificates import ClientAuthority
@@ -177,17 +178,16 @@ class Services:
         self.sockets = WebSocketServer(tls)
         self.sockets.accepted_token = self.secrets["message"]
         self._at = {
-            name: Upstream(
-                lambda seen, name=name: self._answer(name, seen), certified if name == "certificate" else tls
-            )  # type: ignore[misc]
-            for name in WAYS
+            name: Upstream(partial(self._answer, name), certified if name == "certificate" else tls) for name in WAYS
         }
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Run all servers for the length of the block."""
         with contextlib.ExitStack() as undo:
-            for server in (self.tokens, self.sockets, *self._at.values()):
+            undo.enter_context(self.tokens)
+            undo.enter_context(self.sockets)
+            for server in self._at.values():
                 undo.enter_context(server)
             yield
 

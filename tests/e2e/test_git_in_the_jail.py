@@ -15,7 +15,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -71,7 +71,7 @@ class Office:
         assert shown["fields"] is not None, shown
         return {line["label"]: line["value"] for line in shown["fields"]}
 
-    def decide(self, question: str, decision: str) -> dict[str, Any]:
+    def decide(self, question: str, decision: Literal["approve", "deny"]) -> dict[str, Any]:
         """Decide the question, and return its outcome."""
         decided = self.person.decide(self.home, question, decision)
         assert decided.status == 200, decided.body

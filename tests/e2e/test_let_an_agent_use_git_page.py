@@ -134,7 +134,7 @@ def test_following_the_page_leads_to_approved_commits(
         "Greet everybody",
         "first",
     ]
-    for line in secret.splitlines()[3:5]:
-        assert line.decode() not in printed
-        assert scan([folder], line) == {}
+    for part in secret.splitlines()[3:5]:
+        assert part.decode() not in printed
+        assert scan([folder], part) == {}
     assert os.listdir(folder / "website") != []

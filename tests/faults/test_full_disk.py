@@ -168,7 +168,7 @@ class _FillingServer(CountingServer):
         super().__init__()
 
     @property
-    def effects(self) -> int:  # type: ignore[override]
+    def effects(self) -> int:
         """The number of effects."""
         return self._effects
 

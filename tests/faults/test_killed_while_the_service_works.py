@@ -98,10 +98,10 @@ def test_repeating_a_command_does_not_repeat_its_interrupted_run(world: World) -
     assert "fix: aileron audit list --action effect" in said.err
     key = said.err.partition("--idempotency-key ")[2].split()[0]
     (lost,) = {
-        _RUN.search(line)[0]
+        found[0]
         for line in world.aileron("audit", "list", "--action", "effect").out.splitlines()
-        if "unknown" in line
-    }  # type: ignore[index]
+        if "unknown" in line and (found := _RUN.search(line))
+    }
 
     world.home.unlock()
     for repeated in ((), ("--idempotency-key", key), ("--idempotency-key", "another"), ("--again", "run-none")):

@@ -9,7 +9,7 @@ Source: linux/filter.h, linux/seccomp.h.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 __all__ = ["ALLOW", "KILL", "NOTIFY", "errno_action", "run", "strictest"]
@@ -21,7 +21,7 @@ _ERRNO: Final = 0x00050000
 _DATA: Final = struct.Struct("<iIQ6Q")  # nr, arch, instruction pointer, arguments
 _INSTRUCTION: Final = struct.Struct("<HBBI")
 _LOAD, _JUMP, _AND, _RETURN = 0x20, 0x05, 0x54, 0x06
-_TESTS: Final = {
+_TESTS: Final[dict[int, Callable[[int, int], bool]]] = {
     0x15: lambda a, k: a == k,
     0x25: lambda a, k: a > k,
     0x35: lambda a, k: a >= k,

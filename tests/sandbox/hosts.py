@@ -69,7 +69,8 @@ def _ready(template: Template) -> Iterator[Child]:
 
 def _below(template: Template) -> list[psutil.Process]:
     """Return the template and its children, as the host counts them; the stub is not among them."""
-    return psutil.Process(template.pid).children(recursive=True)
+    found: list[psutil.Process] = psutil.Process(template.pid).children(recursive=True)
+    return found
 
 
 def with_a_tight_umask() -> Any:

@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from aileron_sandbox.cell.door import Ended
+from aileron_sandbox.cell.door import Cell, Ended
 from aileron_sandbox.cell.policy import Bind, Overlay
 from aileron_sandbox.unavailable import JailUnavailable
-from tests.sandbox.cells import DEADLINE_S, ENVIRONMENT, PIPES, Cell, outside, policy_of, run, tried
+from tests.sandbox.cells import DEADLINE_S, ENVIRONMENT, PIPES, outside, policy_of, run, tried
 
 pytestmark = pytest.mark.jail
 

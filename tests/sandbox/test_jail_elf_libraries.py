@@ -64,7 +64,7 @@ def _refusal(data: bytes) -> JailUnavailable:
 def ghost(tmp_path: Path) -> Path:
     """Make a directory with a library that is in no directory of the system's."""
     for name, soname in (("libghost.so", "libghost.so.1"), ("libpath.so", str(tmp_path / "libpath.so"))):
-        made = ["gcc", "-shared", "-xc", "/dev/null", "-o", tmp_path / name, f"-Wl,-soname,{soname}"]
+        made: list[str | Path] = ["gcc", "-shared", "-xc", "/dev/null", "-o", tmp_path / name, f"-Wl,-soname,{soname}"]
         subprocess.run(made, check=True, capture_output=True, timeout=60)
     return tmp_path
 
@@ -185,7 +185,15 @@ def test_pythons_libraries_are_found_without_starting_it() -> None:
 def test_python_with_private_libraries_is_started_to_find_them(ghost: Path) -> None:
     """Only its search path says where they are, so only the loader knows."""
     (ghost / "lib-dynload").mkdir()
-    made = ["gcc", "-shared", "-xc", "/dev/null", "-o", ghost / "lib-dynload" / "own.so", f"-Wl,-rpath,{ghost}"]
+    made: list[str | Path] = [
+        "gcc",
+        "-shared",
+        "-xc",
+        "/dev/null",
+        "-o",
+        ghost / "lib-dynload" / "own.so",
+        f"-Wl,-rpath,{ghost}",
+    ]
     subprocess.run([*made, "-Wl,--no-as-needed", f"-L{ghost}", "-lghost"], check=True, capture_output=True, timeout=60)
 
     started_before, *libraries, started = _printed("-c", _EXAMINED, ghost)

@@ -381,7 +381,13 @@ def test_no_way_to_end_a_jail_leaves_a_descriptor(template: Template, tmp_path: 
     path = tmp_path / "program"
     path.write_bytes(program("facts"))
     before, endings = len(os.listdir("/proc/self/fd")), set()
-    for name, *arguments in [("leave", 7), ("crash",), ("connect_to", "192.0.2.1", 443), ("spin",)]:
+    ends: dict[str, tuple[object, ...]] = {
+        "leave": (7,),
+        "crash": (),
+        "connect_to": ("192.0.2.1", 443),
+        "spin": (),
+    }
+    for name, arguments in ends.items():
         with _child(template, name, *arguments, policy=Policy(cpu_s=1)) as child:
             endings.add(type(child.wait(10)))
     with _child(template, "sleep", 3600) as child:

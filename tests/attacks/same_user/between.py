@@ -104,7 +104,7 @@ class Between:
             def handle_error(self, *_: object) -> None:
                 """Ignore the error: a command went away."""
 
-        self._make = lambda: Server(str(self._name), Handler)
+        self._make: Callable[[], socketserver.BaseServer] = lambda: Server(str(self._name), Handler)
 
     @property
     def heard(self) -> bytes:

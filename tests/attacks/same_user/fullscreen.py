@@ -56,14 +56,14 @@ class FullScreen:
 
     def __enter__(self) -> Self:
         self._master, slave = pty.openpty()
-        self.terminal: Final = os.ttyname(slave)
+        self.terminal = os.ttyname(slave)
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         told, self._words = os.pipe()
         console = [sys.executable, "-m", "aileron", "console"]
         plain = {
             name: value for name, value in environment(self._home).items() if name not in ("TMUX", "STY", "ZELLIJ")
         }
-        self._leader: Final = subprocess.Popen(
+        self._leader = subprocess.Popen(
             [sys.executable, "-c", _LEADER, str(told), *console],
             stdin=slave,
             stdout=slave,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import json
 import os
 import resource
@@ -57,7 +58,7 @@ def _tried(whom: str) -> dict[str, str]:
 
 def _ways(pid: int) -> dict[str, Callable[[], object]]:
     ways: dict[str, Callable[[], object]] = {
-        f"/proc/PID/{name}": lambda name=name: _opened(f"/proc/{pid}/{name}")
+        f"/proc/PID/{name}": functools.partial(_opened, f"/proc/{pid}/{name}")
         for name in ("mem", "environ", "maps", "smaps", "auxv", "pagemap", "syscall")
     }
     ways["/proc/PID/mem for writing"] = lambda: os.close(os.open(f"/proc/{pid}/mem", os.O_RDWR))

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -221,7 +222,7 @@ def limit(kind: int) -> int:
 def forks(most: int) -> int:
     """Return how many children there can be at once."""
     wait, end = os.pipe()
-    made = []
+    made: list[int] = []
     try:
         while len(made) < most:
             pid = os.fork()
@@ -288,7 +289,7 @@ def lock(path: str) -> str:
 def rule(what: str, pid: int) -> object:
     """Set one property of a process; 0 is a process that is made for it."""
     ioprio_set = 251 if os.uname().machine == "x86_64" else 30
-    attempts = {
+    attempts: dict[str, Callable[[], object]] = {
         "affinity": lambda: os.sched_setaffinity(pid, os.sched_getaffinity(0)),
         "scheduler": lambda: os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0)),
         "parameters": lambda: os.sched_setparam(pid, os.sched_param(0)),
