@@ -206,7 +206,8 @@ def _postgres(server: PostgreSQL, authority: Authority) -> Service:
             ADMIN, host="localhost", port=server.port, database="postgres", password=ADMIN_PASSWORD, ssl_context=context
         )
         assert client.run("SELECT 1") == [[1]]
-        return client.close
+        close: Callable[[], object] = client.close
+        return close
 
     packages = ("pg8000", "scramp", "asn1crypto", "dateutil", "six")
     return Service("pg8000", "postgres", server.port, ADMIN, ADMIN_PASSWORD, "postgres", packages, direct)

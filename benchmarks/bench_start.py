@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -250,7 +250,7 @@ def _python(processor: list[float]) -> Callable[[], Measured]:
     return once
 
 
-def _spawned(arguments: Sequence[str], environment: Mapping[str, str], code: int) -> tuple[float, float]:
+def _spawned(arguments: list[str], environment: Mapping[str, str], code: int) -> tuple[float, float]:
     """Run a program. Return the seconds from start to end, and its processor time."""
     nothing = [
         (os.POSIX_SPAWN_OPEN, fd, os.devnull, how, 0)

@@ -172,7 +172,8 @@ def _counts(template: Template) -> Counts:
 
 def _template_itself(template: Template) -> int:
     """Return the id of the template's process, which is a child of its stub."""
-    return next(iter(psutil.Process(template.pid).children())).pid
+    pid: int = next(iter(psutil.Process(template.pid).children())).pid
+    return pid
 
 
 def _is_readable(pid: int) -> bool:

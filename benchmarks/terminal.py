@@ -25,7 +25,7 @@ def at_own_terminal(words: Sequence[str], environment: Mapping[str, str]) -> Ite
     pid, master = pty.fork()
     if pid == 0:
         try:
-            os.execvpe(words[0], words, environment)
+            os.execvpe(words[0], [*words], environment)
         finally:
             os._exit(127)
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections.abc import Callable
 
 from aileron_connector import hosts, op, run
 
@@ -33,7 +34,7 @@ def pour(megabytes: int) -> list[float]:
         return [megabytes / (time.perf_counter() - began)]
 
 
-def _redis():
+def _redis() -> Callable[[], object]:
     import redis
 
     host = hosts()[0]
@@ -42,7 +43,7 @@ def _redis():
     return client.close
 
 
-def _imaplib():
+def _imaplib() -> Callable[[], object]:
     import imaplib
 
     host = hosts()[0]
@@ -50,20 +51,21 @@ def _imaplib():
     client.login("any", "any")
     client.noop()
 
-    def undo():
+    def undo() -> None:
         with contextlib.suppress(OSError, imaplib.IMAP4.error):
             client.logout()
 
     return undo
 
 
-def _pg8000():
+def _pg8000() -> Callable[[], object]:
     import pg8000.native
 
     host = hosts()[0]
     client = pg8000.native.Connection("any", host=host.host, port=host.port, password="any")
     assert client.run("SELECT 1") == [[1]]
-    return client.close
+    close: Callable[[], object] = client.close
+    return close
 
 
 run()
