@@ -92,7 +92,7 @@ def made_commit(
     moment = _read_date(date)
     zone = moment.utcoffset() or timedelta()
     commit = Commit()
-    commit.tree = tree  # type: ignore[assignment]
+    commit.tree = tree
     commit.parents = [] if parent is None else [parent]  # type: ignore[list-item]
     commit.author = commit.committer = _identity(author_name, author_email)
     commit.author_time = commit.commit_time = int(moment.timestamp())

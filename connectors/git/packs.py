@@ -14,7 +14,7 @@ from io import BytesIO
 from typing import Any, Final
 
 from dulwich.object_format import DEFAULT_OBJECT_FORMAT
-from dulwich.objects import Blob, Commit, ShaFile, Tag, Tree
+from dulwich.objects import Blob, Commit, ObjectID, ShaFile, Tag, Tree
 from dulwich.pack import PackData, UnpackedObjectIterator
 from remote import TooLarge
 
@@ -112,7 +112,7 @@ class Objects:
             raise ExternalApiError(f"the server did not send {sha.decode()}")
         number, raw = self._kept[sha]
         try:
-            git_object = ShaFile.from_raw_string(number, raw, sha=sha)
+            git_object = ShaFile.from_raw_string(number, raw, sha=ObjectID(sha))
             _read(git_object)
         except Exception as error:
             raise ExternalApiError(f"{sha.decode()} is malformed ({type(error).__name__})") from error
@@ -125,6 +125,8 @@ class Objects:
             data.check()
             for entry in UnpackedObjectIterator.for_pack_data(data, self._base):
                 sha = entry.sha().hex().encode()
+                assert entry.obj_type_num is not None
+                assert entry.obj_chunks is not None
                 self._kept[sha] = (entry.obj_type_num, b"".join(entry.obj_chunks))
                 added.append(sha)
         finally:
@@ -141,7 +143,7 @@ def check_pack(pack: bytes) -> frozenset[bytes]:
     ExternalApiError if the data is no pack.
     """
     view = memoryview(pack)
-    if len(view) < 32 or view[:4] != b"PACK" or int.from_bytes(view[4:8], "big") not in (2, 3):
+    if len(view) < 32 or pack[:4] != b"PACK" or int.from_bytes(view[4:8], "big") not in (2, 3):
         raise ExternalApiError("this is not a pack of git's")
     count, at, total = int.from_bytes(view[8:12], "big"), 12, 0
     bases: set[bytes] = set()

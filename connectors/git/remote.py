@@ -12,17 +12,21 @@ from __future__ import annotations
 import logging
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from dulwich.client import SSHGitClient, SSHVendor
 from dulwich.errors import GitProtocolError, HangupException, ObjectFormatException, SendPackError
+from dulwich.objects import ObjectID
 from dulwich.pack import pack_objects_to_data
+from dulwich.refs import Ref
 
 from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts, tcp
 
 __all__ = ["MAX_PACK_BYTES", "NO_COMMIT", "PackOf", "Remote", "TooLarge", "is_id", "said"]
+
+_Name = TypeVar("_Name", bound=bytes)
 
 MAX_PACK_BYTES: Final = 16 << 20
 """Maximum size of one compressed pack in bytes. A pack is held in memory, and the jail of this connector has 256 MiB."""
@@ -126,11 +130,11 @@ class Remote:
             pack.extend(data)
             return len(data)
 
-        def choose(refs: dict[bytes, bytes], _depth: int | None = None) -> list[bytes]:
-            chosen.extend(_unique(wants(_checked(refs))))
+        def choose(refs: Mapping[Ref, ObjectID], depth: int | None = None) -> list[ObjectID]:
+            chosen.extend(map(ObjectID, _unique(wants(_checked(refs)))))
             return chosen
 
-        chosen: list[bytes] = []
+        chosen: list[ObjectID] = []
         spec = None if leave_out is None else leave_out.encode()
         with said():
             found = client.fetch_pack(self._path.encode(), choose, walker, keep, depth=depth, filter_spec=spec)
@@ -148,9 +152,9 @@ class Remote:
         """
         wanted: dict[bytes, bytes] = {}
 
-        def choose(refs: dict[bytes, bytes]) -> dict[bytes, bytes]:
+        def choose(refs: dict[Ref, ObjectID]) -> dict[Ref, ObjectID]:
             wanted.update(change(_checked(refs)))
-            return wanted
+            return {Ref(name): ObjectID(value) for name, value in wanted.items()}
 
         def pack(*_ids: Any, **_options: Any) -> Any:
             return pack_objects_to_data([(git_object, None) for git_object in objects], deltify=False)
@@ -241,7 +245,9 @@ class _Vendor(SSHVendor):
         self._limit_bytes: Final = limit_bytes
         self._wire: _Wire | None = None
 
-    def run_command(self, host: str, command: bytes, username: Any = None, port: Any = None, **_options: Any) -> _Wire:
+    def run_command(  # type: ignore[override]  # dulwich passes all else by name, and needs no more of a process
+        self, host: str, command: bytes, username: Any = None, port: Any = None, **_options: Any
+    ) -> _Wire:
         self._wire = _Wire(tcp.connect(host, port, command=command.decode()), self._limit_bytes)
         return self._wire
 
@@ -285,11 +291,11 @@ class _Known:
     shallow: frozenset[bytes] = frozenset()
 
     def __init__(self, known: tuple[bytes, ...]) -> None:
-        self._left: Final = list(known)
+        self._left: Final = [ObjectID(sha) for sha in known]
         self._known: Final = frozenset(known)
         self.shared: Final[set[bytes]] = set()
 
-    def __next__(self) -> bytes | None:
+    def __next__(self) -> ObjectID | None:
         return self._left.pop(0) if self._left else None
 
     next = __next__
@@ -302,7 +308,7 @@ class _Known:
         """Ignore the server's report that it has none of the known commits."""
 
 
-def _checked(refs: dict[bytes, bytes]) -> dict[bytes, bytes]:
+def _checked(refs: Mapping[_Name, bytes]) -> dict[bytes, bytes]:
     """Return the refs with a valid id and a printable name. No other ref can be requested."""
     return {
         name: value

@@ -83,7 +83,8 @@ def _read(answer: http.Response, what: str, shape: type[_Shape]) -> _Shape:
     if answer.status >= 300:
         raise _refusal(answer, what)
     try:
-        return read_json(answer.read(MAX_ANSWER_BYTES), shape)
+        found: _Shape = read_json(answer.read(MAX_ANSWER_BYTES), shape)
+        return found
     except msgspec.ValidationError as error:  # it names a place in the answer, and no value
         words = f"cannot {what}: Google's answer is not what its reference says: {error}"
     except msgspec.DecodeError:

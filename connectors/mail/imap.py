@@ -257,7 +257,7 @@ class Opened:
 
     def ask_with(self, literal: bytes, what: str, method: str, *arguments: Any) -> list[Any]:
         """Run a command as `ask` does, with `literal` at its end."""
-        self._connection.literal = literal
+        self._connection.literal = literal  # type: ignore[assignment]  # typeshed has str, but imaplib sends bytes
         return self.ask(what, method, *arguments)
 
 

@@ -62,7 +62,7 @@ class _Bounded:
 class _Connection(smtplib.SMTP_SSL):
     def getreply(self) -> tuple[int, bytes]:
         if self.file is None and self.sock is not None:
-            self.file = _Bounded(self.sock.makefile("rb"))  # type: ignore[assignment]
+            self.file = _Bounded(self.sock.makefile("rb"))
         return super().getreply()
 
 

@@ -130,7 +130,8 @@ def _decoded(answer: http.Response, what: str, shape: type[_Shape]) -> _Shape:
         words = f"cannot {what}: Slack's answer is larger than {MAX_ANSWER_BYTES} bytes; ask for less at once"
         raise ExternalApiError(words, status=answer.status) from error
     try:
-        return read_json(data, shape)
+        found: _Shape = read_json(data, shape)
+        return found
     except msgspec.ValidationError as error:  # it names a place in the answer, and no value
         words = f"cannot {what}: Slack's answer is not what its reference says: {error}"
     except msgspec.DecodeError:

@@ -118,7 +118,8 @@ def _read(answer: http.Response, what: str, shape: type[_Shape]) -> _Shape:
     if answer.status >= 300:
         raise _not_an_answer(answer, what, f"of status {answer.status} and says that it is well")
     try:
-        return read_json(data, _Answer[shape]).result  # type: ignore[valid-type]
+        found: _Shape = read_json(data, _Answer[shape]).result  # type: ignore[valid-type]
+        return found
     except msgspec.ValidationError as error:  # it names a place in the answer, and no value
         raise _not_an_answer(answer, what, f"not what its reference says: {error}") from None
     except msgspec.DecodeError:

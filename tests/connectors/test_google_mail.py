@@ -10,6 +10,7 @@ import importlib.util
 import json
 import re
 import sys
+from collections.abc import Callable
 from email.header import decode_header, make_header
 from email.message import EmailMessage
 from email.parser import BytesParser
@@ -170,10 +171,11 @@ def test_an_ambiguous_address_is_refused(text: str) -> None:
 @pytest.mark.parametrize("bad", ["a\rb", "a\nb", "a\r\n b", "a\0b", "a\x1bb", "a\x85b", "a\u2028b", "a\x7fb"])
 def test_a_control_character_in_a_field_is_refused(bad: str) -> None:
     """The character is not removed: the sender meant something by it."""
-    for name, call in {
+    calls: dict[str, Callable[[], object]] = {
         "subject": lambda: mail.compose(people(mail.Address("", "a@b.cc")), subject=bad, body=""),
         "to": lambda: mail.addresses(f"{bad} <a@b.cc>", "to"),
-    }.items():
+    }
+    for name, call in calls.items():
         with pytest.raises(BadInput, match=f"{name} has a line break or another control character"):
             call()
 

@@ -25,8 +25,14 @@ from tests.support.plain_host import ROOT, PlainHost, Report
 SOURCE = ROOT / "connectors" / "mail"
 LOGINS = [LoginTarget.parse(text) for text in ("imap://imap.example.com:993", "smtp://smtp.example.com:465")]
 HOSTS = [GrantedHost("imap.example.com", 993, False), GrantedHost("smtp.example.com", 465, False)]
-SEND = {"from_address": "mira@example.com", "to": "noor@example.com", "subject": "x", "body": "y", "save_copy": False}
-READ = {"message_id": "INBOX;UIDVALIDITY=7/;UID=1"}
+SEND: dict[str, Any] = {
+    "from_address": "mira@example.com",
+    "to": "noor@example.com",
+    "subject": "x",
+    "body": "y",
+    "save_copy": False,
+}
+READ: dict[str, Any] = {"message_id": "INBOX;UIDVALIDITY=7/;UID=1"}
 
 
 def _load(name: str) -> Any:
@@ -474,7 +480,7 @@ def test_a_reply_goes_only_to_addresses_that_can_be_read(
     def either(peer: socket.socket) -> None:
         (mailbox if ports[-1] == 993 else server)(peer)
 
-    asked = {"from_address": "mira@example.com", **READ, "body": "x", "reply_all": True}
+    asked: dict[str, Any] = {"from_address": "mira@example.com", **READ, "body": "x", "reply_all": True}
     report = run(program, either, "check_recipients", asked=ports, **asked)
     if to is None:
         assert report.failure.failure_class == "external_api_error"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aileron.actions.fitting import check_action
@@ -13,7 +15,7 @@ from aileron.registry.release import release
 from aileron.registry.signatures import SigningKey
 from tests.support.plain_host import ROOT
 
-BOUND = {
+BOUND: dict[str, dict[str, Any]] = {
     "google": {"application": Application(client_id="a-client", client_secret=Secret(b"a-secret"))},
     "caldav": {"hosts": [HostPort("cal.example.com", 443)]},
     "matrix": {"hosts": [HostPort("matrix.example.com", 443)]},

@@ -46,6 +46,7 @@ class Stream:
         while len(self._read) < size:
             frame = self._process.receive()
             assert isinstance(frame.message, Chunk), frame
+            assert frame.body is not None
             self._read += frame.body
         said, self._read = self._read[:size], self._read[size:]
         return said

@@ -283,7 +283,7 @@ def test_a_network_error_is_found_behind_a_librarys_error_and_not_behind_a_bug()
         try:
             requests.get(ORIGIN, timeout=5)
         except requests.ConnectionError:
-            {}["x"]
+            dict[str, str]()["x"]
 
     down = [Unreachable("it is down")]
     assert call("wrapped", answer=down).failure.failure_class == "network_error"

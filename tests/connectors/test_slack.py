@@ -361,7 +361,8 @@ def test_a_search_continues_by_page(slack: SlackServer, call: Call) -> None:
     slack.channel("general")
     for number in range(5):
         slack.message("general", f"number {number}")
-    texts, page = [], 1
+    texts: list[str] = []
+    page: int | None = 1
     while page is not None:
         found = call("search_messages", query="number", max_results=2, page=page).output
         texts += [message["text"] for message in found["messages"]]

@@ -261,14 +261,14 @@ PICKED = {"id": 1, "user": {"login": "ada"}, "labels": [{"name": "a"}, {}]}
 
 def test_a_large_list_shows_some_fields_of_its_members() -> None:
     """A small list shows all fields."""
-    of = declares(**{"x-aileron-list": LISTING})
+    of = {**declares(), "x-aileron-list": LISTING}
     assert answered(of, says([MEMBER] * 3)).output == {"items": [MEMBER] * 3}
     assert answered(of, says([MEMBER] * 20)).output == {"items": [PICKED] * 20, "fields": LISTING["fields"]}
 
 
 def test_a_list_of_one_page_is_not_large() -> None:
     """A page is 8 KiB; a byte more makes the list large."""
-    of = declares(**{"x-aileron-list": LISTING})
+    of = {**declares(), "x-aileron-list": LISTING}
     page = b'[{"id":1,"text":"%s"}]' % (b"x" * (PAGE_BYTES - 20))
     assert len(page) == PAGE_BYTES
     assert "fields" not in answered(of, says(page)).output
@@ -277,7 +277,7 @@ def test_a_list_of_one_page_is_not_large() -> None:
 
 def test_the_caller_chooses_fields() -> None:
     """Exactly the chosen fields are returned, of a small list too; `*` returns all."""
-    of = declares(**{"x-aileron-list": LISTING})
+    of = {**declares(), "x-aileron-list": LISTING}
     done = answered(of, says([MEMBER]), fields=["user", "user.login", "none.such"])
     assert done.output == {"items": [{"user": MEMBER["user"]}], "fields": ["user", "user.login", "none.such"]}
     assert answered(of, says([MEMBER] * 20), fields=["*"]).output == {"items": [MEMBER] * 20}
@@ -285,7 +285,7 @@ def test_the_caller_chooses_fields() -> None:
 
 def test_a_list_inside_an_answer_is_found_by_its_keys() -> None:
     """The values beside the list stay."""
-    of = declares(**{"x-aileron-list": {**LISTING, "at": ["data", "rows"]}})
+    of = {**declares(), "x-aileron-list": {**LISTING, "at": ["data", "rows"]}}
     answer = {"data": {"rows": [MEMBER] * 20, "total": 20}, "fields": "taken"}
     assert answered(of, says(answer)).output == {
         "data": {"rows": [PICKED] * 20, "total": 20},
@@ -297,13 +297,13 @@ def test_a_list_inside_an_answer_is_found_by_its_keys() -> None:
 
 def test_null_in_place_of_an_object_stays() -> None:
     """The absence of the object is an answer."""
-    of = declares(**{"x-aileron-list": LISTING})
+    of = {**declares(), "x-aileron-list": LISTING}
     assert answered(of, says([{"user": None}]), fields=["user.login"]).output["items"] == [{"user": None}]
 
 
 def test_a_list_too_large_for_a_frame_is_cut_at_its_end() -> None:
     """The output leaves out as little as possible, and says how many members are missing."""
-    of = declares(**{"x-aileron-list": {**LISTING, "at": ["rows"]}})
+    of = {**declares(), "x-aileron-list": {**LISTING, "at": ["rows"]}}
     many = [{**MEMBER, "id": number, "text": "x" * 1000} for number in range(2000)]
 
     for answer, at in (many, "items"), ({"rows": many}, "rows"):
@@ -323,7 +323,7 @@ def test_an_answer_too_large_for_a_frame_that_is_no_list_is_an_error() -> None:
     """The error's details name the limit."""
     failure = answered({}, says({"a": "x" * (2 << 20)})).failure
     assert (failure.failure_class, failure.details) == ("resource_limit_exceeded", {"limit": "output"})
-    of = declares(**{"x-aileron-list": {"at": ["rows"]}})
+    of = {**declares(), "x-aileron-list": {"at": ["rows"]}}
     assert answered(of, says({"a": "x" * (2 << 20), "rows": []})).failure.failure_class == "resource_limit_exceeded"
 
 

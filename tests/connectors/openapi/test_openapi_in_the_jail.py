@@ -18,7 +18,7 @@ pytestmark = pytest.mark.jail
 
 ITEM = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}, "required": ["id"]}
 ITEMS = {"type": "array", "items": {"$ref": "#/components/schemas/Item"}}
-SECURED = {"security": [{"api_key": []}]}
+SECURED: dict[str, Any] = {"security": [{"api_key": []}]}
 PATHS: dict[str, Any] = {
     "/items": {
         "get": {

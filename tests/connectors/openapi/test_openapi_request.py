@@ -61,7 +61,8 @@ def test_an_argument_may_have_another_name_than_its_parameter() -> None:
 def test_arguments_are_checked_and_named(arguments: dict[str, Any], words: str | None, argument: str) -> None:
     """The error names the argument as the caller knows it."""
     tags = parameter("tags", schema={"type": "array", "items": {"$ref": "#/components/schemas/Tag"}})
-    of = endpoint(parameters=[LIMIT, tags], **{"x-aileron-list": {"argument": "fields"}})
+    operation: dict[str, Any] = {"parameters": [LIMIT, tags], "x-aileron-list": {"argument": "fields"}}
+    of = endpoint(**operation)
 
     said, named = refusal(of, {"Tag": {"type": "string"}}, **arguments)
 
@@ -84,7 +85,8 @@ def test_a_missing_required_argument_is_named() -> None:
 
 def test_the_argument_that_chooses_fields_is_not_sent() -> None:
     """The argument is only for the answer."""
-    of = endpoint(**{"x-aileron-list": {"fields": ["id"], "argument": "fields"}})
+    operation: dict[str, Any] = {"x-aileron-list": {"fields": ["id"], "argument": "fields"}}
+    of = endpoint(**operation)
     assert request(of, fields=["id", "a.b"]).url == f"{BASE}/items"
 
 
@@ -193,7 +195,7 @@ def test_a_fragment_in_a_path_is_not_sent() -> None:
 
 def test_a_parameter_with_content_is_json() -> None:
     """This holds in a query, in a path, and in a header."""
-    content = {"content": {"application/json": {"schema": {"type": "object"}}}}
+    content: dict[str, Any] = {"content": {"application/json": {"schema": {"type": "object"}}}}
     of = endpoint(path="/x/{p}", parameters=[parameter("q", **content), parameter("p", "path", **content)])
     assert request(of, q={"a": 1}, p={}).url == f"{BASE}/x/%7B%7D?q=%7B%22a%22%3A1%7D"
     assert refusal(of, q=1, p={}) == ("argument 'q' is not an object", "q")
@@ -226,9 +228,8 @@ def test_only_json_is_accepted_if_the_document_has_json() -> None:
         "application/json": {},
         "application/problem+json": {},
     }
-    of_both, of_none = (
-        endpoint(responses={"200": {"content": content}}) for content in (media, {"text/csv": {}, "image/png": {}})
-    )
+    others: dict[str, Any] = {"text/csv": {}, "image/png": {}}
+    of_both, of_none = (endpoint(responses={"200": {"content": content}}) for content in (media, others))
 
     assert dict(request(of_both).headers)["Accept"] == "application/json, application/problem+json"
     assert dict(request(of_none).headers)["Accept"] == "text/csv, image/png"
@@ -294,7 +295,9 @@ def test_an_argument_that_has_an_alternative_is_not_called_missing() -> None:
     assert refusal(of, c=1) == (words, None)
 
 
-STRIPE = {"properties": {name: {} for name in ("amount", "metadata", "expand", "items", "plain", "list", "json")}}
+STRIPE: dict[str, Any] = {
+    "properties": {name: {} for name in ("amount", "metadata", "expand", "items", "plain", "list", "json")}
+}
 DEEP = {"style": "deepObject", "explode": True}
 
 
