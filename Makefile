@@ -91,7 +91,7 @@ check: lint fast-tests
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/python -m tests.types
 
 fast-tests: $(VENV)/.dev
 	$(PYTEST) $(BY_FILE_OF_FAST) $(MARKED) tests $(foreach path,$(JAIL_TESTS) $(COUNTED_TESTS) $(SERVER_TESTS) $(FROM_NPM) $(LEFT_OUT),--ignore=$(path))
