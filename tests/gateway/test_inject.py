@@ -26,6 +26,7 @@ from aileron.gateway.inject.events import Event
 from aileron.gateway.inject.exchange import Injection
 from aileron.gateway.inject.wire import Tool, Wire
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.json_value import JSONObject
 from tests.gateway.conftest import DEADLINE_S, KEY, TOKEN, Line, Provider, gateway, refusal
 from tests.gateway.model import Fail, Model, Say, Search, Step, Think, Turn, Use, usage_of
 from tests.gateway.programs import PROGRAMS, close_all
@@ -33,7 +34,7 @@ from tests.support.waiting import wait_until_async
 
 NAME = "ail_" + "n" * 43
 SESSION = "ses-1"
-SCHEMA = {"type": "object", "properties": {"to": {"type": "string"}}}
+SCHEMA: JSONObject = {"type": "object", "properties": {"to": {"type": "string"}}}
 HOWS = list(PROGRAMS)
 _TURN = b'{"role":"user","content":"a"}'
 _NO_JSON = "the body is no JSON object that has each name once"

@@ -18,9 +18,11 @@ from aileron.gateway.inject.exchange import WIRES, Injection
 from aileron.gateway.inject.memory import MAX_BYTES, MAX_ENTRIES, MAX_SESSIONS, Entry, Memories, Memory
 from aileron.gateway.inject.responses import ResponsesAsk
 from aileron.gateway.inject.wire import MAX_NAME, Called, Tool, added_usage, named
+from aileron.model.json_value import JSONObject
 from tests.gateway.conftest import Line, Provider, gateway
 from tests.gateway.shapes import ANSWERS, Answer
 from tests.gateway.test_inject import NAME, ScriptedTools
+from tests.support.shaped import shaped
 
 TEXTS = st.text(max_size=8)
 VALUES = st.recursive(
@@ -143,8 +145,8 @@ def test_tool_names_are_valid_unique_and_stable(names: list[str], theirs: frozen
 
 def test_the_numbers_of_two_usages_are_added_at_every_level() -> None:
     """Other values are those of the later usage."""
-    first = {"in": 1, "of": {"cached": 2}, "tier": "a", "none": None, "yes": True}
-    other = {"in": 3, "of": {"cached": 4, "new": 5}, "tier": "b", "none": 1, "yes": False}
+    first: JSONObject = {"in": 1, "of": {"cached": 2}, "tier": "a", "none": None, "yes": True}
+    other: JSONObject = {"in": 3, "of": {"cached": 4, "new": 5}, "tier": "b", "none": 1, "yes": False}
     assert added_usage(first, other) == {"in": 4, "of": {"cached": 6, "new": 5}, "tier": "b", "none": 1, "yes": False}
 
 
@@ -201,7 +203,7 @@ def test_results_in_a_stored_conversation_belong_to_its_latest_call() -> None:
         answer = asked.answer(tools)
         answer.begin_round()
         hidden = [] if ours is None else [{**own, "call_id": ours, "name": "aileron_x"}]
-        answer.take({"id": "r", "status": "completed", "output": [*hidden, own]})
+        answer.take({"id": "r", "status": "completed", "output": shaped([*hidden, own])})
         entries = asked.entry(answer, (), [_answered(call) for call in answer.end_round().calls])
         if ours is None:
             memory.doubt(entries)
@@ -231,7 +233,7 @@ def test_a_stored_conversation_gets_only_results() -> None:
     answer.begin_round()
     ours = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "aileron_x", "arguments": "{}"}
     theirs = {**ours, "id": "fc_2", "call_id": "c2", "name": "own"}
-    answer.take({"id": "resp_1", "status": "completed", "output": [ours, theirs]})
+    answer.take({"id": "resp_1", "status": "completed", "output": shaped([ours, theirs])})
     found = answer.end_round()
     assert (found.said, found.theirs, [call.id for call in found.calls]) == ((), ("c2",), ["c1"])
 
@@ -263,7 +265,7 @@ def test_an_ambiguous_message_gets_no_results() -> None:
     blocks = [
         {"type": "tool_use", "id": f"c{n}", "name": name, "input": {}} for n, name in ((1, "aileron_x"), (2, "own"))
     ]
-    answer.take({"id": "m", "content": blocks, "stop_reason": "tool_use"})
+    answer.take({"id": "m", "content": shaped(blocks), "stop_reason": "tool_use"})
     found = answer.end_round()
     memory = Memory()
     for key, entry in asked.entry(answer, found.said, [_answered(found.calls[0])]).items():

@@ -15,7 +15,7 @@ waits (exchange.py).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from aileron.gateway.inject.document import Document, Edit, Value, encoded, loaded
 from aileron.gateway.inject.events import Event, written
@@ -32,14 +32,13 @@ from aileron.gateway.inject.wire import (
     added_usage,
     canonical,
     check_messages,
-    dict_of,
-    list_of,
     object_of,
     parsed,
     rewritten,
     text_of,
     trail,
 )
+from aileron.model.json_value import JSON, JSONObject, dict_of, list_of
 
 __all__ = ["MessagesAnswer", "MessagesAsk"]
 
@@ -59,11 +58,11 @@ class MessagesAsk(Ask):
         """Check that the request has messages."""
         check_messages(self.document, self.turns)
 
-    def name_of(self, tool: dict[str, Any]) -> Any:
+    def name_of(self, tool: JSONObject) -> JSON:
         """Return the name of a tool; the provider's own server tools have a name as well."""
         return tool.get("name")
 
-    def declared(self, name: str, tool: Tool) -> dict[str, Any]:
+    def declared(self, name: str, tool: Tool) -> JSONObject:
         """Return the declaration of a tool, without `cache_control`: if the agent has a cache breakpoint after its
         tools, that covers these tools too.
         """
@@ -79,19 +78,20 @@ class MessagesAsk(Ask):
         messages = self.document.elements(self.turns)
         trails = self._trail()
         for before, message, after in zip(trails[1:], messages[1:], (*messages[2:], None), strict=False):
-            if message.value.get("role") != "assistant" or (entry := memory.get(_key(before, message.value))) is None:
+            said = message.members
+            if said.get("role") != "assistant" or (entry := memory.get(_key(before, said))) is None:
                 continue
             results: list[Edit] = []
             if entry.results:
-                at = None if after is None or not _answers_calls(after.value) else self._content_at(after)
+                at = None if after is None or not _answers_calls(after.members) else self._content_at(after)
                 if at is None:
                     continue
                 results = [Edit(at, at, "".join(f"{result}," for result in entry.results))]
-            edits += [Edit(message.start, message.end, _marked(",".join(entry.said), message.value)), *results]
+            edits += [Edit(message.start, message.end, _marked(",".join(entry.said), said)), *results]
         return edits
 
     def _trail(self) -> list[str]:
-        return trail("", (_turn(message.value) for message in self.document.elements(self.turns)))
+        return trail("", (_turn(message.members) for message in self.document.elements(self.turns)))
 
     def _content_at(self, message: Value) -> int | None:
         """Return the index in the text at which a message's content blocks begin; None if the message has no content,
@@ -126,11 +126,11 @@ class MessagesAnswer(Answer):
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         super().__init__(tools)
-        self._visible: list[dict[str, Any]] = []
+        self._visible: list[JSONObject] = []
         self._theirs: list[str] = []
-        self._first: dict[str, Any] = {}
-        self._last: dict[str, Any] = {}
-        self._usage: Any = {}
+        self._first: JSONObject = {}
+        self._last: JSONObject = {}
+        self._usage: JSON = {}
         self._hidden = False
         self._is_whole = False
 
@@ -146,16 +146,16 @@ class MessagesAnswer(Answer):
 
     def _reset(self) -> None:
         """Reset the round: begin to count blocks from 0 again."""
-        self._blocks: dict[int, dict[str, Any]] = {}
+        self._blocks: dict[int, JSONObject] = {}
         self._inputs: dict[int, list[str]] = {}
-        self._grown: dict[int, dict[str, list[Any]]] = {}
+        self._grown: dict[int, dict[str, list[JSON]]] = {}
         """Pieces of a block's texts and citations that arrived after the block's start. They are joined when the round
         ends.
         """
         self._places: dict[int, int | None] = {}
-        self._held: list[tuple[Event, dict[str, Any]]] = []
-        self._used: dict[str, Any] = {}
-        self._stop: Any = None
+        self._held: list[tuple[Event, JSONObject]] = []
+        self._used: JSONObject = {}
+        self._stop: JSON = None
 
     def feed(self, event: Event) -> bytes:
         """Return the bytes that the agent sees of an event: content blocks are renumbered over all rounds. Hold back
@@ -173,7 +173,7 @@ class MessagesAnswer(Answer):
                 return b""
         return event.raw
 
-    def take(self, document: dict[str, Any]) -> None:
+    def take(self, document: JSONObject) -> None:
         """Take the message of a round that was not streamed."""
         self._is_whole = True
         self._first = self._first or document
@@ -218,11 +218,11 @@ class MessagesAnswer(Answer):
         """Return the events `message_delta`, with the token counts of all rounds, and `message_stop`."""
         return b"".join(self._told(event, data) for event, data in self._held)
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> JSONObject:
         """Return the last round's message, with the first round's id and the blocks of all rounds."""
         if self.is_untouched() and self._is_whole:
             return self._last
-        message = {**self._last, "content": self._visible, "usage": self._usage}
+        message: JSONObject = {**self._last, "content": [*self._visible], "usage": self._usage}
         if self._first.get("id") is not None:
             message["id"] = self._first["id"]
         if "stop_reason" in message:
@@ -233,7 +233,7 @@ class MessagesAnswer(Answer):
         """Return a provider's error as an event of the stream. The error has the same JSON there as in a response of its own."""
         return written("error", encoded(_error(body)))
 
-    def _started(self, event: Event, data: dict[str, Any]) -> bytes:
+    def _started(self, event: Event, data: JSONObject) -> bytes:
         message = dict_of(data.get("message"))
         self._used = dict_of(message.get("usage"))
         self._last = message
@@ -242,7 +242,7 @@ class MessagesAnswer(Answer):
         self._first = message
         return event.raw
 
-    def _of_block(self, event: Event, data: dict[str, Any]) -> bytes:
+    def _of_block(self, event: Event, data: JSONObject) -> bytes:
         index = data.get("index")
         if not isinstance(index, int):
             return event.raw
@@ -256,7 +256,7 @@ class MessagesAnswer(Answer):
             return b""
         return event.raw if place == index else rewritten(event, {**data, "index": place})
 
-    def _add(self, index: int, block: dict[str, Any]) -> None:
+    def _add(self, index: int, block: JSONObject) -> None:
         self._blocks[index] = dict(block)
         self._grown.pop(index, None)
         is_ours = block.get("type") == "tool_use" and self._called("", block.get("name"), "") is not None
@@ -265,7 +265,7 @@ class MessagesAnswer(Answer):
         if not is_ours:
             self._visible.append(dict(block))
 
-    def _grow(self, index: int, delta: dict[str, Any]) -> None:
+    def _grow(self, index: int, delta: JSONObject) -> None:
         if index not in self._blocks:
             return
         kind = str(delta.get("type"))
@@ -279,7 +279,7 @@ class MessagesAnswer(Answer):
         name = _DELTAS.get(kind, kind.removesuffix("_delta"))
         fields.setdefault(name, []).append(str(delta.get(name) or ""))
 
-    def _ending(self, data: dict[str, Any]) -> None:
+    def _ending(self, data: JSONObject) -> None:
         delta = dict_of(data.get("delta"))
         if "stop_reason" in delta:
             self._stop = delta["stop_reason"]
@@ -287,32 +287,34 @@ class MessagesAnswer(Answer):
         counted = {name: value for name, value in dict_of(data.get("usage")).items() if value is not None}
         self._used = {**self._used, **counted}
 
-    def _told(self, event: Event, data: dict[str, Any]) -> bytes:
+    def _told(self, event: Event, data: JSONObject) -> bytes:
         if self.is_untouched() or data.get("type") != "message_delta":
             return event.raw
         delta = dict_of(data.get("delta"))
         named = {*dict_of(data.get("usage")), *_USED}
-        usage = {name: value for name, value in self._usage.items() if name in named and value is not None}
+        usage: JSONObject = {
+            name: value for name, value in dict_of(self._usage).items() if name in named and value is not None
+        }
         if "stop_reason" in delta:
             delta = {**delta, "stop_reason": self._reason(delta["stop_reason"])}
         return rewritten(event, {**data, "delta": delta, "usage": usage})
 
-    def _reason(self, reason: Any) -> Any:
+    def _reason(self, reason: JSON) -> JSON:
         """Return the stop reason for the agent. It is `end_turn` instead of `tool_use` if the model called only
         Aileron's tools, because the agent would wait for calls that it does not see.
         """
         return "end_turn" if reason == "tool_use" and not self._theirs else reason
 
 
-def _put_together(block: dict[str, Any], fields: Mapping[str, Sequence[Any]]) -> None:
+def _put_together(block: JSONObject, fields: Mapping[str, Sequence[JSON]]) -> None:
     for name, parts in fields.items():
         if name == "citations":
             block[name] = [*list_of(block.get(name)), *parts]
         else:
-            block[name] = "".join((str(block.get(name) or ""), *parts))
+            block[name] = "".join((str(block.get(name) or ""), *map(str, parts)))
 
 
-def _key(before: str, message: dict[str, Any]) -> str:
+def _key(before: str, message: JSONObject) -> str:
     """Return the memory key of an assistant's message, made from `before`, the digest of all earlier turns, and from
     the ids of the message's calls, or from its text if it has no calls.
     """
@@ -321,7 +323,7 @@ def _key(before: str, message: dict[str, Any]) -> str:
     return key_of("messages", before, _texts(message))
 
 
-def _turn(message: dict[str, Any]) -> list[str]:
+def _turn(message: JSONObject) -> list[str]:
     """Return a message as strings by which conversations are compared. Thinking blocks are left out, because programs
     drop them from older turns.
     """
@@ -329,7 +331,7 @@ def _turn(message: dict[str, Any]) -> list[str]:
     return [str(message.get("role")), _texts(message), *(canonical(_plain(block)) for block in rest)]
 
 
-def _plain(block: dict[str, Any]) -> dict[str, Any]:
+def _plain(block: JSONObject) -> JSONObject:
     """Return a block with the content of a tool result as a list of text blocks, even if it was a string. Every other
     block is returned unchanged.
     """
@@ -339,26 +341,26 @@ def _plain(block: dict[str, Any]) -> dict[str, Any]:
     return block
 
 
-def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
+def _blocks(message: JSONObject) -> list[JSONObject]:
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
-def _texts(message: dict[str, Any]) -> str:
+def _texts(message: JSONObject) -> str:
     return text_of(str(block.get("text", "")) for block in _blocks(message) if block.get("type") == "text")
 
 
-def _ids(message: dict[str, Any], kind: str, name: str) -> list[str]:
+def _ids(message: JSONObject, kind: str, name: str) -> list[str]:
     return [str(block.get(name)) for block in _blocks(message) if block.get("type") == kind]
 
 
-def _answers_calls(message: dict[str, Any]) -> bool:
+def _answers_calls(message: JSONObject) -> bool:
     return message.get("role") == "user" and bool(_ids(message, "tool_result", "tool_use_id"))
 
 
-def _marked(said: str, message: dict[str, Any]) -> str:
+def _marked(said: str, message: JSONObject) -> str:
     """Return the JSON messages `said`, which replace `message`, with the `cache_control` of its last block, if that
     block has one.
     """
@@ -371,11 +373,11 @@ def _marked(said: str, message: dict[str, Any]) -> str:
 
 
 def _result(answered: Answered) -> str:
-    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": answered.call.id, "content": answered.text}
+    result: JSONObject = {"type": "tool_result", "tool_use_id": answered.call.id, "content": answered.text}
     return encoded({**result, "is_error": True} if answered.is_error else result)
 
 
-def _input(text: str) -> Any:
+def _input(text: str) -> JSON:
     """Decode the input of a tool call, assembled from the pieces of a stream. Return an empty object if the input is
     not an object, because the API requires one.
     """
@@ -387,15 +389,15 @@ def _input(text: str) -> Any:
     return found if isinstance(found, dict) else {}
 
 
-def _assistant(blocks: list[dict[str, Any]]) -> tuple[str, ...]:
+def _assistant(blocks: list[JSONObject]) -> tuple[str, ...]:
     return (f'{{"role":"assistant","content":{encoded(blocks)}}}',) if blocks else ()
 
 
-def _is_empty(block: dict[str, Any]) -> bool:
+def _is_empty(block: JSONObject) -> bool:
     return block.get("type") == "text" and not block.get("text")
 
 
-def _error(body: bytes) -> dict[str, Any]:
+def _error(body: bytes) -> JSONObject:
     found = object_of(body)
     if found.get("type") == "error":
         return found

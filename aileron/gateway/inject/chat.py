@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from aileron.gateway.inject.document import Edit, encoded
 from aileron.gateway.inject.events import Event, written
@@ -34,14 +34,13 @@ from aileron.gateway.inject.wire import (
     added_usage,
     canonical,
     check_messages,
-    dict_of,
-    list_of,
     object_of,
     parsed,
     rewritten,
     text_of,
     trail,
 )
+from aileron.model.json_value import JSON, JSONObject, dict_of, list_of
 
 __all__ = ["ChatAnswer", "ChatAsk"]
 
@@ -68,11 +67,11 @@ class ChatAsk(Ask):
         if self.document.get("functions") is not None or self.document.get("function_call") is not None:
             raise NotUnderstoodError("it uses functions, the old form of tools")
 
-    def name_of(self, tool: dict[str, Any]) -> Any:
+    def name_of(self, tool: JSONObject) -> JSON:
         """Return the name of a function or of a custom tool, which has a grammar of its own."""
         return dict_of(tool.get(str(tool.get("type")))).get("name")
 
-    def declared(self, name: str, tool: Tool) -> dict[str, Any]:
+    def declared(self, name: str, tool: Tool) -> JSONObject:
         """Return the declaration of a function that is not strict, because strict schemas have no optional arguments."""
         return {
             "type": "function",
@@ -87,7 +86,8 @@ class ChatAsk(Ask):
         if memory.is_empty:
             return edits
         for before, message in zip(self._trail(), self.document.elements(self.turns), strict=False):
-            if message.value.get("role") != "assistant" or (entry := memory.get(_key(before, message.value))) is None:
+            said = message.members
+            if said.get("role") != "assistant" or (entry := memory.get(_key(before, said))) is None:
                 continue
             edits.append(Edit(message.start, message.end, ",".join((*entry.said, *entry.results))))
         return edits
@@ -112,7 +112,7 @@ class ChatAsk(Ask):
         return {_key(self._trail()[-1], message): Entry(tuple(said), self.results(results))}
 
     def _trail(self) -> list[str]:
-        return trail("", (_turn(message.value) for message in self.document.elements(self.turns)))
+        return trail("", (_turn(message.members) for message in self.document.elements(self.turns)))
 
 
 class ChatAnswer(Answer):
@@ -120,11 +120,11 @@ class ChatAnswer(Answer):
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         super().__init__(tools)
-        self._first: dict[str, Any] = {}
-        self._last: dict[str, Any] = {}
-        self._usage: Any = None
+        self._first: JSONObject = {}
+        self._last: JSONObject = {}
+        self._usage: JSON = None
         self._texts: list[str] = []
-        self._calls: list[dict[str, Any]] = []
+        self._calls: list[JSONObject] = []
         """Calls of the agent's own tools, as the agent sees them."""
         self._hidden = False
         self._is_whole = False
@@ -137,20 +137,20 @@ class ChatAnswer(Answer):
     def _reset(self) -> None:
         """Reset the round: begin to count calls from 0 again, with an empty text."""
         self._text: list[str] = []
-        self._more: dict[str, Any] = {}
+        self._more: JSONObject = {}
         self._grown: dict[str, list[str]] = {}
         """Pieces of the message's other text fields, by field name. They are joined when the round ends, like the
         pieces of calls.
         """
         self._parts: dict[int, _Parts] = {}
-        self._round_calls: dict[int, dict[str, Any]] = {}
+        self._round_calls: dict[int, JSONObject] = {}
         self._places: dict[int, int | None] = {}
         """Position of each call among the calls that the agent sees, by the call's index in this round; None for a call
         of one of Aileron's tools. A call is added when its name is known.
         """
         self._held: list[Event] = []
-        self._used: Any = None
-        self._finish: Any = None
+        self._used: JSON = None
+        self._finish: JSON = None
 
     def feed(self, event: Event) -> bytes:
         """Return the bytes that the agent sees of an event: texts, and calls of the agent's own tools. Hold back the
@@ -177,7 +177,7 @@ class ChatAnswer(Answer):
             return b""
         return self._of_choice(event, data, dict_of(choices[0]))
 
-    def take(self, document: dict[str, Any]) -> None:
+    def take(self, document: JSONObject) -> None:
         """Take the completion of a round that was not streamed."""
         self._is_whole = True
         self._first = self._first or document
@@ -186,8 +186,8 @@ class ChatAnswer(Answer):
         choice = _choice(document)
         self._finish = choice.get("finish_reason")
         message = dict_of(choice.get("message"))
-        if isinstance(message.get("content"), str):
-            self._text.append(message["content"])
+        if isinstance(content := message.get("content"), str):
+            self._text.append(content)
         self._more = {name: value for name, value in message.items() if name not in (*_OURS, *_SAID_ONCE)}
         for index, call in enumerate(list_of(message.get("tool_calls"))):
             self._grow(index, dict_of(call))
@@ -214,7 +214,7 @@ class ChatAnswer(Answer):
             for name, value in self._more.items()
             if value is not None
         }
-        message: dict[str, Any] = {"role": "assistant", "content": text or None, **more}
+        message: JSONObject = {"role": "assistant", "content": text or None, **more}
         every = [call for _, call in sorted(self._round_calls.items())]
         shown = [call for index, call in sorted(self._round_calls.items()) if self._places.get(index) is not None]
         is_over = self._finish in ("tool_calls", "stop")
@@ -230,7 +230,7 @@ class ChatAnswer(Answer):
         """Return the events with the finish reason, the token counts of all rounds, and the end of the stream."""
         return b"".join(self._told(event) for event in self._held)
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> JSONObject:
         """Return the last round's completion, with the first round's id, the texts of all rounds, and the agent's calls."""
         if self.is_untouched() and self._is_whole:
             return self._last
@@ -238,9 +238,9 @@ class ChatAnswer(Answer):
         message = {"role": "assistant", **dict_of(choice.get("message")), "content": _BETWEEN.join(self._texts) or None}
         message.pop("tool_calls", None)
         if self._calls:
-            message["tool_calls"] = self._calls
+            message["tool_calls"] = [*self._calls]
         choice = {**choice, "message": message, "finish_reason": self._reason(choice.get("finish_reason"))}
-        completion = {**self._last, **self._identity(), "choices": [choice]}
+        completion: JSONObject = {**self._last, **self._identity(), "choices": [choice]}
         return {**completion, "usage": self._usage} if self._usage is not None else completion
 
     def failure(self, body: bytes) -> bytes:
@@ -248,7 +248,7 @@ class ChatAnswer(Answer):
         error = object_of(body).get("error") or {"type": "server_error", "message": NO_ERROR_OF_ITS_OWN}
         return written("", encoded({"error": error}))
 
-    def _of_choice(self, event: Event, data: dict[str, Any], choice: dict[str, Any]) -> bytes:
+    def _of_choice(self, event: Event, data: JSONObject, choice: JSONObject) -> bytes:
         delta = dict_of(choice.get("delta"))
         seen = self._seen(delta)
         finish = choice.get("finish_reason")
@@ -264,11 +264,11 @@ class ChatAnswer(Answer):
             self._held.append(Event(b"", event.name, encoded(last)))
         if not seen:
             return b""
-        shown = {**data, **self._identity(), "choices": [{**choice, "delta": seen, "finish_reason": None}]}
+        shown: JSONObject = {**data, **self._identity(), "choices": [{**choice, "delta": seen, "finish_reason": None}]}
         shown.pop("usage", None)
         return rewritten(event, shown)
 
-    def _seen(self, delta: dict[str, Any]) -> dict[str, Any]:
+    def _seen(self, delta: JSONObject) -> JSONObject:
         """Take a delta of the stream, and return the part that the agent sees, with the agent's calls at their
         positions. Empty if the agent sees nothing.
         """
@@ -285,15 +285,18 @@ class ChatAnswer(Answer):
         if isinstance(content, str) and content:
             seen["content"] = (_BETWEEN if self._texts and not self._text else "") + content
             self._text.append(content)
+        calls: list[JSON] = []
         for number, call in enumerate(list_of(delta.get("tool_calls"))):
             index = dict_of(call).get("index", number)
             if isinstance(index, int) and (shown := self._grow(index, dict_of(call))) is not None:
-                seen.setdefault("tool_calls", []).append(shown)
+                calls.append(shown)
+        if calls:
+            seen["tool_calls"] = calls
         if self.rounds == 1 and "role" in delta:
             return {"role": delta["role"], **({"content": content} if content is not None else {}), **seen}
         return seen
 
-    def _grow(self, index: int, piece: dict[str, Any]) -> dict[str, Any] | None:
+    def _grow(self, index: int, piece: JSONObject) -> JSONObject | None:
         """Add a piece of the stream to the call at `index`. Return the part that the agent sees, or None; once the
         call's name is known, first the complete call so far, then each piece.
         """
@@ -322,35 +325,35 @@ class ChatAnswer(Answer):
             return event.raw
         data |= self._identity()
         if data.get("choices"):
-            choice = data["choices"][0]
+            choice = _choice(data)
             data["choices"] = [{**choice, "finish_reason": self._reason(choice.get("finish_reason"))}]
         if data.get("usage") is not None:
             data["usage"] = self._usage
         return rewritten(event, data)
 
-    def _identity(self) -> dict[str, Any]:
+    def _identity(self) -> JSONObject:
         return {name: self._first[name] for name in ("id", "created") if name in self._first}
 
-    def _reason(self, reason: Any) -> Any:
+    def _reason(self, reason: JSON) -> JSON:
         """Return the finish reason for the agent. It is `stop` instead of `tool_calls` if the model called only
         Aileron's tools, because the agent would wait for calls that it does not see.
         """
         return "stop" if reason == "tool_calls" and not self._calls else reason
 
 
-def _assistant(message: dict[str, Any], calls: list[dict[str, Any]]) -> str:
-    return encoded({**message, "tool_calls": calls} if calls else message)
+def _assistant(message: JSONObject, calls: list[JSONObject]) -> str:
+    return encoded({**message, "tool_calls": [*calls]} if calls else message)
 
 
 _Parts = dict[tuple[str, ...], list[str]]
 """Pieces of a call's texts, by the path of the text in the call."""
 
 
-def _choice(document: dict[str, Any]) -> dict[str, Any]:
+def _choice(document: JSONObject) -> JSONObject:
     return dict_of(next(iter(list_of(document.get("choices"))), None))
 
 
-def _settle(call: dict[str, Any], parts: _Parts) -> None:
+def _settle(call: JSONObject, parts: _Parts) -> None:
     """Join the texts that came in pieces, and store them at their paths in the call."""
     for (*way, name), texts in parts.items():
         at = call
@@ -360,20 +363,21 @@ def _settle(call: dict[str, Any], parts: _Parts) -> None:
     parts.clear()
 
 
-def _join(call: dict[str, Any], piece: dict[str, Any], parts: _Parts, way: tuple[str, ...] = ()) -> None:
+def _join(call: JSONObject, piece: JSONObject, parts: _Parts, way: tuple[str, ...] = ()) -> None:
     """Merge a piece of a streamed tool call into `call`. Only the call's arguments come in pieces, which are collected
     in `parts`; other fields come whole.
     """
     for name, value in piece.items():
-        if isinstance(value, dict) and isinstance(call.get(name), dict):
-            _join(call[name], value, parts, (*way, name))
-        elif name in ("arguments", "input") and isinstance(value, str) and isinstance(call.get(name), str):
-            parts.setdefault((*way, name), [call[name]]).append(value)
+        known = call.get(name)
+        if isinstance(value, dict) and isinstance(known, dict):
+            _join(known, value, parts, (*way, name))
+        elif name in ("arguments", "input") and isinstance(value, str) and isinstance(known, str):
+            parts.setdefault((*way, name), [known]).append(value)
         elif value is not None and (value != "" or name not in call):
             call[name] = dict(value) if isinstance(value, dict) else value
 
 
-def _key(before: str, message: dict[str, Any]) -> str:
+def _key(before: str, message: JSONObject) -> str:
     """Return the memory key of an assistant's message, made from `before`, the digest of all earlier turns, and from
     the ids of the message's calls, or from its text if it has no calls.
     """
@@ -383,7 +387,7 @@ def _key(before: str, message: dict[str, Any]) -> str:
     return key_of("chat", before, _text(message))
 
 
-def _turn(message: dict[str, Any]) -> list[str] | None:
+def _turn(message: JSONObject) -> list[str] | None:
     """Return a message as strings by which conversations are compared. Return None for instructions, because some
     programs write the time into them.
     """
@@ -396,7 +400,7 @@ def _turn(message: dict[str, Any]) -> list[str] | None:
     return [str(message.get("role")), called, _text(message), *map(canonical, (*rest, *calls))]
 
 
-def _text(message: dict[str, Any]) -> str:
+def _text(message: JSONObject) -> str:
     content = message.get("content")
     if isinstance(content, str):
         return text_of([content])

@@ -23,7 +23,9 @@ import json
 import re
 from collections.abc import Sequence
 from json.decoder import scanstring  # type: ignore[attr-defined]  # in every release, and in no stub
-from typing import Any, Final, NamedTuple, NoReturn, Self
+from typing import Final, NamedTuple, NoReturn, Self
+
+from aileron.model.json_value import JSON, JSONObject, dict_of
 
 __all__ = ["MAX_PARTS", "MAX_VALUES", "Document", "Edit", "TooManyError", "Value", "encoded", "loaded", "spliced"]
 
@@ -57,8 +59,13 @@ class Value(NamedTuple):
 
     start: int
     end: int
-    value: Any
+    value: JSON
     elements: tuple[Value, ...] = ()
+
+    @property
+    def members(self) -> JSONObject:
+        """The members of a value that should be an object; none if it is not one."""
+        return dict_of(self.value)
 
 
 class Document:
@@ -92,7 +99,7 @@ class Document:
             raise ValueError("not a JSON object that has each name once") from None
         return cls(text, start, end, members)
 
-    def get(self, name: str) -> Any:
+    def get(self, name: str) -> JSON:
         """Return the value of a member; None if there is none."""
         found = self._members.get(name)
         return None if found is None else found.value
@@ -143,20 +150,21 @@ def spliced(text: str, edits: Sequence[Edit]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def encoded(value: Any) -> str:
+def encoded(value: object) -> str:
     """Encode a value as compact ASCII JSON. Members keep their order, so that equal values give equal text. Raises
     ValueError for a number that JSON cannot represent.
     """
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
-def loaded(text: str, most: int = MAX_VALUES) -> Any:
+def loaded(text: str, most: int = MAX_VALUES) -> JSON:
     """Decode any JSON with at most `most` values. Raises json.JSONDecodeError for text that is not JSON. Raises another
     ValueError, or RecursionError, for JSON that other programs could read otherwise: NaN, too many values, a number
     that is too long, nesting that is too deep.
     """
     _check_values(text, most)
-    return _DECODER.decode(text)
+    value: JSON = _DECODER.decode(text)
+    return value
 
 
 def _check_values(text: str, most: int) -> None:

@@ -29,7 +29,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -43,6 +43,7 @@ from aileron.gateway.inject.memory import Entry, Memories, key_of
 from aileron.gateway.inject.responses import ResponsesAsk
 from aileron.gateway.inject.wire import Answer, Answered, Ask, Called, NotUnderstoodError, Round, Tool, Wire, named
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.json_value import JSONObject, list_of
 
 __all__ = [
     "KEEP_ALIVE_S",
@@ -153,7 +154,7 @@ class Tools(Protocol):
         """Return at most `room` tools to offer to the model; none if no tools can be offered. Raises AileronError."""
         ...
 
-    async def call(self, session: str, wire: Wire, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+    async def call(self, session: str, wire: Wire, tool: str, arguments: JSONObject) -> tuple[str, bool]:
         """Call a tool as a request by the session's agent, and record the call. Return the text for the model, and
         whether that is an error. Never raises AileronError.
         """
@@ -291,7 +292,7 @@ async def understood(injection: Injection, session: str, path: bytes, body: byte
     try:
         ask = await injection.worked(len(body), lambda: kind(Document.of(body.decode())))
         key = await injection.worked(len(body), lambda: key_of("unfinished", kind.wire, ask.document.text))
-        room = MAX_TOOLS - len(ask.document.get("tools") or ())
+        room = MAX_TOOLS - len(list_of(ask.document.get("tools")))
         tools = named(await injection.tools.offered(session, room), ask.tool_names())
         if not tools:
             raise NotUnderstoodError(f"there is no room for more than {MAX_TOOLS} tools")
@@ -315,7 +316,7 @@ class _Whole(msgspec.Struct, frozen=True):
 
     provider: ProviderAnswer
     body: bytes
-    document: dict[str, Any]
+    document: JSONObject
 
     def told_as(self, answer: Answer) -> bytes:
         """Return the body for the agent: the provider's own bytes if the answer is unchanged."""
@@ -552,7 +553,7 @@ class Exchange:
         await self._agent.end()
 
 
-def _object(body: bytes) -> dict[str, Any] | None:
+def _object(body: bytes) -> JSONObject | None:
     """Decode the body of a response that is not streamed. Return None if it is not a JSON object. Raises ValueError or
     RecursionError for JSON that other programs could read differently.
     """

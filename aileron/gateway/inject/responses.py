@@ -17,7 +17,7 @@ Pure. Source: platform.openai.com, "Responses", "Function calling", "Conversatio
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from aileron.gateway.inject.document import Edit, Value, encoded
 from aileron.gateway.inject.events import Event, written
@@ -34,14 +34,13 @@ from aileron.gateway.inject.wire import (
     Wire,
     added_usage,
     canonical,
-    dict_of,
-    list_of,
     object_of,
     parsed,
     rewritten,
     text_of,
     trail,
 )
+from aileron.model.json_value import JSON, JSONObject, dict_of, list_of
 
 __all__ = ["ResponsesAnswer", "ResponsesAsk"]
 
@@ -69,11 +68,11 @@ class ResponsesAsk(Ask):
         if self.document.get("prompt") is not None:
             raise NotUnderstoodError("its tools are those of a stored prompt")
 
-    def name_of(self, tool: dict[str, Any]) -> Any:
+    def name_of(self, tool: JSONObject) -> JSON:
         """Return the name of a tool; functions and custom tools have one."""
         return tool.get("name")
 
-    def declared(self, name: str, tool: Tool) -> dict[str, Any]:
+    def declared(self, name: str, tool: Tool) -> JSONObject:
         """Return the declaration of a function that is not strict, against the API's default, because strict schemas
         have no optional arguments.
         """
@@ -95,7 +94,7 @@ class ResponsesAsk(Ask):
         items = self.document.elements(self.turns)
         trails = self._trail()
         for start, end in _runs(items):
-            said = [item.value for item in items[start:end]]
+            said = [item.members for item in items[start:end]]
             entry = memory.get(_key(trails[start], said))
             if entry is not None:
                 text = ",".join((*entry.said, *entry.results))
@@ -106,7 +105,7 @@ class ResponsesAsk(Ask):
             edits.append(Edit(previous.start, previous.end, encoded(stored.said[0])))
             results = stored.results
         elif self.document.get("conversation") is not None:
-            calls = (str(item.value.get("call_id")) for item in items if "output" in item.value)
+            calls = (str(item.members.get("call_id")) for item in items if "output" in item.members)
             kept = (memory.get(self._kept(call)) for call in calls)
             results = next((entry.results for entry in kept if entry is not None), ())
         if results and items:
@@ -160,7 +159,7 @@ class ResponsesAsk(Ask):
         """
         items = self.document.elements(self.turns)
         given = self.document.get(self.turns)
-        turns = [item.value for item in items] if items else [{"role": "user", "content": given}]
+        turns: list[JSONObject] = [item.members for item in items] or [{"role": "user", "content": given}]
         return trail(str(self.document.get("previous_response_id") or ""), map(_turn, turns))
 
     def _kept(self, call: str) -> str:
@@ -176,10 +175,10 @@ class ResponsesAnswer(Answer):
         super().__init__(tools)
         self._is_stored: Final = is_stored
         self._is_kept: Final = is_kept
-        self._first: dict[str, Any] = {}
-        self._last: dict[str, Any] = {}
-        self._usage: Any = None
-        self._output: list[dict[str, Any]] = []
+        self._first: JSONObject = {}
+        self._last: JSONObject = {}
+        self._usage: JSON = None
+        self._output: list[JSONObject] = []
         self._count = 0
         """Number of items whose beginning the agent has seen."""
         self._sent = 0
@@ -208,10 +207,10 @@ class ResponsesAnswer(Answer):
 
     def _reset(self) -> None:
         """Reset the round: begin to count items from 0 again."""
-        self._items: dict[int, dict[str, Any]] = {}
+        self._items: dict[int, JSONObject] = {}
         self._places: dict[int, int | None] = {}
-        self._held: list[tuple[Event, dict[str, Any]]] = []
-        self._status: Any = None
+        self._held: list[tuple[Event, JSONObject]] = []
+        self._status: JSON = None
 
     def feed(self, event: Event) -> bytes:
         """Return the bytes that the agent sees of an event: items are renumbered over all rounds. Hold back the event
@@ -243,7 +242,7 @@ class ResponsesAnswer(Answer):
         place = self._places.get(index, index)
         return b"" if place is None else self._shown(event, {**data, "output_index": place})
 
-    def take(self, document: dict[str, Any]) -> None:
+    def take(self, document: JSONObject) -> None:
         """Take the response of a round that was not streamed."""
         self._is_whole = True
         self._first = self._first or document
@@ -281,14 +280,14 @@ class ResponsesAnswer(Answer):
         """Return the closing event with the complete response, including the items and token counts of all rounds."""
         return b"".join(self._shown(event, {**data, "response": self.whole()}) for event, data in self._held)
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> JSONObject:
         """Return the last round's response under the id that the agent knows, with the items and token counts of all
         rounds.
         """
         response = self._without_ours(self._last)
         if self.is_untouched():
             return response
-        response = {**response, "output": self._output}
+        response = {**response, "output": [*self._output]}
         if self.first_id:
             response["id"] = self.first_id
         if not self._is_whole and "created_at" in self._first:
@@ -308,7 +307,7 @@ class ResponsesAnswer(Answer):
         }
         return written("error", encoded(error))
 
-    def _begin_item(self, index: int, item: dict[str, Any]) -> None:
+    def _begin_item(self, index: int, item: JSONObject) -> None:
         if index in self._places:
             return
         is_ours = self._is_ours(item)
@@ -316,23 +315,23 @@ class ResponsesAnswer(Answer):
         self._places[index] = None if is_ours else self._count
         self._count += not is_ours
 
-    def _is_ours(self, item: dict[str, Any]) -> bool:
+    def _is_ours(self, item: JSONObject) -> bool:
         is_function = item.get("type") == "function_call" and not item.get("namespace")
         return is_function and self._called("", item.get("name"), "") is not None
 
-    def _end_with(self, response: dict[str, Any]) -> None:
+    def _end_with(self, response: JSONObject) -> None:
         self._last = response
         self._status = response.get("status")
         self._usage = added_usage(self._usage, response.get("usage"))
 
-    def _without_ours(self, response: dict[str, Any]) -> dict[str, Any]:
+    def _without_ours(self, response: JSONObject) -> JSONObject:
         tools = response.get("tools")
         if not isinstance(tools, list):
             return response
         kept = [tool for tool in tools if self._called("", dict_of(tool).get("name"), "") is None]
         return response if len(kept) == len(tools) else {**response, "tools": kept}
 
-    def _shown(self, event: Event, data: dict[str, Any]) -> bytes:
+    def _shown(self, event: Event, data: JSONObject) -> bytes:
         """Return an event with its number among the events that the agent sees. An event that is unchanged keeps its
         original bytes.
         """
@@ -342,16 +341,16 @@ class ResponsesAnswer(Answer):
         return event.raw if data == parsed(event) else rewritten(event, data)
 
 
-def _is_call(item: dict[str, Any]) -> bool:
+def _is_call(item: JSONObject) -> bool:
     """Return whether the item is a call that the agent has to answer."""
     return "call_id" in item and not str(item.get("type")).endswith("_output")
 
 
-def _is_lost(item: dict[str, Any]) -> bool:
+def _is_lost(item: JSONObject) -> bool:
     return item.get("type") == "reasoning" and not item.get("encrypted_content")
 
 
-def _is_said(item: dict[str, Any]) -> bool:
+def _is_said(item: JSONObject) -> bool:
     """Return whether the item comes from the model."""
     kind = item.get("type", "message")
     if kind == "message":
@@ -363,7 +362,7 @@ def _runs(items: Sequence[Value]) -> Iterator[tuple[int, int]]:
     """Yield the start and end index of each run of consecutive items that come from the model."""
     start: int | None = None
     for place, item in enumerate(items):
-        if _is_said(item.value):
+        if _is_said(item.members):
             start = place if start is None else start
         elif start is not None:
             yield start, place
@@ -372,7 +371,7 @@ def _runs(items: Sequence[Value]) -> Iterator[tuple[int, int]]:
         yield start, len(items)
 
 
-def _key(before: str, said: Sequence[dict[str, Any]]) -> str:
+def _key(before: str, said: Sequence[JSONObject]) -> str:
     """Return the memory key of a model's consecutive items, made from `before`, the digest of all earlier turns, and
     from the ids of their calls, or from their text if there are no calls.
     """
@@ -382,7 +381,7 @@ def _key(before: str, said: Sequence[dict[str, Any]]) -> str:
     return key_of("responses", before, "".join(_text(item) for item in said))
 
 
-def _turn(item: dict[str, Any]) -> list[str] | None:
+def _turn(item: JSONObject) -> list[str] | None:
     """Return an item as strings by which conversations are compared. Return None for reasoning, which programs drop,
     and for instructions, because some programs write the time into them.
     """
@@ -400,7 +399,7 @@ def _stored(response: str) -> str:
     return key_of("response", response)
 
 
-def _text(item: dict[str, Any]) -> str:
+def _text(item: JSONObject) -> str:
     content = item.get("content")
     if item.get("type", "message") != "message":
         return ""

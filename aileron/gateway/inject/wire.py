@@ -21,13 +21,14 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
 from aileron.gateway.inject.document import Document, Edit, encoded, loaded, spliced
 from aileron.gateway.inject.events import Event, written
 from aileron.gateway.inject.memory import Entry, Memory, key_of
+from aileron.model.json_value import JSON, JSONObject, dict_of, list_of
 
 __all__ = [
     "MAX_NAME",
@@ -44,8 +45,6 @@ __all__ = [
     "added_usage",
     "canonical",
     "check_messages",
-    "dict_of",
-    "list_of",
     "named",
     "object_of",
     "parsed",
@@ -77,7 +76,7 @@ class Tool(msgspec.Struct, frozen=True):
 
     name: str
     description: str
-    schema: Mapping[str, Any]
+    schema: JSONObject
 
 
 class Called(msgspec.Struct, frozen=True):
@@ -146,12 +145,12 @@ _MARKS: Final = frozenset({"cache_control"})
 """Names of JSON members that an agent's program moves from turn to turn, so that comparisons ignore them."""
 
 
-def canonical(value: Any) -> str:
+def canonical(value: JSON) -> str:
     """Encode a JSON value for comparison: without cache marks, and with sorted members."""
     return json.dumps(_unmarked(value), sort_keys=True, separators=(",", ":"))
 
 
-def _unmarked(value: Any) -> Any:
+def _unmarked(value: JSON) -> JSON:
     if isinstance(value, dict):
         return {name: _unmarked(member) for name, member in value.items() if name not in _MARKS}
     return [_unmarked(member) for member in value] if isinstance(value, list) else value
@@ -170,7 +169,7 @@ def trail(root: str, turns: Iterable[Sequence[str] | None]) -> list[str]:
     return found
 
 
-def added_usage(total: Any, other: Any) -> Any:
+def added_usage(total: JSON, other: JSON) -> JSON:
     """Return the sum of two token counts: all numbers are added, at any depth; of other values the later one is used."""
     if isinstance(total, dict) and isinstance(other, dict):
         return {name: added_usage(total.get(name), other.get(name)) for name in {**total, **other}}
@@ -217,7 +216,7 @@ class Ask(ABC):
     def tool_names(self) -> frozenset[str]:
         """Return the names of the agent's own tools."""
         return frozenset(
-            name for tool in self.document.get("tools") or () if isinstance(name := self.name_of(tool), str)
+            name for tool in list_of(self.document.get("tools")) if isinstance(name := self.name_of(dict_of(tool)), str)
         )
 
     def _check(self) -> None:
@@ -234,11 +233,11 @@ class Ask(ABC):
         """Raise NotUnderstoodError if the parts that only this API has cannot be understood."""
 
     @abstractmethod
-    def name_of(self, tool: dict[str, Any]) -> Any:
+    def name_of(self, tool: JSONObject) -> JSON:
         """Return the name of a declared tool."""
 
     @abstractmethod
-    def declared(self, name: str, tool: Tool) -> dict[str, Any]:
+    def declared(self, name: str, tool: Tool) -> JSONObject:
         """Return the declaration of one of Aileron's tools in this API."""
 
     @abstractmethod
@@ -293,7 +292,7 @@ class Answer(ABC):
         """Take an event, and return the bytes that the agent sees at once."""
 
     @abstractmethod
-    def take(self, document: dict[str, Any]) -> None:
+    def take(self, document: JSONObject) -> None:
         """Take the answer of a round that was not streamed."""
 
     @abstractmethod
@@ -305,7 +304,7 @@ class Answer(ABC):
         """Return the held-back events that end the answer."""
 
     @abstractmethod
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> JSONObject:
         """Return the complete answer that the agent sees, over all rounds, as a JSON object."""
 
     @abstractmethod
@@ -321,18 +320,19 @@ class Answer(ABC):
     def has_hidden(self) -> bool:
         """True if the model called one of Aileron's tools."""
 
-    def _called(self, id_: Any, name: Any, arguments: str) -> Called | None:
+    def _called(self, id_: JSON, name: JSON, arguments: str) -> Called | None:
         """Return a tool call if it is of one of Aileron's tools; None if it is of one of the agent's own."""
-        tool = self._tools.get(name) if isinstance(name, str) else None
-        return None if tool is None else Called(str(id_), name, tool.name, arguments)
+        if not isinstance(name, str) or (tool := self._tools.get(name)) is None:
+            return None
+        return Called(str(id_), name, tool.name, arguments)
 
 
-def rewritten(event: Event, data: dict[str, Any]) -> bytes:
+def rewritten(event: Event, data: JSONObject) -> bytes:
     """Return the bytes of an event with the name of `event`, and with `data`."""
     return written(event.name, encoded(data))
 
 
-def parsed(event: Event) -> dict[str, Any] | None:
+def parsed(event: Event) -> JSONObject | None:
     """Return an event's data; None if the data is not a JSON object. Raises ValueError or RecursionError for JSON that
     other programs could read differently.
     """
@@ -343,7 +343,7 @@ def parsed(event: Event) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def object_of(body: bytes) -> dict[str, Any]:
+def object_of(body: bytes) -> JSONObject:
     """Return the object that a body contains; an empty object if it contains none."""
     try:
         return dict_of(json.loads(body))
@@ -356,13 +356,3 @@ def check_messages(document: Document, name: str) -> None:
     messages = document.get(name)
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise NotUnderstoodError(f"{name} is no list of objects")
-
-
-def dict_of(value: Any) -> dict[str, Any]:
-    """Return a value that should be an object, or an empty object if it is not one."""
-    return value if isinstance(value, dict) else {}
-
-
-def list_of(value: Any) -> list[Any]:
-    """Return a value that should be an array, or an empty array if it is not one."""
-    return value if isinstance(value, list) else []

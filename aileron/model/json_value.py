@@ -1,0 +1,37 @@
+"""The types of decoded JSON that has no closed shape, and the functions that read such values.
+
+`JSON` is for values whose shape somebody else decides: arguments of an action, a JSON Schema, a request that is passed on. The
+type checker lets no member of such a value be read before the value is known to be an object. A value of a known shape is a
+`msgspec.Struct`, and one that is only passed on an `object`.
+
+Pure. Not here: the one spelling of a JSON value (canonical.py).
+
+>>> dict_of({"a": 1}), dict_of("a"), list_of({"a": 1})
+({'a': 1}, {}, [])
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["JSON", "JSONObject", "dict_of", "list_of"]
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
+    JSONObject: TypeAlias = "dict[str, JSON]"
+else:
+    # msgspec reads the fields' types of a Struct, knows no recursive type, and decodes any JSON for `Any`.
+    JSON = Any
+    JSONObject = dict[str, Any]
+
+
+def dict_of(value: JSON) -> JSONObject:
+    """Return a value that should be an object, or an empty object if it is not one."""
+    return value if isinstance(value, dict) else {}
+
+
+def list_of(value: JSON) -> list[JSON]:
+    """Return a value that should be an array, or an empty array if it is not one."""
+    return value if isinstance(value, list) else []
