@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from aileron.ledger import ApprovalRow, ApprovalState, Ledger, RunRow, Transaction
 from aileron.model.invocation import Scope
+from aileron.model.json_value import JSON, JSONObject
 from aileron.model.outcome import RunStatus
 
 __all__ = ["DIGEST", "EVENT", "ROWS_PER_RUN", "SPACING_US", "START_US", "filled"]
@@ -87,7 +88,7 @@ def _add_run(tx: Transaction, number: int, session: str) -> None:
             outcome=b'{"result": {"sent": true}}',
         )
     )
-    plan = [
+    plan: list[JSON] = [
         {"id": "send", "connector": step["connector"], "hash": DIGEST, "op": "send", "hosts": ["api.example.com:443"]}
     ]
     tx.append(
@@ -125,6 +126,11 @@ def _add_question(tx: Transaction, number: int) -> None:
 
 
 def _add_session(tx: Transaction, session: str) -> None:
-    told = {"agent": "claude", "folder": "/work", "token_digest": DIGEST, "expires_at_us": tx.now_us + SPACING_US}
+    told: JSONObject = {
+        "agent": "claude",
+        "folder": "/work",
+        "token_digest": DIGEST,
+        "expires_at_us": tx.now_us + SPACING_US,
+    }
     tx.append({"type": "session.started", "session": session, **told})
     tx.append({"type": "session.ended", "session": session, "reason": "ended", "exit_code": 0})

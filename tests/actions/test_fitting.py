@@ -14,6 +14,7 @@ from aileron.actions.resolve import with_args
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.manifest import ConnectorManifest, Operation, Parameter
 from tests.actions.test_resolve import BASIC, HOME, WORK, Store, Vault, manifest, plan
+from tests.support.shaped import shaped
 
 Text = Callable[..., str]
 TO = Parameter(name="to", types=("string",), max_length=20)
@@ -138,7 +139,7 @@ def test_a_call_that_the_operation_does_not_accept_is_refused_at_resolve(
         assert refused.value.failure.failure_class is FailureClass.BAD_INPUT
         assert problem in refused.value.failure.message
         assert "x" * 21 not in refused.value.failure.message
-    assert with_args(found, good, connectors=Store(mail())) == found
+    assert with_args(found, shaped(good), connectors=Store(mail())) == found
     assert plan(action_text(), args).args["to"] == args["to"], "without a record nothing is refused"
 
 

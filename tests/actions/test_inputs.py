@@ -17,6 +17,7 @@ from aileron.actions.widening import changes
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.manifest import InputSpec
 from tests.actions.test_references import planned
+from tests.support.shaped import shaped
 
 Text = Callable[..., str]
 COUNT = 'name = "count"\ntype = "integer"\ndescription = "How many."\nrequired = false\n'
@@ -68,7 +69,7 @@ def test_a_rule_is_shown_to_the_model_as_json_schema(
     declared: Callable[[str], str], lines: str, shown: dict[str, Any]
 ) -> None:
     """The rule is in the words of the standard, beside type and description; an input with a default is optional."""
-    schema = input_schema(parse_action(declared(lines), file="a.md"))
+    schema = shaped(input_schema(parse_action(declared(lines), file="a.md")))
 
     assert schema["properties"]["count"] == {**shown, "description": "How many."}
     assert ("count" in schema["required"]) is ("default" not in shown)
@@ -141,7 +142,7 @@ def test_a_rule_that_cannot_be_enforced_is_refused(declared: Callable[[str], str
         spec_of(declared(lines))
 
     assert problem in refused.value.failure.message
-    assert refused.value.failure.details["line"] >= 27
+    assert shaped(refused.value.failure.details)["line"] >= 27
 
 
 def test_a_schema_is_bounded(declared: Callable[[str], str]) -> None:
@@ -224,7 +225,7 @@ def test_a_call_is_checked_against_the_rule(
 
     failure = refused.value.failure
     assert failure.failure_class is FailureClass.BAD_INPUT
-    assert problem in failure.details["arguments"]["count"]
+    assert problem in shaped(failure.details)["arguments"]["count"]
 
 
 def test_a_pattern_mismatch_is_explained_with_the_description(declared: Callable[[str], str]) -> None:

@@ -33,6 +33,7 @@ from aileron.model.manifest import (
 )
 from aileron.model.names import BindingName, Fqn, HostPort
 from aileron.model.plan import MAX_ARGS_BYTES, ConnectorPin, Plan, PlannedPreview, Step
+from tests.support.shaped import shaped
 
 PIN = "sha256:" + "ab" * 32
 MAIL, POST = "github://acme/mail", "github://acme/post"
@@ -162,15 +163,15 @@ def test_all_wrong_arguments_are_reported_at_once(action_text: Text) -> None:
     """An agent can correct the call in one go."""
     failure = refusal(action_text(), {"count": "x", "zzz": 1})
 
-    assert set(failure.details["arguments"]) == {"to", "count", "zzz"}
+    assert set(shaped(failure.details)["arguments"]) == {"to", "count", "zzz"}
 
 
 def test_many_unknown_arguments_are_counted_and_not_listed(action_text: Text) -> None:
     """A body of a megabyte can name a hundred thousand: neither the response nor the work grows with their number or length."""
     failure = refusal(action_text(), {"to": "a", **{f"z{number}{'z' * 1000}": 1 for number in range(500)}})
 
-    assert len(failure.details["arguments"]) == 10
-    assert max(map(len, failure.details["arguments"])) == 65  # one more for the mark
+    assert len(shaped(failure.details)["arguments"]) == 10
+    assert max(map(len, shaped(failure.details)["arguments"])) == 65  # one more for the mark
     assert failure.message.endswith("; 490 more are not inputs")
 
 
@@ -458,7 +459,7 @@ def test_the_login_details_of_a_binding_are_part_of_the_digest(action_text: Text
 
     assert len({resolved.digest for resolved in plans}) == len(plans)
     assert [Plan.from_json(resolved.to_json()) for resolved in plans] == plans
-    uses = [resolved.to_json()["steps"][0]["grant"]["credential"] for resolved in plans]
+    uses = [shaped(resolved.to_json())["steps"][0]["grant"]["credential"] for resolved in plans]
     assert [use.get("bound") for use in uses[:2]] == [None, {"username": "ada"}]
 
 
@@ -476,7 +477,7 @@ def test_a_credential_that_does_not_log_in_has_no_login_in_its_plan(action_text:
     ]
 
     assert plans[0] == plans[1]
-    assert "bound" not in plans[0].to_json()["steps"][0]["grant"]["credential"]
+    assert "bound" not in shaped(plans[0].to_json())["steps"][0]["grant"]["credential"]
 
 
 def test_a_preview_gets_no_more_time_than_its_connector(action_text: Text) -> None:

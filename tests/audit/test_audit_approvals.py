@@ -41,7 +41,7 @@ async def refusal(attempt: Awaitable[Any]) -> tuple[FailureClass, dict[str, Any]
     """Return the failure class and the details of the refusal."""
     with pytest.raises(AileronError) as caught:
         await attempt
-    return caught.value.failure.failure_class, caught.value.failure.details
+    return caught.value.failure.failure_class, dict(caught.value.failure.details)
 
 
 async def test_a_gated_run_is_recorded_with_its_question_and_waits(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from aileron.cli.export import COLUMNS, harmless, line, new_file, table
 from aileron.ledger.chain import link, make_record
+from tests.support.shaped import shaped
 
 TEXT = st.text(st.characters(codec="utf-8"))
 JSON = st.recursive(
@@ -58,13 +59,13 @@ def test_no_cell_of_a_table_is_a_formula(text: str) -> None:
         "note": text,
         "hash": text,
     }
-    (row,) = read(table([event], with_titles=True))
+    (row,) = read(table([shaped(event)], with_titles=True))
 
     assert tuple(row) == COLUMNS
     for cell in row.values():
         assert not cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20"))
         assert not [mark for mark in cell if unicodedata.category(mark) in ("Cc", "Zl", "Zp")]
-    assert table([event], with_titles=False).count("\n") == 1
+    assert table([shaped(event)], with_titles=False).count("\n") == 1
     assert json.loads(row["facts"]) == {"note": text}
 
 

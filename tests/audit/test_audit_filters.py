@@ -12,6 +12,7 @@ import pytest
 
 from aileron.audit import query
 from aileron.ledger import MAX_PAGE_BYTES, Ledger, Transaction
+from aileron.model.json_value import JSONObject
 
 MOMENT_US = 1_800_000_000_000_000  # 2027-01-15T08:00:00Z
 WANTED = {
@@ -111,7 +112,7 @@ def test_records_are_returned_as_they_are_chained(ledger: Ledger) -> None:
 def test_a_page_of_large_records_ends_early_and_all_pages_are_complete(tmp_path: Path) -> None:
     """A page has eight mebibytes and the record that exceeded them; the next page continues there, and a run is shown whole."""
     with Ledger.open(tmp_path / "ledger.db", tmp_path, "0.1.0") as ledger:
-        large = {"type": "run.requested", "run": "run-1", "args": "x" * (MAX_PAGE_BYTES // 4)}
+        large: JSONObject = {"type": "run.requested", "run": "run-1", "args": "x" * (MAX_PAGE_BYTES // 4)}
         for _ in range(6):
             ledger.commit_now(lambda tx: tx.append(large))
         pages, last = [], 1

@@ -17,6 +17,7 @@ from aileron.audit.verify import verify
 from aileron.ledger import Ledger
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation
+from aileron.model.json_value import JSONObject
 from aileron.model.names import HostPort
 from aileron.model.outcome import Failed, Outcome, RunStatus, Succeeded
 from aileron.model.plan import Plan
@@ -264,7 +265,7 @@ async def test_events_of_a_connector_are_recorded_unchanged(
 ) -> None:
     """Hostile text is data: hidden characters stay, for surfaces to show."""
     run_id, step = await audit.requested(plan, asked, layers=LAYERS), plan.steps[0]
-    fields = {"note": "\u202egnp.exe\x1b[2J", "ratio": 0.1, "é": [None, True]}
+    fields: JSONObject = {"note": "\u202egnp.exe\x1b[2J", "ratio": 0.1, "é": [None, True]}
 
     await audit.connector_event(run_id, step, "sent\x00" + "x" * 500, fields)
 

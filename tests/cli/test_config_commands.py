@@ -18,6 +18,7 @@ from aileron.cli.settings import changed, kind_of, list_in_force, read_text, wri
 from aileron.config import SETTINGS, Settings, parse_settings, written_settings
 from tests.cli.command import Command
 from tests.support.fake_daemon import FakeDaemon
+from tests.support.shaped import shaped
 
 TEXT = """\
 # Mine.
@@ -196,7 +197,7 @@ def test_remove_deletes_an_entry_and_keeps_the_others(aileron: Command, file: Pa
 
 def test_adding_to_an_unset_list_starts_with_its_default(aileron: Command, home: Path) -> None:
     """The default entries stay in effect, and the file is created if there is none. Removing an unlisted entry creates none."""
-    default = parse_settings("", Path("x")).values()["forges.gitlab.storage"]
+    default = shaped(parse_settings("", Path("x")).values()["forges.gitlab.storage"])
     assert aileron("config", "remove", "forges.gitlab.storage", "https://a.example").code == 0
     assert not (home / "config.toml").exists()
 

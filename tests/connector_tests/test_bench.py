@@ -735,7 +735,7 @@ def test_a_made_up_certificate_is_shown_to_a_server_that_requests_it(tmp_path: P
     ):
         there = LocalUpstream.parse(f"https://localhost:{server.port}")
         done = [
-            bench.call("fetch", {"path": "/notes"} | credential, there, settings)
+            bench.call("fetch", {"path": "/notes", **credential}, there, settings)
             for credential in ({"credential": "mtls"}, {})
         ]
         assert [attempt.failure for attempt in done] == [None, None]

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from aileron.model.json_value import JSONObject
 from aileron_connector import loop, operation
 from aileron_connector.rehearsal import rehearse
 
@@ -32,7 +33,7 @@ def test_the_rehearsal_is_a_whole_invocation(monkeypatch: pytest.MonkeyPatch) ->
     called: list[tuple[str, object]] = []
     original = operation.call
 
-    def call(name: str, args: dict[str, object]) -> object:
+    def call(name: str, args: JSONObject) -> object:
         called.append((name, original(name, args)))
         return called[-1][1]
 

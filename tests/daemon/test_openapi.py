@@ -17,6 +17,7 @@ from aileron.api.openapi import openapi_document
 from aileron.api.routes import ROUTES
 from tests.support.answers import route_of
 from tests.support.home import PASSPHRASE, PROBE, DaemonHome, asking_home, probe_action
+from tests.support.shaped import shaped
 
 REFUSED_HERE = {
     "POST /v1/vault/init",  # the home has a vault
@@ -231,7 +232,7 @@ def _required(response: Answered, document: dict[str, Any]) -> set[str]:
 
 def test_no_description_has_an_accidental_markdown_code_block() -> None:
     """A docstring's second paragraph is indented like its source, which Markdown would show as code."""
-    schemas = openapi_document(__version__)["components"]["schemas"]
+    schemas = shaped(openapi_document(__version__))["components"]["schemas"]
     described = {name: schema["description"] for name, schema in schemas.items() if "description" in schema}
 
     assert "An `[[operations]]` entry" in described["Operation"]

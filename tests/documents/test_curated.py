@@ -26,6 +26,7 @@ from tests.documents.prism import enforcing_json
 from tests.documents.real_servers import STRIPE_KEY, localstripe
 from tests.documents.table import named
 from tests.support.plain_host import ROOT
+from tests.support.shaped import shaped
 
 pytestmark = [pytest.mark.jail, pytest.mark.timeout(120)]
 CURATED: Final = ("github", "stripe")
@@ -114,7 +115,7 @@ def test_an_actions_request_fits_the_published_document(name: str, tools: Tools)
     with enforcing_json(used_part(name, tools), tools) as at, Bench(artifact_of(sources(name), ())) as bench:
         for action in actions_of(name):
             (step,) = action.steps
-            args = {spec.name: GIVEN.get(spec.name, value_of(spec)) for spec in action.inputs}
+            args = {spec.name: shaped(GIVEN.get(spec.name, value_of(spec))) for spec in action.inputs}
             failure = bench.call(step.op, args, at.upstream).failure
             if failure is not None:
                 problems[step.op] = f"{failure.message}; {args}; {str(failure.details)[:600]}"

@@ -18,6 +18,7 @@ from aileron.model.names import Fqn
 from aileron_connector.check import Schemas
 from aileron_connector.openapi.document import Document
 from aileron_connector.openapi.request import Endpoint, prepared
+from tests.support.shaped import shaped
 
 
 def made_of(
@@ -170,7 +171,7 @@ def test_parts_with_an_example_are_cut_last_and_each_cut_is_listed() -> None:
     operation["requestBody"]["content"]["application/json"]["example"] = example
     made = made_of(operation)
     (given,) = made.imported[0].inputs
-    bill = given.rule["items"]["properties"]
+    bill = shaped(given.rule)["items"]["properties"]
 
     assert example_problems(made) == []
     assert size_of(given.rule) <= 16 << 10

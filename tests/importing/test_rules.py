@@ -18,6 +18,7 @@ from aileron.importing.schemas import Packer, UnusableError, plain
 from aileron.importing.shrinking import shrunk
 from aileron.model.manifest import InputSpec
 from aileron_connector.check import Schemas, maybe_problem
+from tests.support.shaped import shaped
 
 MOST = 16 << 10
 NODE = {
@@ -43,7 +44,7 @@ def packer(document: dict[str, Any] = DOCUMENT, *, is_3_0: bool = False) -> Pack
     return Packer(References(files), is_3_0=is_3_0)
 
 
-def rule_of(schema: Any, *, is_3_0: bool = False) -> dict[str, Any]:
+def rule_of(schema: Any, *, is_3_0: bool = False) -> Any:
     """Return the rule of a schema in a request."""
     packed = packer(is_3_0=is_3_0)
     return shrunk(Rules(packed.lookup).taken(packed.sent(schema, "a.json")), MOST).rule
@@ -261,7 +262,7 @@ def test_a_value_that_fits_the_rule_fits_the_document(data: st.DataObject, schem
     packed = packer()
     try:
         sent = packed.sent(schema, "a.json")
-        rule = shrunk(Rules(packed.lookup).taken(sent), MOST).rule
+        rule = shaped(shrunk(Rules(packed.lookup).taken(sent), MOST).rule)
     except UnusableError:
         assume(False)
     value = data.draw(values(rule))

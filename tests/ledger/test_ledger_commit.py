@@ -22,6 +22,7 @@ from aileron.ledger.writer import MAX_WAITING
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
 from aileron.model.outcome import RunStatus
+from tests.support.shaped import shaped
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +35,7 @@ def note(word: str) -> dict[str, Any]:
 def words(ledger: Ledger) -> list[str]:
     """Return the words of the notes, in order."""
     rows = ledger.read_now(lambda snapshot: snapshot.events(EventFilter(type="note", oldest_first=True)))
-    return [row.facts["word"] for row in rows]
+    return [shaped(row.facts)["word"] for row in rows]
 
 
 def a_run() -> RunRow:
@@ -190,7 +191,7 @@ def test_a_caller_without_a_loop_can_commit_and_read(ledger: Ledger) -> None:
 def test_an_event_without_a_canonical_form_is_not_recorded(ledger: Ledger, value: object) -> None:
     """The caller gets an error, and the chain is unchanged."""
     with pytest.raises(AileronError, match="cannot be recorded") as caught:
-        ledger.commit_now(lambda tx: tx.append({"type": "note", "value": value}))
+        ledger.commit_now(lambda tx: tx.append({"type": "note", "value": shaped(value)}))
 
     assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
     assert ledger.read_now(lambda snapshot: snapshot.head()).seq == 1

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from aileron.ledger import MAX_ROWS, EventFilter, Ledger, Snapshot
 from aileron.model.failure import AileronError, FailureClass
+from tests.support.shaped import shaped
 
 TYPES = ("run.requested", "egress.sending", "run.finished")
 MANY = 60_000
@@ -81,8 +82,8 @@ def test_a_search_finds_exactly_the_rows_that_match(small: Ledger, wanted: Event
         row
         for row in everything
         if all(value is None or row.facts.get(name) == value for name, value in equal.items())
-        and (wanted.since_us is None or row.facts["at_us"] >= wanted.since_us)
-        and (wanted.until_us is None or row.facts["at_us"] < wanted.until_us)
+        and (wanted.since_us is None or shaped(row.facts)["at_us"] >= wanted.since_us)
+        and (wanted.until_us is None or shaped(row.facts)["at_us"] < wanted.until_us)
         and (wanted.after is None or row.seq > wanted.after)
         and (wanted.before is None or row.seq < wanted.before)
     ]

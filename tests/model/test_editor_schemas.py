@@ -25,6 +25,7 @@ from aileron.model.manifest import ApprovalRule
 from aileron.model.names import FQN, Fqn
 from aileron.registry.manifest import SCHEMA as CONNECTOR
 from aileron.registry.manifest import parse_connector_manifest
+from tests.support.shaped import shaped
 
 ROOT = Path(__file__).parents[2]
 WHOLE_ACTION = """
@@ -333,7 +334,7 @@ def _fields(schema: Schema, path: str = "") -> Iterator[tuple[str, Field]]:
 @pytest.mark.parametrize(("name", "field"), [*_fields(ACTION), *_fields(CONNECTOR)])
 def test_every_key_says_what_it_is_for(name: str, field: Field) -> None:
     """The key's examples and default fit its schema."""
-    (told,) = json_schema({"key": field}, "one")["properties"].values()
+    (told,) = shaped(json_schema({"key": field}, "one"))["properties"].values()
 
     assert "](" not in told["description"]
     for value in (*told.get("examples", ()), *([told["default"]] if "default" in told else ())):

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aileron.model.credential import Client, OAuthGrant, TokenSet
+from aileron.model.json_value import JSONObject
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 from aileron.oauth.answers import (
@@ -129,7 +130,7 @@ def test_any_values_are_tokens_or_one_of_our_errors(changes: dict[str, Any]) -> 
 )
 def test_any_values_are_a_device_code_that_can_be_shown_or_one_of_our_errors(changes: dict[str, Any]) -> None:
     """A good device answer has any JSON in its places."""
-    good = {
+    good: JSONObject = {
         "device_code": "canary-device-code",
         "user_code": "WDJB-MJHT",
         "verification_uri": "https://id.example/device",

@@ -25,6 +25,7 @@ from aileron.registry.keyring import Authority, Keyring
 from aileron.registry.signatures import SigningKey
 from aileron.registry.tarball import pack, unpack
 from tests.support.hub import CONNECTOR, KEY, OTHER, SEND, Release, connector_archive
+from tests.support.shaped import shaped
 
 PIN = "sha256:" + "ab" * 32
 
@@ -43,7 +44,7 @@ def wrong(release: Release, site: Path) -> dict[str, str]:
         built(release, site)
     assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
     assert files_in(site) == before
-    found = caught.value.failure.details["problems"]
+    found = shaped(caught.value.failure.details["problems"])
     return {
         os.path.relpath(problem["file"], release.path).removesuffix("/aileron.tar.gz"): problem["reason"]
         for problem in found

@@ -18,6 +18,7 @@ from aileron.cards.card import Card, Fact, Line, Section, Tone
 from aileron.cards.decision_flow import as_told
 from aileron.cards.headline import Span
 from aileron.cards.row import Row
+from aileron.model.json_value import JSONObject
 from aileron.model.visible import FURTHER
 from aileron.tui import rendering
 from aileron.tui.rendering import body_rows
@@ -276,7 +277,7 @@ def test_a_long_alarm_does_not_hide_the_others(most: int) -> None:
 
 def test_the_main_facts_of_an_event_come_before_those_that_may_not_fit() -> None:
     """Destination and status come first, the others in the order of their names."""
-    event = {
+    event: JSONObject = {
         "at": "2026-11-20T09:12:00Z",
         "type": "egress.finished",
         "bytes_up": 1,

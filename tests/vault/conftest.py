@@ -56,7 +56,7 @@ def refused(failure_class: FailureClass, words: str = "") -> Iterator[Refusals]:
     with pytest.raises(AileronError) as caught:
         yield seen
     failure = caught.value.failure
-    seen.failure_class, seen.message, seen.details = failure.failure_class, failure.message, failure.details
+    seen.failure_class, seen.message, seen.details = failure.failure_class, failure.message, dict(failure.details)
     assert seen.failure_class == failure_class, seen.message
     assert words in seen.message
 

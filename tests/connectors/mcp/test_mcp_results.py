@@ -16,6 +16,7 @@ from aileron_connector.mcp.service import Service
 from aileron_connector.testing import Done, Reply, Request, call
 from tests.connectors.mcp.played import DONE, TOOL, answer
 from tests.connectors.mcp.played import RESULTS as RESULTS_OF
+from tests.support.shaped import shaped
 
 PIXEL = base64.b64encode(b"\x89PNG").decode()
 
@@ -183,9 +184,9 @@ def test_a_changed_tool_is_not_called(now: dict[str, Any], place: str) -> None:
     found = done({}, now=[now])
     assert len(found.requests) == 1
     assert found.failure.details["reason"] == "tool_changed"
-    assert [change["where"] for change in found.failure.details["changes"]] == [place]
+    assert [change["where"] for change in shaped(found.failure.details)["changes"]] == [place]
     assert "\u200b" not in json.dumps(found.failure.details["changes"], ensure_ascii=False)
-    assert json.loads(found.failure.details["now"]) == now, "whole and as it is, for whoever shows it"
+    assert json.loads(shaped(found.failure.details)["now"]) == now, "whole and as it is, for whoever shows it"
 
 
 @pytest.mark.parametrize("is_changed", [False, True])
@@ -236,7 +237,7 @@ def test_reported_differences_are_bounded() -> None:
     many = {f"p{number}": {"description": "a" * 5000 + "b"} for number in range(50)}
     now = {name: {"description": "a" * 5000 + "c"} for name in many}
     tool = {**TOOL, "inputSchema": {"properties": many}}
-    found = done({}, tool, now=[{**tool, "inputSchema": {"properties": now}}]).failure.details["changes"]
+    found = shaped(done({}, tool, now=[{**tool, "inputSchema": {"properties": now}}]).failure.details["changes"])
     assert len(found) == 8
     assert all(len(change["before"]) < 300 and "b" in change["before"] and "c" in change["after"] for change in found)
 

@@ -34,7 +34,7 @@ def failed(of: dict[str, Any], answer: list[Reply], /, method: str = "get") -> t
     """Return message and details of an `external_api_error`."""
     failure = answered(of, answer, method=method).failure
     assert failure.failure_class == "external_api_error"
-    return failure.message, failure.details
+    return failure.message, dict(failure.details)
 
 
 # Successful answers
