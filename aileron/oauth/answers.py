@@ -32,6 +32,7 @@ from typing import Any, Final, NoReturn, TypeGuard
 import msgspec
 
 from aileron.model.credential import Client, OAuthGrant, TokenSet
+from aileron.model.json_value import JSONObject
 from aileron.model.request_signing import TokenGrant
 from aileron.model.secret import Secret
 from aileron.model.visible import visible
@@ -116,7 +117,7 @@ class DeviceCode:
     interval_s: float
 
 
-def read_json(data: bytes, host: str) -> dict[str, Any]:
+def read_json(data: bytes, host: str) -> JSONObject:
     """Parse a JSON object. Raises ProviderError(bad_answer) for anything else."""
     try:
         value = json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_no_constant)
@@ -127,7 +128,7 @@ def read_json(data: bytes, host: str) -> dict[str, Any]:
     return value
 
 
-def granted(answer: dict[str, Any], expected: Expected, now: float) -> GrantedTokens:
+def granted(answer: JSONObject, expected: Expected, now: float) -> GrantedTokens:
     """Return the tokens from the response to a sign-in, received at `now` (s since the epoch). Raises ProviderError if the
     response is not as expected.
     """
@@ -143,7 +144,7 @@ def granted(answer: dict[str, Any], expected: Expected, now: float) -> GrantedTo
     return GrantedTokens(tokens, grant)
 
 
-def renewed(answer: dict[str, Any], before: TokenSet, grant: OAuthGrant, host: str, now: float) -> GrantedTokens:
+def renewed(answer: JSONObject, before: TokenSet, grant: OAuthGrant, host: str, now: float) -> GrantedTokens:
     """Return the tokens from the response to a renewal. The former refresh token and scopes remain if the response has none.
     Raises ProviderError if the response is invalid.
     """
@@ -167,7 +168,7 @@ def renewed(answer: dict[str, Any], before: TokenSet, grant: OAuthGrant, host: s
     return GrantedTokens(tokens, after)
 
 
-def minted(answer: dict[str, Any], grant: TokenGrant, host: str) -> Minted:
+def minted(answer: JSONObject, grant: TokenGrant, host: str) -> Minted:
     """Return the token from the response to a request without a sign-in. A refresh token in the response is not used (RFC
     6749, 4.4.3). Raises ProviderError if the response is invalid.
     """
@@ -189,7 +190,7 @@ def _check_scopes(found: tuple[str, ...], asked: tuple[str, ...], host: str) -> 
         )
 
 
-def read_device_code(answer: dict[str, Any], host: str) -> DeviceCode:
+def read_device_code(answer: JSONObject, host: str) -> DeviceCode:
     """Read a device code from a response: RFC 8628, section 3.2. Raises ProviderError(bad_answer) if the response is invalid."""
     code, user_code = answer.get("device_code"), answer.get("user_code")
     uri = answer.get("verification_uri", answer.get("verification_url"))  # Google's name for it, from the drafts
@@ -215,7 +216,7 @@ def read_device_code(answer: dict[str, Any], host: str) -> DeviceCode:
     )
 
 
-def _tokens(answer: dict[str, Any], host: str, client: Client, asked: tuple[str, ...], now: float) -> TokenSet:
+def _tokens(answer: JSONObject, host: str, client: Client, asked: tuple[str, ...], now: float) -> TokenSet:
     kind = answer.get("token_type")
     if not isinstance(kind, str) or kind.lower() != "bearer":
         raise said("bad_token_type" if kind is not None else "bad_answer", host)
@@ -294,7 +295,7 @@ def _milliseconds(seconds: float | None) -> int | None:
 # The ID token
 
 
-def _account(answer: dict[str, Any], expected: Expected) -> str | None:
+def _account(answer: JSONObject, expected: Expected) -> str | None:
     """Return the account that signed in, for display, or None if the provider does not name the account. Raises
     ProviderError(bad_id_token) for an invalid ID token.
     """
@@ -311,7 +312,7 @@ def _account(answer: dict[str, Any], expected: Expected) -> str | None:
     return None
 
 
-def _claims(token: object, host: str) -> dict[str, Any]:
+def _claims(token: object, host: str) -> JSONObject:
     parts = token.split(".") if isinstance(token, str) and len(token) <= _MAX_ID_TOKEN_CHARACTERS else []
     try:
         if len(parts) != 3:
@@ -324,7 +325,7 @@ def _claims(token: object, host: str) -> dict[str, Any]:
     raise said("bad_id_token", host)
 
 
-def _is_issuer(claims: dict[str, Any], expected: Expected) -> bool:
+def _is_issuer(claims: JSONObject, expected: Expected) -> bool:
     return is_issuer(claims.get("iss"), expected.issuer, expected.authorize_url)
 
 
@@ -350,14 +351,14 @@ def same_issuer(issuer: str, other: str) -> bool:
     return _EMPTY_PATH.sub(r"\1", issuer) == _EMPTY_PATH.sub(r"\1", other)
 
 
-def _is_audience(claims: dict[str, Any], expected: Expected) -> bool:
+def _is_audience(claims: JSONObject, expected: Expected) -> bool:
     audience, client_id = claims.get("aud"), expected.client.client_id
     if isinstance(audience, list):
         return client_id in audience and (len(audience) == 1 or claims.get("azp") == client_id)
     return bool(audience == client_id)
 
 
-def _is_nonce(claims: dict[str, Any], expected: Expected) -> bool:
+def _is_nonce(claims: JSONObject, expected: Expected) -> bool:
     if expected.nonce is None:
         return True
     nonce = claims.get("nonce")
@@ -372,7 +373,7 @@ def _shown(value: str) -> str:
 # JSON
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> JSONObject:
     made = dict(pairs)
     if len(made) != len(pairs):
         raise ValueError("duplicate key")

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, urlencode
 
 from aileron.config import Settings
@@ -37,6 +37,7 @@ from aileron.egress.rules import check_destination
 from aileron.model.credential import Client
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.http_date import server_time
+from aileron.model.json_value import JSON, JSONObject
 from aileron.model.names import HostPort
 from aileron.model.plan import Grant
 from aileron.model.secret import Secret
@@ -97,7 +98,7 @@ class Endpoints:
     def _grant(self, to: HostPort) -> Grant:
         return own_grant(to, self._settings, MAX_ANSWER_BYTES)
 
-    async def post(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> dict[str, Any]:
+    async def post(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> JSONObject:
         """Post a form, and return the response's JSON object, whose contents are not checked. `deadline` is in the time of
         `anyio.current_time()`.
 
@@ -112,7 +113,7 @@ class Endpoints:
             problem = without_echo(error, host_of(url), fields.values())
         raise problem
 
-    async def mint(self, url: str, request: TokenRequest, deadline: float) -> dict[str, Any]:
+    async def mint(self, url: str, request: TokenRequest, deadline: float) -> JSONObject:
         """Request a token without a sign-in, and return the response's JSON object. The request contains its own
         authentication.
 
@@ -136,7 +137,7 @@ class Endpoints:
         if not 200 <= answer.status <= 299:
             raise without_echo(_refusal(answer.status, answer.body, host), host, fields.values())
 
-    async def register(self, url: str, document: Mapping[str, Any], deadline: float) -> dict[str, Any]:
+    async def register(self, url: str, document: Mapping[str, JSON], deadline: float) -> JSONObject:
         """Post a client's metadata, and return the response's JSON object. The request is not authenticated (RFC 7591, section
         3).
 
@@ -170,7 +171,7 @@ class Endpoints:
         raise problem
 
 
-def _token_answer(answer: OwnAnswer, host: str) -> dict[str, Any]:
+def _token_answer(answer: OwnAnswer, host: str) -> JSONObject:
     if not 200 <= answer.status <= 299:
         raise _refusal(answer.status, answer.body, host)
     return _unless_refused(read_json(answer.body, host), "access_token", host)
@@ -195,7 +196,7 @@ def host_of(url: str) -> str:
     return endpoint_url(url).authority
 
 
-def _unless_refused(answer: dict[str, Any], wanted: str, host: str) -> dict[str, Any]:
+def _unless_refused(answer: JSONObject, wanted: str, host: str) -> JSONObject:
     """Return the response. Raise ProviderError if it has an error in place of the key `wanted`, because some providers report
     errors with status 200, such as GitHub.
     """

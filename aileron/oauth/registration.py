@@ -20,9 +20,10 @@ Source: RFC 7591 sections 2 and 3, RFC 8252 section 8.5; docs/reference/sign-in.
 from __future__ import annotations
 
 import re
-from typing import Any, Final, TypeGuard
+from typing import Final, TypeGuard
 
 from aileron.model.credential import Client
+from aileron.model.json_value import JSONObject
 from aileron.model.manifest import OAuth2Provider
 from aileron.oauth.answers import seconds_of
 from aileron.oauth.problems import said
@@ -39,11 +40,11 @@ _CLIENT: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_CLIENT_CHARACTERS}}}")
 _DEVICE: Final = "urn:ietf:params:oauth:grant-type:device_code"
 
 
-def registration_request(provider: OAuth2Provider, redirect_uri: str | None) -> dict[str, Any]:
+def registration_request(provider: OAuth2Provider, redirect_uri: str | None) -> JSONObject:
     """Return the metadata of the client to register. `redirect_uri` is None for a sign-in with a code on another device, which
     has no redirect (RFC 8628).
     """
-    flow = (
+    flow: JSONObject = (
         {"grant_types": [_DEVICE, "refresh_token"], "response_types": []}
         if redirect_uri is None
         else {
@@ -63,7 +64,7 @@ def registration_request(provider: OAuth2Provider, redirect_uri: str | None) -> 
 
 
 def read_registration(
-    answer: dict[str, Any], provider: OAuth2Provider, redirect_uri: str | None, host: str, now: float
+    answer: JSONObject, provider: OAuth2Provider, redirect_uri: str | None, host: str, now: float
 ) -> Client:
     """Return the client from a response received at `now` (s since the epoch). Raises ProviderError: bad_answer if the
     response is invalid, unsupported_client if the client cannot be used here.
@@ -82,7 +83,7 @@ def read_registration(
     )
 
 
-def _maybe_secret(answer: dict[str, Any], host: str, now: float) -> str | None:
+def _maybe_secret(answer: JSONObject, host: str, now: float) -> str | None:
     """Return the secret that must be sent, or None. If the response specifies no authentication method, the secret is sent if
     there is one.
     """
