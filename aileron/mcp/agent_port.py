@@ -8,13 +8,14 @@ Not here: results for agents (results.py), execution of a run (runs/spine.py).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Required, TypedDict
 
 import msgspec
 
+from aileron.model.json_value import JSON, JSONObject
 from aileron.model.manifest import ActionFile
 
-__all__ = ["Account", "AgentPort", "Asker", "Call", "Offer", "Offered", "Report"]
+__all__ = ["Account", "AgentPort", "Asker", "Call", "CallState", "Offer", "Offered", "ProgressReport", "Report"]
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +31,7 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
     """An enabled action, from which one tool is made. `input_schema` is a JSON Schema of type object."""
 
     action: ActionFile
-    input_schema: dict[str, Any]
+    input_schema: JSONObject
     granted: bool = False
     """True if a standing grant may let a call of a gated action run at once, so that the tool's hints describe the effects
     of the action.
@@ -59,9 +60,40 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     session: str
     action: str
-    args: dict[str, Any]
+    args: JSONObject
     binding: str | None = None
     process: int | None = None
+
+
+class ProgressReport(TypedDict, total=False):
+    """A run's latest report of progress (`Progress` of the HTTP API). `number` counts the reports, starting at 1."""
+
+    number: Required[int]
+    done: Required[float]
+    total: float | None
+    message: str | None
+
+
+class CallState(TypedDict, total=False):
+    """The state of a run or a question, with the keys of the HTTP API's bodies. Keys that do not apply are absent."""
+
+    status: Required[str]
+    action: str
+    approval_id: str
+    audit_id: str
+    run_id: str
+    review_url: str
+    created_at: str
+    expires_at: str
+    held_until: str
+    message: str
+    poll_after_ms: int
+    question: str
+    reason: str
+    executed_arguments: JSONObject
+    result: JSON
+    error: JSONObject
+    progress: ProgressReport
 
 
 class Report(Protocol):
@@ -91,7 +123,7 @@ class AgentPort(Protocol):
         """
         ...
 
-    async def run(self, call: Call, wait_s: float) -> dict[str, Any]:
+    async def run(self, call: Call, wait_s: float) -> CallState:
         """Run an action, and wait at most `wait_s` seconds. The result always has `status`, which is `completed` (with
         `audit_id`, `result`), `failed` (`audit_id`, `error`), `pending_approval` (`approval_id`, `audit_id`, `review_url`,
         `message`, `expires_at`, `poll_after_ms`), `running` or `approved` (`run_id`, `poll_after_ms`). If a call is
@@ -99,24 +131,24 @@ class AgentPort(Protocol):
         """
         ...
 
-    async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
+    async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> CallState:
         """Return the state of a run or a question, by the id of either: the body of `GET …/result`, with `review_url` and
         `message` while the run waits for a person. Waits at most `wait_s` seconds for the run's end, or for a report of
         progress with a higher number than `seen`.
         """
         ...
 
-    async def answer(self, session: str, approval_id: str, answer: str) -> dict[str, Any]:
+    async def answer(self, session: str, approval_id: str, answer: str) -> CallState:
         """Answer a person's question to the agent. Raises AileronError(invalid_request) if no question waits for an answer."""
         ...
 
-    async def cancel(self, session: str, approval_id: str) -> dict[str, Any]:
+    async def cancel(self, session: str, approval_id: str) -> CallState:
         """Withdraw a question to a person. Raises AileronError: already_decided if a person has decided, approval_expired
         if it has expired.
         """
         ...
 
-    async def pending(self, session: str) -> list[dict[str, Any]]:
+    async def pending(self, session: str) -> list[CallState]:
         """Return the session's requests that are not decided yet. Each has `approval_id`, `action`, `status`, `created_at`,
         `expires_at`, `audit_id` and `review_url`.
         """

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import msgspec
@@ -46,6 +46,7 @@ from aileron.mcp.process_messages import (
 )
 from aileron.mcp.results import ToolResult
 from aileron.model.failure import AileronError
+from aileron.model.json_value import JSONObject
 
 __all__ = ["answer_agent"]
 
@@ -141,10 +142,10 @@ class _Answering:
 
     async def _result(self, asker: Asker, asked: Call) -> ToolResult:
         misfit = asked.misfit
-        arguments: dict[str, Any] = {}
+        arguments: JSONObject = {}
         if misfit is None:
             try:
-                arguments = msgspec.json.decode(asked.arguments, type=dict[str, Any])
+                arguments = msgspec.json.decode(asked.arguments, type=JSONObject)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 misfit = "the arguments are no JSON object"
         if misfit is not None:

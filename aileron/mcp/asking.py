@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -35,6 +35,7 @@ from aileron.mcp.process_messages import (
     decode_said,
     encode,
 )
+from aileron.model.json_value import JSONObject
 from aileron.model.misfit import misfit_in
 
 if TYPE_CHECKING:  # the process does not need what that imports
@@ -93,7 +94,7 @@ class Agent:
             raise AgentGone
         return said
 
-    async def call(self, name: str, arguments: dict[str, Any], report: Report | None) -> Answered:
+    async def call(self, name: str, arguments: JSONObject, report: Report | None) -> Answered:
         """Call a tool. Raises AskRefused, or AgentGone if the daemon ended the channel."""
         self._last += 1
         document, misfit = _carried(arguments)
@@ -141,7 +142,7 @@ class Agent:
         waiting.put_nowait(said)
 
 
-def _carried(arguments: dict[str, Any]) -> tuple[bytes, str | None]:
+def _carried(arguments: JSONObject) -> tuple[bytes, str | None]:
     """Return the arguments as JSON or, if JSON cannot carry them, a description of the problem. The SDK's parsers accept
     more than JSON has.
     """

@@ -21,17 +21,18 @@ import logging
 import math
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import anyio.to_thread
 import msgspec
 
 from aileron.mcp import results, tools
-from aileron.mcp.agent_port import AgentPort, Asker, Call, Offer, Offered
+from aileron.mcp.agent_port import AgentPort, Asker, Call, CallState, Offer, Offered
 from aileron.mcp.finding import MAX_FOUND, MAX_WORDS_CHARACTERS, USUAL_FOUND, Finder
 from aileron.mcp.results import ToolResult
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.json_value import JSON, JSONObject
 from aileron.model.misfit import misfit_in
 from aileron.model.names import RESERVED_TOOLS, tool_name
 from aileron.model.outcome import RunStatus
@@ -67,7 +68,7 @@ class UnknownTool(LookupError):
     """The caller named a tool that is not known. The message is written for the caller."""
 
 
-_OwnTool = Callable[[Asker, dict[str, Any]], Awaitable[ToolResult]]
+_OwnTool = Callable[[Asker, JSONObject], Awaitable[ToolResult]]
 
 
 class _Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,7 +93,7 @@ class _Find(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Act(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
-    arguments: dict[str, Any] = {}
+    arguments: JSONObject = {}
 
 
 class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,7 +143,7 @@ class ToolCalls:
         """Return the actions that this caller can use now, and remember their names."""
         return await self._offer(asker)
 
-    async def call(self, asker: Asker, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    async def call(self, asker: Asker, name: str, arguments: Mapping[str, JSON]) -> ToolResult:
         """Execute a call. Raises UnknownTool; every other failure is returned as a result."""
         own = self._own.get(name)
         status = self._refused_status(name)
@@ -168,7 +169,7 @@ class ToolCalls:
         """Return `failed` for a refused call of an action, and None for one of our own tools, which have no status."""
         return RunStatus.FAILED if name not in self._own or name == tools.RUN_ACTION.name else None
 
-    async def _act(self, asker: Asker, action: str, args: dict[str, Any]) -> ToolResult:
+    async def _act(self, asker: Asker, action: str, args: JSONObject) -> ToolResult:
         """Run an action for a caller that called the action's tool or run_action."""
         tool = tool_name(action)
         account = _account(args)
@@ -185,7 +186,7 @@ class ToolCalls:
             state = await self._run(asker, msgspec.structs.replace(call, action=str(now)))
         return results.state_result(state)
 
-    async def _run(self, asker: Asker, call: Call) -> dict[str, Any]:
+    async def _run(self, asker: Asker, call: Call) -> CallState:
         """Run the action through the daemon. If the client requested progress, forward the connector's reports meanwhile."""
         if asker.report is None:
             return await self._door.run(call, CALL_S)
@@ -218,7 +219,7 @@ class ToolCalls:
 
     # our own tools
 
-    async def _check_action_status(self, asker: Asker, args: dict[str, Any]) -> ToolResult:
+    async def _check_action_status(self, asker: Asker, args: JSONObject) -> ToolResult:
         asked = _decoded(args, _Check)
         first = ""
         if asked.answer is not None:
@@ -228,7 +229,7 @@ class ToolCalls:
             await self._door.state(asker.session, _id(asked.id), 0.0), page=asked.page, first=first
         )
 
-    async def _wait_for_action(self, asker: Asker, args: dict[str, Any]) -> ToolResult:
+    async def _wait_for_action(self, asker: Asker, args: JSONObject) -> ToolResult:
         asked = _decoded(args, _Wait)
         if not 0 <= asked.seconds <= tools.MAX_WAIT_S:
             raise _bad_input(f"seconds is {asked.seconds:g}; expected 0 to {tools.MAX_WAIT_S}")
@@ -243,10 +244,10 @@ class ToolCalls:
             if asker.report is not None:
                 await asker.report(waited, asked.seconds, f"{state['status']}, {waited:.0f} s")
 
-    async def _cancel_action(self, asker: Asker, args: dict[str, Any]) -> ToolResult:
+    async def _cancel_action(self, asker: Asker, args: JSONObject) -> ToolResult:
         return results.cancelled(await self._door.cancel(asker.session, _id(_decoded(args, _Cancel).id)))
 
-    async def _find_action(self, asker: Asker, args: dict[str, Any]) -> ToolResult:
+    async def _find_action(self, asker: Asker, args: JSONObject) -> ToolResult:
         asked = _decoded(args, _Find)
         if not 1 <= asked.limit <= MAX_FOUND:
             raise _bad_input(f"limit is {asked.limit}; expected 1 to {MAX_FOUND}")
@@ -261,7 +262,7 @@ class ToolCalls:
         found = await anyio.to_thread.run_sync(self._finder.find, words, actions, limit, limiter=self._finding)
         return [entries[action.name] for action in found]
 
-    async def _run_action(self, asker: Asker, args: dict[str, Any]) -> ToolResult:
+    async def _run_action(self, asker: Asker, args: JSONObject) -> ToolResult:
         asked = _decoded(args, _Act)
         tool = tool_name(asked.name[:_ID_CHARACTERS])
         if tool in RESERVED_TOOLS:
@@ -286,15 +287,15 @@ class ToolCalls:
         )
         found = await self._found(offer, tool.replace("_", " "), _MAX_NEAREST)
         nearest = list(dict.fromkeys([*alike, *(tool_name(entry.action.name) for entry in found)]))[:_MAX_NEAREST]
-        details = {"nearest": nearest} if nearest else {}
+        details: JSONObject = {"nearest": [*nearest]} if nearest else {}
         return AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.ACTION, details=details)
 
-    async def _list_pending(self, asker: Asker, args: dict[str, Any]) -> ToolResult:
+    async def _list_pending(self, asker: Asker, args: JSONObject) -> ToolResult:
         _decoded(args, _Nothing)
         return results.pending_list(await self._door.pending(asker.session))
 
 
-def _plain(args: dict[str, Any]) -> dict[str, Any]:
+def _plain(args: JSONObject) -> JSONObject:
     """Return the arguments as JSON values. Raises AileronError(bad_input) for values that JSON does not have but the SDK's
     parsers accept: infinite numbers, lone surrogates.
     """
@@ -302,13 +303,13 @@ def _plain(args: dict[str, Any]) -> dict[str, Any]:
     if misfit is not None:
         raise _bad_input(misfit)
     try:
-        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(args))
+        plain: JSONObject = msgspec.json.decode(msgspec.json.encode(args))
     except (ValueError, OverflowError, RecursionError, TypeError):
         raise _bad_input("the arguments hold a value that JSON cannot carry") from None
     return plain
 
 
-def _account(args: dict[str, Any]) -> str | None:
+def _account(args: JSONObject) -> str | None:
     """Remove the name of the credential from the arguments and return it. It is never an argument of the action, whatever
     the action declares.
     """
@@ -318,7 +319,7 @@ def _account(args: dict[str, Any]) -> str | None:
     raise _bad_input(f"{tools.ACCOUNT} is not a text of at most {_ACCOUNT_CHARACTERS} characters")
 
 
-def _decoded(args: dict[str, Any], shape: type[_Asked]) -> _Asked:
+def _decoded(args: JSONObject, shape: type[_Asked]) -> _Asked:
     """Return the arguments of one of our own tools, decoded. Raises AileronError(bad_input), which names the wrong argument."""
     try:
         return msgspec.convert(args, shape)

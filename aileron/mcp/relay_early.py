@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Final
+from typing import Final
 
 from aileron import __version__
 from aileron.mcp.relay_requests import Message, as_line, message_of
@@ -99,7 +99,7 @@ def _params(message: Message) -> Message:
     return params if isinstance(params, dict) else {}
 
 
-def _read(path: str) -> tuple[dict[str, dict[str, Any]], frozenset[str]]:
+def _read(path: str) -> tuple[dict[str, Message], frozenset[str]]:
     """Return the results by version, then by method, and the digests of the tokens of sessions with another list of tools.
     Both are empty unless the file belongs to this user and was written by the daemon of exactly this version of Aileron.
     """

@@ -35,7 +35,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from aileron.client import Elsewhere
 from aileron.mcp.relay_process import MAX_LINE_BYTES, say, token_of
@@ -139,8 +139,8 @@ class Endpoint:
 class _Flight:
     """A request whose answer is not complete yet."""
 
-    def __init__(self, message: Message, line: bytes) -> None:
-        self.id: int | str = message["id"]
+    def __init__(self, request_id: int | str, message: Message, line: bytes) -> None:
+        self.id: Final = request_id
         self.method = str(message["method"])
         self.message = message
         self.line = line
@@ -199,8 +199,8 @@ class HttpRelay:
             self._write(as_line(_protocol_error(id_in(line), -32700, "not one JSON object")))
             return
         method, request_id = message.get("method"), message.get("id")
-        if isinstance(method, str) and type(request_id) in (int, str):
-            self._begin(_Flight(message, line))
+        if isinstance(method, str) and (type(request_id) is int or type(request_id) is str):
+            self._begin(_Flight(request_id, message, line))
         elif method == "notifications/cancelled" and self._cancel(message):
             return
         elif "id" in message and method is not None:
@@ -287,7 +287,7 @@ class HttpRelay:
         """Open a lost subscription again, as if it were new, and repeat that as often as necessary."""
         while not flight.is_cancelled:
             with contextlib.suppress(Unreachable):
-                again = _Flight(flight.message, as_line(anew(flight.message)))
+                again = _Flight(flight.id, flight.message, as_line(anew(flight.message)))
                 again.is_heard = True
                 connection = self._endpoint.connect(time.monotonic() + CONNECT_S, ANSWER_S)
                 flight.connection = connection
@@ -604,8 +604,9 @@ def _mirrored(message: Message) -> dict[str, str]:
     version = _version_of(message)
     if version is None:
         return {}
-    headers = {"Mcp-Protocol-Version": version, "Mcp-Method": message["method"]}
-    named = _NAMED.get(message["method"])
+    method = str(message["method"])
+    headers = {"Mcp-Protocol-Version": version, "Mcp-Method": method}
+    named = _NAMED.get(method)
     name = _params(message).get(named) if named else None
     return {**headers, "Mcp-Name": header_of(name)} if isinstance(name, str) else headers
 
@@ -625,7 +626,7 @@ def _version_of(message: Message) -> str | None:
     return version if isinstance(version, str) and message.get("method") != "initialize" else None
 
 
-def _params(message: Message) -> dict[str, Any]:
+def _params(message: Message) -> Message:
     params = message.get("params")
     return params if isinstance(params, dict) else {}
 

@@ -26,7 +26,11 @@ Not here: sockets and when to reconnect (relay.py), HTTP (relay_http.py).
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:  # the relay imports no more than it needs to start
+    from aileron.model.json_value import JSON, JSONObject
+
 
 __all__ = [
     "LISTEN",
@@ -73,7 +77,7 @@ FAILED: Final = -32000
 implementations.
 """
 
-Message = dict[str, Any]
+Message: TypeAlias = "JSONObject"
 """A decoded JSON-RPC message. Nothing in it is checked except that it is an object."""
 
 
@@ -116,12 +120,12 @@ class ClientConversation:
         message = message_of(line)
         if message is None:
             return
-        method, key = message.get("method"), _key(message.get("id"))
+        method, request_id = message.get("method"), _id_of(message.get("id"))
         if not isinstance(method, str):
             return
-        if key is not None:
-            self._forget(key)
-            self._remember(key, method, message)
+        if request_id is not None:
+            self._forget(_encoded(request_id))
+            self._remember(request_id, method, message)
         elif method == "notifications/initialized":
             self._is_initialized = True
         elif method == "notifications/cancelled":
@@ -188,14 +192,14 @@ class ClientConversation:
         over = [request for request in self._open.values() if not request.is_listening]
         return b"".join(self._give_up(request, failed(request.id, why)) for request in over)
 
-    def _remember(self, key: str, method: str, message: Message) -> None:
-        request = _Open(message["id"], method, _tool(message))
+    def _remember(self, request_id: int | str, method: str, message: Message) -> None:
+        request = _Open(request_id, method, _tool(message))
         if method in SAFE:
             size = _size(message)
             if size is not None and self._kept_bytes + size <= MAX_KEPT_BYTES:
                 request.again, request.size = anew(message), size
                 self._kept_bytes += size
-        self._open[key] = request
+        self._open[_encoded(request_id)] = request
 
     def _forget(self, key: str) -> _Open | None:
         request = self._open.pop(key, None)
@@ -275,9 +279,10 @@ def refusal(line: bytes, why: str) -> bytes:
 
         asked = id_in(line)
         return b"" if asked is None else as_line(failed(asked, why))
-    if _key(message.get("id")) is None or not isinstance(message.get("method"), str):
+    request_id = _id_of(message.get("id"))
+    if request_id is None or not isinstance(message.get("method"), str):
         return b""
-    return as_line(failed(message["id"], why))
+    return as_line(failed(request_id, why))
 
 
 class TooLong:
@@ -310,7 +315,7 @@ def takes_back(line: bytes) -> bool:
     return message is not None and message.get("method") == "notifications/cancelled"
 
 
-def failed(request_id: int | str | None, why: str, **data: Any) -> Message:
+def failed(request_id: int | str | None, why: str, **data: JSON) -> Message:
     """Return an error response with the reason `why`. `data` is added to the error, for programs."""
     error: Message = {"code": FAILED, "message": f"aileron: {why}"}
     return {"jsonrpc": "2.0", "id": request_id, "error": {**error, "data": data} if data else error}
@@ -371,11 +376,17 @@ def _size(message: Message) -> int | None:
         return None
 
 
-def _key(request_id: object) -> str | None:
+def _id_of(value: JSON) -> int | str | None:
+    """Return a value that is an id; None for a value that is none, or too long to be remembered."""
+    if type(value) is int:  # not a bool
+        return value
+    return value if isinstance(value, str) and len(value) <= _MAX_ID else None
+
+
+def _key(value: JSON) -> str | None:
     """Return a key that distinguishes ids, so that 1 and "1" differ. None for a value that is no id."""
-    if type(request_id) is int:  # not a bool
-        return _encoded(request_id)
-    return _encoded(request_id) if isinstance(request_id, str) and len(request_id) <= _MAX_ID else None
+    request_id = _id_of(value)
+    return None if request_id is None else _encoded(request_id)
 
 
 def _encoded(request_id: int | str) -> str:

@@ -18,13 +18,14 @@ Source: docs/reference/mcp.md; MCP specification, "Tools". Not here: the list of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from aileron.mcp.agent_port import Offered
+from aileron.mcp.agent_port import CallState, Offered
 from aileron.mcp.tools import ACCOUNT, asks_first, schema_of
 from aileron.model.failure import AileronError, Failure, FailureClass
+from aileron.model.json_value import JSON, JSONObject, dict_of, list_of
 from aileron.model.names import tool_name
 from aileron.model.outcome import RunStatus
 from aileron.model.visible import visible, visible_json
@@ -61,7 +62,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     text: str
-    facts: dict[str, Any]
+    facts: JSONObject
     is_error: bool
 
 
@@ -89,7 +90,7 @@ _NEXT_RETRIABLE: Final = "This may pass: you may call again later, a few times a
 _NEXT_OTHERWISE: Final = "Tell the person what the message says; calling again will not help by itself."
 
 
-def state_result(state: dict[str, Any], *, page: int = 1, first: str = "") -> ToolResult:
+def state_result(state: CallState, *, page: int = 1, first: str = "") -> ToolResult:
     """Return the state of a run or a question as a result. `page` is the page of the run's result, from 1. The text `first`
     is put before the message.
 
@@ -97,20 +98,20 @@ def state_result(state: dict[str, Any], *, page: int = 1, first: str = "") -> To
     """
     status = RunStatus(state["status"])
     asked = state.get("approval_id") or state.get("audit_id") or state.get("run_id")
-    facts: dict[str, Any] = {"status": status.value, "message": "", "next_step": "", "id": asked}
+    facts: JSONObject = {"status": status.value, "message": "", "next_step": "", "id": asked}
     facts |= {name: state[name] for name in _COPIED if state.get(name) is not None}
     if not status.is_final:
         facts["poll_after_ms"] = state.get("poll_after_ms") or 2000
-    for name in ("reason", "question"):
-        if state.get(name):
-            facts[name] = _cut(str(state[name]), _MAX_SAID)
-    if state.get("executed_arguments") is not None:
-        facts["executed_arguments"] = _fitting(state["executed_arguments"])
-    if state.get("error"):
-        facts["error"] = _error(state["error"])
+    for name, said in (("reason", state.get("reason")), ("question", state.get("question"))):
+        if said:
+            facts[name] = _cut(said, _MAX_SAID)
+    if (executed := state.get("executed_arguments")) is not None:
+        facts["executed_arguments"] = _fitting(executed)
+    if error := state.get("error"):
+        facts["error"] = _error(error)
     if status is RunStatus.UNKNOWN or _class(facts) is FailureClass.OUTCOME_UNKNOWN:
         facts["do_not_retry"] = True
-    message, facts["next_step"] = _sentences(status, facts, str(state.get("message", "")))
+    message, facts["next_step"] = _sentences(status, facts, state.get("message", ""))
     facts["message"] = f"{first} {message}".lstrip()
     if status is RunStatus.COMPLETED:
         _put_result(facts, state.get("result"), page)
@@ -121,7 +122,7 @@ def state_result(state: dict[str, Any], *, page: int = 1, first: str = "") -> To
 
 def refused(failure: Failure, *, status: RunStatus | None = None) -> ToolResult:
     """Return the result of a refused call, in which nothing was done. For a call of an action, `status` is `failed`."""
-    facts: dict[str, Any] = {} if status is None else {"status": status.value}
+    facts: JSONObject = {} if status is None else {"status": status.value}
     error = _error(msgspec.to_builtins(failure))
     facts |= {"message": _words(failure.message), "next_step": _after_failure(error)}
     facts["error"] = error
@@ -130,9 +131,9 @@ def refused(failure: Failure, *, status: RunStatus | None = None) -> ToolResult:
     return _told(facts, is_error=True)
 
 
-def cancelled(state: dict[str, Any]) -> ToolResult:
+def cancelled(state: CallState) -> ToolResult:
     """Return the result of cancel_action after a question was withdrawn."""
-    facts = {
+    facts: JSONObject = {
         "status": state["status"],
         "message": "It was withdrawn. Nothing was done, and nobody can approve it now.",
         "next_step": "Call the action again only if it is wanted after all.",
@@ -142,11 +143,13 @@ def cancelled(state: dict[str, Any]) -> ToolResult:
     return _told(facts, is_error=False)
 
 
-def pending_list(questions: list[dict[str, Any]]) -> ToolResult:
+def pending_list(questions: list[CallState]) -> ToolResult:
     """Return the session's undecided requests as a result, at most _MAX_LISTED of them."""
-    shown = [
-        {"id": question.get("approval_id")}
-        | {name: question[name] for name in (*_COPIED, "status", "created_at") if question.get(name) is not None}
+    shown: list[JSON] = [
+        {
+            "id": question.get("approval_id"),
+            **{name: question[name] for name in (*_COPIED, "status", "created_at") if question.get(name) is not None},
+        }
         for question in questions[:_MAX_LISTED]
     ]
     count = len(questions)
@@ -154,7 +157,7 @@ def pending_list(questions: list[dict[str, Any]]) -> ToolResult:
     next_step = (
         "Go on." if not count else "Ask check_action_status about one with its id, or withdraw it with cancel_action."
     )
-    facts = {"message": message, "next_step": next_step, "count": count, "pending": shown}
+    facts: JSONObject = {"message": message, "next_step": next_step, "count": count, "pending": shown}
     return _told(facts, is_error=False)
 
 
@@ -167,13 +170,13 @@ def found_list(found: Sequence[Offered], total: int) -> ToolResult:
         next_step = "Try other words: the service's name, or another verb. If nothing fits, tell the person."
         return _told({"message": message, "next_step": next_step, "count": 0, "actions": []}, is_error=False)
     room = PAGE_BYTES
-    actions: list[dict[str, Any]] = []
-    more: list[dict[str, Any]] = []
+    actions: list[JSON] = []
+    more: list[JSON] = []
     for number, entry in enumerate(found):
         whole = _found(entry)
         if not number and _size(whole) > room:
-            schema = whole.pop("input_schema")
-            whole["arguments"] = sorted(schema["properties"])[:_MAX_LISTED]
+            schema = dict_of(whole.pop("input_schema"))
+            whole["arguments"] = [*sorted(dict_of(schema["properties"]))[:_MAX_LISTED]]
             whole["left_out"] = (
                 f"input_schema: {_size(schema)} bytes. A call with arguments that do not fit says which."
             )
@@ -187,7 +190,7 @@ def found_list(found: Sequence[Offered], total: int) -> ToolResult:
     next_step = "Call run_action with the name and the arguments of the one that fits. If none does, try other words."
     if more:
         next_step += " For the arguments of one in `more`, search for its name."
-    facts = {
+    facts: JSONObject = {
         "message": f"{len(actions) + len(more)} of {total} actions, the likeliest first.",
         "next_step": next_step,
         "count": len(actions) + len(more),
@@ -196,7 +199,7 @@ def found_list(found: Sequence[Offered], total: int) -> ToolResult:
     return _told({**facts, "more": more} if more else facts, is_error=False)
 
 
-def _found(entry: Offered) -> dict[str, Any]:
+def _found(entry: Offered) -> JSONObject:
     action = entry.action
     return {
         "name": tool_name(action.name),
@@ -207,11 +210,11 @@ def _found(entry: Offered) -> dict[str, Any]:
     }
 
 
-def _size(value: Any) -> int:
+def _size(value: JSON) -> int:
     return len(msgspec.json.encode(value))
 
 
-def pages_of(result: Any) -> tuple[str, ...]:
+def pages_of(result: JSON) -> tuple[str, ...]:
     """Return the pages of a result's JSON: one page if it has at most PAGE_BYTES, else pieces cut between characters. Each
     piece has at most PAGE_BYTES once it is itself encoded as a JSON string.
     """
@@ -243,7 +246,7 @@ def _escapes(document: bytes, start: int, end: int) -> int:
     return document.count(b'"', start, end) + document.count(b"\\", start, end)
 
 
-def _put_result(facts: dict[str, Any], result: Any, page: int) -> None:
+def _put_result(facts: JSONObject, result: JSON, page: int) -> None:
     pages = pages_of(result)
     if not 1 <= page <= len(pages):
         raise AileronError(FailureClass.BAD_INPUT, f"there is no page {page}: the result has {len(pages)}")
@@ -262,7 +265,7 @@ def _put_result(facts: dict[str, Any], result: Any, page: int) -> None:
     facts["result_json"] = pages[page - 1]
 
 
-def _sentences(status: RunStatus, facts: dict[str, Any], message: str) -> tuple[str, str]:
+def _sentences(status: RunStatus, facts: JSONObject, message: str) -> tuple[str, str]:
     """Return a sentence about what happened, and one about what to do next. For a waiting request, the daemon's `message`
     is passed on unchanged.
     """
@@ -277,11 +280,11 @@ def _sentences(status: RunStatus, facts: dict[str, Any], message: str) -> tuple[
         case RunStatus.RUNNING:
             return "It has begun and is not over yet; it goes on whether anybody waits or not.", _poll(facts)
         case RunStatus.FAILED:
-            error = facts.get("error", {})
+            error = dict_of(facts.get("error"))
             words = _words(str(error.get("message", "no reason is on record")))
             return f"The action failed: {words}", _after_failure(error)
         case RunStatus.DENIED:
-            reason = _quoted(_words(facts["reason"])) if "reason" in facts else ", and gave no reason."
+            reason = _quoted(_words(str(facts["reason"]))) if "reason" in facts else ", and gave no reason."
             advice = (
                 "Do not ask for the same again. If the reason says what to change, you may ask once with that changed."
             )
@@ -295,10 +298,10 @@ def _sentences(status: RunStatus, facts: dict[str, Any], message: str) -> tuple[
             return words, _NEXT[FailureClass.OUTCOME_UNKNOWN]
 
 
-def _waiting(facts: dict[str, Any], message: str) -> tuple[str, str]:
+def _waiting(facts: JSONObject, message: str) -> tuple[str, str]:
     asked = facts["id"]
     if "question" in facts:
-        asks = f'Nothing has happened yet. The person who decides asks you: "{_words(facts["question"])}"'
+        asks = f'Nothing has happened yet. The person who decides asks you: "{_words(str(facts["question"]))}"'
         return asks, f"Call check_action_status with id {asked} and your answer; then they decide."
     return message, (
         "Tell the person what you asked for, and pass this message on. Then do other work, or end your turn. "
@@ -307,16 +310,16 @@ def _waiting(facts: dict[str, Any], message: str) -> tuple[str, str]:
     )
 
 
-def _approved(facts: dict[str, Any]) -> tuple[str, str]:
+def _approved(facts: JSONObject) -> tuple[str, str]:
     message = "A person approved it, and it has not begun yet."
     if "held_until" in facts:
         message += f" It is held until {facts['held_until']}, and can be cancelled until then."
     if "error" in facts:
-        message += f" It cannot begin now: {_words(str(facts['error'].get('message', '')))}"
+        message += f" It cannot begin now: {_words(str(dict_of(facts['error']).get('message', '')))}"
     return message, _poll(facts)
 
 
-def _poll(facts: dict[str, Any]) -> str:
+def _poll(facts: JSONObject) -> str:
     return f"Call check_action_status with id {facts['id']} later, or wait_for_action. {_DO_NOT_REPEAT}"
 
 
@@ -325,13 +328,13 @@ def _next(failure_class: FailureClass | None, retriable: bool) -> str:
     return known or (_NEXT_RETRIABLE if retriable else _NEXT_OTHERWISE)
 
 
-def _after_failure(error: dict[str, Any]) -> str:
+def _after_failure(error: JSONObject) -> str:
     """Return the advice after a failure. If several credentials could serve, it explains how a call names one."""
     failure_class = _class({"error": error})
-    details = error.get("details")
-    if failure_class is FailureClass.NOT_FOUND and isinstance(details, dict) and details.get("nearest"):
-        return f"If you meant one of {', '.join(details['nearest'])}: call run_action with it. Else search with find_action."
-    choices = details.get("choices") if isinstance(details, dict) else None
+    details = dict_of(error.get("details"))
+    nearest, choices = list_of(details.get("nearest")), list_of(details.get("choices"))
+    if failure_class is FailureClass.NOT_FOUND and nearest:
+        return f"If you meant one of {', '.join(map(str, nearest))}: call run_action with it. Else search with find_action."
     if failure_class is not FailureClass.BINDING_REQUIRED or not choices:
         return _next(failure_class, bool(error.get("retriable")))
     listed = _cut(", ".join(map(str, choices)), _MAX_WORDS)
@@ -340,29 +343,29 @@ def _after_failure(error: dict[str, Any]) -> str:
     )
 
 
-def _class(facts: dict[str, Any]) -> FailureClass | None:
+def _class(facts: JSONObject) -> FailureClass | None:
     try:
-        return FailureClass(facts.get("error", {}).get("class", ""))
+        return FailureClass(str(dict_of(facts.get("error")).get("class")))
     except ValueError:
         return None
 
 
-def _error(error: Any) -> dict[str, Any]:
+def _error(error: Failure | JSONObject) -> JSONObject:
     """Return a failure for the facts of a result. Its class, and whether a retry is worthwhile, always fit; the other
     parts are bounded.
     """
-    plain: dict[str, Any] = {"retriable": False, **msgspec.to_builtins(error)}
-    facts: dict[str, Any] = {name: plain.pop(name) for name in ("class", "retriable", "boundary") if name in plain}
+    plain: JSONObject = {"retriable": False, **msgspec.to_builtins(error)}
+    facts: JSONObject = {name: plain.pop(name) for name in ("class", "retriable", "boundary") if name in plain}
     facts["message"] = _cut(str(plain.pop("message", "")), _MAX_SAID)
     return facts | _fitting({name: value for name, value in plain.items() if value not in (None, {}, [])})
 
 
-def _fitting(values: dict[str, Any]) -> dict[str, Any]:
+def _fitting(values: JSONObject) -> JSONObject:
     """Return as many of the values as fit into _MAX_FACT_BYTES, in their order. The other values are replaced by their
     length or number.
     """
     room = _MAX_FACT_BYTES
-    shown: dict[str, Any] = {}
+    shown: JSONObject = {}
     for name, value in values.items():
         size = len(msgspec.json.encode({name: value}))
         if size > room:
@@ -388,11 +391,11 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]} … ({len(text) - most} more characters)"
 
 
-def _told(facts: dict[str, Any], *, is_error: bool) -> ToolResult:
+def _told(facts: JSONObject, *, is_error: bool) -> ToolResult:
     text = f"{facts['message']}\n{facts['next_step']}\n\n{_json(facts)}"
     return ToolResult(text=text, facts=facts, is_error=is_error)
 
 
-def _json(value: Any) -> str:
+def _json(value: JSONObject) -> str:
     """Return JSON in which hidden characters are escapes. The values are the same, and a terminal finds nothing to obey."""
     return visible_json(msgspec.json.encode(value).decode())

@@ -60,6 +60,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aileron.mcp.asking import Agent, AgentGone, AskRefused
 from aileron.mcp.bodies import after, drain_body, read_body, refusal
 from aileron.mcp.lines import MAX_CALLS_BYTES, MAX_LINE_BYTES, WRITE_S, Incoming, LineWire
+from aileron.model.json_value import JSONObject
 
 __all__ = ["INSTRUCTIONS", "McpServer"]
 
@@ -143,8 +144,8 @@ class _Sdk(Server[Any]):
     def create_initialization_options(
         self,
         notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
+        experimental_capabilities: dict[str, JSONObject] | None = None,
+        extensions: dict[str, JSONObject] | None = None,
     ) -> InitializationOptions:
         """Return the SDK's options, with `tools.listChanged`."""
         told = notification_options or NotificationOptions(tools_changed=True)

@@ -14,12 +14,13 @@ Source: docs/reference/mcp.md; MCP specification, "Tools" and "Pagination". Not 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from aileron.mcp.agent_port import Offer, Offered
 from aileron.mcp.finding import MAX_FOUND, MAX_WORDS_CHARACTERS, USUAL_FOUND
+from aileron.model.json_value import JSONObject, dict_of
 from aileron.model.manifest import ActionFile, Effect
 from aileron.model.names import tool_name
 from aileron.model.visible import visible
@@ -58,9 +59,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, rename={"input_schema": "i
     name: str
     title: str
     description: str
-    input_schema: dict[str, Any]
+    input_schema: JSONObject
     annotations: Hints
-    meta: dict[str, Any]
+    meta: dict[str, bool]
 
 
 ACCOUNT: Final = "useAccount"
@@ -84,7 +85,7 @@ _UP_FRONT: Final = {"anthropic/alwaysLoad": True}
 """Metadata that makes Claude Code declare a tool to its model at once; otherwise the model would have to search for it."""
 _CURSOR: Final = re.compile(r"after:([a-z0-9_]{1,64})")
 
-_ID: Final = {
+_ID: Final[JSONObject] = {
     "type": "string",
     "description": "The id that the action's answer gave (approval_id, run_id or audit_id).",
 }
@@ -118,22 +119,20 @@ def page_of(offer: Offer, cursor: str | None) -> tuple[list[Tool], str | None]:
     return tools, f"after:{tools[-1].name}" if len(rest) > room else None
 
 
-def schema_of(offered: Offered) -> dict[str, Any]:
+def schema_of(offered: Offered) -> JSONObject:
     """Return the JSON Schema of the action's inputs. If there is a choice of credentials, it includes ACCOUNT."""
     schema = offered.input_schema
     if not offered.accounts:
         return schema
     listed = offered.accounts[:_MAX_ACCOUNTS]
     told = "; ".join(f"{account.value}: {_cut(visible(account.told))}" for account in listed)
-    about: dict[str, Any] = {
-        "type": "string",
-        "description": f"Whose account to use. Several could serve, so say which; ask the person if they did not. {told}",
-    }
+    words = f"Whose account to use. Several could serve, so say which; ask the person if they did not. {told}"
+    about: JSONObject = {"type": "string", "description": words}
     if len(listed) == len(offered.accounts):
         about["enum"] = [account.value for account in listed]
     else:
-        about["description"] += "; and more, by name"
-    return {**schema, "properties": {**schema.get("properties", {}), ACCOUNT: about}}
+        about["description"] = f"{words}; and more, by name"
+    return {**schema, "properties": {**dict_of(schema.get("properties")), ACCOUNT: about}}
 
 
 def asks_first(offered: Offered) -> bool:
@@ -182,7 +181,7 @@ def _own(
     name: str,
     title: str,
     description: str,
-    properties: dict[str, Any],
+    properties: JSONObject,
     *,
     required: tuple[str, ...] = (),
     reads: bool = False,

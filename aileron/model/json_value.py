@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["JSON", "JSONObject", "dict_of", "list_of"]
+__all__ = ["JSON", "JSONObject", "dict_of", "list_of", "maybe_text"]
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -35,3 +35,8 @@ def dict_of(value: JSON) -> JSONObject:
 def list_of(value: JSON) -> list[JSON]:
     """Return a value that should be an array, or an empty array if it is not one."""
     return value if isinstance(value, list) else []
+
+
+def maybe_text(value: JSON) -> str | None:
+    """Return a value that should be a text, or None if it is not one."""
+    return value if isinstance(value, str) else None

@@ -23,7 +23,7 @@ from mcp_types import jsonrpc_message_adapter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aileron.actions.manifest import input_schema, parse_action
-from aileron.mcp.agent_port import Asker, Call, Offer, Offered
+from aileron.mcp.agent_port import Asker, Call, CallState, Offer, Offered
 from aileron.mcp.answering import answer_agent
 from aileron.mcp.asking import Agent
 from aileron.mcp.calls import PROGRESS_S, ToolCalls
@@ -31,6 +31,7 @@ from aileron.mcp.lines import WRITE_S
 from aileron.mcp.server import McpServer
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.outcome import RunStatus
+from tests.support.shaped import shaped
 
 __all__ = ["ERAS", "DictDoor", "RawPeer", "Served", "action_text", "connected", "offered", "raw_peer", "running"]
 
@@ -85,8 +86,8 @@ class DictDoor:
     def __init__(self, *actions: Offered) -> None:
         self.actions = {entry.action.name: entry for entry in actions}
         self.listed: frozenset[str] | None = None
-        self.answers: dict[str, dict[str, Any]] = {}
-        self.states: dict[tuple[str, str], dict[str, Any]] = {}
+        self.answers: dict[str, CallState] = {}
+        self.states: dict[tuple[str, str], CallState] = {}
         self.calls: list[Call] = []
         self.begun = anyio.Event()
         self.cancelled = anyio.Event()
@@ -97,7 +98,7 @@ class DictDoor:
     async def offer(self, session: str, process: int | None = None) -> Offer:
         return Offer(actions=tuple(self.actions[name] for name in sorted(self.actions)), listed=self.listed)
 
-    async def run(self, call: Call, wait_s: float) -> dict[str, Any]:
+    async def run(self, call: Call, wait_s: float) -> CallState:
         self.calls.append(call)
         self.waits.append(wait_s)
         if call.action not in self.actions:
@@ -109,17 +110,16 @@ class DictDoor:
             except BaseException:
                 self.cancelled.set()
                 raise
-        answer = self.answers.get(
-            call.action, {"status": "completed", "audit_id": "run-1", "result": {"args": call.args}}
-        )
+        usual: CallState = {"status": "completed", "audit_id": "run-1", "result": {"args": call.args}}
+        answer = self.answers.get(call.action, usual)
         if answer["status"] == "pending_approval":
             answer.setdefault("message", "Nothing has happened yet: a person must decide this first.")
         for name in ("approval_id", "audit_id", "run_id"):
             if name in answer:
-                self.states[call.session, answer[name]] = answer
+                self.states[call.session, shaped(answer)[name]] = answer
         return answer
 
-    async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
+    async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> CallState:
         self.waits.append(wait_s)
         state = self._own(session, asked)
         if not RunStatus(state["status"]).is_final:
@@ -127,28 +127,29 @@ class DictDoor:
                 await self.over.wait()
         return self._own(session, asked)
 
-    async def answer(self, session: str, approval_id: str, answer: str) -> dict[str, Any]:
+    async def answer(self, session: str, approval_id: str, answer: str) -> CallState:
         state = self._own(session, approval_id)
         if "question" not in state:
             raise AileronError(FailureClass.INVALID_REQUEST, "no question waits for an answer")
         del state["question"]
-        return {"approval_id": approval_id, "answer": answer}
+        answered: CallState = shaped({"approval_id": approval_id, "answer": answer})
+        return answered
 
-    async def cancel(self, session: str, approval_id: str) -> dict[str, Any]:
+    async def cancel(self, session: str, approval_id: str) -> CallState:
         state = self._own(session, approval_id)
         if state["status"] != "pending_approval":
             raise AileronError(FailureClass.ALREADY_DECIDED, "it was decided", details={"status": state["status"]})
         state["status"] = "cancelled"
         return {"status": "cancelled", "approval_id": approval_id, "audit_id": state["audit_id"]}
 
-    async def pending(self, session: str) -> list[dict[str, Any]]:
+    async def pending(self, session: str) -> list[CallState]:
         return [
-            state | {"action": "any", "created_at": "2026-01-01T00:00:00Z"}
+            {**state, "action": "any", "created_at": "2026-01-01T00:00:00Z"}
             for (owner, asked), state in self.states.items()
             if owner == session and state["status"] == "pending_approval" and asked == state.get("approval_id")
         ]
 
-    def _own(self, session: str, asked: str) -> dict[str, Any]:
+    def _own(self, session: str, asked: str) -> CallState:
         if (session, asked) not in self.states:
             raise AileronError(FailureClass.NOT_FOUND, f"nothing here has the id {asked!r}")
         return self.states[session, asked]

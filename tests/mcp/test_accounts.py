@@ -15,6 +15,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import INPUT_NAME
 from aileron.model.outcome import RunStatus
 from tests.mcp.peers import ERAS, DictDoor, connected, offered, running
+from tests.support.shaped import shaped
 
 pytestmark = pytest.mark.anyio
 TWO = (
@@ -37,7 +38,7 @@ def test_a_choice_of_accounts_adds_one_optional_argument() -> None:
     """The argument lists the values and their accounts; the action's own schema stays as it was."""
     entry = choosing(*TWO)
     before = msgspec.json.encode(entry.input_schema)
-    schema = tool_of(entry).input_schema
+    schema = shaped(tool_of(entry).input_schema)
     about = schema["properties"][ACCOUNT]
 
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -57,9 +58,9 @@ def test_without_a_choice_the_tool_has_no_account_argument() -> None:
 
 def test_with_more_accounts_than_are_listed_any_name_is_accepted() -> None:
     """The list is cut and says so; a strict client may still name the others."""
-    about = tool_of(choosing(*(Account(value=f"a{n}", told=f"a{n}") for n in range(33)))).input_schema["properties"][
-        ACCOUNT
-    ]
+    about = shaped(tool_of(choosing(*(Account(value=f"a{n}", told=f"a{n}") for n in range(33)))).input_schema)[
+        "properties"
+    ][ACCOUNT]
 
     assert "enum" not in about
     assert about["description"].endswith("; and more, by name")
@@ -69,7 +70,7 @@ def test_with_more_accounts_than_are_listed_any_name_is_accepted() -> None:
 def test_the_account_label_is_escaped_and_cut() -> None:
     """Other people wrote the label: hidden characters are spelled out, and a long label is cut."""
     told = tool_of(choosing(Account(value="home", told="\u202eevil\x1b" + "x" * 5000), TWO[1]))
-    description = told.input_schema["properties"][ACCOUNT]["description"]
+    description = shaped(told.input_schema)["properties"][ACCOUNT]["description"]
 
     assert not {"\u202e", "\x1b"} & set(description)
     assert len(description) < 500

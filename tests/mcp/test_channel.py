@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.lowlevel
@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.daemon.http.mcp_process import ProtocolProcess
-from aileron.mcp.agent_port import Asker
+from aileron.mcp.agent_port import Asker, CallState
 from aileron.mcp.answering import MAX_UNDER_WAY, answer_agent
 from aileron.mcp.asking import Agent, AgentGone
 from aileron.mcp.calls import ToolCalls
@@ -167,7 +167,7 @@ async def test_only_one_progress_report_is_sent_at_a_time() -> None:
     """A process that does not confirm a report gets no other, which holds up nothing but that call."""
 
     class Reporting(DictDoor):
-        async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
+        async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> CallState:
             number = (seen or 0) + 1
             if number > 3:
                 return {"status": "completed", "audit_id": asked, "result": "sent"}

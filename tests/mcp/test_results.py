@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.mcp import results
+from aileron.mcp.agent_port import CallState
 from aileron.mcp.results import PAGE_BYTES, ToolResult, pages_of, refused, state_result
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.outcome import RunStatus
 from tests.support.hostile_text import assert_harmless, hostile
+from tests.support.shaped import shaped
 
 ERROR = {"class": "external_api_error", "message": "the service said 404", "retriable": False, "boundary": "external"}
 STATES: dict[RunStatus, dict[str, Any]] = {
@@ -37,9 +39,10 @@ STATES: dict[RunStatus, dict[str, Any]] = {
 """A state for each status word, in the form in which the door reports it."""
 
 
-def state(status: RunStatus, **more: Any) -> dict[str, Any]:
+def state(status: RunStatus, **more: Any) -> CallState:
     """Return the sample state of this status, with more fields."""
-    return {"status": status.value, **STATES[status], **more}
+    found: CallState = shaped({"status": status.value, **STATES[status], **more})
+    return found
 
 
 def facts(result: ToolResult) -> dict[str, Any]:
@@ -159,7 +162,7 @@ def test_the_list_of_pending_calls_is_bounded() -> None:
         "created_at": "t",
         "digest": "d",
     }
-    many = facts(results.pending_list([question] * 1000))
+    many = facts(results.pending_list([shaped(question)] * 1000))
     none = facts(results.pending_list([]))
 
     assert (many["count"], len(many["pending"]), none["count"], none["pending"]) == (1000, 25, 0, [])
@@ -202,7 +205,7 @@ def test_no_answer_is_longer_than_every_agent_shows_whole() -> None:
         state_result(state(RunStatus.COMPLETED, executed_arguments={"body": long}, **page)),
         state_result(state(RunStatus.COMPLETED, executed_arguments=many, **page)),
         refused(AileronError(FailureClass.BAD_INPUT, long, details=many).failure, status=RunStatus.FAILED),
-        results.pending_list([{**STATES[RunStatus.PENDING_APPROVAL], "action": "a" * 64}] * 1000),
+        results.pending_list([state(RunStatus.PENDING_APPROVAL, action="a" * 64)] * 1000),
     ):
         told = facts(result)
         assert len(json.dumps(told)) < 12_000  # codex's limit for an unknown model (docs/reference/agents.md)

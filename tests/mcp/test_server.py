@@ -12,6 +12,7 @@ import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
+from aileron.mcp.agent_port import CallState, ProgressReport
 from aileron.mcp.calls import CALL_S
 from aileron.mcp.results import PAGE_BYTES
 from aileron.mcp.server import INSTRUCTIONS
@@ -19,13 +20,14 @@ from aileron.mcp.tools import OWN
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import RESERVED_TOOLS
 from tests.mcp.peers import ERAS, DictDoor, connected, offered, running
+from tests.support.shaped import shaped
 
 pytestmark = pytest.mark.anyio
 
 OWN_NAMES = [tool.name for tool in OWN]
 
 both_eras = pytest.mark.parametrize("mode", ERAS)
-PENDING = {
+PENDING: CallState = {
     "status": "pending_approval",
     "approval_id": "act-1",
     "audit_id": "run-1",
@@ -108,7 +110,7 @@ async def test_a_long_list_is_read_by_its_cursors(mode: str) -> None:
 async def test_a_gated_call_is_answered_at_once_and_polled(mode: str) -> None:
     """Pending, still pending, denied with the reason; another session's id does not exist."""
     door = DictDoor(offered("send-mail", gated=True))
-    door.answers["send-mail"] = dict(PENDING)
+    door.answers["send-mail"] = PENDING.copy()
     async with running(door) as server, connected(server, mode, "ses-1") as client:
         asked = await client.call_tool("send_mail", {})
         waiting = await client.call_tool("check_action_status", {"id": "act-1"})
@@ -131,7 +133,7 @@ async def test_a_gated_call_is_answered_at_once_and_polled(mode: str) -> None:
 async def test_the_agent_answers_a_question_of_the_person(mode: str) -> None:
     """The question ends a wait at once, and the answer goes back; without a question, an answer is refused."""
     door = DictDoor(offered("send-mail", gated=True))
-    door.answers["send-mail"] = dict(PENDING)
+    door.answers["send-mail"] = PENDING.copy()
     async with running(door) as server, connected(server, mode) as client:
         await client.call_tool("send_mail", {})
         early = await client.call_tool("check_action_status", {"id": "act-1", "answer": "Mira Park"})
@@ -150,7 +152,7 @@ async def test_the_agent_answers_a_question_of_the_person(mode: str) -> None:
 async def test_waiting_reports_progress_and_ends_with_the_action(mode: str) -> None:
     """Progress arrives during the wait; the result says how the action ended."""
     door = DictDoor(offered("send-mail", gated=True))
-    door.answers["send-mail"] = dict(PENDING)
+    door.answers["send-mail"] = PENDING.copy()
     seen: list[tuple[float, str | None]] = []
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
@@ -180,13 +182,15 @@ class ReportingDoor(DictDoor):
         self.reports = list(reports)
         self.looks: list[int | None] = []
 
-    async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
+    async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> CallState:
         self._own(session, asked)
         if len(self.looks) == len(self.reports):
             return {"status": "completed", "audit_id": asked, "result": "sent"}
         self.looks.append(seen)
         done, total = self.reports[len(self.looks) - 1]
-        progress = {"number": len(self.looks), "done": done} | ({} if total is None else {"total": total})
+        progress: ProgressReport = {"number": len(self.looks), "done": done}
+        if total is not None:
+            progress["total"] = total
         return {"status": "running", "audit_id": asked, "progress": progress}
 
 
@@ -211,7 +215,7 @@ async def test_progress_only_rises_whatever_a_connector_reports(mode: str) -> No
 async def test_waiting_ends_after_the_requested_time(mode: str) -> None:
     """The result is the current state, as of a check; a time above the bound is refused."""
     door = DictDoor(offered("send-mail", gated=True))
-    door.answers["send-mail"] = dict(PENDING)
+    door.answers["send-mail"] = PENDING.copy()
     async with running(door, progress_s=0.01) as server, connected(server, mode) as client:
         await client.call_tool("send_mail", {})
         result = await client.call_tool("wait_for_action", {"id": "act-1", "seconds": 0.03})
@@ -226,7 +230,7 @@ async def test_waiting_ends_after_the_requested_time(mode: str) -> None:
 async def test_only_cancel_action_withdraws_a_question(mode: str) -> None:
     """The withdrawal works once; the second time, the refusal says that it was decided."""
     door = DictDoor(offered("send-mail", gated=True))
-    door.answers["send-mail"] = dict(PENDING)
+    door.answers["send-mail"] = PENDING.copy()
     async with running(door) as server, connected(server, mode) as client:
         await client.call_tool("send_mail", {})
         taken = await client.call_tool("cancel_action", {"id": "act-1"})
@@ -334,7 +338,7 @@ async def test_a_long_result_is_read_page_by_page(mode: str) -> None:
     """The first page comes with the answer; together they are the result."""
     result = {"notes": ["größe \U0001f680" * 40] * 200}
     door = DictDoor(offered("read", idempotent=True))
-    door.answers["read"] = {"status": "completed", "audit_id": "run-9", "result": result}
+    door.answers["read"] = {"status": "completed", "audit_id": "run-9", "result": shaped(result)}
     async with running(door) as server, connected(server, mode) as client:
         page = facts(await client.call_tool("read", {}))
         pages = [page["result_json"]]

@@ -13,6 +13,7 @@ from aileron.mcp.agent_port import Offer, Offered
 from aileron.mcp.tools import FIND_ACTION, MAX_DESCRIPTION, OWN, PAGE_TOOLS, RUN_ACTION, Tool, page_of, tool_of
 from aileron.model.names import RESERVED_TOOLS
 from tests.mcp.peers import offered
+from tests.support.shaped import shaped
 
 OWN_NAMES = [tool.name for tool in OWN]
 
@@ -58,7 +59,7 @@ def test_every_schema_is_valid_and_describes_each_argument(tool: Tool) -> None:
     jsonschema.Draft202012Validator.check_schema(tool.input_schema)
 
     assert (tool.input_schema["type"], tool.input_schema["additionalProperties"]) == ("object", False)
-    assert all(spec["description"] for spec in tool.input_schema["properties"].values())
+    assert all(spec["description"] for spec in shaped(tool.input_schema)["properties"].values())
 
 
 def test_an_action_is_described_in_its_own_words() -> None:
@@ -192,4 +193,4 @@ def test_the_description_of_waiting_names_its_limit() -> None:
     [waiting] = [tool for tool in OWN if tool.name == "wait_for_action"]
 
     assert str(tools.MAX_WAIT_S) in (waiting.description or "")
-    assert waiting.input_schema["properties"]["seconds"]["maximum"] == tools.MAX_WAIT_S
+    assert shaped(waiting.input_schema)["properties"]["seconds"]["maximum"] == tools.MAX_WAIT_S

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -36,10 +36,11 @@ from aileron.daemon.http.sessions import Caller, Sessions
 from aileron.daemon.runner import Runner
 from aileron.daemon.views import review_url
 from aileron.ledger.sqlite import Ledger
-from aileron.mcp.agent_port import Account, Call, Offer, Offered
+from aileron.mcp.agent_port import Account, Call, CallState, Offer, Offered
 from aileron.model.consent import ConsentKind
 from aileron.model.failure import AileronError
 from aileron.model.invocation import Scope
+from aileron.model.json_value import JSONObject
 from aileron.model.manifest import ActionFile
 from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus, Succeeded
 from aileron.model.selecting import is_selected
@@ -202,14 +203,14 @@ class AgentService:
         except AileronError:  # the vault is locked, or replaced: nothing runs without approval
             return frozenset()
 
-    async def run(self, call: Call, wait_s: float) -> dict[str, Any]:
+    async def run(self, call: Call, wait_s: float) -> CallState:
         """Run an action for an agent, and wait at most `wait_s` seconds for the outcome. Return the state of the run."""
         asked = RunRequest(args=call.args, binding=call.binding)
         caller = Caller(Scope.AGENT, call.session, call.process)
         with self._sessions.answering(caller):
             return _as_state(await self._door.run(caller, call.action, asked, wait_s), self._review)
 
-    async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
+    async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> CallState:
         """Return the state of a run or a question."""
         with self._asked_by(session):
             look = self._following.question if asked.startswith(_QUESTION) else self._following.run
@@ -219,17 +220,17 @@ class AgentService:
             state["message"] = pending_message(self._review, state["approval_id"])
         return state
 
-    async def answer(self, session: str, approval_id: str, answer: str) -> dict[str, Any]:
+    async def answer(self, session: str, approval_id: str, answer: str) -> CallState:
         """Record the agent's answer to a person's question."""
         with self._asked_by(session):
             return _plain(await self._queue.answer(approval_id, answer, session))
 
-    async def cancel(self, session: str, approval_id: str) -> dict[str, Any]:
+    async def cancel(self, session: str, approval_id: str) -> CallState:
         """Withdraw a question about a run that the session's agent requested."""
         with self._asked_by(session):
             return _plain(await self._queue.cancel(approval_id, Scope.AGENT.value, session))
 
-    async def pending(self, session: str) -> list[dict[str, Any]]:
+    async def pending(self, session: str) -> list[CallState]:
         """Return the runs of the session that wait for a decision."""
         with self._asked_by(session):
             return [
@@ -252,18 +253,18 @@ def _told(choice: Choice) -> str:
     )
 
 
-def _plain(value: msgspec.Struct) -> dict[str, Any]:
+def _plain(value: msgspec.Struct) -> CallState:
     """Convert an API value to JSON values."""
-    answer: dict[str, Any] = msgspec.to_builtins(value)
+    answer: CallState = msgspec.to_builtins(value)
     return answer
 
 
-def _as_state(answer: Outcome | Pending | Running, review: str) -> dict[str, Any]:
+def _as_state(answer: Outcome | Pending | Running, review: str) -> CallState:
     match answer:
         case Succeeded():
             return {"status": RunStatus.COMPLETED.value, "audit_id": answer.run_id, "result": answer.result}
         case Failed():
-            error = _plain(ErrorBody.of(answer.failure, answer.run_id))
+            error: JSONObject = msgspec.to_builtins(ErrorBody.of(answer.failure, answer.run_id))
             return {"status": RunStatus.FAILED.value, "audit_id": answer.run_id, "error": error}
         case Pending():
             return _plain(pending_answer(answer, review))

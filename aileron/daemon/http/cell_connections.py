@@ -8,12 +8,13 @@ Source: docs/reference/audit-events.md. Not here: the display (cli/).
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from aileron.api.sessions import CellConnections, HostReached, HostRefused
 from aileron.audit.events import TunnelClosed, TunnelOpened, TunnelRefused
 from aileron.ledger import EventFilter, Snapshot
 from aileron.ledger.recorded import tag_of
+from aileron.model.json_value import JSONObject
 from aileron.model.names import HostPort
 
 __all__ = ["MAX_EVENTS", "MAX_HOSTS", "cell_connections"]
@@ -60,7 +61,7 @@ def cell_connections(look: Snapshot, session: str) -> CellConnections:
     )
 
 
-def _add(reached: dict[str, HostReached], ended: set[str], facts: dict[str, Any]) -> None:
+def _add(reached: dict[str, HostReached], ended: set[str], facts: JSONObject) -> None:
     """Add one event of a connection to the totals of its host. Events come newest first, so the end of a connection comes before
     its beginning.
     """
@@ -78,7 +79,7 @@ def _add(reached: dict[str, HostReached], ended: set[str], facts: dict[str, Any]
         totals.connections, totals.not_ended = totals.connections + 1, totals.not_ended + 1
 
 
-def _number(facts: dict[str, Any], name: str) -> int:
+def _number(facts: JSONObject, name: str) -> int:
     """Return the number in the field `name` of an event, which is only displayed. Return 0 if the field has no number, as no
     daemon would write it.
     """

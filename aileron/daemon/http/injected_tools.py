@@ -16,7 +16,7 @@ import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -27,6 +27,7 @@ from aileron.daemon.http.sessions import Sessions
 from aileron.gateway.inject.wire import PREFIX, Tool, Wire
 from aileron.mcp.agent_port import AgentPort, Asker
 from aileron.model.failure import AileronError
+from aileron.model.json_value import JSONObject, dict_of, maybe_text
 from aileron.model.names import RESERVED_TOOLS
 
 if TYPE_CHECKING:  # only if it is used
@@ -70,7 +71,7 @@ class InjectedTools:
         offer = await self._tool_calls().offer(Asker(session))
         return await anyio.to_thread.run_sync(functools.partial(_fitting, offer, room))
 
-    async def call(self, session: str, wire: Wire, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+    async def call(self, session: str, wire: Wire, tool: str, arguments: JSONObject) -> tuple[str, bool]:
         """Run a model's call of a tool, and record it. Return the text for the model, and whether it is an error."""
         from aileron.mcp import results
         from aileron.mcp.calls import UnknownTool
@@ -83,14 +84,14 @@ class InjectedTools:
         except AileronError as unwritten:  # no tool was called
             return _told(results.refused(unwritten.failure)), True
         facts = found.facts
-        failure = facts.get("error") or {}
+        failure = dict_of(facts.get("error"))
         answered = events.InjectionAnswered(
             session=session,
             wire=wire,
             tool=tool,
-            status=facts.get("status"),
-            failure_class=failure.get("class"),
-            asked=facts.get("id"),
+            status=maybe_text(facts.get("status")),
+            failure_class=maybe_text(failure.get("class")),
+            asked=maybe_text(facts.get("id")),
         )
         with anyio.CancelScope(shield=True):
             try:

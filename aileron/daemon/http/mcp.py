@@ -32,7 +32,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import msgspec
@@ -53,6 +53,7 @@ from aileron.mcp.agent_port import AgentPort, Asker
 from aileron.mcp.first_answers import first_answers
 from aileron.mcp.process_messages import Changed, Connection, MessageError, Request
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.json_value import JSONObject
 from aileron.threads import in_thread
 
 if TYPE_CHECKING:  # only where there is an agent
@@ -366,7 +367,7 @@ class AgentProtocol:
         except Exception as error:  # noqa: BLE001 - a file that only saves time must not end the server
             _log.warning("what agents are answered first could not be kept: %s", type(error).__name__)
 
-    async def _first_answers(self, version: str, *, is_modern: bool) -> dict[str, Any]:
+    async def _first_answers(self, version: str, *, is_modern: bool) -> JSONObject:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             channel = await self._hand_over(Connection(b""), theirs)

@@ -5,8 +5,6 @@ Runs in the daemon. Source: docs/reference/http-api.md. Not here: one run, one q
 
 from __future__ import annotations
 
-from typing import Any
-
 import anyio
 import anyio.to_thread
 
@@ -15,11 +13,12 @@ from aileron.audit import query
 from aileron.audit.verify import verify
 from aileron.home import Home
 from aileron.ledger.sqlite import Ledger
+from aileron.model.json_value import JSONObject
 
 __all__ = ["verified", "wait_events"]
 
 
-async def wait_events(ledger: Ledger, wanted: dict[str, str], wait_s: float = 0.0) -> list[dict[str, Any]]:
+async def wait_events(ledger: Ledger, wanted: dict[str, str], wait_s: float = 0.0) -> list[JSONObject]:
     """Return the events that match the filters. If there are none, wait up to `wait_s` seconds for matching events."""
     found = await query.events(ledger, wanted)
     with anyio.move_on_after(wait_s):

@@ -9,12 +9,11 @@ Source: docs/reference/http-api.md#running. Not here: what a run does (runs/spin
 
 from __future__ import annotations
 
-from typing import Any
-
 from aileron.api.runs import RunRequest
 from aileron.daemon.http.sessions import Caller, Sessions
 from aileron.daemon.runner import Runner
 from aileron.model.invocation import Invocation
+from aileron.model.json_value import JSONObject
 from aileron.model.outcome import Outcome, Pending, Running
 
 __all__ = ["RunDoor"]
@@ -35,7 +34,7 @@ class RunDoor:
         """
         return await self._runner.submit(self._invocation(caller, action, asked, key), wait_s)
 
-    async def plan(self, caller: Caller, action: str, asked: RunRequest) -> dict[str, Any]:
+    async def plan(self, caller: Caller, action: str, asked: RunRequest) -> JSONObject:
         """Return the plan of a run with its digest, without running or recording anything."""
         return await self._runner.dry_run(self._invocation(caller, action, asked, None))
 
