@@ -20,12 +20,13 @@ they are chained (ledger/chain.py; a row adds `seq` and `at_us`).
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 import msgspec
 
 from aileron.model.failure import Boundary, FailureClass
 from aileron.model.invocation import Scope
+from aileron.model.json_value import JSONMembers, JSONObject
 from aileron.model.outcome import RunStatus
 
 __all__ = [
@@ -166,7 +167,7 @@ class RunRequested(_Event, frozen=True, kw_only=True, tag="run.requested"):
     """`sha256:…` of the action file's bytes."""
     plan_digest: str
     """`sha256:…` of the complete plan, which a person approves."""
-    args: dict[str, Any]
+    args: JSONObject
     """The complete arguments."""
     steps: list[PlannedStep]
     claim: str | None = None
@@ -233,7 +234,7 @@ class RunFinished(_Event, frozen=True, kw_only=True, tag="run.finished"):
     failure_class: FailureClass | None = msgspec.field(default=None, name="class")
     message: str | None = None
     boundary: Boundary | None = None
-    details: dict[str, Any] | None = None
+    details: JSONMembers | None = None
     """The failure's details; `{"omitted": reason}` if they could not be recorded."""
     ms: int | None = None
     """Milliseconds from start to outcome; absent if nothing ran."""
@@ -370,7 +371,7 @@ class ConnectorAudit(_Event, frozen=True, kw_only=True, tag="connector.audit"):
     step: str
     connector: str
     event: str
-    fields: dict[str, Any]
+    fields: JSONObject
 
 
 # Questions to a person
@@ -395,7 +396,7 @@ class ApprovalEdited(_Event, frozen=True, kw_only=True, tag="approval.edited"):
     approval: str
     digest: str
     """Digest of the new plan."""
-    args: dict[str, Any]
+    args: JSONObject
     """The complete arguments."""
     run: str | None = None
 
@@ -559,7 +560,7 @@ class PasskeyAdded(_Event, frozen=True, kw_only=True, tag="passkey.added"):
     name: str
     approval: str
     """Id of the question with which the person approved the passkey."""
-    subject: dict[str, Any]
+    subject: JSONObject
     """The complete approved consent, including the public key."""
     signed_at: str
     signature: str
@@ -1252,7 +1253,7 @@ EVENT_TYPES: Final[dict[str, type[_Event]]] = {str(kind.__struct_config__.tag): 
 """Every event type by its name."""
 
 
-def facts_of(event: Event) -> dict[str, Any]:
+def facts_of(event: Event) -> JSONObject:
     """Return an event's fields as JSON values, with its name under `type`. The ledger hashes this form into its chain."""
-    facts: dict[str, Any] = msgspec.to_builtins(event)
+    facts: JSONObject = msgspec.to_builtins(event)
     return facts

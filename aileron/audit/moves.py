@@ -22,6 +22,7 @@ from aileron.audit.events import RunFinished, RunUnknown, facts_of
 from aileron.ledger import RunRow, Transaction
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.failure import MAX_MESSAGE, Boundary, Failure, FailureClass
+from aileron.model.json_value import JSONMembers
 from aileron.model.outcome import Failed, Outcome, RunStatus, Succeeded
 
 __all__ = [
@@ -177,7 +178,7 @@ def _with_bounded_message(outcome: Outcome) -> Outcome:
     return Failed(run_id=outcome.run_id, failure=msgspec.structs.replace(outcome.failure, message=message))
 
 
-def _replaced(outcome: Outcome, failure_class: FailureClass, problem: str, details: dict[str, Any]) -> Failed:
+def _replaced(outcome: Outcome, failure_class: FailureClass, problem: str, details: JSONMembers) -> Failed:
     """Return a failure in place of an outcome that cannot be stored: the same failure with its details omitted, or, for a result,
     a failure of `failure_class` with `details`.
     """
@@ -193,13 +194,13 @@ def _replaced(outcome: Outcome, failure_class: FailureClass, problem: str, detai
     return Failed(run_id=outcome.run_id, failure=failure)
 
 
-def recordable(details: dict[str, Any]) -> dict[str, Any]:
+def recordable(details: JSONMembers) -> JSONMembers:
     """Return `details`, or the reason why they cannot be recorded, under `omitted`."""
     problem = unfit(details)
     return details if problem is None else {"omitted": problem}
 
 
-def unfit(fields: dict[str, Any]) -> str | None:
+def unfit(fields: JSONMembers) -> str | None:
     """Return the reason why `fields` cannot be recorded; None if they can."""
     try:
         size = len(canonical_json(fields))

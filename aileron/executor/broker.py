@@ -23,6 +23,7 @@ from aileron.egress.stream import Stream, StreamRequest
 from aileron.egress.websocket import Answer, WebSocketRequest
 from aileron.egress.websocket_messages import Closed, Part, WebSocket
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.json_value import JSONMembers
 from aileron.model.manifest import HostFunction
 from aileron.model.plan import Grant, Step
 from aileron_sandbox.frames.codec import Frame
@@ -339,9 +340,7 @@ class Broker:
             return inline
         return entry.body
 
-    async def _refuse(
-        self, request_id: int, failure_class: FailureClass, message: str, details: dict[str, object]
-    ) -> None:
+    async def _refuse(self, request_id: int, failure_class: FailureClass, message: str, details: JSONMembers) -> None:
         error = FrameFailure(failure_class=failure_class.value, message=message, details=details)
         await self._send(Refused(id=request_id, error=error), b"")
 

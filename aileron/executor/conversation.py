@@ -32,6 +32,7 @@ from aileron.executor.broker import Broker, Request, WayOut, check_imported
 from aileron.executor.channel import FrameChannel
 from aileron.executor.jails import Jailed
 from aileron.model.failure import AileronError
+from aileron.model.json_value import JSONObject
 from aileron.model.manifest import HostFunction
 from aileron.model.plan import Grant, Step
 from aileron_sandbox.ending import NetworkAttempt, Signalled
@@ -90,7 +91,7 @@ _log = logging.getLogger("aileron.connector")
 class StepJournal(EgressJournal, Protocol):
     """Protocol with which one step records its requests and audit events in the ledger, and reports progress."""
 
-    async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
+    async def connector_event(self, event: str, fields: JSONObject) -> None:
         """Record an audit event in the connector's own words."""
         ...
 

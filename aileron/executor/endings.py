@@ -7,10 +7,11 @@ classes that an honest connector needs; any other class becomes `connector_runti
 from __future__ import annotations
 
 import signal
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 from aileron.executor.retry import is_lasting
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.json_value import JSONMembers
 from aileron_sandbox.ending import Ending, Exited, NetworkAttempt, OverLimit, RefusedToStart, Signalled
 
 __all__ = ["broke_the_protocol", "claimed", "ended_without_result", "over_limit", "reached_for_a_network"]
@@ -34,7 +35,7 @@ allows 64 KiB.
 """
 
 
-def claimed(name: str, message: str, details: dict[str, Any]) -> AileronError:
+def claimed(name: str, message: str, details: JSONMembers) -> AileronError:
     """Return the failure that a connector reported in its own words."""
     message = message[:_MAX_MESSAGE]
     try:
@@ -111,5 +112,5 @@ def broke_the_protocol(connector: str, why: str) -> AileronError:
     return _runtime_error(f"{connector} violated the frame protocol: {why}"[:_MAX_MESSAGE], {"protocol": True})
 
 
-def _runtime_error(message: str, details: dict[str, Any]) -> AileronError:
+def _runtime_error(message: str, details: JSONMembers) -> AileronError:
     return AileronError(FailureClass.CONNECTOR_RUNTIME_ERROR, message, boundary=Boundary.SANDBOX, details=details)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from aileron.importing.cases import example_arguments
 from aileron.importing.operations import Imported
 from aileron.importing.toml import toml_of
+from aileron.model.json_value import JSONObject, dict_of
 from aileron_connector.check import Schemas, maybe_problem
 from aileron_connector.mcp.client import Answer, Client, Pairs
 from aileron_connector.mcp.document import Tool, Tools
@@ -55,7 +56,7 @@ def _case(operation: Imported, tool: Tool, tools: Tools, schemas: Schemas) -> It
     if args:
         yield f"args = {toml_of(args)}"
     yield 'output = { text = "done" }'
-    for sent, answer in _exchanges(tool, tools, given):
+    for sent, answer in _exchanges(tool, tools, dict_of(given)):
         yield ""
         yield "[[case.exchange]]"
         yield 'method = "POST"'
@@ -69,9 +70,9 @@ def _case(operation: Imported, tool: Tool, tools: Tools, schemas: Schemas) -> It
             yield f"body = {toml_of(json.dumps(answer))}"
 
 
-def _exchanges(tool: Tool, tools: Tools, given: dict[str, Any]) -> list[tuple[bytes, dict[str, Any]]]:
+def _exchanges(tool: Tool, tools: Tools, given: JSONObject) -> list[tuple[bytes, JSONObject]]:
     """Return the messages that are sent, each with its response, in a conversation with a server that has only this tool."""
-    found: list[tuple[bytes, dict[str, Any]]] = []
+    found: list[tuple[bytes, JSONObject]] = []
     results = {
         "initialize": {"protocolVersion": tools.protocol, "capabilities": {"tools": {}}, "serverInfo": {}},
         "tools/list": {"tools": [tool.listed]},
@@ -88,7 +89,7 @@ def _exchanges(tool: Tool, tools: Tools, given: dict[str, Any]) -> list[tuple[by
     with Client(wire) as client:
         client.open(tools.protocol)
         next(client.pages())
-        client.call(tool.listed["name"], given, argument_headers(tool.listed.get("inputSchema"), given))
+        client.call(str(tool.listed["name"]), given, argument_headers(tool.listed.get("inputSchema"), given))
     return found
 
 
@@ -102,7 +103,7 @@ class _JsonFields:
 class _MadeUp:
     """A made-up HTTP response in the form that the MCP client reads."""
 
-    def __init__(self, answer: dict[str, Any]) -> None:
+    def __init__(self, answer: JSONObject) -> None:
         self.status: Final = 200 if answer else 202
         self.headers: Final = _JsonFields()
         self.retry_after_s: Final = None

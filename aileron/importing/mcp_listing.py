@@ -27,6 +27,7 @@ from aileron.importing.challenges import Bearer, UnreadableChallengeError, maybe
 from aileron.importing.reading import DocumentError
 from aileron.importing.servers import Origin, origin_of
 from aileron.importing.words import line
+from aileron.model.json_value import JSON, JSONObject
 from aileron.tls import client_context
 from aileron_connector.failures import ConnectorError, ExternalApiError, NetworkError
 from aileron_connector.mcp.client import Answer, Client, Pairs, Wire
@@ -84,7 +85,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     title: str
     version: str
-    tools: tuple[dict[str, Any], ...]
+    tools: tuple[JSONObject, ...]
     digest: str
     """Digest of the tools: `sha256:` and hex digits."""
     as_tasks: frozenset[str] = frozenset()
@@ -119,7 +120,8 @@ def listed(source: str, token: Token | None = None, *, ca_pem: str | None = None
             every = client.in_session(lambda: [tool for page in client.pages() for tool in page])
             tools = [frozen_part(tool) for tool in every]
             _check_depth(tools)
-            _check_keeps_secret(token, [client.server.get(key) for key in ("title", "name", "version")] + tools)
+            named = [client.server.get(key) for key in ("title", "name", "version")]
+            _check_keeps_secret(token, [*named, *tools])
     except ConnectorError as error:
         said = "the server refused, and repeats the token" if token and token.is_in(error.message) else error.message
         status, words = error.details.get("status"), f"{url}: {said}{_fix(error, token)}"
@@ -133,9 +135,9 @@ def listed(source: str, token: Token | None = None, *, ca_pem: str | None = None
         path=path,
         protocol=client.protocol,
         title=title,
-        version=line(server["version"], 40) if isinstance(server.get("version"), str) else "",
+        version=line(version, 40) if isinstance(version := server.get("version"), str) else "",
         tools=tuple(tools),
-        as_tasks=frozenset(tool["name"] for tool in every if _runs_as_task(tool)),
+        as_tasks=frozenset(str(tool["name"]) for tool in every if _runs_as_task(tool)),
         digest=f"sha256:{hashlib.sha256(canonical({'tools': tools})).hexdigest()}",
     )
 
@@ -147,24 +149,24 @@ def _maybe_challenge(lines: list[str]) -> Bearer | None:
         return None
 
 
-def _runs_as_task(tool: dict[str, Any]) -> bool:
+def _runs_as_task(tool: JSONObject) -> bool:
     """Return whether a tool runs only as a task: `execution.taskSupport` (Model Context Protocol 2025-11-25, Tasks)."""
     execution = tool.get("execution")
     return isinstance(execution, dict) and execution.get("taskSupport") == "required"
 
 
-def _check_depth(tools: list[dict[str, Any]]) -> None:
+def _check_depth(tools: list[JSONObject]) -> None:
     """Raise ExternalApiError if the tools are nested too deep, so that later functions can be recursive."""
-    level: list[Any] = list(tools)
+    level: list[JSONObject | list[JSON]] = [*tools]
     for _ in range(_MAX_DEPTH):
-        level = [inner for value in level for inner in (value.values() if isinstance(value, dict) else value)]
-        level = [value for value in level if isinstance(value, dict | list)]
+        inner = [value for held in level for value in (held.values() if isinstance(held, dict) else held)]
+        level = [value for value in inner if isinstance(value, dict | list)]
         if not level:
             return
     raise ExternalApiError(f"its tools have schemas that are nested deeper than {_MAX_DEPTH} levels")
 
 
-def _check_keeps_secret(token: Token | None, said: list[Any]) -> None:
+def _check_keeps_secret(token: Token | None, said: list[JSON]) -> None:
     if token and any(map(token.is_in, _strings(said))):
         raise ExternalApiError(
             "the server repeats the token in what it says of itself or its tools, which would be written into files; "

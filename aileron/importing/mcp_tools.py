@@ -39,6 +39,7 @@ from aileron.importing.repository import ActionFiles, Made, record_of, service_o
 from aileron.importing.security import Credential, choose
 from aileron.importing.words import is_visible, line
 from aileron.model.failure import AileronError
+from aileron.model.json_value import JSONObject, checked_text, dict_of, maybe_text
 from aileron.model.manifest import Effect
 from aileron.model.names import Fqn
 from aileron.registry.manifest import MAX_OPERATIONS, parse_connector_manifest
@@ -72,13 +73,13 @@ def described_tools(listing: Listing) -> Described:
     """Return the tools as a document's operations. Raises DocumentError if there are none."""
     if not listing.tools:
         raise DocumentError("the server has no tools")
-    values: dict[str, Any] = {"tools.json": {}}
+    values: JSONObject = {"tools.json": {}}
     operations: list[FoundOperation] = []
     names: set[str] = set()
     for number, tool in enumerate(listing.tools):
         values[f"{number}.json"] = tool.get("inputSchema")
         values[f"{number}-output.json"] = tool.get("outputSchema")
-        operations.append(_operation(tool, number, _name(tool["name"], names)))
+        operations.append(_operation(tool, number, _name(checked_text(tool["name"]), names)))
     files = Files("tools.json", values, listing.digest)
     return Described(
         title=listing.title,
@@ -105,16 +106,18 @@ def _name(said: str, taken: set[str]) -> str:
     return candidate
 
 
-def _operation(tool: dict[str, Any], number: int, name: str) -> FoundOperation:
+def _operation(tool: JSONObject, number: int, name: str) -> FoundOperation:
     schema, answer = tool.get("inputSchema"), tool.get("outputSchema")
-    body: dict[str, Any] = {}
+    body: JSONObject = {}
     if isinstance(schema, dict) and not _is_empty(schema):
         needed = bool(schema.get("required")) or bool(_COMBINING & schema.keys())
         body = {"requestBody": {"required": needed, "content": {_JSON: {"schema": schema}}}}
-    reference = {"$ref": f"{number}-output.json"}
-    answers = {"responses": {"200": {"content": {_JSON: {"schema": reference}}}}} if isinstance(answer, dict) else {}
+    reference: JSONObject = {"$ref": f"{number}-output.json"}
+    answers: JSONObject = (
+        {"responses": {"200": {"content": {_JSON: {"schema": reference}}}}} if isinstance(answer, dict) else {}
+    )
     notes = tool.get("annotations")
-    title = next((text for text in (tool.get("title"), _object(notes).get("title")) if isinstance(text, str)), "")
+    title = next((text for text in (tool.get("title"), dict_of(notes).get("title")) if isinstance(text, str)), "")
     description = tool.get("description") if isinstance(tool.get("description"), str) else ""
     return FoundOperation(
         name=name,
@@ -129,18 +132,14 @@ def _operation(tool: dict[str, Any], number: int, name: str) -> FoundOperation:
     )
 
 
-def _is_empty(schema: dict[str, Any]) -> bool:
+def _is_empty(schema: JSONObject) -> bool:
     """Return whether the tool takes no arguments."""
     return not (schema.get("properties") or schema.get("required") or _COMBINING & schema.keys())
 
 
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _problem(tool: dict[str, Any], names: Counter[str]) -> str | None:
+def _problem(tool: JSONObject, names: Counter[str]) -> str | None:
     """Return why a tool cannot be called, whatever its schema; None if it can be called."""
-    name = tool["name"]
+    name = checked_text(tool["name"])
     if not name or len(name) > _MAX_TOOL_NAME or not is_visible(name):
         return f"its name is empty, longer than {_MAX_TOOL_NAME} characters, or has characters that cannot be seen"
     if names[name] > 1:
@@ -154,16 +153,16 @@ def _problem(tool: dict[str, Any], names: Counter[str]) -> str | None:
 # Gates
 
 
-def runs_alone(tool: dict[str, Any], effect: Effect, *, trust_read_only: bool) -> bool:
+def runs_alone(tool: JSONObject, effect: Effect, *, trust_read_only: bool) -> bool:
     """Return whether a tool runs without a person: its hints and its effect say it reads, and the author trusts the hints."""
-    notes = _object(tool.get("annotations"))
+    notes = dict_of(tool.get("annotations"))
     says_so = notes.get("readOnlyHint") is True and notes.get("destructiveHint") is not True
     return trust_read_only and says_so and effect is Effect.READ
 
 
-def _effect(tool: dict[str, Any], name: str) -> Effect:
+def _effect(tool: JSONObject, name: str) -> Effect:
     """Return the effect of a tool from its hints and its name; the heavier effect if they differ."""
-    notes = _object(tool.get("annotations"))
+    notes = dict_of(tool.get("annotations"))
     if notes.get("destructiveHint") is True:
         return Effect.DELETE
     if notes.get("readOnlyHint") is True:
@@ -181,13 +180,13 @@ def make_tools(
     """Make all files. Raises DocumentError if none can be made; problems with single tools are in `unimported`."""
     credential = _credential(listing, described, operations, choices)
     importer = Importer(described, credential)
-    names = Counter(tool["name"] for tool in listing.tools)
+    names = Counter(checked_text(tool["name"]) for tool in listing.tools)
     imported, unimported = _imported(importer, listing, operations, names, choices)
     service = service_of(connector)
     actions = ActionFiles(service)
     for operation in imported:
         name = actions.names.of(operation.name)
-        said = line(operation.found.raw["operationId"], 100).replace("`", "'")
+        said = line(checked_text(operation.found.raw["operationId"]), 100).replace("`", "'")
         text = action_text(name, connector, operation, None, listing.title, tag=service, called=f"the tool `{said}`")
         actions.add(operation, name, text, has_preview=False)
     files, kept = actions.files, actions.kept
@@ -263,7 +262,7 @@ def _imported(
     return imported, unimported
 
 
-def _gated(operation: Imported, tool: dict[str, Any], choices: Choices) -> Imported:
+def _gated(operation: Imported, tool: JSONObject, choices: Choices) -> Imported:
     """Return the operation with the effect of its tool. If the tool runs without a person, the method is `get`,
     otherwise `post`.
     """
@@ -272,7 +271,7 @@ def _gated(operation: Imported, tool: dict[str, Any], choices: Choices) -> Impor
     hidden = [
         f"{key}: characters that cannot be seen were left out"
         for key in ("title", "description")
-        if isinstance(tool.get(key), str) and not all(map(is_visible, tool[key].splitlines()))
+        if not all(map(is_visible, (maybe_text(tool.get(key)) or "").splitlines()))
     ]
     return msgspec.structs.replace(
         operation,
@@ -282,7 +281,7 @@ def _gated(operation: Imported, tool: dict[str, Any], choices: Choices) -> Impor
     )
 
 
-def _tool_of(listing: Listing, found: FoundOperation) -> dict[str, Any]:
+def _tool_of(listing: Listing, found: FoundOperation) -> JSONObject:
     return listing.tools[int(found.path[1:])]
 
 
@@ -332,7 +331,7 @@ def _tools(listing: Listing, importer: Importer, kept: Sequence[Imported], crede
     )
 
 
-def _packed(tool: dict[str, Any], operation: Imported) -> Tool:
+def _packed(tool: JSONObject, operation: Imported) -> Tool:
     body, answer = operation.packed.request_body, operation.packed.responses.get("200")
     return Tool(
         digest=digest_of(tool),

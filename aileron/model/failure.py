@@ -19,9 +19,11 @@ Source: docs/reference/failures.md (checked against this table). Not here: proce
 from __future__ import annotations
 
 import enum
-from typing import Any, Final
+from typing import Final
 
 import msgspec
+
+from aileron.model.json_value import JSONMembers
 
 __all__ = ["MAX_MESSAGE", "AileronError", "Boundary", "Failure", "FailureClass", "shortened"]
 
@@ -118,7 +120,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     boundary: Boundary
     retriable: bool = False
-    details: dict[str, Any] = {}
+    details: JSONMembers = {}
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "message", shortened(self.message))
@@ -139,7 +141,7 @@ class AileronError(Exception):
         *,
         boundary: Boundary = Boundary.RUNTIME,
         retriable: bool = False,
-        details: dict[str, Any] | None = None,
+        details: JSONMembers | None = None,
     ) -> None:
         self.failure: Final = Failure(
             failure_class=failure_class,

@@ -1,8 +1,8 @@
 """The types of decoded JSON that has no closed shape, and the functions that read such values.
 
 `JSON` is for values whose shape somebody else decides: arguments of an action, a JSON Schema, a request that is passed on. The
-type checker lets no member of such a value be read before the value is known to be an object. A value of a known shape is a
-`msgspec.Struct`, and one that is only passed on an `object`.
+type checker lets no member of such a value be read before the value is known to be an object. `JSONMembers` is for objects that
+are only passed on, or read with isinstance. A value of a known shape is a `msgspec.Struct`.
 
 Pure. Not here: the one spelling of a JSON value (canonical.py).
 
@@ -14,29 +14,62 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["JSON", "JSONObject", "dict_of", "list_of", "maybe_text"]
+__all__ = [
+    "JSON",
+    "JSONMembers",
+    "JSONObject",
+    "checked_dict",
+    "checked_int",
+    "checked_text",
+    "dict_of",
+    "list_of",
+    "maybe_text",
+]
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import TypeAlias
 
     JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
     JSONObject: TypeAlias = "dict[str, JSON]"
+    JSONMembers: TypeAlias = Mapping[str, object]
 else:
     # msgspec reads the fields' types of a Struct, knows no recursive type, and decodes any JSON for `Any`.
     JSON = Any
-    JSONObject = dict[str, Any]
+    JSONObject = JSONMembers = dict[str, Any]
 
 
-def dict_of(value: JSON) -> JSONObject:
+def dict_of(value: object) -> JSONObject:
     """Return a value that should be an object, or an empty object if it is not one."""
     return value if isinstance(value, dict) else {}
 
 
-def list_of(value: JSON) -> list[JSON]:
+def list_of(value: object) -> list[JSON]:
     """Return a value that should be an array, or an empty array if it is not one."""
     return value if isinstance(value, list) else []
 
 
-def maybe_text(value: JSON) -> str | None:
+def maybe_text(value: object) -> str | None:
     """Return a value that should be a text, or None if it is not one."""
     return value if isinstance(value, str) else None
+
+
+def checked_dict(value: object) -> JSONObject:
+    """Return a value that must be an object. Raises TypeError for any other value."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{type(value).__name__} instead of an object")
+    return value
+
+
+def checked_text(value: object) -> str:
+    """Return a value that must be a text. Raises TypeError for any other value."""
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} instead of a text")
+    return value
+
+
+def checked_int(value: object) -> int:
+    """Return a value that must be a whole number. Raises TypeError for any other value."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{type(value).__name__} instead of a whole number")
+    return value

@@ -267,6 +267,7 @@ def test_the_template_waits_for_few_imports() -> None:
         "aileron.home",
         "aileron.model",
         "aileron.model.failure",
+        "aileron.model.json_value",
     }
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
-from aileron_sandbox.frames import FrameError, check_json
+from aileron_sandbox.frames import FrameError, JSONObject, check_json
 from aileron_sandbox.frames.codec import MAX_DEPTH
 
 __all__ = [
@@ -148,11 +148,11 @@ def carried(value: Any) -> Carried:
     return Carried(value, [])
 
 
-def recordable(fields: dict[str, Any]) -> dict[str, Any]:
+def recordable(fields: JSONObject) -> JSONObject:
     """Convert `fields` to values that the audit record can hold; ids of 64 bits become text. Raises TypeError as `carried`
     does.
     """
-    told: dict[str, Any] = _Carrying(_Changes(), -_MOST_RECORDED, _MOST_RECORDED).of(fields, ())
+    told: JSONObject = _Carrying(_Changes(), -_MOST_RECORDED, _MOST_RECORDED).of(fields, ())
     return told
 
 
@@ -229,8 +229,8 @@ class _Carrying:
             return self._object(value, path)
         return [self.of(member, (*path, number)) for number, member in enumerate(value)]
 
-    def _object(self, value: dict[Any, Any], path: _Path) -> dict[str, Any]:
-        told: dict[str, Any] = {}
+    def _object(self, value: dict[Any, Any], path: _Path) -> JSONObject:
+        told: JSONObject = {}
         for name, member in value.items():
             if not isinstance(name, str):
                 raise TypeError(f"{_shown(path)} has a key that is no text")

@@ -11,7 +11,8 @@ bodies.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 __all__ = ["BadInput", "ConnectorError", "ExternalApiError", "NetworkError", "Refused", "redirect_place"]
 
@@ -22,11 +23,11 @@ _MAX_PLACE: Final = 300
 class ConnectorError(Exception):
     """A failure that an operation reports to its caller: a failure class, a message, and `details` as JSON values."""
 
-    def __init__(self, failure_class: str, message: str, *, details: dict[str, Any] | None = None) -> None:
+    def __init__(self, failure_class: str, message: str, *, details: Mapping[str, object] | None = None) -> None:
         super().__init__(message)
         self.failure_class: Final = failure_class
         self.message: Final = message
-        self.details: Final[dict[str, Any]] = details or {}
+        self.details: Final[Mapping[str, object]] = details or {}
 
 
 class BadInput(ConnectorError):
@@ -49,7 +50,7 @@ class ExternalApiError(ConnectorError):
         *,
         status: int | None = None,
         retry_after_s: int | None = None,
-        details: dict[str, Any] | None = None,
+        details: Mapping[str, object] | None = None,
     ) -> None:
         facts = {"status": status, "retry_after_s": retry_after_s}
         known = {name: value for name, value in facts.items() if value is not None}
@@ -64,7 +65,7 @@ class Refused(ConnectorError):
 class NetworkError(Refused):
     """A failure because the service could not be reached, or the connection broke."""
 
-    def __init__(self, message: str, *, details: dict[str, Any] | None = None) -> None:
+    def __init__(self, message: str, *, details: Mapping[str, object] | None = None) -> None:
         super().__init__("network_error", message, details=details)
 
 

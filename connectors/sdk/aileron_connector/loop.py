@@ -26,7 +26,7 @@ import select
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from aileron_connector import operation
@@ -500,7 +500,7 @@ def _was_starting_a_process(error: OSError) -> bool:
     return code.co_name == "_execute_child" or not _STARTS_PROCESSES.isdisjoint(code.co_names)
 
 
-def _failed(failure_class: str, message: str, details: dict[str, Any] | None = None) -> Failed:
+def _failed(failure_class: str, message: str, details: Mapping[str, object] | None = None) -> Failed:
     words = message.encode("utf-8", "replace").decode()[:_MAX_MESSAGE_CHARACTERS]
     failed = Failed(failure_class=failure_class[:64], message=words, details=details or {})
     try:
@@ -518,7 +518,7 @@ def _failed(failure_class: str, message: str, details: dict[str, Any] | None = N
     return failed
 
 
-def _carried_details(details: dict[str, Any]) -> Any:
+def _carried_details(details: Mapping[str, object]) -> Any:
     from aileron_connector.carried import carried
 
     return carried(details).value

@@ -30,6 +30,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, overload
 import msgspec
 
 from aileron_connector.failures import BadInput, ConnectorError
+from aileron_sandbox.frames import JSONObject
 
 __all__ = ["call", "op"]
 
@@ -75,7 +76,7 @@ def _registered(function: _Function) -> _Function:
     return function
 
 
-def call(name: str, args: dict[str, Any]) -> Any:
+def call(name: str, args: JSONObject) -> Any:
     """Run the operation `name` and return its output as JSON values. Raises ConnectorError if the caller must change the call."""
     function = OPERATIONS.get(name)
     if function is None:
@@ -94,7 +95,7 @@ class _Parameters(NamedTuple):
     takes_rest: bool
 
 
-def _checked(function: Callable[..., Any], args: dict[str, Any]) -> dict[str, Any]:
+def _checked(function: Callable[..., Any], args: JSONObject) -> JSONObject:
     signature = _signature_of(function)
     parameters = _parameters(signature)
     for name in parameters.names:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from aileron_connector import operation
+from aileron_sandbox.frames import JSONObject
 
 __all__ = ["data_of", "declare"]
 
@@ -26,7 +27,7 @@ def data_of(package: str, file: str) -> bytes:
     return data
 
 
-def declare(names: Iterable[str], call: Callable[[str, dict[str, Any]], Any]) -> None:
+def declare(names: Iterable[str], call: Callable[[str, JSONObject], Any]) -> None:
     """Declare these operations. Each accepts any arguments, which `call` checks. Raises ValueError if a name is already
     declared.
     """
@@ -36,7 +37,7 @@ def declare(names: Iterable[str], call: Callable[[str, dict[str, Any]], Any]) ->
         operation.OPERATIONS[name] = _function(name, call)
 
 
-def _function(name: str, call: Callable[[str, dict[str, Any]], Any]) -> Callable[..., Any]:
+def _function(name: str, call: Callable[[str, JSONObject], Any]) -> Callable[..., Any]:
     def called(**arguments: Any) -> Any:
         return call(name, arguments)
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from aileron_connector import loop
-from aileron_sandbox.frames import AuditEvent, FrameError, Log, LogLevel, Progress, check_json
+from aileron_sandbox.frames import AuditEvent, FrameError, JSONObject, Log, LogLevel, Progress, check_json
 
 __all__ = ["audit", "log", "progress"]
 
@@ -43,7 +43,7 @@ class _Logger:
         """Log that something has failed."""
         self._log("error", message, fields)
 
-    def _log(self, level: LogLevel, message: str, fields: dict[str, Any]) -> None:
+    def _log(self, level: LogLevel, message: str, fields: JSONObject) -> None:
         words = str(message).encode("utf-8", "replace").decode()[:_MAX_LOG_CHARACTERS]
         conversation = loop.current()
         try:
@@ -72,7 +72,7 @@ def audit(event: str, **fields: Any) -> None:
     loop.current().send(AuditEvent(event=event, fields=recordable(fields)))
 
 
-def _loggable(fields: dict[str, Any]) -> dict[str, Any]:
+def _loggable(fields: JSONObject) -> JSONObject:
     """Return the fields as JSON values. A value without a JSON form becomes its repr."""
     loggable = {}
     for name, value in fields.items():

@@ -47,6 +47,7 @@ from aileron_sandbox.frames import (
     HttpHead,
     HttpRequest,
     Invoke,
+    JSONObject,
     Log,
     Message,
     Progress,
@@ -130,7 +131,7 @@ class Done:
 
 def call(
     op: str,
-    args: Mapping[str, Any] | None = None,
+    args: Mapping[str, object] | None = None,
     *,
     answer: Answer = (),
     hosts: Iterable[str] = ("https://notes.example.com",),
@@ -142,10 +143,11 @@ def call(
     """
     replies = _Replies(answer)
     granted = [_granted(origin) for origin in hosts]
+    given: Any = dict(args or {})  # a test may give what is no JSON, which the frame then refuses
     first = Invoke(
         protocol=PROTOCOL_VERSION,
         op=op,
-        args=dict(args or {}),
+        args=given,
         hosts=granted,
         invocation="test",
         deadline_ms=_DEADLINE_MS,
@@ -333,7 +335,7 @@ class _Host:
             self._send(Chunk(id=message.id), reply.body[at : at + MAX_BODY_BYTES])
         self._send(Chunk(id=message.id, end=True))
 
-    def _refuse(self, request_id: int, failure_class: str, words: str, details: dict[str, Any] | None = None) -> None:
+    def _refuse(self, request_id: int, failure_class: str, words: str, details: JSONObject | None = None) -> None:
         error = FrameFailure(failure_class=failure_class, message=words, details=details or {})
         self._send(Refused(id=request_id, error=error))
 

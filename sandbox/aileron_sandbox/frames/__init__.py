@@ -20,6 +20,7 @@ from aileron_sandbox.frames.codec import (
     encode,
 )
 from aileron_sandbox.frames.frame_messages import (
+    JSON,
     PROTOCOL_VERSION,
     AuditEvent,
     Cancel,
@@ -31,6 +32,7 @@ from aileron_sandbox.frames.frame_messages import (
     HttpHead,
     HttpRequest,
     Invoke,
+    JSONObject,
     Log,
     LogLevel,
     Message,
@@ -50,6 +52,7 @@ from aileron_sandbox.frames.frame_messages import (
 from aileron_sandbox.frames.session import MAX_IN_FLIGHT, HostSession, JailSession, ProtocolError
 
 __all__ = [
+    "JSON",
     "MAX_BODY_BYTES",
     "MAX_DEPTH",
     "MAX_HEADER_BYTES",
@@ -70,6 +73,7 @@ __all__ = [
     "HttpHead",
     "HttpRequest",
     "Invoke",
+    "JSONObject",
     "JailSession",
     "Log",
     "LogLevel",

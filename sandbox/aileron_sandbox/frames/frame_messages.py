@@ -12,11 +12,12 @@ Source: docs/reference/frames.md (a test compares).
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 
 __all__ = [
+    "JSON",
     "PROTOCOL_VERSION",
     "AuditEvent",
     "Cancel",
@@ -28,6 +29,7 @@ __all__ = [
     "HttpHead",
     "HttpRequest",
     "Invoke",
+    "JSONObject",
     "Log",
     "LogLevel",
     "Message",
@@ -44,6 +46,18 @@ __all__ = [
     "WebSocketOpened",
     "is_close_code",
 ]
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TypeAlias
+
+    JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
+    JSONObject: TypeAlias = "dict[str, JSON]"
+    _Members: TypeAlias = Mapping[str, object]  # an object that is only passed on
+else:
+    # msgspec reads the types of a message's fields, and knows no recursive type. The codec checks what is in such values.
+    JSON = Any
+    JSONObject = _Members = dict[str, Any]
 
 PROTOCOL_VERSION: Final = 1
 _CLOSE_CODES: Final = frozenset({*range(1000, 1004), *range(1007, 1014), *range(3000, 5000)})
@@ -103,7 +117,7 @@ class FrameFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     failure_class: str = msgspec.field(name="class")
     message: str
-    details: dict[str, Any] = {}
+    details: _Members = {}
 
 
 # To the jail
@@ -118,7 +132,7 @@ class Invoke(_Message, frozen=True, kw_only=True, tag="invoke"):
 
     protocol: int
     op: str
-    args: dict[str, Any]
+    args: JSONObject
     hosts: list[GrantedHost]
     invocation: str
     deadline_ms: Milliseconds
@@ -208,7 +222,7 @@ class Log(_Message, frozen=True, kw_only=True, tag="log"):
 
     level: LogLevel
     message: str
-    fields: dict[str, Any] = {}
+    fields: JSONObject = {}
 
 
 class Progress(_Message, frozen=True, kw_only=True, tag="progress"):
@@ -223,7 +237,7 @@ class AuditEvent(_Message, frozen=True, kw_only=True, tag="audit"):
     """A fact for the audit trail in the connector's words, which the trail marks as such."""
 
     event: str
-    fields: dict[str, Any] = {}
+    fields: JSONObject = {}
 
 
 class HttpRequest(_Message, frozen=True, kw_only=True, tag="http"):
@@ -280,7 +294,7 @@ class Cancel(_Message, frozen=True, kw_only=True, tag="cancel"):
 class Result(_Message, frozen=True, kw_only=True, tag="result"):
     """The result of a finished operation, and the last frame. The codec moves a large `output` into the body and back."""
 
-    output: Any
+    output: JSON
 
 
 class Failed(_Message, frozen=True, kw_only=True, tag="failure"):
@@ -288,7 +302,7 @@ class Failed(_Message, frozen=True, kw_only=True, tag="failure"):
 
     failure_class: str = msgspec.field(name="class")
     message: str
-    details: dict[str, Any] = {}
+    details: _Members = {}
 
 
 ToJail = Invoke | HttpHead | TcpOpened | WebSocketOpened | Chunk | WebSocketMessage | WebSocketClose | Refused

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeGuard, TypeVar
 
@@ -48,6 +48,7 @@ from aileron_connector.mcp.rpc_messages import (
     request,
 )
 from aileron_connector.mcp.sse import MAX_EVENT_BYTES, Events, StreamError
+from aileron_sandbox.frames import JSON, JSONObject
 
 __all__ = [
     "LATEST",
@@ -193,7 +194,7 @@ class Client:
         self._next_progress_at = 0.0
         self.protocol = ""
         """Protocol revision of this conversation; empty before `open`."""
-        self.server: dict[str, Any] = {}
+        self.server: JSONObject = {}
         """The server's description of itself (`serverInfo`)."""
 
     def __enter__(self) -> Self:
@@ -249,7 +250,8 @@ class Client:
         if not isinstance(versions, list) or MODERN not in versions:
             self._initialize()
             return
-        about = found.get("_meta", {}).get(f"{_META}serverInfo") if isinstance(found.get("_meta"), dict) else None
+        meta = found.get("_meta")
+        about = meta.get(f"{_META}serverInfo") if isinstance(meta, dict) else None
         self.server = about if isinstance(about, dict) else {}
 
     def _initialize(self) -> None:
@@ -267,39 +269,37 @@ class Client:
 
     # Tools
 
-    def pages(self) -> Iterator[list[dict[str, Any]]]:
+    def pages(self) -> Iterator[list[JSONObject]]:
         """Yield the server's tools, one list per page, each tool as the server describes it. A further page is requested
         only when it is needed.
         """
         cursor: str | None = None
         seen: set[str] = set()
-        listed: dict[str, Any] = {}
+        listed: dict[str, JSONObject] = {}
         number = 0
         for _ in range(_MAX_PAGES):
             found = self._page(cursor)
-            tools = found.get("tools")
-            if not isinstance(tools, list) or not all(_is_tool(entry) for entry in tools):
+            said = found.get("tools")
+            tools = [entry for entry in said if _is_tool(entry)] if isinstance(said, list) else []
+            if not isinstance(said, list) or len(tools) < len(said):
                 raise ExternalApiError("the server's list of tools is none")
             number += len(tools)
             if number > MAX_TOOLS:
                 raise ExternalApiError(f"the server lists more than {MAX_TOOLS} tools")
             # Drop a page that is repeated by a server that ignores the cursor. The caller handles two tools with one name.
-            fresh = (
-                [tool for tool in tools if tool["name"] not in listed or listed[tool["name"]] != tool]
-                if seen
-                else tools
-            )
-            listed |= {tool["name"]: tool for tool in tools}
+            fresh = [tool for tool in tools if listed.get(str(tool["name"])) != tool] if seen else tools
+            listed |= {str(tool["name"]): tool for tool in tools}
             yield fresh
-            cursor = found.get("nextCursor")
-            if cursor is None or cursor == "" or (isinstance(cursor, str) and cursor in seen):
+            after = found.get("nextCursor")
+            if after is None or after == "" or (isinstance(after, str) and after in seen):
                 return
-            if not isinstance(cursor, str) or len(cursor) > _MAX_CURSOR:
+            if not isinstance(after, str) or len(after) > _MAX_CURSOR:
                 raise ExternalApiError("the server's list of tools does not end: its cursor is none")
-            seen.add(cursor)
+            seen.add(after)
+            cursor = after
         raise ExternalApiError(f"the server's list of tools has more than {_MAX_PAGES} pages")
 
-    def _page(self, cursor: str | None) -> dict[str, Any]:
+    def _page(self, cursor: str | None) -> JSONObject:
         params = {} if cursor is None else {"cursor": cursor}
         try:
             return self._ask("tools/list", params)
@@ -309,7 +309,7 @@ class Client:
             self._initialize()  # the server has gone back to sessions
             return self._ask("tools/list", params)
 
-    def call(self, name: str, arguments: dict[str, Any], headers: Pairs = ()) -> dict[str, Any]:
+    def call(self, name: str, arguments: JSONObject, headers: Pairs = ()) -> JSONObject:
         """Call a tool and return its result unchanged. `headers` repeat arguments in header fields; only the revision
         without sessions has them.
         """
@@ -337,14 +337,15 @@ class Client:
 
     # Requests
 
-    def _ask(self, method: str, params: dict[str, Any], headers: Pairs = ()) -> dict[str, Any]:
+    def _ask(self, method: str, params: Mapping[str, object], headers: Pairs = ()) -> JSONObject:
         """Send a request and return its result. A late answer to a call raises TimeoutError; to any other request,
         ConnectorError.
         """
         self._number += 1
         if self.protocol == MODERN:
             about = {"protocolVersion": MODERN, "clientInfo": _WHO, "clientCapabilities": {}}
-            meta = {**params.get("_meta", {}), **{_META + key: value for key, value in about.items()}}
+            own = params.get("_meta")
+            meta = {**(own if isinstance(own, dict) else {}), **{_META + key: value for key, value in about.items()}}
             params = {**params, "_meta": meta}
             headers = [("Mcp-Method", method), *headers]
         try:
@@ -463,7 +464,7 @@ class Client:
         with contextlib.suppress(ExternalApiError):
             self._tell(body)
 
-    def _progressed(self, params: dict[str, Any]) -> None:
+    def _progressed(self, params: JSONObject) -> None:
         done, total, said = params.get("progress"), params.get("total"), params.get("message")
         is_ours = params.get("progressToken") == self._number
         if (
@@ -489,7 +490,7 @@ def _is_amount(value: Any) -> TypeGuard[int | float]:
     return type(value) in (int, float) and -_MAX_AMOUNT < value < _MAX_AMOUNT
 
 
-def _is_tool(value: Any) -> bool:
+def _is_tool(value: JSON) -> TypeGuard[JSONObject]:
     return isinstance(value, dict) and isinstance(value.get("name"), str)
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from aileron_connector.mcp.document import canonical
+from aileron_sandbox.frames import JSONObject
 
 __all__ = ["Difference", "differences"]
 
@@ -37,7 +38,7 @@ class Difference(NamedTuple):
     after: str
 
 
-def differences(frozen: dict[str, Any], now: dict[str, Any]) -> list[Difference]:
+def differences(frozen: JSONObject, now: JSONObject) -> list[Difference]:
     """Return the first few differences between a tool as packed and as listed now, or an empty list if both are equal."""
     if canonical(frozen) == canonical(now):
         return []

@@ -16,6 +16,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from aileron_sandbox.frames import JSON, JSONObject
+
 __all__ = ["MARK", "argument_headers", "header_problem", "value_of"]
 
 MARK: Final = "x-mcp-header"
@@ -35,7 +37,7 @@ def value_of(text: str) -> str:
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="
 
 
-def argument_headers(schema: Any, arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+def argument_headers(schema: Any, arguments: Mapping[str, JSON]) -> list[tuple[str, str]]:
     """Return one header for each argument that is marked in the schema and given in the call."""
     found = []
     for path, name, _ in _marked(schema, (), 0):
@@ -67,7 +69,7 @@ def header_problem(schema: Any) -> str | None:
     return None
 
 
-def _marked(schema: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Any, dict[str, Any]]]:
+def _marked(schema: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Any, JSONObject]]:
     """Yield path, header name and schema of each property that has the keyword `x-mcp-header`."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict) or depth > _MAX_DEPTH:

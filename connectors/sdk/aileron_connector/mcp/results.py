@@ -31,7 +31,7 @@ from aileron_connector.check import Schemas, maybe_problem
 from aileron_connector.failures import ExternalApiError
 from aileron_connector.mcp.document import Tool
 from aileron_connector.mcp.rpc_messages import one_line
-from aileron_sandbox.frames import MAX_BODY_BYTES, FrameTooLargeError, Result, encode
+from aileron_sandbox.frames import MAX_BODY_BYTES, FrameTooLargeError, JSONObject, Result, encode
 
 __all__ = ["output"]
 
@@ -49,7 +49,7 @@ other content.
 _LINKED: Final = ("uri", "name", "title", "description", "size")
 
 
-def output(result: dict[str, Any], tool: Tool, schemas: Schemas) -> Any:
+def output(result: JSONObject, tool: Tool, schemas: Schemas) -> Any:
     """Convert a tool's result to the operation's output. Raises ExternalApiError if the tool failed, or asks for more
     before it answers.
     """
@@ -74,7 +74,7 @@ def output(result: dict[str, Any], tool: Tool, schemas: Schemas) -> Any:
     structured = result.get("structuredContent")
     if structured is not None:
         return _structured(structured, rest, [*_misfits(structured, tool, schemas), *misfits])
-    told: dict[str, Any] = {"text": text} if text or not rest else {}
+    told: JSONObject = {"text": text} if text or not rest else {}
     return _marked(told | ({"content": rest} if rest else {}), misfits)
 
 
@@ -83,7 +83,7 @@ def _misfits(value: Any, tool: Tool, schemas: Schemas) -> list[str]:
     return [] if problem is None else [f"{problem.place or 'the whole'} {problem.words} (by the tool's output schema)"]
 
 
-def _structured(value: Any, rest: list[dict[str, Any]], misfits: list[str]) -> Any:
+def _structured(value: Any, rest: list[JSONObject], misfits: list[str]) -> Any:
     if not rest:
         return _marked(value, misfits)
     told = value if isinstance(value, dict) and not _OURS & value.keys() else {"structured": value}
@@ -98,30 +98,29 @@ def _marked(value: Any, misfits: list[str]) -> Any:
     return _fitted(marked(told.value, [*misfits, *told.changes]))
 
 
-def _is_text(block: dict[str, Any]) -> bool:
+def _is_text(block: JSONObject) -> bool:
     return block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
-def _block(block: dict[str, Any], misfits: list[str]) -> dict[str, Any]:
+def _block(block: JSONObject, misfits: list[str]) -> JSONObject:
     """Convert a content block that is not text, such as an image or a link, to JSON."""
     kind = block.get("type")
     if kind in ("image", "audio"):
         return {"type": kind, **_binary(block, "data", misfits)}
     if kind == "resource_link":
         return {"type": "resource_link", **_fields(block, _LINKED), **_mime(block)}
-    if kind == "resource" and isinstance(block.get("resource"), dict):
-        inner = block["resource"]
+    if kind == "resource" and isinstance(inner := block.get("resource"), dict):
         return {"type": "resource", **_fields(inner, ("uri",)), **_content(inner, misfits)}
     return {"type": "unknown", "kind": one_line(str(kind), 60)}
 
 
-def _content(inner: dict[str, Any], misfits: list[str]) -> dict[str, Any]:
+def _content(inner: JSONObject, misfits: list[str]) -> JSONObject:
     if isinstance(inner.get("text"), str):
         return {**_mime(inner), "text": inner["text"]}
     return _binary(inner, "blob", misfits)
 
 
-def _binary(block: dict[str, Any], key: str, misfits: list[str]) -> dict[str, Any]:
+def _binary(block: JSONObject, key: str, misfits: list[str]) -> JSONObject:
     data = block.get(key)
     try:
         size = len(base64.b64decode(data, validate=True)) if isinstance(data, str) else None
@@ -133,12 +132,12 @@ def _binary(block: dict[str, Any], key: str, misfits: list[str]) -> dict[str, An
     return {**_mime(block), "bytes": size, "base64": data}
 
 
-def _mime(block: dict[str, Any]) -> dict[str, str]:
+def _mime(block: JSONObject) -> dict[str, str]:
     kind = block.get("mimeType")
     return {"content_type": one_line(kind, 100)} if isinstance(kind, str) else {}
 
 
-def _fields(block: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _fields(block: JSONObject, names: tuple[str, ...]) -> JSONObject:
     return {
         name: value[:_MAX_FIELD] if isinstance(value, str) else value
         for name in names
@@ -156,7 +155,7 @@ def _fitted(told: Any) -> Any:
         return _cut(told)
     content = told.get("content", [])
     low, high = 0, len(content) - 1 if isinstance(content, list) else -1  # binary search for the most members that fit
-    fitting: dict[str, Any] | None = None
+    fitting: JSONObject | None = None
     while low <= high:
         middle = (low + high) // 2
         smaller = {**told, "content": content[:middle], "left_out": len(content) - middle}

@@ -11,11 +11,13 @@ Source: JSON-RPC 2.0; Model Context Protocol 2025-11-25 and 2026-07-28, Base Pro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 
 from aileron_connector.carried import parsed
+from aileron_sandbox.frames import JSONObject
 
 __all__ = [
     "METHOD_NOT_FOUND",
@@ -56,8 +58,8 @@ class Message(msgspec.Struct, frozen=True):
     jsonrpc: Literal["2.0"]
     id: int | str | None = None
     method: str | None = None
-    params: dict[str, Any] = {}
-    result: dict[str, Any] | None = None
+    params: JSONObject = {}
+    result: JSONObject | None = None
     error: RpcError | None = None
 
     @property
@@ -87,17 +89,17 @@ def decoded(data: bytes) -> Message:
     return message
 
 
-def request(number: int, method: str, params: dict[str, Any]) -> bytes:
+def request(number: int, method: str, params: Mapping[str, object]) -> bytes:
     """Encode a JSON-RPC request. `number` is its id."""
     return _encoded({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 
-def notification(method: str, params: dict[str, Any] | None = None) -> bytes:
+def notification(method: str, params: Mapping[str, object] | None = None) -> bytes:
     """Encode a JSON-RPC notification, that is, a message without an answer."""
     return _encoded({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
 
 
-def reply(to: int | str, result: dict[str, Any]) -> bytes:
+def reply(to: int | str, result: Mapping[str, object]) -> bytes:
     """Encode an answer with a result. `to` is the id of the request."""
     return _encoded({"jsonrpc": "2.0", "id": to, "result": result})
 
@@ -114,5 +116,5 @@ def one_line(text: str, most: int = _MAX_WORDS) -> str:
     return seen if len(seen) <= most else f"{seen[: most - 1]}…"
 
 
-def _encoded(message: dict[str, Any]) -> bytes:
+def _encoded(message: Mapping[str, object]) -> bytes:
     return msgspec.json.encode(message)

@@ -31,6 +31,7 @@ from aileron_connector.mcp.comparing import Difference, differences
 from aileron_connector.mcp.document import FORMAT, Tool, Tools, canonical, digest_of, frozen_part
 from aileron_connector.mcp.headers import argument_headers
 from aileron_connector.mcp.results import output
+from aileron_sandbox.frames import JSON, JSONObject
 
 __all__ = ["MAX_DEFINITION_BYTES", "Service", "declare", "run"]
 
@@ -71,7 +72,7 @@ class Service:
         """Declare the operations. Raises ValueError if an operation with one of these names exists already."""
         packed.declare(self._tools.tools, self.call)
 
-    def call(self, op: str, arguments: dict[str, Any]) -> Any:
+    def call(self, op: str, arguments: JSONObject) -> Any:
         """Call the tool of an operation, and return its result as the output. The tool must be unchanged, or its change
         accepted.
         """
@@ -80,11 +81,11 @@ class Service:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _broken(error) from error
         given = self._given(tool, arguments)
-        name = tool.listed["name"]
+        name = str(tool.listed["name"])
         with Client(self._wire(), reports.progress, _give_up_at()) as client:
             client.open(self._tools.protocol)
 
-            def called() -> dict[str, Any]:
+            def called() -> JSONObject:
                 _check_same(
                     tool, _listed(client, name), loop.current().invoke.accepted
                 )  # a new session may have another tool of this name
@@ -93,7 +94,7 @@ class Service:
             result = client.in_session(called)
         return output(result, tool, self._schemas)
 
-    def _given(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _given(self, tool: Tool, arguments: JSONObject) -> JSONObject:
         """Convert the operation's arguments to the tool's. Raises BadInput for arguments that the tool's schema does not
         allow.
         """
@@ -104,13 +105,14 @@ class Service:
                 words = f"unknown argument {argument[:64]!r}; expected {', '.join(known) or 'none'}"
                 raise BadInput(words, argument=argument[:64])
         if tool.argument:
-            given = arguments.get(tool.argument, {})
+            given: JSON = arguments.get(tool.argument, {})
         else:
             given = {properties[argument]: value for argument, value in arguments.items()}
         problem = maybe_problem(given, tool.sent, self._schemas, reading="argument")
         if problem is not None:
             first = tool.argument or _argument_of(tool, problem.path[0] if problem.path else problem.missing)
             raise BadInput(f"the arguments do not fit the tool's schema: {problem}", argument=first)
+        assert isinstance(given, dict)  # the schema of every tool is that of an object
         return dict(given)
 
     def _wire(self) -> Wire:
@@ -134,7 +136,7 @@ def _give_up_at() -> float:
     return time.monotonic() + seconds - min(seconds * _MARGIN, _MAX_MARGIN_S)
 
 
-def _listed(client: Client, name: str) -> dict[str, Any] | None:
+def _listed(client: Client, name: str) -> JSONObject | None:
     """Return the server's present description of a tool, or None if the server no longer has the tool."""
     for page in client.pages():
         found = [tool for tool in page if tool["name"] == name]
@@ -145,7 +147,7 @@ def _listed(client: Client, name: str) -> dict[str, Any] | None:
     return None
 
 
-def _check_same(tool: Tool, now: dict[str, Any] | None, accepted: str | None) -> None:
+def _check_same(tool: Tool, now: JSONObject | None, accepted: str | None) -> None:
     name = tool.listed["name"]
     if now is None:
         raise ExternalApiError(
@@ -157,7 +159,7 @@ def _check_same(tool: Tool, now: dict[str, Any] | None, accepted: str | None) ->
         raise _changed(tool, found, now)
 
 
-def _changed(tool: Tool, found: list[Difference], now: dict[str, Any]) -> ExternalApiError:
+def _changed(tool: Tool, found: list[Difference], now: JSONObject) -> ExternalApiError:
     """Return the failure for a changed tool. The new texts are only in its details, so that a person reads them before a
     model does.
     """
@@ -182,7 +184,7 @@ def _changed(tool: Tool, found: list[Difference], now: dict[str, Any]) -> Extern
     )
 
 
-def _definition(key: str, listed: dict[str, Any]) -> dict[str, str]:
+def _definition(key: str, listed: JSONObject) -> dict[str, str]:
     """Return, under `key`, a tool's complete description as the bytes that its digest covers. Empty if it is too large to
     be shown to a person.
     """

@@ -40,7 +40,7 @@ from aileron_connector.openapi.document import ListShape, Media, Response
 from aileron_connector.openapi.lists import chosen, fitting, list_at
 from aileron_connector.openapi.media import essence, kind_of
 from aileron_connector.openapi.request import Endpoint
-from aileron_sandbox.frames import MAX_BODY_BYTES, FrameTooLargeError, Result, encode
+from aileron_sandbox.frames import JSON, MAX_BODY_BYTES, FrameTooLargeError, JSONObject, Result, encode
 
 if TYPE_CHECKING:
     from aileron_connector.openapi.links import Next
@@ -69,7 +69,7 @@ class Asked(NamedTuple):
 
     endpoint: Endpoint
     url: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, JSON]
 
 
 def output(answer: http.Response, asked: Asked, schemas: Schemas) -> Any:
@@ -213,15 +213,15 @@ class _Body:
             return []
         return [f"{problem.place or 'the whole'} {problem.words} (by the service's document)"]
 
-    def _text(self, misfits: list[str] | None = None) -> dict[str, Any]:
+    def _text(self, misfits: list[str] | None = None) -> JSONObject:
         text = _clean(self._answer.decoded(self._data))
-        told: dict[str, Any] = marked({"text": text, "content_type": self._content_type}, misfits or [])
+        told: JSONObject = marked({"text": text, "content_type": self._content_type}, misfits or [])
         if self._fits(told):
             return told
         kept = text.encode()[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")
         return {**told, "text": kept, "left_out": len(text) - len(kept)}
 
-    def _bytes(self) -> dict[str, Any]:
+    def _bytes(self) -> JSONObject:
         size = len(self._data)
         if size > _MAX_BINARY_BYTES:
             raise self._too_large(f"an answer of {size} bytes; at most {_MAX_BINARY_BYTES} can be returned")
@@ -246,19 +246,20 @@ class _Body:
         self._choose_fields(told, keys, shape)
         return self._with_next(told, keys, page)
 
-    def _choose_fields(self, told: dict[str, Any], keys: list[str], shape: ListShape | None) -> None:
+    def _choose_fields(self, told: JSONObject, keys: list[str], shape: ListShape | None) -> None:
         if shape is None:
             return
-        wanted = self._asked.arguments.get(shape.argument) if shape.argument else None
-        if wanted is None:
-            wanted = shape.fields if len(self._data) > PAGE_BYTES else []
+        said = self._asked.arguments.get(shape.argument) if shape.argument else None
+        if said is None:
+            said = [*shape.fields] if len(self._data) > PAGE_BYTES else []
+        wanted = [str(name) for name in said] if isinstance(said, list) else []  # its schema allows texts only
         members = list_at(told, keys)
         if members is None or not wanted or "*" in wanted:
             return
         _put(told, keys, chosen(members, wanted))
-        told[_free(told, "fields")] = wanted
+        told[_free(told, "fields")] = said
 
-    def _with_next(self, told: dict[str, Any], keys: list[str] | None, page: Next | None) -> Any:
+    def _with_next(self, told: JSONObject, keys: list[str] | None, page: Next | None) -> Any:
         if page is not None:
             key, value = ("more", True) if page.arguments is None else ("next", page.arguments)
             told[_free(told, key)] = value
@@ -286,7 +287,7 @@ class _Body:
             return self._cut()
         left_out = _free(told, "left_out")
 
-        def fits(some: list[Any]) -> bool:
+        def fits(some: list[JSON]) -> bool:
             _put(told, keys, some)
             told[left_out] = len(members)
             return self._fits(told)
@@ -355,17 +356,19 @@ def _chosen_media(content: Mapping[str, Media], content_type: str) -> tuple[str,
     return (content_type or next(iter(content), ""), None)
 
 
-def _free(told: Mapping[str, Any], name: str) -> str:
+def _free(told: Mapping[str, JSON], name: str) -> str:
     """Return `name` as a key that the answer does not have, prefixed if necessary."""
     while name in told:
         name = f"aileron_{name}"
     return name
 
 
-def _put(told: dict[str, Any], keys: list[str], members: list[Any]) -> None:
+def _put(told: JSONObject, keys: list[str], members: list[JSON]) -> None:
     """Replace the list to which these keys lead. The objects on the way are copied first."""
     *way, last = keys
     for key in way:
-        told[key] = dict(told[key])
-        told = told[key]
+        inner = told[key]
+        assert isinstance(inner, dict)  # list_at has found the list there
+        told[key] = copied = dict(inner)
+        told = copied
     told[last] = members

@@ -8,24 +8,26 @@ Pure. Not here: deciding to make a list smaller (answer.py).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+
+from aileron_sandbox.frames import JSON
 
 __all__ = ["chosen", "fitting", "list_at"]
 
-_Tree = dict[str, Any]
+_Tree: TypeAlias = "dict[str, _Tree]"
 """Names of properties, each with the selection inside of that property. An empty selection selects everything."""
 _MAX_LEVELS: Final = 64
 """Maximum number of levels of an answer that fits a frame."""
 
 
-def list_at(answer: Any, keys: list[str]) -> list[Any] | None:
+def list_at(answer: Any, keys: list[str]) -> list[JSON] | None:
     """Return the list to which these keys lead, or None if there is no such list."""
     for key in keys:
         answer = answer.get(key) if isinstance(answer, dict) else None
     return answer if isinstance(answer, list) else None
 
 
-def chosen(members: list[Any], fields: list[str]) -> list[Any]:
+def chosen(members: list[JSON], fields: list[str]) -> list[JSON]:
     """Return the members with only these fields, such as `user.login`, at their original positions. If a field leads
     through a list, each member of that list is reduced.
     """
@@ -58,7 +60,7 @@ def _part(value: Any, tree: _Tree, levels: int) -> Any:
     return value  # such as null instead of an object: its absence is the answer
 
 
-def fitting(members: list[Any], fits: Callable[[list[Any]], bool]) -> list[Any] | None:
+def fitting(members: list[JSON], fits: Callable[[list[JSON]], bool]) -> list[JSON] | None:
     """Return the longest beginning of `members` for which `fits` is true. None if it is false even for an empty list."""
     if not fits([]):
         return None

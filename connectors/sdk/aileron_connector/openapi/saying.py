@@ -19,6 +19,7 @@ import msgspec
 
 from aileron_connector.carried import carried, parsed
 from aileron_connector.openapi.media import essence, kind_of
+from aileron_sandbox.frames import JSONObject
 
 __all__ = ["MAX_FACTS_BYTES", "MAX_WORDS", "Said", "one_line", "said"]
 
@@ -42,7 +43,7 @@ class Said(NamedTuple):
     """
 
     words: str
-    facts: dict[str, Any]
+    facts: JSONObject
 
 
 def said(body: bytes, content_type: str, text: str) -> Said:
@@ -79,7 +80,7 @@ def _as_text(text: str, *, is_markup: bool) -> Said:
     return Said("" if is_markup else one_line(text), {"text": cut} if cut.strip() else {})
 
 
-def _facts(value: Any, text: str, *, is_problem: bool) -> dict[str, Any]:
+def _facts(value: Any, text: str, *, is_problem: bool) -> JSONObject:
     if len(msgspec.json.encode(value)) > MAX_FACTS_BYTES:
         return _as_text(text, is_markup=True).facts
     return {"problem" if is_problem else "answer": value}
@@ -109,13 +110,13 @@ def _words(value: Any, levels: int) -> Iterator[str]:
         yield from _words_of_object(value, levels - 1)
 
 
-def _words_of_object(value: dict[str, Any], levels: int) -> Iterator[str]:
+def _words_of_object(value: JSONObject, levels: int) -> Iterator[str]:
     error = value.get("error")
     if isinstance(error, dict | list):
         yield from _words(error, levels)
     elif isinstance(error, str):
         yield error
-    sentence = next((value[key] for key in _MESSAGES if isinstance(value.get(key), str) and value[key]), "")
+    sentence = next((said for key in _MESSAGES if isinstance(said := value.get(key), str) and said), "")
     if sentence:
         where = _where(value)
         yield f"{where}: {sentence}" if where else sentence
@@ -134,7 +135,7 @@ def _words_of_list(value: Any, levels: int) -> Iterator[str]:
             yield from (f"{name}: {words}" for words in _words(part, levels))
 
 
-def _where(value: dict[str, Any]) -> str:
+def _where(value: JSONObject) -> str:
     """Return the part of the request to which an error refers: `loc` in FastAPI, `field` in other services."""
     place = value.get("loc")
     if isinstance(place, list):

@@ -29,7 +29,7 @@ from aileron_connector.failures import BadInput, ConnectorError
 from aileron_connector.openapi import answer
 from aileron_connector.openapi.document import Document, Operation
 from aileron_connector.openapi.request import Endpoint, prepared
-from aileron_sandbox.frames import GrantedHost
+from aileron_sandbox.frames import GrantedHost, JSONObject
 
 __all__ = ["Service", "base_url", "declare", "run"]
 
@@ -107,7 +107,7 @@ class Service:
         with http.request(request.method, request.url, request.headers, request.body, credential) as response:
             return answer.output(response, answer.Asked(endpoint, request.url, arguments), self._schemas)
 
-    def _with_key(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _with_key(self, name: str, arguments: JSONObject) -> JSONObject:
         """Add the idempotency key to the arguments, if the operation has an argument for it. A caller must not give it: a
         new request with an old key would pass for the old request.
         """
