@@ -12,7 +12,7 @@ Source: docs/adr (approval bound to a plan digest).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -20,6 +20,7 @@ from aileron.ledger import ApprovalRow, ApprovalState, CandidateRow
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.decision import Signature
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.json_value import JSONObject
 
 if TYPE_CHECKING:  # a verifier makes no plan of what it hashes
     from aileron.model.plan import Plan
@@ -106,18 +107,18 @@ _DECISIONS: dict[ApprovalState, Literal["approve", "deny"]] = {
 }
 
 
-def freeze(subject: Plan | dict[str, Any]) -> tuple[bytes, str]:
+def freeze(subject: Plan | JSONObject) -> tuple[bytes, str]:
     """Return a subject as JSON, for `thaw` and `subject_of`, and its digest. Raises ValueError if it has no canonical form."""
     value = subject if isinstance(subject, dict) else subject.to_json()
     return msgspec.json.encode(value, order="sorted"), sha256_digest(canonical_json(value))
 
 
-def subject_of(stored: bytes, digest: str, approval_id: str) -> dict[str, Any]:
+def subject_of(stored: bytes, digest: str, approval_id: str) -> JSONObject:
     """Return a subject that `freeze` stored, as JSON values. Raises AileronError(hash_mismatch) if it does not have this
     digest.
     """
     try:
-        value = msgspec.json.decode(stored, type=dict[str, Any])
+        value = msgspec.json.decode(stored, type=JSONObject)
         if sha256_digest(canonical_json(value)) == digest:
             return value
     except (msgspec.MsgspecError, ValueError, RecursionError):

@@ -87,6 +87,7 @@ from aileron.model.consent import ConsentKind, Passkey, subject_digest
 from aileron.model.decision import ApproverStatement
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation
+from aileron.model.json_value import JSONObject
 from aileron.model.misfit import misfit_in
 from aileron.model.names import HostPort
 from aileron.model.outcome import Failed, Outcome, Pending, RunStatus, Succeeded
@@ -446,7 +447,7 @@ class Audit(Questions):
             )
         )
 
-    async def connector_event(self, run_id: str, step: Step, event: str, fields: dict[str, Any]) -> None:
+    async def connector_event(self, run_id: str, step: Step, event: str, fields: JSONObject) -> None:
         """Record a connector's own event.
 
         Raises AileronError(connector_runtime_error) if the event has no canonical JSON form or is larger than MAX_DETAILS_BYTES.

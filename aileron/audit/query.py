@@ -50,6 +50,7 @@ from aileron.ledger import (
 from aileron.model.consent import ConsentKind
 from aileron.model.decision import held_until
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.json_value import JSONObject, checked_int, dict_of, maybe_text
 from aileron.model.near import did_you_mean
 from aileron.model.outcome import Failed, Outcome, RunStatus, Succeeded
 from aileron.model.timestamp import utc_of_us
@@ -90,7 +91,7 @@ Rows: TypeAlias = Callable[[Sequence[tuple[ApprovalEntry, bytes | None, bool]]],
 too long), and whether a person edited the plan; it returns the entries with descriptions."""
 
 
-async def events(ledger: Ledger, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
+async def events(ledger: Ledger, wanted: Mapping[str, str]) -> list[JSONObject]:
     """Return a page of the events that match a filter in text (`event_filter`), newest first by default.
 
     The form `facts` is for people and programs. The form `record` has the events as they are chained: `seq`, `record` (text),
@@ -303,8 +304,8 @@ def _with_said(snapshot: Snapshot, approval: ApprovalRow, state: RunState) -> Ru
         plan = _subject(snapshot, approval, digest)
         if is_edited:
             state = msgspec.structs.replace(state, executed_arguments=plan.get("args"))
-        window_s = (plan.get("approval") or {}).get("undo_window_s", 0)
-        if is_held and window_s:
+        window_s = dict_of(plan.get("approval")).get("undo_window_s", 0)
+        if is_held and isinstance(window_s, int | float) and window_s:
             decided_at = (approval.decided_us or 0) / 1_000_000
             until = utc_of_us(int(held_until(decided_at, approval.signed_at, window_s) * 1_000_000))
             state = msgspec.structs.replace(state, held_until=until)
@@ -331,7 +332,7 @@ def _about_run(snapshot: Snapshot, row: ApprovalRow, question: Question) -> Ques
     )
 
 
-def _subject(snapshot: Snapshot, row: ApprovalRow, digest: str) -> dict[str, Any]:
+def _subject(snapshot: Snapshot, row: ApprovalRow, digest: str) -> JSONObject:
     """Return the plan or subject with this digest as JSON values, exactly as it was shown even if plans have another form now."""
     return subject_of(snapshot.plan_of(row, digest) or b"", digest, row.id)
 
@@ -425,7 +426,7 @@ def _entry(snapshot: Snapshot, row: ApprovalRow) -> ApprovalEntry:
 def _asker(snapshot: Snapshot, session: str | None) -> tuple[str | None, str | None]:
     """Return a session's agent and its folder; None for both if the session is `local`, which belongs to no agent."""
     rows = [] if session is None else snapshot.events(EventFilter(type="session.started", session=session, limit=1))
-    return (rows[0].facts.get("agent"), rows[0].facts.get("folder")) if rows else (None, None)
+    return (maybe_text(rows[0].facts.get("agent")), maybe_text(rows[0].facts.get("folder"))) if rows else (None, None)
 
 
 def _all_of(snapshot: Snapshot, run_id: str) -> tuple[list[EventRow], bool]:
@@ -442,18 +443,19 @@ def _all_of(snapshot: Snapshot, run_id: str) -> tuple[list[EventRow], bool]:
     return rows, True
 
 
-def _readable(row: EventRow) -> dict[str, Any]:
+def _readable(row: EventRow) -> JSONObject:
     """Return the record for people and programs: number, time and type first, then its facts, then the hash."""
     facts = dict(row.facts)
-    shown = {"seq": row.seq, "at": utc_of_us(facts.pop("at_us")), "type": facts.pop("type")}
+    at = utc_of_us(checked_int(facts.pop("at_us")))
+    shown: JSONObject = {"seq": row.seq, "at": at, "type": facts.pop("type")}
     facts.pop("seq")
     for name in _TIMES:
         if name in facts:
-            facts[name.removesuffix("_us")] = utc_of_us(facts.pop(name))
+            facts[name.removesuffix("_us")] = utc_of_us(checked_int(facts.pop(name)))
     return {**shown, **facts, "hash": row.hash.hex()}
 
 
-def _chained(row: RecordRow) -> dict[str, Any]:
+def _chained(row: RecordRow) -> JSONObject:
     return {"seq": row.seq, "record": row.record, "previous": row.previous.hex(), "hash": row.hash.hex()}
 
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 import msgspec
 
@@ -51,6 +51,7 @@ from aileron.ledger import (
 from aileron.ledger.recorded import tag_of
 from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError
+from aileron.model.json_value import JSONObject, checked_text
 
 __all__ = ["Decisions", "Finding", "Head", "Reason", "Report", "verify"]
 
@@ -111,7 +112,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         """True if no fault was detected. `cannot_prove` says what that does not prove."""
         return self.finding is None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the report as JSON values, including `whole`."""
         return {"whole": self.is_whole, **msgspec.to_builtins(self)}
 
@@ -125,7 +126,7 @@ _WITHOUT_HEAD: Final = (
 
 _MOVING: Final[dict[str, type[Moving]]] = {tag_of(kind): kind for kind in get_args(Moving)}
 _SIGNED: Final[dict[str, type[Signed]]] = {tag_of(kind): kind for kind in get_args(Signed)}
-_RECORD: Final = msgspec.json.Decoder(dict[str, Any])
+_RECORD: Final = msgspec.json.Decoder(JSONObject)
 _KEY: Final = "that {} is the person's key: compare with `aileron approver status`"
 _SIGNED_HEAD: Final = "that the rows after row {}, the last signed head, were not removed or rewritten"
 _UNCHECKED: Final = "who signed {} decisions: this ledger names no key, because it was started anew"
@@ -188,13 +189,14 @@ class _Check:
         clock = _Clock(stored)
         for row in stored.rows():
             facts = self._check_row(row)  # 3
-            clock.check(row.seq, facts["at_us"])
+            clock.check(row.seq, row.at_us)
             if row.seq == 1:
                 self._check_genesis(facts)  # 2
             _check_beside(stored, row.seq, facts)  # 4
-            if (moving := _MOVING.get(facts["type"])) is not None:
+            kind = checked_text(facts["type"])
+            if (moving := _MOVING.get(kind)) is not None:
                 self._follow(stored, recorded(facts, moving))  # 5
-            if (signed := _SIGNED.get(facts["type"])) is not None:
+            if (signed := _SIGNED.get(kind)) is not None:
                 self._check_signatures(recorded(facts, signed))  # 6
             self._last = Head(row.seq, row.hash)
             self._check_known()  # 7
@@ -274,7 +276,7 @@ class _Check:
         known = "" if self._known is None else f", after row {self._known.seq}"
         return tuple(f"{words.split(':')[0]}{known}" for words in _WITHOUT_HEAD)
 
-    def _check_row(self, row: StoredRow) -> dict[str, Any]:
+    def _check_row(self, row: StoredRow) -> JSONObject:
         expected = self._last.seq + 1
         if row.seq != expected:
             raise _FoundError(Reason.GAP, row.seq, f"row {expected} is missing: after {self._last.seq} comes {row.seq}")
@@ -288,7 +290,7 @@ class _Check:
             raise _FoundError(Reason.HASH, row.seq, f"row {row.seq} was altered: its hash does not match its record")
         return _facts_of(row)
 
-    def _check_genesis(self, facts: dict[str, Any]) -> None:
+    def _check_genesis(self, facts: JSONObject) -> None:
         if facts["type"] != "genesis":
             raise _FoundError(Reason.GENESIS, 1, f"the first row is {facts['type']!r}, not the genesis row")
         if self._home is not None and facts.get("home") != str(self._home):
@@ -305,7 +307,7 @@ class _Check:
             )
 
 
-def _facts_of(row: StoredRow) -> dict[str, Any]:
+def _facts_of(row: StoredRow) -> JSONObject:
     """Return the facts in a row's record, whose hash was already checked. Raises _FoundError if they are not valid or do not
     match the row's columns.
     """
@@ -405,7 +407,7 @@ def _check_claims(stored: StoredLedger, told: dict[str, tuple[int, str]]) -> Non
         raise _FoundError(Reason.STATE, None, f"the idempotency key of {run_id} is missing: the run could be repeated")
 
 
-def _check_beside(stored: StoredLedger, seq: int, facts: dict[str, Any]) -> None:
+def _check_beside(stored: StoredLedger, seq: int, facts: JSONObject) -> None:
     if "outcome_digest" in facts:
         outcome = stored.outcome(str(facts.get("run")))
         if outcome is None or sha256_digest(outcome) != facts["outcome_digest"]:

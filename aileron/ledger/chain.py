@@ -29,6 +29,7 @@ from typing import Any, Final
 import msgspec
 
 from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.json_value import JSONObject
 from aileron.model.sha256 import sha256
 
 __all__ = [
@@ -97,7 +98,7 @@ def claim_digest(session: str, key: str, digest: str) -> str:
     return sha256_digest(canonical_json([session, key, digest]))
 
 
-def make_record(seq: int, at_us: int, facts: dict[str, Any]) -> bytes:
+def make_record(seq: int, at_us: int, facts: JSONObject) -> bytes:
     """Return an event's record, the canonical JSON that is hashed and stored. Raises ValueError if a fact has no
     canonical JSON form.
     """
@@ -109,6 +110,6 @@ def link(previous: bytes, record: bytes) -> bytes:
     return sha256(previous + record)
 
 
-def columns_of(facts: dict[str, Any]) -> tuple[Any, ...]:
+def columns_of(facts: JSONObject) -> tuple[Any, ...]:
     """Return the facts that queries filter on, in the order of `FILTERED`; None for an absent fact."""
     return tuple(map(facts.get, FILTERED))

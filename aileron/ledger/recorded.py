@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.json_value import JSONObject
 
 __all__ = ["E", "Recorded", "recorded", "tag_of"]
 
@@ -51,12 +52,14 @@ class Recorded(msgspec.Struct, Generic[E], frozen=True):
         return self.event
 
 
-def recorded(facts: dict[str, Any], kind: type[E]) -> Recorded[E]:
+def recorded(facts: JSONObject, kind: type[E]) -> Recorded[E]:
     """Return the event with these facts, which include `seq` and `at_us`."""
+    seq: Any = facts["seq"]  # the check of the chain compares both with the row's columns
+    at_us: Any = facts["at_us"]
     try:
-        return Recorded(facts["seq"], facts["at_us"], msgspec.convert(facts, kind))
+        return Recorded(seq, at_us, msgspec.convert(facts, kind))
     except msgspec.ValidationError as error:
-        return Recorded(facts["seq"], facts["at_us"], _as_it_is(facts, kind), str(error))
+        return Recorded(seq, at_us, _as_it_is(facts, kind), str(error))
 
 
 def tag_of(kind: type[msgspec.Struct]) -> str:
@@ -64,12 +67,12 @@ def tag_of(kind: type[msgspec.Struct]) -> str:
     return str(kind.__struct_config__.tag)
 
 
-def _as_it_is(facts: dict[str, Any], kind: type[E]) -> E:
+def _as_it_is(facts: JSONObject, kind: type[E]) -> E:
     fields = msgspec.structs.fields(kind)
     return kind(**{field.name: _fact(facts, field) for field in fields})
 
 
-def _fact(facts: dict[str, Any], field: msgspec.structs.FieldInfo) -> Any:
+def _fact(facts: JSONObject, field: msgspec.structs.FieldInfo) -> Any:
     if field.encode_name not in facts:
         made = None if field.default_factory is msgspec.NODEFAULT else field.default_factory()
         return made if field.default is msgspec.NODEFAULT else field.default

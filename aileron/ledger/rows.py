@@ -12,13 +12,14 @@ Not here: SQL (sqlite.py), the events themselves (audit/events.py).
 from __future__ import annotations
 
 import enum
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from aileron.model.consent import ConsentKind
 from aileron.model.decision import Signature
 from aileron.model.invocation import Scope
+from aileron.model.json_value import JSONObject
 from aileron.model.outcome import RunStatus
 
 __all__ = [
@@ -171,5 +172,5 @@ class EventRow(msgspec.Struct, frozen=True):
     """An event: the facts of its record (including `seq`, `at_us` and `type`), and its hash."""
 
     seq: int
-    facts: dict[str, Any]
+    facts: JSONObject
     hash: bytes

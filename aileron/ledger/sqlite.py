@@ -67,6 +67,7 @@ from aileron.ledger.states import (
 from aileron.ledger.writer import GroupFailed, GroupWriter
 from aileron.model.decision import Signature
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.json_value import JSONObject
 from aileron.model.outcome import RunStatus
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ class Transaction(States):
         """Return the newest event, including events of this group."""
         return self._head
 
-    def append(self, facts: dict[str, Any]) -> int:
+    def append(self, facts: JSONObject) -> int:
         """Add one event to the chain; return its number. `facts` are JSON values that include `type`.
 
         If the function took an idempotency key for a run, its first event about that run names the key (`claim`).
@@ -732,22 +733,22 @@ class StoredLedger:
         """Return the stored subject of an approval; None if there is none."""
         return self._one("SELECT subject FROM approvals WHERE id = ?", approval_id)
 
-    def run(self, run_id: str) -> dict[str, Any] | None:
+    def run(self, run_id: str) -> dict[str, object] | None:
         """Return the row of a run as a dictionary by column, without the outcome."""
         return self._row(RUN_COLUMNS.removesuffix(", outcome"), "runs", run_id)
 
-    def approval(self, approval_id: str) -> dict[str, Any] | None:
+    def approval(self, approval_id: str) -> dict[str, object] | None:
         """Return the row of an approval as a dictionary of the columns in its schema, without the subject."""
         columns = APPROVAL_COLUMNS if self._version >= 3 else APPROVAL_COLUMNS.partition(", name")[0]
         return self._row(columns, "approvals", approval_id)
 
-    def candidates(self, approval_id: str) -> list[dict[str, Any]]:
+    def candidates(self, approval_id: str) -> list[dict[str, object]]:
         """Return the additional digests that a decision on this question can be about, with their subjects, in the
         order of insertion.
         """
         return self._belonging("digest, plan_digest, preview, made_us, subject", "candidates", "rowid", approval_id)
 
-    def conversation(self, approval_id: str) -> list[dict[str, Any]]:
+    def conversation(self, approval_id: str) -> list[dict[str, object]]:
         """Return the questions to the agent about an approval, and the answers, in order."""
         return self._belonging("number, question, answer", "conversation", "number", approval_id)
 
@@ -799,12 +800,12 @@ class StoredLedger:
             first = readable(self._db.execute("PRAGMA integrity_check(1)").fetchone()[0])
             return None if first == "ok" else str(first)
 
-    def _row(self, columns: str, table: str, name: str) -> dict[str, Any] | None:
+    def _row(self, columns: str, table: str, name: str) -> dict[str, object] | None:
         with _translated(self._path):
             row = self._db.execute(f"SELECT {columns} FROM {table} WHERE id = ?", (name,)).fetchone()  # noqa: S608
         return None if row is None else dict(zip(columns.split(", "), map(readable, row), strict=True))
 
-    def _belonging(self, columns: str, table: str, order: str, approval_id: str) -> list[dict[str, Any]]:
+    def _belonging(self, columns: str, table: str, order: str, approval_id: str) -> list[dict[str, object]]:
         if self._version < 3:
             return []
         sql = f"SELECT {columns} FROM {table} WHERE approval = ? ORDER BY {order}"  # noqa: S608
@@ -845,7 +846,7 @@ def open_stored(path: Path) -> Iterator[StoredLedger]:
         connection.close()
 
 
-def events_query(wanted: EventFilter, rarest: str | None = None) -> tuple[str, list[Any]]:
+def events_query(wanted: EventFilter, rarest: str | None = None) -> tuple[str, list[object]]:
     """Return the SQL statement and its values for a filter.
 
     The statement names one index, and all other conditions are checked in the rows that it gives, so a plan never depends on
@@ -858,7 +859,7 @@ def events_query(wanted: EventFilter, rarest: str | None = None) -> tuple[str, l
     if "run" in equal or (index is None and equal):
         index = f"events_{'run' if 'run' in equal else rarest or next(iter(equal))}"
     conditions = [f"{column} = ?" for column in equal]
-    values: list[Any] = list(equal.values())
+    values: list[object] = list(equal.values())
     if wanted.since_us is not None:
         conditions += [f"seq >= ({_FIRST_SINCE})", "+at_us >= ?"]
         values += [wanted.since_us] * 2

@@ -29,7 +29,7 @@ import os
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 import msgspec
@@ -45,6 +45,7 @@ from aileron.daemon.http.peer import variable_of
 from aileron.ingress.known import KnownCallers, digest_of
 from aileron.ingress.peers import PeerProcess, started_of
 from aileron.ledger import MAX_ROWS, EventFilter, EventRow, Ledger, Snapshot
+from aileron.ledger.recorded import recorded
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.host_pattern import HostPattern, parse_host_patterns
 from aileron.model.invocation import Scope
@@ -749,28 +750,29 @@ def _end_of(snapshot: Snapshot, session: str) -> EventRow | None:
 
 
 def _facts(snapshot: Snapshot, row: EventRow, mcp: McpSettings) -> Session:
-    of_folder = mcp.of_folder(row.facts["folder"])
-    started, end = row.facts, _end_of(snapshot, row.facts["session"])
-    ended = None if end is None else end.facts
+    begun = recorded(row.facts, events.SessionStarted)
+    started, end = begun.event, _end_of(snapshot, begun.event.session)
+    of_folder = mcp.of_folder(started.folder)
+    over = None if end is None else recorded(end.facts, events.SessionEnded)
     return Session(
-        id=started["session"],
-        agent=started["agent"],
-        folder=started["folder"],
-        status="open" if ended is None else "expired" if ended["reason"] == "expired" else "ended",
-        started_at=utc_of_us(started["at_us"]),
-        expires_at=utc_of_us(started["expires_at_us"]),
-        ended_at=None if ended is None else utc_of_us(ended["at_us"]),
-        reason=None if ended is None else ended["reason"],
-        exit_code=None if ended is None else ended.get("exit_code"),
-        runs=snapshot.count_asked(started["session"]),
-        pid=started.get("pid"),
-        only=list(started.get("only", ())),
+        id=started.session,
+        agent=started.agent,
+        folder=started.folder,
+        status="open" if over is None else "expired" if over.event.reason == "expired" else "ended",
+        started_at=utc_of_us(begun.at_us),
+        expires_at=utc_of_us(started.expires_at_us),
+        ended_at=None if over is None else utc_of_us(over.at_us),
+        reason=None if over is None else over.event.reason,
+        exit_code=None if over is None else over.event.exit_code,
+        runs=snapshot.count_asked(started.session),
+        pid=started.pid,
+        only=list(started.only),
         folder_only=[str(selector) for selector in of_folder or ()],
         cell=_cell_facts(started),
-        inject=started.get("inject_digest") is not None,
+        inject=started.inject_digest is not None,
     )
 
 
-def _cell_facts(started: dict[str, Any]) -> CellFacts | None:
-    hosts = started.get("cell_hosts")
-    return None if hosts is None else CellFacts(hosts=list(hosts), ask=started.get("cell_asks", False))
+def _cell_facts(started: events.SessionStarted) -> CellFacts | None:
+    hosts = started.cell_hosts
+    return None if hosts is None else CellFacts(hosts=list(hosts), ask=started.cell_asks)
