@@ -19,6 +19,7 @@ from typing import Any
 from msgspec import UNSET
 
 from aileron.model.consent import Change
+from aileron.model.json_value import JSONObject
 from aileron.model.plan import CredentialUse, Plan, Step
 
 __all__ = ["differences", "most_similar"]
@@ -53,7 +54,7 @@ def _steps(plan: Plan) -> tuple[Step, ...]:
     return plan.steps if plan.preview is None else (*plan.steps, plan.preview.step)
 
 
-def _arguments(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Change]:
+def _arguments(before: JSONObject, now: JSONObject) -> Iterator[Change]:
     for name in [*now, *(name for name in before if name not in now)]:
         if name not in before:
             yield Change.of(f"args.{name} (added)", None, _spelled(now[name]))

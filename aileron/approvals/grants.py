@@ -30,6 +30,7 @@ from typing import Any, Final, assert_never
 from aileron.model.canonical import canonical_json
 from aileron.model.consent import Constraint, StandingGrant
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.json_value import JSONObject
 from aileron.model.manifest import ActionFile, InputSpec
 from aileron.model.plan import Plan
 
@@ -142,7 +143,7 @@ def _is_of(spec: InputSpec, value: Any) -> bool:
             return False
 
 
-def _holds(constraint: Constraint, args: dict[str, Any]) -> bool:
+def _holds(constraint: Constraint, args: JSONObject) -> bool:
     if constraint.operator == "absent" or constraint.argument not in args:
         return constraint.operator == "absent" and constraint.argument not in args
     given, value = args[constraint.argument], constraint.value

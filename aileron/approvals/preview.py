@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
+from aileron.model.json_value import JSONObject
 from aileron.model.plan import PlannedPreview
 from aileron.model.preview import PreviewField
 
@@ -73,11 +74,11 @@ def _text(value: Any) -> str | None:
     return _bounded_text(value) if isinstance(value, str) else _bounded_json(value)
 
 
-def _nearest(output: Any, names: set[str]) -> dict[str, Any]:
+def _nearest(output: Any, names: set[str]) -> JSONObject:
     """Return, for each name, the value of the first object key with that name, searching level by level. Names that are not found
     are absent.
     """
-    found: dict[str, Any] = {}
+    found: JSONObject = {}
     waiting = deque([output] if isinstance(output, dict | list) else [])
     for _ in range(_MAX_NODES):
         if not waiting or len(found) == len(names):

@@ -30,6 +30,7 @@ from aileron.cards.headline import action_in, quoted
 from aileron.cards.letters import look_alikes, with_codes
 from aileron.cards.plan import given_of, unknown_of
 from aileron.cards.recipients import blind_copies, destinations, is_destination
+from aileron.model.json_value import JSON
 from aileron.model.timestamp import parse_timestamp, spoken_time
 from aileron.model.visible import visible_lines, without_gaps
 
@@ -144,7 +145,7 @@ def _blind_copies(fields: Iterable[PreviewField], plan: Plan, than: Compared) ->
     call.
     """
     handed_on = _handed_on_blind(plan)
-    approved: list[Any] = []
+    approved: list[JSON] = []
     for argument in given_of(plan):
         names = (argument.name, argument.label or "", *(["bcc"] if argument.name in handed_on else []))
         copies = next((found for name in names if (found := list(blind_copies(name, argument.value)))), [])

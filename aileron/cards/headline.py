@@ -31,6 +31,7 @@ from aileron.cards.amounts import spoken_number, without_points
 from aileron.cards.letters import with_codes
 from aileron.cards.several import several
 from aileron.model.failure import AileronError
+from aileron.model.json_value import JSON, JSONObject
 from aileron.model.timestamp import spoken_time
 from aileron.model.visible import visible, without_gaps
 
@@ -140,7 +141,7 @@ class _Values(msgspec.Struct, frozen=True):
     `found` has the preview's values by normalised label (`as_compared`); `labels` has labels by argument.
     """
 
-    args: Mapping[str, Any]
+    args: Mapping[str, JSON]
     found: Mapping[str, str | None]
     labels: Mapping[str, str]
 
@@ -152,8 +153,8 @@ class _Values(msgspec.Struct, frozen=True):
                 value = self.found[as_compared(known)]
                 return None if value is None else Span(quoted(value, most), Origin.FOUND, visible(name))
         if argument is not None and argument in self.args:
-            value = self.args[argument]
-            return None if value is None else Span(quoted(value, most, argument), Origin.SAID, visible(name))
+            said = self.args[argument]
+            return None if said is None else Span(quoted(said, most, argument), Origin.SAID, visible(name))
         is_unread = not self.found and argument is None
         return Span(f"({visible(name)} not loaded)", Origin.MISSING, visible(name)) if is_unread else None
 
@@ -199,7 +200,7 @@ def _made_up(ops: Iterable[str], values: _Values, names: Iterable[str], most: in
             before = ", "
 
 
-def _by_weight(args: Mapping[str, Any], telling: Iterable[str] = ()) -> list[str]:
+def _by_weight(args: Mapping[str, JSON], telling: Iterable[str] = ()) -> list[str]:
     """Return the names of the arguments; first those that say what the call is about: titles, then short values that differ.
 
     Ids and dates come last.
@@ -249,7 +250,7 @@ def _cut(text: str, most: int) -> str:
 class _Asked(msgspec.Struct):
     """The fields of a stored plan that are needed for its row in a list."""
 
-    args: dict[str, Any] = {}
+    args: JSONObject = {}
     action_text: str = ""
     steps: list[_AskedStep] = []
 
@@ -267,7 +268,7 @@ def rows_of(asked: Iterable[tuple[str, str, bytes | None]]) -> dict[str, str]:
     the arguments that tell them apart. Questions without a plan have no row.
     """
     plans = {name: (action, plan) for name, action, stored in asked if (plan := _plan_in(stored)) is not None}
-    by_action: dict[str, list[Mapping[str, Any]]] = {}
+    by_action: dict[str, list[Mapping[str, JSON]]] = {}
     for action, plan in plans.values():
         by_action.setdefault(action, []).append(plan.args)
     telling = {action: _telling(calls) for action, calls in by_action.items()}
@@ -308,7 +309,7 @@ def _alike(rows: Mapping[str, str]) -> list[str]:
     return [name for names in by_text.values() if len(names) > 1 for name in names]
 
 
-def _told_apart(row: str, args: Mapping[str, Any], telling: Mapping[str, int]) -> str:
+def _told_apart(row: str, args: Mapping[str, JSON], telling: Mapping[str, int]) -> str:
     more = [
         f"{visible(name)} {_from(args[name], telling[name], name)}"
         for name in _by_weight(args, telling)
@@ -326,7 +327,7 @@ def _from(value: Any, at: int, name: str) -> str:
     return quoted(("…" if begin else "") + text[begin:], _MAX_ROW_VALUE)
 
 
-def _telling(calls: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def _telling(calls: Sequence[Mapping[str, JSON]]) -> dict[str, int]:
     """Return the arguments that are not the same in all calls, each with the index of the first character in which its values
     differ.
     """

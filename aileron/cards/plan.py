@@ -17,6 +17,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from aileron.model.json_value import JSON
 from aileron.model.visible import BAR, visible_lines
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def given_of(plan: Plan) -> list[LabelledArgument]:
     ]
 
 
-def argument_lines(args: Mapping[str, Any], more: str | None = None) -> list[str] | str:
+def argument_lines(args: Mapping[str, JSON], more: str | None = None) -> list[str] | str:
     """Return one line for each argument; a text of several lines takes one for each of them."""
     lines: list[str] = []
     for number, (name, value) in enumerate(args.items()):

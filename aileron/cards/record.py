@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import UNSET
 
+from aileron.model.json_value import JSON, JSONObject
 from aileron.model.visible import as_fact, as_text, visible, visible_lines
 
 if TYPE_CHECKING:
@@ -88,9 +89,9 @@ def record_of(found: RecordOfRun, outcome: RunState | None = None) -> Record:
     )
 
 
-def requests_of(events: Iterable[Mapping[str, Any]]) -> list[Left]:
+def requests_of(events: Iterable[Mapping[str, JSON]]) -> list[Left]:
     """Return every request of a run, sent or denied, in order."""
-    rows: dict[tuple[Any, Any, int], tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+    rows: dict[tuple[Any, Any, int], tuple[Mapping[str, JSON], Mapping[str, JSON]]] = {}
     tries: dict[tuple[Any, Any], int] = {}
     for event in events:
         kind, key = event.get("type"), (event.get("step"), event.get("request"))
@@ -102,7 +103,7 @@ def requests_of(events: Iterable[Mapping[str, Any]]) -> list[Left]:
     return [_left(sent, end) for sent, end in rows.values()]
 
 
-def _left(sent: Mapping[str, Any], end: Mapping[str, Any]) -> Left:
+def _left(sent: Mapping[str, JSON], end: Mapping[str, JSON]) -> Left:
     at, step, method = as_text(sent.get("at")), as_text(sent.get("step")), as_text(sent.get("method"))
     if sent.get("type") == "egress.denied":
         return Left(
@@ -134,7 +135,7 @@ def _left(sent: Mapping[str, Any], end: Mapping[str, Any]) -> Left:
     )
 
 
-def _told(event: dict[str, Any]) -> tuple[str, str, str]:
+def _told(event: JSONObject) -> tuple[str, str, str]:
     hidden = {"seq", "at", "type", "run", "hash", "args", "plan", "layers", "steps"}
     facts = " ".join(f"{visible(name)}={as_fact(value)}" for name, value in event.items() if name not in hidden)
     return as_text(event.get("at")), as_text(event.get("type")), facts

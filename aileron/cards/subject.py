@@ -39,6 +39,7 @@ from aileron.model.consent import (
     TrustedKeyConsent,
 )
 from aileron.model.credential import login_facts, login_words, wire_facts
+from aileron.model.json_value import JSONObject
 from aileron.model.login import named
 from aileron.model.timestamp import spoken_time
 from aileron.model.visible import as_text
@@ -444,7 +445,7 @@ def _hosts(subject: ActionFileConsent | ConnectorConsent | BindingConsent) -> li
     return [host_line(host) for host in subject.reaches] or "nothing"
 
 
-def _maybe_json(values: dict[str, Any], key: str) -> str | None:
+def _maybe_json(values: JSONObject, key: str) -> str | None:
     return _json(values[key]) if key in values else None
 
 

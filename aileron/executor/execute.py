@@ -27,6 +27,7 @@ from aileron.executor.jails import Jailed, Jails
 from aileron.executor.programs import ConnectorStore, Kind, opened, runtime_of
 from aileron.executor.spares import Spare, Spares
 from aileron.model.failure import AileronError, Failure, FailureClass
+from aileron.model.json_value import JSONObject
 from aileron.model.plan import ApprovedPlan, Plan, Step
 from aileron_sandbox.policy import Policy
 
@@ -86,7 +87,7 @@ class Executor:
 
     async def execute(self, approved: ApprovedPlan, run_id: str, journal: RunJournal) -> Any:
         """Run all steps and return the output of the last. Raises AileronError for the first step that fails."""
-        answers: dict[str, Any] = {}
+        answers: JSONObject = {}
         for step in approved.plan.steps:
             seen = approved.seen if step.changes_only_seen else None
             answers[step.id] = await self._step(with_answers(step, answers), run_id, journal, seen)

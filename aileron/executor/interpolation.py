@@ -16,12 +16,13 @@ import msgspec
 
 from aileron.model.canonical import canonical_json
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.json_value import JSON, JSONObject
 from aileron.model.plan import MAX_ARGS_BYTES, Filled, Step, StepValue
 
 __all__ = ["with_answers"]
 
 
-def with_answers(step: Step, answers: Mapping[str, Any]) -> Step:
+def with_answers(step: Step, answers: Mapping[str, JSON]) -> Step:
     """Return the step with the results of earlier steps inserted into its arguments, at the places that `filled` lists.
     `answers` has the results by step id. `filled` itself does not change.
 
@@ -41,7 +42,7 @@ def with_answers(step: Step, answers: Mapping[str, Any]) -> Step:
     return msgspec.structs.replace(step, args=args)
 
 
-def _value(step: Step, place: Filled, answers: Mapping[str, Any]) -> Any:
+def _value(step: Step, place: Filled, answers: Mapping[str, JSON]) -> Any:
     if len(place.parts) == 1 and isinstance(place.parts[0], StepValue):
         return _found(step, place, place.parts[0], answers)
     return "".join(
@@ -50,7 +51,7 @@ def _value(step: Step, place: Filled, answers: Mapping[str, Any]) -> Any:
     )
 
 
-def _found(step: Step, place: Filled, wanted: StepValue, answers: Mapping[str, Any]) -> Any:
+def _found(step: Step, place: Filled, wanted: StepValue, answers: Mapping[str, JSON]) -> Any:
     value = answers[wanted.step]
     for part in wanted.path:
         match value:
@@ -72,7 +73,7 @@ def _text(step: Step, place: Filled, wanted: StepValue, value: Any) -> str:
     return value if isinstance(value, str) else canonical_json(value).decode()
 
 
-def _put(args: dict[str, Any], at: str, value: Any) -> None:
+def _put(args: JSONObject, at: str, value: Any) -> None:
     """Store the value at a JSON pointer (RFC 6901), which exists in the plan's own arguments."""
     *way, last = (part.replace("~1", "/").replace("~0", "~") for part in at.split("/")[1:])
     inside: Any = args

@@ -12,10 +12,10 @@ the result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from aileron.model.failure import Failure, FailureClass
+from aileron.model.json_value import JSONMembers
 
 __all__ = ["MAX_RETRIES", "delay_s", "is_lasting", "is_transient", "retry_after_s"]
 
@@ -38,7 +38,7 @@ def is_transient(failure: Failure) -> bool:
     )
 
 
-def is_lasting(details: Mapping[str, Any]) -> bool:
+def is_lasting(details: JSONMembers) -> bool:
     """Return whether the same request fails until something is changed, judged by the details of a `network_error`."""
     reason = details.get("reason")  # any JSON value: a list cannot be looked up in a set
     return isinstance(reason, str) and reason in _LASTING

@@ -6,13 +6,14 @@ Translates between their small Protocols, which know nothing of a ledger, and au
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from aileron.audit.events import ConnectorActedEarly
 from aileron.audit.log import Audit
 from aileron.egress.journal import EffectsReport, MailIntent, MailReport, RequestDenial, RequestIntent, RequestReport
 from aileron.executor.spares import Early
 from aileron.model.failure import Failure
+from aileron.model.json_value import JSONObject
 from aileron.model.plan import ConnectorPin, Step
 
 __all__ = ["LedgerJournal", "PreviewJournal", "SparesJournal"]
@@ -139,7 +140,7 @@ class _StepJournal:
             failure_class=report.failure,
         )
 
-    async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
+    async def connector_event(self, event: str, fields: JSONObject) -> None:
         await self._audit.connector_event(self._run_id, self._step, event, fields)
 
     def progressed(self, done: int | float, total: int | float | None, message: str | None) -> None:
@@ -157,6 +158,6 @@ class _SilentJournal(_StepJournal):
         await super().effects(report)
         self._told.append(report)
 
-    async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
+    async def connector_event(self, event: str, fields: JSONObject) -> None:
         """Record that an event occurred, without its contents."""
         await super().connector_event("(a preview's)", {})

@@ -14,7 +14,7 @@ Source: docs/explanation/architecture.md. Not here: making an invocation exact (
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -27,6 +27,7 @@ from aileron.model.consent import ActionFileConsent
 from aileron.model.credential import Candidate
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation
+from aileron.model.json_value import JSON, JSONObject
 from aileron.model.manifest import ActionFile, ConnectorManifest, RequiredConnector
 from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan, Step
 
@@ -317,12 +318,12 @@ def _every_step(plan: Plan) -> tuple[Step, ...]:
     return plan.steps if plan.preview is None else (*plan.steps, plan.preview.step)
 
 
-def _is_little(args: dict[str, Any]) -> bool:
+def _is_little(args: JSONObject) -> bool:
     """Return whether the arguments have few values and little text; checking more would take milliseconds.
 
     Counting stops at the limit.
     """
-    left: list[Any] = [args]
+    left: list[JSON] = [args]
     values = characters = 0
     while left and values < _FEW_VALUES and characters < _LITTLE_TEXT:
         value = left.pop()

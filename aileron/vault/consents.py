@@ -27,6 +27,7 @@ from aileron.model.canonical import canonical_json
 from aileron.model.consent import MAX_PASSKEYS, Consent, Consents, Passkey, StandingGrant
 from aileron.model.decision import key_id_of
 from aileron.model.failure import AileronError
+from aileron.model.json_value import JSONObject
 from aileron.model.passkey import ALGORITHMS, MAX_CREDENTIAL_ID_BYTES, RP_ID, from_base64url, passkey_id
 from aileron.model.text import hidden_at
 from aileron.vault.bindings import LATEST_S
@@ -52,7 +53,7 @@ def spelled_consents(consents: Consents) -> bytes:
     """Return the consents as canonical JSON. Raises ValueError for a value without canonical JSON, such as a number of 2**53
     and up in a grant.
     """
-    values: dict[str, Any] = msgspec.to_builtins(consents)
+    values: JSONObject = msgspec.to_builtins(consents)
     if not consents.passkeys:
         del values["passkeys"]
     return canonical_json(values)

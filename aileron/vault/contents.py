@@ -27,6 +27,7 @@ from aileron.model.canonical import canonical_json
 from aileron.model.consent import Consents
 from aileron.model.credential import OAuthGrant, Reach
 from aileron.model.fixes import Stored
+from aileron.model.json_value import JSONObject
 from aileron.model.login import LoginDetails
 from aileron.model.names import BindingName
 from aileron.model.secret_reference import Elsewhere
@@ -221,7 +222,7 @@ def sealed_bytes(contents: Contents) -> bytes:
     return encode(msgspec.structs.replace(contents, seal=b""))
 
 
-def _context(use: str, fields: dict[str, Any]) -> bytes:
+def _context(use: str, fields: JSONObject) -> bytes:
     return canonical_json({"use": f"aileron vault {FORMAT}: {use}", **fields})
 
 

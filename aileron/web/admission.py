@@ -25,7 +25,7 @@ import re
 from collections import deque
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 import anyio
@@ -336,7 +336,7 @@ class Admission:
         if not session.is_token(needed(fields, "token"), *does):
             raise FormError(HTTPStatus.FORBIDDEN, "this form is not of this session, or was changed: nothing was done")
 
-    async def frame(self, session: Session) -> dict[str, Any]:
+    async def frame(self, session: Session) -> dict[str, object]:
         """Return the template values for the header and title of every page of a session.
 
         Raises AileronError if the daemon fails.

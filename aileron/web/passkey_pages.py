@@ -62,7 +62,7 @@ class PageAccess(msgspec.Struct, frozen=True):
     not_opened: Callable[[str, AileronError], Response]
     """Returns the unlock page, with the reason why the browser was not let in (`Admission.not_opened`)."""
     check_token: Callable[..., None]
-    frame: Callable[[Session], Awaitable[dict[str, Any]]]
+    frame: Callable[[Session], Awaitable[dict[str, object]]]
     base: str
     """Address of the page by its host name, because browsers use passkeys with names, not with IP addresses."""
 
@@ -176,7 +176,7 @@ def as_json(found: Any) -> Response:
     return with_fields(Response(msgspec.json.encode(found), media_type="application/json"))
 
 
-def _row(passkey: PasskeyEntry, session: Session) -> dict[str, Any]:
+def _row(passkey: PasskeyEntry, session: Session) -> dict[str, object]:
     key_id = passkey.id
     return {
         "key_id": key_id,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 from msgspec import UNSET
@@ -71,7 +71,7 @@ class QuestionView(NamedTuple):
     mark: str
     """Hash that changes when anything about the question changes (`mark_of`)."""
 
-    def values(self, edit: str | None) -> dict[str, Any]:
+    def values(self, edit: str | None) -> dict[str, object]:
         """Return the values for a template."""
         question = self.review.question
         return {
@@ -266,7 +266,7 @@ class QuestionPages:
                 told = await self._told(names)
         return with_fields(JSONResponse(told))
 
-    async def _told(self, names: list[str]) -> dict[str, Any]:
+    async def _told(self, names: list[str]) -> dict[str, object]:
         """Return the news about the questions `names`, or about the queue if there are none.
 
         `news` changes with their state (`mark_of`), `status` is that of a single question, `waiting` counts open questions.
@@ -288,7 +288,7 @@ class QuestionPages:
                 session.leave_note(approval_id, "The current state could not be loaded.")
         return on_to(approval_id, edit)
 
-    def passkeys_for(self, shown: QuestionView) -> dict[str, Any]:
+    def passkeys_for(self, shown: QuestionView) -> dict[str, object]:
         """Return the passkeys that can decide about a question, for a template."""
         return {
             "passkeys": [{"key_id": passkey.id, "name": passkey.name} for passkey in self._passkeys.offered()],

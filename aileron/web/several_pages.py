@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from http import HTTPStatus
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -273,7 +273,7 @@ def _digest(views: list[QuestionView]) -> str:
     return ",".join(view.review.digest for view in views)
 
 
-def _times(views: list[QuestionView]) -> dict[str, Any]:
+def _times(views: list[QuestionView]) -> dict[str, object]:
     """Return template values: when the first request expires, and what the page's script needs to request news."""
     questions = [view.review.question for view in views]
     first = min((question.expires_at for question in questions), key=milliseconds)
