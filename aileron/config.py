@@ -31,6 +31,7 @@ from aileron import files
 from aileron.model.document import Field, Kind, Table, read_document, read_values, rows
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.host_pattern import MAX_HOST_PATTERNS, HostPattern
+from aileron.model.json_value import JSONObject, dict_of
 from aileron.model.names import HostPort
 from aileron.model.selecting import Selector, parse_selector, parse_selectors
 
@@ -219,7 +220,7 @@ class McpSettings(msgspec.Struct, frozen=True):
         ]
         return max(around, key=lambda entry: len(entry[0]))[1] if around else None
 
-    def as_values(self) -> dict[str, Any]:
+    def as_values(self) -> JSONObject:
         """Return these settings by their names in the file, as JSON values."""
         return {
             "mcp.find_above": self.find_above,
@@ -269,7 +270,7 @@ class LaunchSettings(msgspec.Struct, frozen=True):
     cell: CellSettings = CellSettings()
     """Settings of the cell."""
 
-    def consented(self) -> dict[str, Any]:
+    def consented(self) -> JSONObject:
         """Return the settings that extend what an agent can see, change or reach, by their names in the file, as JSON values."""
         return {
             "launch.cell.allow_env": list(self.cell.allow_env),
@@ -280,7 +281,7 @@ class LaunchSettings(msgspec.Struct, frozen=True):
             "launch.jail": self.jail,
         }
 
-    def limits(self) -> dict[str, Any]:
+    def limits(self) -> JSONObject:
         """Return the cell's limits, which need no consent, by their names in the file."""
         return {f"launch.cell.{name}": getattr(self.cell, name) for name in _CELL_LIMITS}
 
@@ -453,14 +454,14 @@ class Settings(msgspec.Struct, frozen=True):
             "daemon.listen": _maybe_text(self.daemon_listen),
             "egress.ca_file": _maybe_text(self.egress_ca_file),
             "egress.ca_file_sha256": _maybe_digest(self.egress_ca_pem),
-            "egress.private": sorted(map(str, self.egress_private)),
-            "egress.private_plain": sorted(map(str, self.egress_private_plain)),
+            "egress.private": [*sorted(map(str, self.egress_private))],
+            "egress.private_plain": [*sorted(map(str, self.egress_private_plain))],
             "forges.github.api": github.api,
             "forges.github.raw": github.raw,
-            "forges.github.storage": sorted(github.storage),
+            "forges.github.storage": [*sorted(github.storage)],
             "forges.github.token": github.token,
             "forges.github.url": github.url,
-            "forges.gitlab.storage": sorted(gitlab.storage),
+            "forges.gitlab.storage": [*sorted(gitlab.storage)],
             "forges.gitlab.token": gitlab.token,
             "forges.gitlab.url": gitlab.url,
             "gateway.require_vault": self.gateway.require_vault,
@@ -477,7 +478,7 @@ class Settings(msgspec.Struct, frozen=True):
             "sandbox.mode": self.sandbox_mode,
         }
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> JSONObject:
         """Return every setting by its name, as JSON values; `vault.lock_after` in seconds, and None if it is not set."""
         mine = {
             "daemon.port": self.daemon_port,
@@ -487,7 +488,7 @@ class Settings(msgspec.Struct, frozen=True):
         found = {**self.consented(), **mine, **self.launch.limits(), **self.mcp.as_values()}
         return {key: found[key] for key in SETTINGS}
 
-    def with_consented(self, values: dict[str, Any]) -> Settings:
+    def with_consented(self, values: JSONObject) -> Settings:
         """Return these settings with the values that an earlier `consented` returned. A setting that is absent from `values`
         gets its default.
 
@@ -499,7 +500,7 @@ class Settings(msgspec.Struct, frozen=True):
         unknown = sorted(set(values) - set(CONSENTED))
         if unknown:
             raise _refused(_AGREED, f"unknown settings {', '.join(map(repr, unknown))}")
-        known = {key: value for key, value in values.items() if value is not None}
+        known: JSONObject = {key: value for key, value in values.items() if value is not None}
         ca_digest, digest = known.pop("egress.ca_file_sha256", None), known.pop("daemon.certificate_sha256", None)
         agreed = _meaning(read_values(_nested(known), SCHEMA, file=_AGREED, boundary=Boundary.RUNTIME))
         return msgspec.structs.replace(
@@ -518,7 +519,7 @@ _PEMS: Final = ("egress_ca_pem", "daemon_certificate_pem")
 _AGREED: Final = "what was agreed to"
 
 
-def consented_form(values: dict[str, Any]) -> dict[str, Any]:
+def consented_form(values: JSONObject) -> JSONObject:
     """Return the part of the values of `Settings.consented` that is compared, by digest, between two sets of settings.
 
     A newer setting at its default is left out, because an older consent did not name it. So a new version does not ask about
@@ -543,7 +544,7 @@ def load_settings(path: Path) -> Settings:
     return parse_settings(text, path)
 
 
-def written_settings(text: str, path: Path) -> dict[str, Any]:
+def written_settings(text: str, path: Path) -> JSONObject:
     """Return each setting in `text`, the content of `path`, by its dotted name, without checking the values. Raises
     AileronError (invalid_request) if the text cannot be parsed.
     """
@@ -596,7 +597,7 @@ def _with_port(text: str, port: int) -> str:
     return tomlkit.dumps(document)
 
 
-def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(table: JSONObject, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")
@@ -604,14 +605,14 @@ def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield prefix + key, value
 
 
-def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+def _nested(flat: JSONObject) -> JSONObject:
     """Nest dotted names into tables: the inverse of `_flat`."""
-    found: dict[str, Any] = {}
+    found: JSONObject = {}
     for key, value in flat.items():
         *tables, name = key.split(".")
         place = found
         for table in tables:
-            place = place.setdefault(table, {})
+            place = dict_of(place.setdefault(table, {}))
         place[name] = value
     return found
 

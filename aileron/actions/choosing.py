@@ -33,6 +33,7 @@ from msgspec import UNSET
 from aileron.model.credential import Candidate, Reach
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.fixes import setup_options
+from aileron.model.json_value import JSONObject
 from aileron.model.manifest import ConnectorManifest, CredentialNeed
 from aileron.model.plan import CredentialUse
 
@@ -272,7 +273,7 @@ def _suspended(need: _Need, candidate: Candidate, new: tuple[str, ...]) -> Ailer
         f"{candidate.name} is suspended: {need.connector}@{need.version} asks for more than you approved "
         f"({'; '.join(new)}): {setup}"
     )
-    facts: dict[str, Any] = {"binding": str(candidate.name), "widened": list(new), "setup": setup}
+    facts: JSONObject = {"binding": str(candidate.name), "widened": list(new), "setup": setup}
     return _required(message, need, **facts, **({"signs_in": True} if signs_in else {}))
 
 
@@ -288,12 +289,12 @@ def _required(message: str, need: _Need, **more: Any) -> AileronError:
     return AileronError(FailureClass.BINDING_REQUIRED, message, boundary=Boundary.USER, details=details)
 
 
-def _facts(candidates: Sequence[Candidate]) -> dict[str, Any]:
+def _facts(candidates: Sequence[Candidate]) -> dict[str, object]:
     """Return the `details` of an error: the binding names to choose from, and the account of each binding that has a known
     one.
     """
     listed = candidates[:MAX_CHOICES]
-    facts: dict[str, Any] = {"choices": [str(candidate.name) for candidate in listed]}
+    facts: dict[str, object] = {"choices": [str(candidate.name) for candidate in listed]}
     accounts = {str(candidate.name): candidate.account for candidate in listed if candidate.account is not None}
     return facts | ({"accounts": accounts} if accounts else {})
 

@@ -25,6 +25,7 @@ from aileron.actions.references import Argument, pieces
 from aileron.actions.summary import is_same_name
 from aileron.model.document import refusal
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.json_value import JSON
 from aileron.model.manifest import (
     ActionFile,
     ConnectorManifest,
@@ -131,7 +132,7 @@ def check_call(step: Step, manifest: ConnectorManifest) -> None:
         )
 
 
-def _uses(action: ActionFile) -> Iterator[tuple[str, Fqn, str, Mapping[str, Any], tuple[str, ...]]]:
+def _uses(action: ActionFile) -> Iterator[tuple[str, Fqn, str, Mapping[str, JSON], tuple[str, ...]]]:
     """Yield for each step, and for the preview, its id, connector, operation, its own `inputs`,
     and the names of the action's inputs that are added to `inputs`: all for a step, none for the preview.
     """
@@ -160,7 +161,7 @@ def _operation(manifest: ConnectorManifest, op: str, where: str) -> Operation:
 # A call
 
 
-def _problems(operation: Operation, args: Mapping[str, Any], later: set[str]) -> Iterator[tuple[str, str]]:
+def _problems(operation: Operation, args: Mapping[str, JSON], later: set[str]) -> Iterator[tuple[str, str]]:
     """Yield each faulty argument and its fault.
     The arguments in `later` are filled from results of earlier steps, so their values are not known yet.
     """

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aileron.model.canonical import canonical_json
 from aileron.model.document import MAX_NUMBER, Table
+from aileron.model.json_value import JSON, JSONObject, dict_of, list_of
 from aileron.model.manifest import InputSpec
 from aileron.model.near import did_you_mean
 
@@ -98,7 +99,7 @@ _KEYWORDS: Final = frozenset(
 # Read from a file
 
 
-def scalar_rule(entry: Table, kind: str) -> dict[str, Any]:
+def scalar_rule(entry: Table, kind: str) -> JSONObject:
     """Return the rule of a scalar input, from the keys of its `[[inputs]]` entry; empty if there is none.
 
     Raises AileronError with file and line if it is invalid.
@@ -114,7 +115,7 @@ def scalar_rule(entry: Table, kind: str) -> dict[str, Any]:
     return rule
 
 
-def schema_rule(entry: Table, kind: str) -> dict[str, Any]:
+def schema_rule(entry: Table, kind: str) -> JSONObject:
     """Return the rule of an array or object input, from its `schema`. Raises AileronError with file and line if it is invalid."""
     rule = {key: value for key, value in entry.free("schema").items() if key != "type"}
     try:
@@ -128,7 +129,7 @@ def schema_rule(entry: Table, kind: str) -> dict[str, Any]:
     return rule
 
 
-def rule_problem(rule: dict[str, Any], *, most_bytes: int = _MAX_RULE_BYTES) -> str | None:
+def rule_problem(rule: JSONObject, *, most_bytes: int = _MAX_RULE_BYTES) -> str | None:
     """Return why `rule`, which includes its type, cannot be the rule of an input; None if it can.
 
     `most_bytes` is the size limit. It can be larger than that of an action file if the rule is made smaller later.
@@ -222,18 +223,26 @@ def _told(error: Exception) -> str:
     return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
 
 
-def _check_order(schema: dict[str, Any], at: str, spelled: Callable[[str], str]) -> None:
+def _number_of(value: JSON) -> float:
+    """Return the value of a keyword that `_keyword_problem` found to be a number."""
+    assert isinstance(value, int | float)
+    return value
+
+
+def _check_order(schema: JSONObject, at: str, spelled: Callable[[str], str]) -> None:
     """Raise ValueError if no value could fit: a lower bound above the upper bound, an enum value of another type,
     or a required property that is not described.
     """
     for low, high in (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems")):
-        if low in schema and high in schema and schema[low] > schema[high]:
+        if low in schema and high in schema and _number_of(schema[low]) > _number_of(schema[high]):
             raise ValueError(f"{spelled(low)}{at} is above {spelled(high)}, so no value fits")
     if "type" in schema:
-        for value in schema.get("enum", ()):
-            if not _IS_OF_TYPE[schema["type"]](value):
+        is_of_type = _IS_OF_TYPE[str(schema["type"])]
+        for value in list_of(schema.get("enum")):
+            if not is_of_type(value):
                 raise ValueError(f"enum{at} has a value that is not of type {schema['type']!r}")
-    missing = [name for name in schema.get("required", ()) if name not in schema.get("properties", {})]
+    properties = dict_of(schema.get("properties"))
+    missing = [name for name in list_of(schema.get("required")) if name not in properties]
     if missing and schema.get("additionalProperties") is False:
         raise ValueError(f"required{at} names {missing[0]!r}, which is not in properties")
 
@@ -241,7 +250,7 @@ def _check_order(schema: dict[str, Any], at: str, spelled: Callable[[str], str])
 # Checked against a call
 
 
-def fragment(kind: str, rule: Mapping[str, Any]) -> dict[str, Any]:
+def fragment(kind: str, rule: Mapping[str, JSON]) -> JSONObject:
     """Return an input's rule and type as a JSON Schema, which is shown to a model and used to check values."""
     return {"type": kind, **rule}
 
@@ -278,7 +287,7 @@ def _found(value: object) -> str:
             return "an object"
 
 
-def _rule_problem(kind: str, rule: Mapping[str, Any], value: Any) -> str | None:
+def _rule_problem(kind: str, rule: Mapping[str, JSON], value: Any) -> str | None:
     """Return why a value of the right type breaks its rule, or None. The text names the rule and the place, never the value."""
     if not rule and kind not in ("array", "object"):
         return None
@@ -406,27 +415,27 @@ _IS_OF_TYPE: Final[dict[str, Callable[[object], bool]]] = {
 # Compared with another
 
 
-def is_narrower(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+def is_narrower(before: Mapping[str, JSON], after: Mapping[str, JSON]) -> bool:
     """Return whether every value that the rule `after` accepts was accepted by the rule `before`. Keywords are compared one by
     one, so the result can be False although no further value is accepted.
     """
     return all(_holds_as_much(keyword, before, after) for keyword in before)
 
 
-def _holds_as_much(keyword: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+def _holds_as_much(keyword: str, before: Mapping[str, JSON], after: Mapping[str, JSON]) -> bool:
     if keyword in _WORDS:
         return True
     if keyword not in after:
         return False
     value, now = before[keyword], after[keyword]
     if keyword in _LOWER:
-        return bool(now >= value)
+        return _number_of(now) >= _number_of(value)
     if keyword in _UPPER:
-        return bool(now <= value)
+        return _number_of(now) <= _number_of(value)
     if keyword == "enum":
-        return {canonical_json(choice) for choice in now} <= {canonical_json(choice) for choice in value}
+        return set(map(canonical_json, list_of(now))) <= set(map(canonical_json, list_of(value)))
     if keyword == "required":
-        return set(value) <= set(now)
+        return set(map(str, list_of(value))) <= set(map(str, list_of(now)))
     if keyword == "uniqueItems":
         return bool(now or not value)
     if keyword == "additionalProperties" and value is not True:  # the additional ones depend on `properties`

@@ -45,6 +45,7 @@ from aileron.actions.summary import MAX_SUMMARY, Place, is_same_name, template_o
 from aileron.model.canonical import sha256_digest
 from aileron.model.document import MAX_NUMBER, Field, Kind, Table, check_text, read_document, refusal
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.json_value import JSONObject
 from aileron.model.manifest import (
     ActionFile,
     ApprovalRule,
@@ -423,7 +424,7 @@ def bind_placeholders(text: str, *, file: str, pins: Callable[[Fqn, str], Sequen
     return bound
 
 
-def input_schema(action: ActionFile) -> dict[str, Any]:
+def input_schema(action: ActionFile) -> JSONObject:
     """Return the JSON Schema of the arguments, as shown to a language model."""
     return {
         "type": "object",
@@ -433,7 +434,7 @@ def input_schema(action: ActionFile) -> dict[str, Any]:
     }
 
 
-def _shown(spec: InputSpec) -> dict[str, Any]:
+def _shown(spec: InputSpec) -> JSONObject:
     shown = {**fragment(spec.type, spec.rule), "description": spec.description}
     return shown if spec.default is msgspec.UNSET else {**shown, "default": spec.default}
 
@@ -540,7 +541,7 @@ def _input(entry: Table) -> InputSpec:
     return spec
 
 
-def _rule(entry: Table, kind: str) -> dict[str, Any]:
+def _rule(entry: Table, kind: str) -> JSONObject:
     is_scalar = kind not in ("array", "object")
     if is_scalar != ("schema" not in entry):
         said = f'input {entry.string("name")!r}: schema and type = "array" or "object" go together'
@@ -623,7 +624,7 @@ def _op(entry: Table) -> str:
     return _name(entry, "op", OP_NAME, "a lower-case letter, then letters, digits, '_'")
 
 
-def _given(entry: Table, subject: str, known: _Known) -> dict[str, Any]:
+def _given(entry: Table, subject: str, known: _Known) -> JSONObject:
     """Return the `inputs` of a step or a preview:
     their keys must be argument names, and their references must be to known inputs and steps.
     """
@@ -742,6 +743,7 @@ def _render(table: Table) -> dict[str, str]:
     lines = table.free("render")
     if not 1 <= len(lines) <= _MAX_RENDERED:
         raise table.refuse("render", f"render has {len(lines)} labels; expected 1 to {_MAX_RENDERED}")
+    paths: dict[str, str] = {}
     for label, path in lines.items():
         if not label.strip() or label != label.strip() or len(label) > _MAX_LABEL:
             raise table.refuse(
@@ -752,7 +754,8 @@ def _render(table: Table) -> dict[str, str]:
         if not _PATH.fullmatch(path) or len(path) > _MAX_PATH or hidden_at(path) is not None:
             problem = "names or indexes with dots between, such as payload.headers.Subject, after ... at any depth"
             raise table.refuse("render", f"label {label!r}: {path!r} is not a path into the answer: {problem}", label)
-    return dict(lines)
+        paths[label] = path
+    return paths
 
 
 def _multiline(table: Table) -> frozenset[str]:

@@ -37,6 +37,7 @@ from aileron.model.canonical import canonical_json
 from aileron.model.credential import Candidate
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
+from aileron.model.json_value import JSON, JSONObject
 from aileron.model.manifest import (
     ActionFile,
     ApprovalRule,
@@ -164,7 +165,7 @@ def resolve(
     )
 
 
-def with_args(plan: Plan, args: dict[str, Any], *, connectors: Connectors) -> Plan:
+def with_args(plan: Plan, args: JSONObject, *, connectors: Connectors) -> Plan:
     """Return the plan with other arguments: those of each step and of the preview change, and nothing else.
 
     Pins, hosts, credentials and limits stay those of `plan`; `connectors` is used to check the operations. Raises AileronError:
@@ -337,7 +338,7 @@ def _not_its_own(plan: Plan) -> AileronError:
     )
 
 
-def _checked_args(given: dict[str, Any], action: ActionFile) -> dict[str, Any]:
+def _checked_args(given: JSONObject, action: ActionFile) -> JSONObject:
     """Return the arguments in declared order. One AileronError reports all problems, so that an agent can fix them together."""
     declared = {spec.name: spec for spec in action.inputs}
     problems: dict[str, str] = {}
@@ -450,17 +451,17 @@ def _preview(rule: PreviewRule, step: Step) -> PlannedPreview:
 class _Final(NamedTuple):
     """The arguments that a step's operation is called with, and the places in them to fill from results of earlier steps."""
 
-    args: dict[str, Any]
+    args: JSONObject
     filled: tuple[Filled, ...]
 
 
-def _final_args(step: StepSpec, args: dict[str, Any]) -> _Final:
+def _final_args(step: StepSpec, args: JSONObject) -> _Final:
     """Return the arguments of a step's operation. The file's `inputs` replace arguments of the call with the same name."""
     given = _preview_args(step, args)
     return _bounded(step, _Final(args | given.args, given.filled))
 
 
-def _preview_args(step: StepSpec, args: dict[str, Any]) -> _Final:
+def _preview_args(step: StepSpec, args: JSONObject) -> _Final:
     """Return the arguments of a preview's operation: only its own `inputs`, because it does not take the call's parameters."""
     filled: list[Filled] = []
     given = _substituted(step.inputs, args, "", filled)
@@ -481,7 +482,7 @@ class _Absent:
 _ABSENT: Final = _Absent()
 
 
-def _substituted(inputs: dict[str, Any], args: dict[str, Any], at: str, filled: list[Filled]) -> dict[str, Any]:
+def _substituted(inputs: JSONObject, args: JSONObject, at: str, filled: list[Filled]) -> JSONObject:
     """Return `inputs` with references to arguments replaced; the inserted values are not scanned again.
     A reference to an absent optional input is removed together with its key.
 
@@ -491,12 +492,12 @@ def _substituted(inputs: dict[str, Any], args: dict[str, Any], at: str, filled: 
     return {key: value for key, value in replaced.items() if value is not _ABSENT}
 
 
-def _value(value: Any, args: dict[str, Any], at: str, filled: list[Filled]) -> Any:
+def _value(value: Any, args: JSONObject, at: str, filled: list[Filled]) -> Any:
     match value:
         case dict():
             return _substituted(value, args, at, filled)
         case list():
-            members: list[Any] = []
+            members: list[JSON] = []
             for member in value:  # a member that is left out moves those behind it
                 if (final := _value(member, args, f"{at}/{len(members)}", filled)) is not _ABSENT:
                     members.append(final)
@@ -507,7 +508,7 @@ def _value(value: Any, args: dict[str, Any], at: str, filled: list[Filled]) -> A
             return value
 
 
-def _text(value: str, args: dict[str, Any], at: str, filled: list[Filled]) -> Any:
+def _text(value: str, args: JSONObject, at: str, filled: list[Filled]) -> Any:
     found = pieces(value)
     if len(found) == 1 and isinstance(found[0], Argument):
         return args.get(found[0].name, _ABSENT)  # keeps its type
@@ -522,5 +523,5 @@ def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")  # RFC 6901, section 3
 
 
-def _spelled(value: str | int | float | bool) -> str:
+def _spelled(value: JSON) -> str:
     return value if isinstance(value, str) else canonical_json(value).decode()

@@ -21,6 +21,7 @@ from aileron import files
 from aileron.cli.problem import Problem
 from aileron.config import FIELDS, LOCK_S, MAX_CONFIG_BYTES, Settings, parse_settings, written_settings
 from aileron.model.document import Kind
+from aileron.model.json_value import JSON, list_of
 
 __all__ = [
     "ABSENT",
@@ -96,7 +97,7 @@ def list_in_force(key: str, text: str, path: Path) -> list[str]:
     """
     read = parse_settings(text, path).values()  # first, because it refuses a text in place of a list
     written = written_settings(text, path)
-    return list(written[key] if key in written else read[key])
+    return [str(entry) for entry in list_of(written[key] if key in written else read[key])]
 
 
 def _wrong(key: str, word: str, kind: Words) -> Problem:
@@ -134,7 +135,7 @@ def write_text(path: Path, before: str, text: str) -> Settings:
     return settings
 
 
-def changed(text: str, changes: Mapping[str, Any], path: Path) -> str:
+def changed(text: str, changes: Mapping[str, JSON], path: Path) -> str:
     """Return the text of config.toml with only these settings changed.
 
     Raises AileronError if `text` is not TOML, Problem if the change is impossible.
@@ -152,7 +153,7 @@ def changed(text: str, changes: Mapping[str, Any], path: Path) -> str:
     return found
 
 
-def _edited(text: str, changes: Mapping[str, Any]) -> str:
+def _edited(text: str, changes: Mapping[str, JSON]) -> str:
     import tomlkit
 
     document = tomlkit.parse(text)

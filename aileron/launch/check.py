@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from aileron.launch.agent import AileronServer
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.json_value import JSONObject, dict_of, list_of
 
 __all__ = ["READ_ONLY", "Connection", "connected"]
 
@@ -56,19 +57,19 @@ class Connection:
 
     def initialize(self) -> str:
         """Perform the handshake, and return the server's name, version and protocol."""
-        client = {"name": "aileron-doctor", "version": "1"}
+        client: JSONObject = {"name": "aileron-doctor", "version": "1"}
         answer = self._ask("initialize", {"protocolVersion": _PROTOCOL, "capabilities": {}, "clientInfo": client})
         self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        server = answer.get("serverInfo") or {}
+        server = dict_of(answer.get("serverInfo"))
         return f"{server.get('name')} {server.get('version')}, protocol {answer.get('protocolVersion')}"
 
     def tools(self) -> list[str]:
         """Return the names of all tools that the server offers, from all pages."""
         names: list[str] = []
-        asked: dict[str, Any] = {}
+        asked: JSONObject = {}
         for _ in range(_MAX_PAGES):
             answer = self._ask("tools/list", asked)
-            names += [str(tool.get("name")) for tool in answer.get("tools") or []]
+            names += [str(dict_of(tool).get("name")) for tool in list_of(answer.get("tools"))]
             if not answer.get("nextCursor"):
                 return names
             asked = {"cursor": answer["nextCursor"]}
@@ -77,12 +78,13 @@ class Connection:
     def call(self, tool: str) -> str:
         """Call a tool without arguments, and return the first text of its result."""
         answer = self._ask("tools/call", {"name": tool, "arguments": {}})
-        text = next((str(part["text"]) for part in answer.get("content") or [] if "text" in part), "")
+        parts = map(dict_of, list_of(answer.get("content")))
+        text = next((str(part["text"]) for part in parts if "text" in part), "")
         if answer.get("isError"):
             raise _failed(f"{tool} failed: {text}")
         return text
 
-    def _ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, method: str, params: JSONObject) -> JSONObject:
         self._id += 1
         self._send({"jsonrpc": "2.0", "id": self._id, "method": method, "params": params})
         until = time.monotonic() + _ANSWER_S
@@ -91,12 +93,11 @@ class Connection:
             if message.get("id") != self._id or "method" in message:
                 continue  # a notification, or a request of the server's, which need not be answered to go on reading
             if "error" in message:
-                error = message["error"] or {}
-                raise _failed(f"{method}: {error.get('message')}")
+                raise _failed(f"{method}: {dict_of(message['error']).get('message')}")
             result = message.get("result")
             return result if isinstance(result, dict) else {}
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: JSONObject) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -104,7 +105,7 @@ class Connection:
         except OSError:
             raise self._ended(str(message.get("method"))) from None
 
-    def _receive(self, method: str, until: float) -> dict[str, Any]:
+    def _receive(self, method: str, until: float) -> JSONObject:
         assert self._process.stdout is not None
         while b"\n" not in self._unread:
             if not select.select([self._process.stdout], [], [], max(0.0, until - time.monotonic()))[0]:

@@ -29,7 +29,6 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from aileron.launch.agent import (
     CALL_S,
@@ -47,6 +46,7 @@ from aileron.launch.agent import (
     not_through,
     without_proxy,
 )
+from aileron.model.json_value import JSONObject
 
 __all__ = ["CODEX"]
 
@@ -68,7 +68,7 @@ def _setup(asked: LaunchRequest) -> Setup:
     return Setup((*options, *asked.arguments), without_proxy(asked), (), notes, from_vault)
 
 
-def _server(server: AileronServer) -> dict[str, Any]:
+def _server(server: AileronServer) -> dict[str, object]:
     program, *arguments = server.command
     return {
         "command": program,
@@ -80,7 +80,7 @@ def _server(server: AileronServer) -> dict[str, Any]:
     }
 
 
-def _gateway(asked: LaunchRequest) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _gateway(asked: LaunchRequest) -> tuple[dict[str, object], tuple[str, ...]]:
     if asked.gateway is None:
         return {}, ()
     base_url = f"{asked.gateway.url}/v1"
@@ -96,7 +96,7 @@ def _gateway(asked: LaunchRequest) -> tuple[dict[str, Any], tuple[str, ...]]:
     return {"openai_base_url": base_url}, ()
 
 
-def _parsed(text: str | None) -> dict[str, Any]:
+def _parsed(text: str | None) -> JSONObject:
     """Parse TOML or a JSON object. Return an empty dict for any other text, because codex itself reports errors in its files."""
     if text is None:
         return {}
@@ -117,7 +117,7 @@ def _snippet(server: AileronServer) -> Snippet:
     return Snippet("~/.codex/config.toml", tomlkit.dumps(document).rstrip("\n"))
 
 
-def _toml(value: Any) -> str:
+def _toml(value: object) -> str:
     import tomlkit  # 30 ms, but it quotes every string correctly
 
     if isinstance(value, dict):

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from aileron.launch.agent import (
     CALL_S,
@@ -37,6 +36,7 @@ from aileron.launch.agent import (
     xdg_directory,
 )
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.json_value import JSONObject
 
 __all__ = ["OPENCODE"]
 
@@ -76,7 +76,7 @@ def _setup(asked: LaunchRequest) -> Setup:
     return Setup(asked.arguments, {**variables, **without_proxy(asked)}, (), tuple(notes), frozenset(from_vault))
 
 
-def _of_the_user(text: str) -> dict[str, Any]:
+def _of_the_user(text: str) -> JSONObject:
     try:
         found = json.loads(text) if text.strip() else {}
     except ValueError as error:
@@ -86,7 +86,7 @@ def _of_the_user(text: str) -> dict[str, Any]:
     return found
 
 
-def _table(within: dict[str, Any], key: str) -> dict[str, Any]:
+def _table(within: JSONObject, key: str) -> JSONObject:
     """Return the object at `key`, which is made if missing. Raises AileronError if the value there is not an object."""
     found = within.setdefault(key, {})
     if not isinstance(found, dict):
@@ -102,7 +102,7 @@ def _refused(why: str) -> AileronError:
     return AileronError(FailureClass.INVALID_REQUEST, message)
 
 
-def _entry(server: AileronServer, environment: Mapping[str, str]) -> dict[str, Any]:
+def _entry(server: AileronServer, environment: Mapping[str, str]) -> JSONObject:
     return {
         "type": "local",
         "command": list(server.command),

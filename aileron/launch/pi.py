@@ -22,7 +22,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from aileron.launch.agent import (
     CALL_S,
@@ -74,12 +74,19 @@ def _setup(asked: LaunchRequest) -> Setup:
     return Setup(("-e", str(_EXTENSION), *asked.arguments), variables, (), notes, from_vault)
 
 
-def _providers(asked: LaunchRequest) -> tuple[dict[str, Any], tuple[str, ...]]:
+class _Provider(TypedDict):
+    """The address of a provider, and whether its key comes from the vault, as the extension reads them."""
+
+    baseUrl: str
+    keyFromToken: bool
+
+
+def _providers(asked: LaunchRequest) -> tuple[dict[str, _Provider], tuple[str, ...]]:
     if asked.gateway is None:
         return {}, ()
     path, _ = _reads(asked.environment)
     own = _with_address(asked.files.get(path, ""))
-    providers = {
+    providers: dict[str, _Provider] = {
         provider: {"baseUrl": asked.gateway.url + behind, "keyFromToken": asked.has_kept_key(provider)}
         for provider, behind in _PATHS.items()
         if provider not in own
@@ -99,7 +106,7 @@ def _with_address(text: str) -> set[str]:
         return {name for name in _PATHS if re.search(rf'"{name}"\s*:', text)}
 
 
-def _entry(server: AileronServer, environment: Mapping[str, str]) -> dict[str, Any]:
+def _entry(server: AileronServer, environment: Mapping[str, str]) -> dict[str, object]:
     program, *arguments = server.command
     return {
         "command": program,

@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from aileron.model.document import MAX_NUMBER, Field, Kind, Schema, rows
+from aileron.model.json_value import JSONObject
 
 __all__ = ["DIALECT", "json_schema", "page_tables"]
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]+\)")
-_TYPES: Final[dict[Kind, dict[str, Any]]] = {
+_TYPES: Final[dict[Kind, JSONObject]] = {
     Kind.STRING: {"type": "string"},
     Kind.INTEGER: {"type": "integer"},
     Kind.NUMBER: {"type": "number", "minimum": -MAX_NUMBER, "maximum": MAX_NUMBER},
@@ -42,12 +43,12 @@ _BOUNDS: Final = {
 }
 
 
-def json_schema(schema: Schema, title: str) -> dict[str, Any]:
+def json_schema(schema: Schema, title: str) -> JSONObject:
     """Return the JSON Schema of a document whose TOML is read as JSON."""
     return {"$schema": DIALECT, "title": title, **_object(schema)}
 
 
-def _object(fields: Schema) -> dict[str, Any]:
+def _object(fields: Schema) -> JSONObject:
     return {
         "type": "object",
         "properties": {key: _property(field) for key, field in fields.items()},
@@ -56,8 +57,8 @@ def _object(fields: Schema) -> dict[str, Any]:
     }
 
 
-def _property(field: Field) -> dict[str, Any]:
-    found: dict[str, Any] = dict(_TYPES[field.kind])
+def _property(field: Field) -> JSONObject:
+    found: JSONObject = dict(_TYPES[field.kind])
     if field.fields:
         found |= {"items": _object(field.fields)} if field.kind is Kind.TABLES else _object(field.fields)
     if field.bounds is not None:

@@ -32,6 +32,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.json_value import JSON, JSONObject, dict_of
 from aileron.model.near import did_you_mean
 from aileron.model.text import hidden_at, spelled
 
@@ -154,7 +155,7 @@ def read_document(
     return table
 
 
-def read_values(values: dict[str, Any], schema: Schema, *, file: str, boundary: Boundary) -> Table:
+def read_values(values: JSONObject, schema: Schema, *, file: str, boundary: Boundary) -> Table:
     """Return values that did not come from text as a table that matches `schema`.
 
     Raises AileronError(invalid_request), with file but without line, if they do not match.
@@ -182,14 +183,14 @@ def check_text(
 def refusal(file: str, line: int | None, problem: str, boundary: Boundary) -> AileronError:
     """Return the error for `file`, at `line` if it is known: `file:line: problem`."""
     where = file if line is None else f"{file}:{line}"
-    details: dict[str, Any] = {"file": file} if line is None else {"file": file, "line": line}
+    details: JSONObject = {"file": file} if line is None else {"file": file, "line": line}
     return AileronError(FailureClass.INVALID_REQUEST, f"{where}: {problem}", boundary=boundary, details=details)
 
 
 class Table:
     """A table whose shape has been checked. Its accessors rely on that check."""
 
-    def __init__(self, source: _Source, path: _Path, values: dict[str, Any], schema: Schema) -> None:
+    def __init__(self, source: _Source, path: _Path, values: JSONObject, schema: Schema) -> None:
         self._source: Final = source
         self._path: Final = path
         self._values: Final = values
@@ -228,11 +229,11 @@ class Table:
 
     def strings(self, key: str) -> tuple[str, ...]:
         """Return the array of strings under `key`; empty if the key is absent."""
-        return tuple(self._values.get(key, ()))
+        return tuple(map(str, self._elements(key)))
 
     def element_lines(self, key: str) -> tuple[int, ...]:
         """Return the line of each element of an array, for errors of checks that are made after the document was read."""
-        return self._source.element_lines((*self._path, key), len(self._values.get(key, ())))
+        return self._source.element_lines((*self._path, key), len(self._elements(key)))
 
     def boolean(self, key: str, default: bool) -> bool:
         """Return the optional boolean under `key`, or `default` if the key is absent."""
@@ -250,7 +251,7 @@ class Table:
         """Return the required value under `key`, which can have any type."""
         return self._values[key]
 
-    def free(self, key: str) -> dict[str, Any]:
+    def free(self, key: str) -> JSONObject:
         """Return a table of arbitrary values that JSON can represent; empty if the key is absent."""
         value = self._values.get(key, {})
         assert isinstance(value, dict)
@@ -258,15 +259,20 @@ class Table:
 
     def table(self, key: str) -> Table:
         """Return the table under `key`; empty if the table is optional and absent."""
-        return Table(self._source, (*self._path, key), self._values.get(key, {}), self._schema[key].fields)
+        return Table(self._source, (*self._path, key), self.free(key), self._schema[key].fields)
 
     def tables(self, key: str) -> tuple[Table, ...]:
         """Return the array of tables under `key`; empty if the key is absent."""
         fields = self._schema[key].fields
         return tuple(
-            Table(self._source, (*self._path, key, index), value, fields)
-            for index, value in enumerate(self._values.get(key, ()))
+            Table(self._source, (*self._path, key, index), dict_of(value), fields)
+            for index, value in enumerate(self._elements(key))
         )
+
+    def _elements(self, key: str) -> list[JSON]:
+        value = self._values.get(key, [])
+        assert isinstance(value, list)
+        return value
 
     def check_shape(self) -> None:
         """Raise AileronError for the first key that is unknown, missing, of the wrong type, or has hidden characters."""

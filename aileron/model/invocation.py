@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
 
 import msgspec
 
+from aileron.model.json_value import JSONObject
 from aileron.model.selecting import Selection
 
 __all__ = ["Invocation", "Scope"]
@@ -30,7 +30,7 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     action: str
-    args: dict[str, Any]
+    args: JSONObject
     scope: Scope
     session: str = "local"
     binding: str | None = None

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from aileron.model.effect import Effect
+from aileron.model.json_value import JSONObject
 from aileron.model.login import LoginTarget
 from aileron.model.names import Fqn, HostPort
 from aileron.model.request_signing import AwsScope, HmacTemplate, TokenGrant
@@ -224,7 +225,7 @@ class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
     required: bool = True
     label: str | None = None
     multiline: bool = False
-    rule: dict[str, Any] = {}
+    rule: JSONObject = {}
     """Constraint on a value in addition to its type, in the keywords of JSON Schema (actions/inputs.py)."""
     default: Any = msgspec.UNSET
     """Value used if the argument is not given; UNSET if there is no default."""
@@ -255,7 +256,7 @@ class StepSpec(msgspec.Struct, frozen=True, kw_only=True):
     op: str
     idempotent: bool = False
     effect: Effect | None = None
-    inputs: dict[str, Any] = {}
+    inputs: JSONObject = {}
 
     @property
     def does(self) -> Effect | None:
@@ -283,7 +284,7 @@ class PreviewRule(msgspec.Struct, frozen=True, kw_only=True):
 
     connector: Fqn
     op: str
-    inputs: dict[str, Any] = {}
+    inputs: JSONObject = {}
     render: dict[str, str]
     multiline: frozenset[str] = frozenset()
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.json_value import JSONObject, dict_of
 from aileron.model.login import BoundLogin, named
 from aileron.model.manifest import ApprovalRule, CredentialNeed, HostFunction, LimitsSpec, OperationLogin
 from aileron.model.names import BindingName, HostPort
@@ -141,7 +142,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     connector: ConnectorPin
     op: str
-    args: dict[str, Any]
+    args: JSONObject
     idempotent: bool
     grant: Grant
     limits: LimitsSpec
@@ -173,7 +174,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     action_version: str
     action_digest: str
     action_text: str
-    args: dict[str, Any]
+    args: JSONObject
     steps: tuple[Step, ...]
     approval: ApprovalRule
     preview: PlannedPreview | None = None
@@ -191,7 +192,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """
         return any(step.changes_only_seen for step in self.steps)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JSONObject:
         """Return the plan as JSON values with sorted sets. The ledger stores these, and the digest is computed from them."""
         built = msgspec.to_builtins(self, order="sorted")
         if not isinstance(built, dict):
@@ -202,15 +203,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return built
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Self:
+    def from_json(cls, value: JSONObject) -> Self:
         """Return the plan that `to_json` wrote. Raises msgspec.ValidationError if the value is not a plan."""
         return msgspec.convert(value, cls)
 
 
-def _leave_out_no_logins(credential: dict[str, Any] | None) -> None:
+def _leave_out_no_logins(credential: JSONObject | None) -> None:
     """Remove empty logins and commands from a need, because older plans lack these fields and their digests must not change."""
     if credential is not None:
-        need = credential["need"]
+        need = dict_of(credential["need"])
         for name in ("logins", "commands"):
             if not need[name]:
                 del need[name]

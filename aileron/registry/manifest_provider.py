@@ -271,6 +271,7 @@ def _authorize_params(table: Table) -> tuple[tuple[str, str], ...]:
     params = table.free("authorize_params")
     if len(params) > _MAX_PARAMS:
         raise table.refuse("authorize_params", f"{len(params)} parameters; at most {_MAX_PARAMS}")
+    checked: list[tuple[str, str]] = []
     for name, value in params.items():
         if not _PARAM.fullmatch(name):
             problem = f"parameter {name!r} is not a name of letters, digits, '._~-'"
@@ -279,6 +280,7 @@ def _authorize_params(table: Table) -> tuple[tuple[str, str], ...]:
         elif not isinstance(value, str) or not _PARAM_VALUE.fullmatch(value):
             problem = f"parameter {name} is not a string of 1 to 256 printable ASCII characters"
         else:
+            checked.append((name, value))
             continue
         raise table.refuse("authorize_params", problem, name)
-    return tuple(sorted(params.items()))
+    return tuple(sorted(checked))

@@ -180,9 +180,8 @@ def parse_hmac(table: Table) -> HmacTemplate:
     headers = table.free("headers")
     if not 1 <= len(headers) <= _MAX_FIELDS:
         raise table.refuse("headers", f"{len(headers)} header fields; 1 to {_MAX_FIELDS}")
-    for name, value in headers.items():
-        _check_field(table, name, value)
-    if sum("signature" in _placeholders(value) for value in headers.values()) != 1:
+    fields = tuple((name, _field_value(table, name, value)) for name, value in headers.items())
+    if sum("signature" in _placeholders(value) for _, value in fields) != 1:
         raise table.refuse("headers", "headers: one of them has {signature}, and no other")
     keys = {name.lower().replace("_", "-") for name in headers}
     if len(keys) != len(headers):
@@ -192,7 +191,7 @@ def parse_hmac(table: Table) -> HmacTemplate:
         key=msgspec.convert(_choice(table, "key", _HMAC.key), KeyForm),
         encoding=msgspec.convert(_choice(table, "encoding", _HMAC.encoding), SignatureEncoding),
         message=message,
-        headers=tuple(headers.items()),
+        headers=fields,
     )
 
 
@@ -200,7 +199,7 @@ def _choice(table: Table, key: str, default: str) -> str:
     return table.string(key) if key in table else default
 
 
-def _check_field(table: Table, name: str, value: object) -> None:
+def _field_value(table: Table, name: str, value: object) -> str:
     if not may_be_credential(name):
         raise table.refuse("headers", f"{name!r} is not a header field that a credential may use", name)
     if not isinstance(value, str):
@@ -208,6 +207,7 @@ def _check_field(table: Table, name: str, value: object) -> None:
     _check_template(table, "headers", value, IN_FIELDS)
     if value != value.strip():
         raise table.refuse("headers", f"{name} begins or ends with a space", name)
+    return value
 
 
 def _check_template(table: Table, key: str, text: str, known: frozenset[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import UNSET
 
@@ -23,6 +23,7 @@ from aileron.cli.commands.options import AsJson
 from aileron.cli.declared import Argument, Exit
 from aileron.cli.problem import OK, Problem, report
 from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.json_value import JSONObject, checked_dict, dict_of, list_of
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
@@ -89,15 +90,15 @@ def _print_inputs(action: ActionDetail) -> None:
     """Print a table of the action's inputs, with the constraints that their values must meet."""
     if not action.inputs:
         return
-    shown = action.input_schema.get("properties") or {}
-    rules = {spec.name: _rule(shown.get(spec.name) or {}) for spec in action.inputs}
+    shown = checked_dict(action.input_schema.get("properties") or {})
+    rules = {spec.name: _rule(dict_of(shown.get(spec.name))) for spec in action.inputs}
     titles = ("INPUT", "TYPE", "REQUIRED", "DESCRIPTION", *(("RULE",) if any(rules.values()) else ()))
     rows = [(spec.name, spec.type, spec.required, spec.description, rules[spec.name]) for spec in action.inputs]
     output.write("")
     output.print_table(titles, [row[: len(titles)] for row in rows], empty="")
 
 
-def _rule(schema: dict[str, Any]) -> str:
+def _rule(schema: JSONObject) -> str:
     """Return an input's constraints as text, in the JSON Schema keywords that a refusal also uses: `maximum 9, default 3`."""
     rule = {key: value for key, value in schema.items() if key not in ("type", "description")}
     return ", ".join(f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in rule.items())
@@ -201,9 +202,9 @@ def _source(entry: ActionEntry) -> str | None:
     return None if entry.problem else entry.source or "your own"
 
 
-def _step(step: dict[str, Any]) -> str:
+def _step(step: JSONObject) -> str:
     connector = step.get("connector")
     if isinstance(connector, dict):
-        connector = f"{connector.get('scheme')}://{'/'.join(connector.get('path', []))}"
+        connector = f"{connector.get('scheme')}://{'/'.join(map(str, list_of(connector.get('path'))))}"
     again = "safe to repeat" if step.get("idempotent") else "not repeated"
     return f"{step.get('id')}: {step.get('op')} of {connector}, {again}"

@@ -18,6 +18,7 @@ from aileron.cli.prompts import NO, YES, ask_now, can_ask, choose, edit_text, pa
 from aileron.cli.run import DEFAULT_WAIT, note_edited, seconds
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.json_value import JSONObject, dict_of
 from aileron.model.visible import visible
 
 __all__ = ["approve", "ask", "deny", "edit"]
@@ -108,7 +109,7 @@ def edit(
     name = question.approval_id
     if not question.plan:
         raise Problem.usage(f"{name} is not a run: only runs have arguments to edit", fix=f"aileron approve {name}")
-    before = question.plan["args"]
+    before = dict_of(question.plan["args"])
     wanted = _edited(before) if args is None else from_json(args)
     if wanted == before:
         output.note(f"no changes: not decided, still waiting\n  approve: aileron approve {visible(name)}")
@@ -176,7 +177,7 @@ def _named(supervisor: Supervisor, approvals: list[str]) -> list[Question]:
     return questions
 
 
-def _edited(args: dict[str, Any]) -> dict[str, Any]:
+def _edited(args: JSONObject) -> JSONObject:
     """Let the person edit the arguments until they are valid JSON, and return them."""
     import json
 

@@ -26,6 +26,7 @@ from aileron.cli.declared import Argument, Option
 from aileron.cli.ids import run_meant, session_meant
 from aileron.cli.problem import FAILED, UNREACHABLE, Problem
 from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.json_value import JSON, JSONObject, checked_int
 from aileron.model.visible import as_fact, visible_json
 
 __all__ = ["export", "list_", "show", "tail"]
@@ -178,7 +179,7 @@ def tail(
     asked = _asked(run, action, connector, kind, failure, session, since, until).held()
     supervisor, printer = Supervisor(), _Printer(as_json=as_json)
     shown = _page(supervisor, replace(asked, limit=max(lines, 1)))[:lines][::-1]
-    last = shown[-1]["seq"] if shown else 0
+    last = checked_int(shown[-1]["seq"]) if shown else 0
     if not lines:
         last = _newest(supervisor)
     printer.show(shown)
@@ -259,7 +260,7 @@ def show(
         output.print_result(outcome["result"])
 
 
-def _outcome(supervisor: Supervisor, run: str) -> dict[str, Any]:
+def _outcome(supervisor: Supervisor, run: str) -> JSONObject:
     """Return the run's `result` or `error` under that name; empty if the run has neither."""
     state = msgspec.to_builtins(supervisor.fetch(RunState, "GET", path_of("v1", "runs", run)))
     return {name: state[name] for name in ("result", "error") if name in state}
@@ -280,7 +281,7 @@ def _fact(value: Any) -> Any:
 class _Event:
     """An audit event for printing. Its type determines which facts it has (docs/reference/audit-events.md)."""
 
-    def __init__(self, said: dict[str, Any]) -> None:
+    def __init__(self, said: JSONObject) -> None:
         self.seq, self.at, self.kind, self.run = said["seq"], said["at"], said["type"], said.get("run")
         self.facts = {name: value for name, value in said.items() if name not in _COLUMNS}
 
@@ -309,9 +310,10 @@ class _Printer:
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
-        self._day, self._run = "", None
+        self._day = ""
+        self._run: JSON = None
 
-    def show(self, events: list[dict[str, Any]]) -> None:
+    def show(self, events: list[JSONObject]) -> None:
         """Print the next events. All lines have been written when this method returns."""
         for said in events:
             if self._as_json:
@@ -375,25 +377,25 @@ def _moment(text: str | None) -> str | None:
         return "0001-01-01T00:00:00Z"
 
 
-def _page(supervisor: Supervisor, asked: _Query) -> list[dict[str, Any]]:
+def _page(supervisor: Supervisor, asked: _Query) -> list[JSONObject]:
     return supervisor.fetch(EventList, "GET", asked.address).events
 
 
 def _newest(supervisor: Supervisor) -> int:
     (newest,) = _page(supervisor, _Query(limit=1))  # a ledger always has its first row
-    return int(newest["seq"])
+    return checked_int(newest["seq"])
 
 
-def _all_pages(supervisor: Supervisor, asked: _Query, form: str) -> Iterator[list[dict[str, Any]]]:
+def _all_pages(supervisor: Supervisor, asked: _Query, form: str) -> Iterator[list[JSONObject]]:
     """Yield all pages up to the row that is the newest now. Row numbers never change, so pages neither overlap nor leave gaps."""
     whole = replace(asked, form=form, order="oldest", limit=_PAGE, before=_newest(supervisor) + 1)
     last = 0
     while page := _page(supervisor, replace(whole, after=last)):
         yield page
-        last = page[-1]["seq"]
+        last = checked_int(page[-1]["seq"])
 
 
-def _written(pages: Iterator[list[dict[str, Any]]], style: _Format, *, is_shown: bool) -> Iterator[tuple[bytes, int]]:
+def _written(pages: Iterator[list[JSONObject]], style: _Format, *, is_shown: bool) -> Iterator[tuple[bytes, int]]:
     """Yield each page of events as CSV or JSON lines, in bytes, with its number of rows.
 
     For a terminal, control characters are spelled out in a way that keeps JSON valid.
@@ -435,4 +437,4 @@ def _follow(supervisor: Supervisor, asked: _Query, last: int, printer: _Printer)
             if not answer.events:
                 break
             printer.show(answer.events)
-            last = answer.events[-1]["seq"]
+            last = checked_int(answer.events[-1]["seq"])

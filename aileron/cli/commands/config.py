@@ -20,6 +20,7 @@ from aileron.cli.declared import Argument, Option
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.prompts import NO, YES, can_ask, choose, edit_text
 from aileron.cli.supervisor import Supervisor
+from aileron.model.json_value import JSONObject
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _change_list(key: str, words: list[str], change: Callable[[list[str], list[s
         before = read_text(path)
         there = list_in_force(key, before, path)
         wanted = change(there, given)
-        text = before if wanted == there else changed(before, {key: wanted}, path)
+        text = before if wanted == there else changed(before, {key: [*wanted]}, path)
         if text != before:
             write_text(path, before, text)
     _tell_changed(path, before, text, [key], f"{key}: {visible(', '.join(wanted)) or 'an empty list'}")
@@ -163,7 +164,7 @@ def _tell_changed(path: Path, before: str, text: str, keys: list[str], *now: str
         _tell_what_is_needed(keys)
 
 
-def _tell_dropped(before: str, changes: dict[str, Any], path: Path) -> None:
+def _tell_dropped(before: str, changes: JSONObject, path: Path) -> None:
     """Print a note with the entries that a new list no longer has, so that a person who meant to add an entry sees that the
     others were removed.
     """
@@ -174,7 +175,7 @@ def _tell_dropped(before: str, changes: dict[str, Any], path: Path) -> None:
         there = written.get(key)
         if not (isinstance(value, list) and isinstance(there, list)):
             continue
-        if gone := [entry for entry in there if entry not in value]:
+        if gone := [str(entry) for entry in there if entry not in value]:
             output.note(f"no longer in {key}: {visible(' '.join(gone))}{_undo(key, gone)}")
 
 
@@ -250,7 +251,7 @@ def _check_known(key: str) -> None:
         raise Problem.usage(f"unknown setting {key[:60]!r}", why=why, fix=fix or "aileron config get")
 
 
-def _changes(key: str, value: str | None, also: list[str]) -> dict[str, Any]:
+def _changes(key: str, value: str | None, also: list[str]) -> JSONObject:
     from aileron.cli.settings import ABSENT, value_of
 
     _check_known(key)

@@ -17,13 +17,14 @@ from __future__ import annotations
 import abc
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, unquote, urljoin
 
 import msgspec
 
 from aileron.model.counted import check_values
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.json_value import JSONObject
 from aileron.model.names import Fqn, check_semver, precedence
 from aileron.model.secret import Secret
 from aileron.model.visible import visible
@@ -416,7 +417,7 @@ def _limited(url: str, answer: Answer, *, has_token: bool) -> AileronError:
     seconds = int(after) if after.isdecimal() and len(after) < 6 else None
     when = f"again in {seconds} s" if seconds is not None else "again later"
     fix = "" if has_token else "; a token raises the limit (forges.github.token or forges.gitlab.token in config.toml)"
-    details: dict[str, Any] = {"host": _origin_of(url)} | ({"retry_after_s": seconds} if seconds is not None else {})
+    details: JSONObject = {"host": _origin_of(url)} | ({"retry_after_s": seconds} if seconds is not None else {})
     return AileronError(
         FailureClass.BUSY,
         f"{_origin_of(url)} limits requests for now: try {when}{fix}",
