@@ -5,12 +5,11 @@ Source: docs/reference/http-api.md.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from aileron.api.body import Body
+from aileron.model.json_value import JSONObject
 
 __all__ = [
     "ActionDetail",
@@ -108,8 +107,8 @@ class ActionDetail(ActionEntry, frozen=True, kw_only=True):
     text: str
     body: str
     digest: str
-    input_schema: dict[str, Any]
-    steps: list[dict[str, Any]]
+    input_schema: JSONObject
+    steps: list[JSONObject]
     hosts: list[str]
 
 

@@ -15,6 +15,7 @@ from aileron.api.failures import ErrorBody
 from aileron.model.consent import Change, ConsentKind
 from aileron.model.decision import Signature
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.json_value import JSONObject
 from aileron.model.outcome import RunStatus
 
 __all__ = [
@@ -85,7 +86,7 @@ class Decision(Body, frozen=True, kw_only=True):
 class EditRequest(Body, frozen=True, kw_only=True):
     """Request body of `POST /v1/action-approvals/{id}/edit`: the new arguments."""
 
-    args: dict[str, Any]
+    args: JSONObject
 
 
 class AskBack(Body, frozen=True, kw_only=True):
@@ -183,7 +184,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     """An edited plan that can be approved in place of the original. `made_at` is in UTC."""
 
     digest: str
-    plan: dict[str, Any]
+    plan: JSONObject
     made_at: str
 
 
@@ -216,14 +217,14 @@ class Question(ApprovalEntry, frozen=True, kw_only=True):
     """
 
     head: str
-    plan: dict[str, Any] | UnsetType = UNSET
+    plan: JSONObject | UnsetType = UNSET
     has_preview: bool | UnsetType = UNSET
     edits: list[Edit] | UnsetType = UNSET
     conversation: list[Round] | UnsetType = UNSET
     asked_digest: str | UnsetType = UNSET
     difference: Difference | UnsetType | None = UNSET
     asked_today: int | UnsetType = UNSET
-    subject: dict[str, Any] | UnsetType = UNSET
+    subject: JSONObject | UnsetType = UNSET
     granted_text: str | UnsetType = UNSET
 
 
@@ -231,7 +232,7 @@ class Edited(msgspec.Struct, frozen=True, kw_only=True):
     """Response body (200): the edited plan, which can now also be approved, and its differences from the original."""
 
     digest: str
-    plan: dict[str, Any]
+    plan: JSONObject
     changes: list[Change]
 
 
@@ -325,7 +326,7 @@ class SettingsApproved(msgspec.Struct, frozen=True, kw_only=True):
     daemon.
     """
 
-    settings: dict[str, Any]
+    settings: JSONObject
     restart: bool
 
 

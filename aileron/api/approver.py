@@ -5,12 +5,13 @@ Source: docs/reference/signed-decisions.md.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from aileron.api.body import Body, SecretBody
+from aileron.model.json_value import JSONObject
 
 __all__ = [
     "Appointment",
@@ -141,11 +142,11 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     actions: list[InventoryAction]
-    bindings: list[dict[str, Any]]
+    bindings: list[JSONObject]
     connectors: list[InventoryConnector]
     keys: list[InventoryKeys]
     references: list[InventoryReference]
-    settings: dict[str, Any]
+    settings: JSONObject
 
 
 class ApproverInventory(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,7 +188,7 @@ class PasskeyOptions(msgspec.Struct, frozen=True, kw_only=True):
     PublicKeyCredentialCreationOptionsJSON of WebAuthn level 3.
     """
 
-    public_key: dict[str, Any] = msgspec.field(name="publicKey")
+    public_key: JSONObject = msgspec.field(name="publicKey")
 
 
 class PasskeyStatement(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,7 +196,7 @@ class PasskeyStatement(msgspec.Struct, frozen=True, kw_only=True):
 
     key_id: str
     name: str
-    public_key: dict[str, Any] = msgspec.field(name="publicKey")
+    public_key: JSONObject = msgspec.field(name="publicKey")
 
 
 class Challenge(msgspec.Struct, frozen=True, kw_only=True):

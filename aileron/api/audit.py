@@ -8,11 +8,12 @@ Source: docs/reference/http-api.md#filters.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from aileron.model.json_value import JSONObject
 from aileron.model.outcome import RunStatus
 
 __all__ = ["AUDIT_FILTERS", "DecisionCounts", "EventList", "RecordOfRun", "Verification", "VerificationFinding"]
@@ -29,7 +30,7 @@ class EventList(msgspec.Struct, frozen=True, kw_only=True):
     and `hash`. In the form `record`, it has `seq`, `record`, `previous` and `hash`.
     """
 
-    events: list[dict[str, Any]]
+    events: list[JSONObject]
 
 
 class RecordOfRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +39,7 @@ class RecordOfRun(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     audit_id: str
-    events: list[dict[str, Any]]
+    events: list[JSONObject]
     status: RunStatus | UnsetType = UNSET
     truncated: bool | UnsetType = UNSET
 

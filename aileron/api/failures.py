@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from aileron.model.failure import Boundary, Failure, FailureClass
+from aileron.model.json_value import JSONMembers
 
 __all__ = ["ErrorAnswer", "ErrorBody"]
 
@@ -26,7 +27,7 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     retriable: bool
     boundary: Boundary
     audit_id: str | None
-    details: dict[str, Any]
+    details: JSONMembers
     connector: str | UnsetType = UNSET
     requested: str | UnsetType = UNSET
     granted: list[str] | UnsetType = UNSET

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from aileron.api.body import Body
 from aileron.api.failures import ErrorBody
+from aileron.model.json_value import JSONObject
 from aileron.model.outcome import RunStatus
 
 __all__ = ["PendingAnswer", "PlanAnswer", "Progress", "RunAnswer", "RunRequest", "RunState", "RunningAnswer"]
@@ -23,7 +24,7 @@ class RunRequest(Body, frozen=True, kw_only=True):
     repeats.
     """
 
-    args: dict[str, Any] = msgspec.field(default_factory=dict)
+    args: JSONObject = msgspec.field(default_factory=dict)
     dry_run: bool = False
     binding: str | None = None
     again: str | None = None
@@ -32,7 +33,7 @@ class RunRequest(Body, frozen=True, kw_only=True):
 class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Response body (200) of a dry run: the plan, with its `digest`. Nothing runs, and nothing is recorded."""
 
-    plan: dict[str, Any]
+    plan: JSONObject
 
 
 class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +94,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     name: str | UnsetType = UNSET
     reason: str | UnsetType = UNSET
     question: str | UnsetType = UNSET
-    executed_arguments: dict[str, Any] | UnsetType = UNSET
+    executed_arguments: JSONObject | UnsetType = UNSET
     held_until: str | UnsetType = UNSET
     result: Any = UNSET
     error: ErrorBody | UnsetType = UNSET
