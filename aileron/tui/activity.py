@@ -12,7 +12,7 @@ Not here: what happened (story.py), how it looks (story_rows.py, rendering.py), 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -20,6 +20,7 @@ from textual.containers import Container
 from textual.widgets import Static
 from textual.widgets.option_list import Option
 
+from aileron.model.json_value import JSON, JSONObject
 from aileron.tui import rendering
 from aileron.tui.queue import Rows
 
@@ -38,7 +39,7 @@ class Activity(Container):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self.is_ledger = False
-        self._events: list[dict[str, Any]] = []
+        self._events: list[JSONObject] = []
         self._runs: dict[str, str] = {}
         self._drawn: list[tuple[str | None, str]] = []
 
@@ -98,7 +99,7 @@ class Activity(Container):
 
     # the ledger
 
-    def show_events(self, events: Sequence[Mapping[str, Any]], width: int) -> None:
+    def show_events(self, events: Sequence[Mapping[str, JSON]], width: int) -> None:
         """Replace the events of the ledger list. The cursor stays on its event, but from the last event goes to the new last."""
         shown = self.query_one("#ledger", Rows)
         kept = None if _is_at_end(shown) else shown.chosen()
@@ -110,7 +111,7 @@ class Activity(Container):
             names = [option.id for option in options]
             shown.highlighted = names.index(kept) if kept in names else len(names) - 1
 
-    def add_events(self, events: Sequence[dict[str, Any]], width: int) -> None:
+    def add_events(self, events: Sequence[JSONObject], width: int) -> None:
         """Append a row for each of these events.
 
         Existing rows are not drawn again; rows above the maximum of MOST_EVENTS are removed at the top.
@@ -132,7 +133,7 @@ class Activity(Container):
         self.show_events(self._events, width)
 
 
-def _event_options(events: Sequence[Mapping[str, Any]], width: int) -> list[Option]:
+def _event_options(events: Sequence[Mapping[str, JSON]], width: int) -> list[Option]:
     return [Option(rendering.event_row(event, width), id=f"e{event.get('seq')}") for event in events]
 
 

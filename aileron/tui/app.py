@@ -43,6 +43,7 @@ from textual.widgets import ContentSwitcher, Input, Static
 
 from aileron.approver_key.isolation import end_in_time
 from aileron.cards.question import EXPIRED, difference_lines
+from aileron.model.json_value import JSONObject
 from aileron.model.timestamp import local_time
 from aileron.model.visible import visible
 from aileron.tui import frame, rendering
@@ -245,7 +246,7 @@ class Console(TogetherConsole):
         self._take_away(name)
         self._begin("edit", self._edited, name, wanted)
 
-    async def _edited(self, name: str, args: dict[str, Any]) -> None:
+    async def _edited(self, name: str, args: JSONObject) -> None:
         """Send the edited arguments of the question `name` to the daemon.
 
         This worker must not be in the group `question`: the daemon's news of the edit comes before its response, and would

@@ -14,6 +14,8 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from aileron.model.json_value import JSONObject
+
 if TYPE_CHECKING:  # after the first frame, as the types of the answers
     from aileron.api.approvals import ApprovalEntry, Decision, PreviewRequest, Question, SealedPreview, Settled
     from aileron.api.approver import ApproverFacts, PasskeyEntry
@@ -178,7 +180,7 @@ class DaemonClient:
 
         self._ask("POST", _path_of(*_ROUTE, approval_id, "ask"), AskBack(question=question))
 
-    def edit(self, approval_id: str, args: dict[str, Any]) -> str:
+    def edit(self, approval_id: str, args: JSONObject) -> str:
         """Send other arguments for a question and return the digest of the new plan.
 
         Raises RequestRefused if the action does not accept the arguments.
@@ -254,19 +256,19 @@ class DaemonClient:
 
         return self.ask(RecordOfRun, "GET", _path_of("v1", "audit", audit_id))
 
-    def newest(self, count: int) -> list[dict[str, Any]]:
+    def newest(self, count: int) -> list[JSONObject]:
         """Return the newest `count` events in chronological order."""
         return self._events(f"limit={count:d}")[::-1]
 
-    def before(self, seq: int, count: int) -> list[dict[str, Any]]:
+    def before(self, seq: int, count: int) -> list[JSONObject]:
         """Return up to `count` events before row `seq`, in chronological order."""
         return self._events(f"before={seq:d}&limit={count:d}")[::-1]
 
-    def news(self, after: int) -> list[dict[str, Any]]:
+    def news(self, after: int) -> list[JSONObject]:
         """Wait up to NEWS_S for events after row `after` and return them; empty if none came."""
         return self._events(f"after={after:d}&order=oldest&limit=200&wait={NEWS_S:g}", wait_s=NEWS_S)
 
-    def _events(self, query: str, *, wait_s: float = 0.0) -> list[dict[str, Any]]:
+    def _events(self, query: str, *, wait_s: float = 0.0) -> list[JSONObject]:
         """Return the events of a query, without any that has no row number, because later requests refer to row numbers."""
         from aileron.api.audit import EventList
 

@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from aileron.model.json_value import JSONObject, checked_int
 from aileron.tui.console_base import in_thread
 from aileron.tui.daemon_client import GoneError, RequestRefused
 from aileron.tui.telling import TellingConsole
@@ -60,7 +61,7 @@ class NewsConsole(TellingConsole):
                 last = await self._read_all()
                 while True:
                     events = await in_thread(self._daemon.news, last)
-                    last = int(events[-1]["seq"]) if events else last
+                    last = checked_int(events[-1]["seq"]) if events else last
                     await self._took(events)
             except (GoneError, RequestRefused) as error:
                 self._lose(str(error))
@@ -75,9 +76,9 @@ class NewsConsole(TellingConsole):
         await self._refresh()
         self._regain()
         self._reload()
-        return int(events[-1]["seq"]) if events else 0
+        return checked_int(events[-1]["seq"]) if events else 0
 
-    async def _took(self, events: list[dict[str, Any]]) -> None:
+    async def _took(self, events: list[JSONObject]) -> None:
         self._regain()
         if not events:
             return

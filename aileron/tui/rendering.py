@@ -16,12 +16,13 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len, get_character_cell_size
 from rich.text import Text
 
 from aileron.cards.row import group_title
+from aileron.model.json_value import JSON
 from aileron.model.text_width import text_width
 from aileron.model.timestamp import local_time
 from aileron.model.visible import BAR, FURTHER, as_fact, as_text, visible
@@ -356,7 +357,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.0f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"
 
 
-def event_row(event: Mapping[str, Any], width: int) -> Text:
+def event_row(event: Mapping[str, JSON], width: int) -> Text:
     """Return an event of the record as one row. Enter shows the complete event."""
     hidden = ("seq", "at", "type", "hash", "run", "plan", "layers", "steps", "args", "head")
     facts = " ".join(

@@ -28,6 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from aileron.cards.question import kind_words, state_words
+from aileron.model.json_value import JSON, JSONObject
 from aileron.model.timestamp import local_time
 from aileron.model.visible import as_text, visible, without_gaps
 
@@ -125,7 +126,7 @@ class History:
     """A store of the newest events of the ledger, from which stories and the counts of the last hour are computed."""
 
     def __init__(self) -> None:
-        self._by_seq: dict[int, dict[str, Any]] = {}
+        self._by_seq: dict[int, JSONObject] = {}
         self._results: dict[str, str] = {}
 
     @property
@@ -138,14 +139,15 @@ class History:
         """Time of the oldest stored event (RFC 3339)."""
         return None if not self._by_seq else as_text(self._by_seq[min(self._by_seq)].get("at"))
 
-    def take(self, events: Iterable[Mapping[str, Any]]) -> None:
+    def take(self, events: Iterable[Mapping[str, JSON]]) -> None:
         """Add these events.
 
         An event that is stored already is not added again, and the oldest events are dropped above MOST_KEPT.
         """
         for event in events:
-            if isinstance(event.get("seq"), int) and event["seq"] not in self._by_seq:
-                self._by_seq[event["seq"]] = _slim(event)
+            seq = event.get("seq")
+            if isinstance(seq, int) and seq not in self._by_seq:
+                self._by_seq[seq] = _slim(event)
         for seq in sorted(self._by_seq)[: max(0, len(self._by_seq) - MOST_KEPT)]:
             del self._by_seq[seq]
 
@@ -201,20 +203,20 @@ class History:
         }
         return {**begun, **{name: visible(session.agent) for name, session in sessions.items()}, LOCAL: "local command"}
 
-    def _in_order(self) -> list[dict[str, Any]]:
+    def _in_order(self) -> list[JSONObject]:
         return [self._by_seq[seq] for seq in sorted(self._by_seq)]
 
-    def _of(self, kind: str) -> list[dict[str, Any]]:
+    def _of(self, kind: str) -> list[JSONObject]:
         return [event for event in self._in_order() if event.get("type") == kind]
 
-    def _by_run(self) -> dict[str, list[dict[str, Any]]]:
+    def _by_run(self) -> dict[str, list[JSONObject]]:
         """Return the events by id of their run, or by id of their question if no run waits for it; the earliest first.
 
         The event `approval.requested` says to which run a question belongs. The run in `approval.previewed` is not that run but
         the run of the preview itself.
         """
         of_approval = {event.get("approval"): event.get("run") for event in self._of("approval.requested")}
-        found: dict[str, list[dict[str, Any]]] = {}
+        found: dict[str, list[JSONObject]] = {}
         for event in self._in_order():
             approval = event.get("approval")
             run = of_approval.get(approval, event.get("run")) if approval is not None else event.get("run")
@@ -261,12 +263,12 @@ def counted(count: int, name: str) -> str:
     return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
 
 
-def _slim(event: Mapping[str, Any]) -> dict[str, Any]:
+def _slim(event: Mapping[str, JSON]) -> JSONObject:
     """Return an event with only the facts that stories use, cut to a bounded length.
 
     For `run.requested`, a title computed from the steps and arguments replaces them.
     """
-    kept: dict[str, Any] = {}
+    kept: JSONObject = {}
     for name in _KEPT:
         value = event.get(name)
         if value is not None:  # another program in the daemon's place may put anything there
@@ -276,7 +278,7 @@ def _slim(event: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _title(event: Mapping[str, Any]) -> str:
+def _title(event: Mapping[str, JSON]) -> str:
     """Return the title of a run from its `run.requested` event, as in the queue but without the action's summary.
 
     No event contains the summary.
@@ -294,7 +296,7 @@ def _title(event: Mapping[str, Any]) -> str:
 
 
 def _story(
-    key: str, events: Sequence[Mapping[str, Any]], titles: Mapping[str, str], results: Mapping[str, str]
+    key: str, events: Sequence[Mapping[str, JSON]], titles: Mapping[str, str], results: Mapping[str, str]
 ) -> Story | None:
     of = {str(event.get("type")): event for event in events}  # the last of each type
     begin = of.get("run.requested") or of.get("run.refused") or of.get("approval.requested") or of.get("run.finished")
@@ -315,7 +317,7 @@ def _story(
     )
 
 
-def _named(event: Mapping[str, Any]) -> str:
+def _named(event: Mapping[str, JSON]) -> str:
     """Return the title of a story without a better one: the action's name, or the kind and name of a consent."""
     if "action" in event:
         return as_text(event["action"])
@@ -323,7 +325,7 @@ def _named(event: Mapping[str, Any]) -> str:
     return f"{visible(kind_words(kind))} {as_text(event.get('name'))}"
 
 
-def _steps(events: Sequence[Mapping[str, Any]], of: Mapping[str, Mapping[str, Any]], status: str) -> list[str]:
+def _steps(events: Sequence[Mapping[str, JSON]], of: Mapping[str, Mapping[str, JSON]], status: str) -> list[str]:
     """Return the words for each step of a run before its end, in order and without repetitions; numbers of requests come last."""
     steps: dict[str, None] = {}
     is_decided = "approval.decided" in of
@@ -338,7 +340,7 @@ def _steps(events: Sequence[Mapping[str, Any]], of: Mapping[str, Mapping[str, An
     return list(steps)
 
 
-def _step(event: Mapping[str, Any], *, is_decided: bool) -> str | None:
+def _step(event: Mapping[str, JSON], *, is_decided: bool) -> str | None:
     match event.get("type"):
         case "run.requested" | "run.refused":
             return "asked"
@@ -357,7 +359,7 @@ def _step(event: Mapping[str, Any], *, is_decided: bool) -> str | None:
     return None
 
 
-def _ending(of: Mapping[str, Mapping[str, Any]], came_back: str) -> tuple[str, str]:
+def _ending(of: Mapping[str, Mapping[str, JSON]], came_back: str) -> tuple[str, str]:
     """Return the status of a run, and words for how it ended or for its current state."""
     if "run.refused" in of:
         return "refused", f"refused{_because(of['run.refused'].get('message'))}"
@@ -381,7 +383,7 @@ def _ending(of: Mapping[str, Mapping[str, Any]], came_back: str) -> tuple[str, s
             return status, visible(state_words(status))
 
 
-def _so_far(of: Mapping[str, Mapping[str, Any]]) -> str:
+def _so_far(of: Mapping[str, Mapping[str, JSON]]) -> str:
     """Return the status of a run or consent that has no `run.finished` or `run.unknown` event."""
     decision = of.get("approval.decided", {}).get("decision")
     is_run = "run.requested" in of
@@ -412,7 +414,7 @@ def _who(name: str, session: Session | None) -> str:
     return without_gaps(f"{visible(session.agent)} in {visible(session.folder)}")
 
 
-def _counted(event: Mapping[str, Any]) -> int | None:
+def _counted(event: Mapping[str, JSON]) -> int | None:
     """Return as what an event is counted in the last hour: 0 for runs, 1 for questions, 2 for denials; None for neither."""
     match event.get("type"):
         case "run.requested" | "run.refused":
@@ -426,7 +428,7 @@ def _counted(event: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _moment(event: Mapping[str, Any]) -> datetime.datetime | None:
+def _moment(event: Mapping[str, JSON]) -> datetime.datetime | None:
     try:
         found = datetime.datetime.fromisoformat(str(event.get("at")))
     except ValueError:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from typing import Any, Final
+from typing import Final
 
+from aileron.model.json_value import JSONObject, checked_int
 from aileron.model.timestamp import parse_timestamp
 from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
 from aileron.tui.story import MOST_KEPT, result_words
@@ -22,7 +23,7 @@ _PAGE: Final = 1000
 _HOUR: Final = datetime.timedelta(hours=1)
 
 
-def newest_hour(daemon: DaemonClient) -> list[dict[str, Any]]:
+def newest_hour(daemon: DaemonClient) -> list[JSONObject]:
     """Return the events of the last hour and some older ones, in chronological order: at least a page, at most MOST_KEPT and a
     page.
 
@@ -30,11 +31,11 @@ def newest_hour(daemon: DaemonClient) -> list[dict[str, Any]]:
     """
     since = datetime.datetime.now(datetime.UTC) - _HOUR
     events = daemon.newest(_PAGE)
-    while events and len(events) < MOST_KEPT and events[0]["seq"] > 1:
+    while events and len(events) < MOST_KEPT and (oldest := checked_int(events[0]["seq"])) > 1:
         first = parse_timestamp(events[0].get("at"))
         if first is None or first < since:
             break
-        page = [event for event in daemon.before(events[0]["seq"], _PAGE) if event["seq"] < events[0]["seq"]]
+        page = [event for event in daemon.before(oldest, _PAGE) if checked_int(event["seq"]) < oldest]
         if not page:
             break
         events = [*page, *events]

@@ -12,6 +12,7 @@ import datetime
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
+from aileron.model.json_value import JSONObject
 from aileron.tui.activity import Activity
 from aileron.tui.console_base import in_thread
 from aileron.tui.reading import ReadingConsole
@@ -46,7 +47,7 @@ class TellingConsole(ReadingConsole):
     def _activity(self) -> Activity:
         return self.query_one("#activity", Activity)
 
-    def _take_history(self, events: list[dict[str, Any]]) -> None:
+    def _take_history(self, events: list[JSONObject]) -> None:
         """Add new events to the history, if the last hour's events have been read.
 
         Otherwise they are read when the activity screen is first shown.
