@@ -203,7 +203,7 @@ class _Application:
         self.applied: list[str] = []
         self.refused: list[tuple[str, str]] = []
         self._kept = kept
-        self._root: str = start_of(kept)["folder"]
+        self._root: str = str(start_of(kept)["folder"])
         self._start = Start.from_json(kept.read("names.json")[0])
         self._since = self._start.moment.earliest()
         self._force = force

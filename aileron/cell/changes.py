@@ -30,7 +30,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -38,6 +38,7 @@ from aileron.cell.kept import Kept, kept_cells, prune
 from aileron.cell.start import Root, Start
 from aileron.cell.tree import under
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.json_value import JSONObject
 from aileron.model.timestamp import utc
 from aileron.model.visible import visible
 
@@ -144,7 +145,7 @@ def _has_entries(folder: Path) -> bool:
         return False
 
 
-def start_of(kept: Kept) -> dict[str, Any]:
+def start_of(kept: Kept) -> JSONObject:
     """Return the stored facts about a cell: session, folder, roots, started, is_aside. Raises AileronError if there are none."""
     facts = kept.read("start.json")
     if not isinstance(facts, dict) or not isinstance(facts.get("folder"), str):
@@ -206,7 +207,7 @@ def _computed(kept: Kept, *, is_final: bool) -> Changes:
     return Changes(
         session=kept.session,
         roots=tuple(start.root.path for start in starts),
-        started=facts["started"],
+        started=str(facts["started"]),
         looked=utc(time.time()),
         is_final=is_final,
         is_aside=bool(facts["is_aside"]),

@@ -18,6 +18,7 @@ import msgspec
 
 from aileron.cell.executes import EntryKind, Finding, rank, tree_in
 from aileron.cell.tree import Bytes
+from aileron.model.json_value import JSONObject
 
 __all__ = ["Change", "Changes", "Installed", "Listing", "What"]
 
@@ -82,9 +83,9 @@ class Changes(msgspec.Struct, frozen=True):
     installed: tuple[Installed, ...] = ()
     """Folders that a package manager fills, in which something changed."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JSONObject:
         """Return the changes as they are stored and as `--json` prints them."""
-        made: dict[str, Any] = msgspec.to_builtins(self)
+        made: JSONObject = msgspec.to_builtins(self)
         return made
 
     @classmethod

@@ -163,7 +163,7 @@ class Start(msgspec.Struct, frozen=True):
             above = f"{self.root.path}/{folder}" if folder else self.root.path
             yield from (f"{above.rstrip('/')}/{name}" for name, kind in known.names.items() if kind == "socket")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the state as a JSON value, which is stored in names.json."""
         return {
             "path": self.root.path,

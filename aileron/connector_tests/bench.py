@@ -45,6 +45,7 @@ from aileron.executor.execute import policy_of
 from aileron.executor.jails import Jails
 from aileron.executor.programs import runtime_of
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.json_value import JSONObject
 from aileron.model.manifest import ConnectorManifest, CredentialNeed
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import CredentialUse, Grant, Step
@@ -143,7 +144,7 @@ class Bench:
         return self._served(all_of_them)
 
     def call(
-        self, op: str, args: dict[str, Any], upstream: LocalUpstream | None, settings: Settings | None = None
+        self, op: str, args: JSONObject, upstream: LocalUpstream | None, settings: Settings | None = None
     ) -> Attempt:
         """Run one operation and send its requests to `upstream`. Without `upstream`, the operation cannot send any. Raises
         AileronError as `run` does.
@@ -190,7 +191,7 @@ class Bench:
     async def _attempt(
         self,
         op: str,
-        args: dict[str, Any],
+        args: JSONObject,
         way_out: WayOut,
         hosts: tuple[HostPort, ...],
         upstream: LocalUpstream | None = None,
@@ -207,7 +208,7 @@ class Bench:
     async def _try(
         self,
         op: str,
-        args: dict[str, Any],
+        args: JSONObject,
         way_out: WayOut,
         hosts: tuple[HostPort, ...],
         upstream: LocalUpstream | None,
@@ -256,7 +257,7 @@ def artifact_of(directory: Path, hosts: Sequence[HostPort]) -> Artifact:
 class _Nowhere(Unrecorded):
     """A journal that records nothing, because a test run has no effects to record."""
 
-    async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
+    async def connector_event(self, event: str, fields: JSONObject) -> None:
         """Ignore the event, because the test sees the output of the operation."""
 
     def progressed(self, done: int | float, total: int | float | None, message: str | None) -> None:

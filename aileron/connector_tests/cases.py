@@ -32,6 +32,7 @@ import msgspec
 from aileron.connector_tests.talk import Line, read_talk
 from aileron.model.document import Field, Kind, Table, read_document
 from aileron.model.failure import Boundary, FailureClass
+from aileron.model.json_value import JSONObject
 from aileron.model.names import OP_NAME, HostPort
 from aileron.model.near import did_you_mean
 
@@ -169,13 +170,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     op: str
-    args: dict[str, Any]
+    args: JSONObject
     exchanges: tuple[CaseExchange, ...]
     streams: tuple[CaseStream, ...] = ()
     websockets: tuple[CaseWebSocket, ...] = ()
     output: Any = msgspec.UNSET
     failure: FailureClass | None = None
-    details: dict[str, Any] = {}
+    details: JSONObject = {}
 
 
 class Cases(msgspec.Struct, frozen=True, kw_only=True):

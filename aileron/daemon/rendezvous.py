@@ -16,7 +16,7 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -48,7 +48,7 @@ class AlreadyRunning(Exception):
 
 
 @contextlib.contextmanager
-def hold(home: Home, facts: dict[str, Any]) -> Iterator[None]:
+def hold(home: Home, facts: dict[str, object]) -> Iterator[None]:
     """Hold the home's lock during the block, which makes this process the home's daemon. Raises AlreadyRunning if another
     process holds it.
     """

@@ -23,7 +23,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import anyio
 import anyio.to_thread
@@ -32,6 +32,7 @@ from anyio.abc import TaskGroup
 from aileron.audit.watch import Watch
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Invocation
+from aileron.model.json_value import JSONObject
 from aileron.model.outcome import Outcome, Pending, Running
 from aileron.model.shares import NoPlace, Places, Turns, no_place, party_of
 from aileron.runs.resume import Held
@@ -112,7 +113,7 @@ class Runner:
             return await self._follow(answer, until - time.monotonic())
         return answer
 
-    async def dry_run(self, invocation: Invocation) -> dict[str, Any]:
+    async def dry_run(self, invocation: Invocation) -> JSONObject:
         """Return the plan of an invocation with its digest, without running or recording anything."""
         plan = await anyio.to_thread.run_sync(self._spine.resolve, invocation)
         return {**plan.to_json(), "digest": plan.digest}

@@ -183,7 +183,7 @@ class Place(socket.socket):
             self._has_place = False
             self._places.leave(self)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Return the entries to add to the ASGI state of each request on this connection."""
         return {_PLACE: self}
 

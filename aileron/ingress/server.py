@@ -106,7 +106,7 @@ async def serve(
         elif accepted.family != socket.AF_UNIX:
             writer.transport.abort()  # it was ended meanwhile
             return
-        state = {_PROCESS: peer_process(accepted)} if place is None else place.state()
+        state: dict[str, object] = {_PROCESS: peer_process(accepted)} if place is None else place.state()
         if tells_peers:
             state = {**state, _PEER: _peer_or_why(accepted)}
         with contextlib.suppress(

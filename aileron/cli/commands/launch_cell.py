@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -276,7 +276,7 @@ def explain(supervisor: Supervisor, start: CellStart, *, as_json: bool) -> None:
         raise _unavailable(problem.what, problem.fix)
 
 
-def _as_json(start: CellStart, spec: CellSpec, layers: tuple[str, ...], notes: list[str]) -> dict[str, Any]:
+def _as_json(start: CellStart, spec: CellSpec, layers: tuple[str, ...], notes: list[str]) -> dict[str, object]:
     return {
         "agent": start.agent.name,
         "command": [spec.program, *spec.arguments],
