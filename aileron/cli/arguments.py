@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aileron.cli.problem import Problem
+from aileron.model.json_value import JSONObject
 
 __all__ = ["from_json", "pairs_of", "typed"]
 
@@ -42,13 +43,13 @@ def pairs_of(words: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def typed(pairs: dict[str, str], types: dict[str, str], *, action: str = "NAME") -> dict[str, Any]:
+def typed(pairs: dict[str, str], types: dict[str, str], *, action: str = "NAME") -> JSONObject:
     """Convert each argument's text to the type that its input declares.
 
     Raises Problem for a text that does not fit, and for an unknown input, with the nearest known name.
     """
     show = f"aileron action show {action}"
-    values: dict[str, Any] = {}
+    values: JSONObject = {}
     for key, text in pairs.items():
         if key not in types:
             why, fix = _nearest(key, text, list(types))
@@ -60,7 +61,7 @@ def typed(pairs: dict[str, str], types: dict[str, str], *, action: str = "NAME")
     return values
 
 
-def from_json(source: str) -> dict[str, Any]:
+def from_json(source: str) -> JSONObject:
     """Read the value of --args: JSON, `@FILE`, or `-` for standard input. Raises Problem if the value is not one JSON object."""
     text = _text_of(source)
     try:
@@ -132,7 +133,7 @@ def _text_of(source: str) -> str:
         raise Problem.usage(f"--args {source} is not valid UTF-8") from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> JSONObject:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]

@@ -40,6 +40,7 @@ from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.credential import Reach
 from aileron.model.credential_kind import UserNameRule, maybe_credential_facts
 from aileron.model.host_key import fingerprint
+from aileron.model.json_value import dict_of, list_of
 from aileron.model.login import LoginDetails, LoginTarget, protocol_facts
 from aileron.model.manifest import CredentialKind
 from aileron.model.request_signing import StoredAs
@@ -436,7 +437,7 @@ def _agreed(asked: RunCommand, problem: Problem, supervisor: Supervisor, name: s
     """
     shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
     output.note(f"{visible(name)} is suspended")
-    print_new(shown.connector, [str(words) for words in problem.details["widened"]])
+    print_new(shown.connector, [str(words) for words in list_of(problem.details["widened"])])
     signs_in = problem.details.get("signs_in") is True
     if not is_yes("Sign in again for all of this? [y/N] " if signs_in else "Approve all of this? [y/N] "):
         raise problem
@@ -452,8 +453,8 @@ def _chosen(asked: RunCommand, problem: Problem) -> RunCommand:
     A binding that was specified for another connector of the action stays specified. Raises `problem` without a
     choice.
     """
-    choices = [str(name) for name in problem.details["choices"]]
-    accounts = problem.details.get("accounts") or {}
+    choices = [str(name) for name in list_of(problem.details["choices"])]
+    accounts = dict_of(problem.details.get("accounts"))
     width = max(map(len, choices))
     unknown = problem.details.get("binding")
     subject = problem.details.get("connector") or "this action"

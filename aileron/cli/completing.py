@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from aileron.client import Client, DaemonUnreachable, home_directory
+from aileron.model.json_value import JSONObject, list_of
 
 __all__ = ["COMPLETING", "KNOWS_MARK", "MARK", "TAKES", "answer", "input_words", "plain_words", "words_of"]
 
@@ -102,7 +103,7 @@ def input_words(action: str, given: Iterable[str], incomplete: str) -> list[str]
     """Return `KEY=` for each input of the action that has no value among `given`, the words of the command line."""
     has_value = {word.partition("=")[0] for word in given}
     entries = [entry for entry in _listed(_LISTINGS["action"]) if entry.get("name") == action]
-    inputs = [spec for entry in entries for spec in entry.get("inputs") or [] if isinstance(spec, dict)]
+    inputs = [spec for entry in entries for spec in list_of(entry.get("inputs")) if isinstance(spec, dict)]
     keys = (spec.get("name") for spec in inputs if spec.get("name") not in has_value)
     return plain_words(incomplete, (f"{key}=" for key in keys)) or _no_files(incomplete)
 
@@ -172,7 +173,7 @@ def _split(line: str) -> list[str]:
     return words
 
 
-def _listed(listing: _Listing) -> list[dict[str, Any]]:
+def _listed(listing: _Listing) -> list[JSONObject]:
     if listing.operator and os.environ.get("AILERON_URL"):
         return []  # a daemon elsewhere takes only what agents may ask
     client = Client(home_directory(), operator=listing.operator, answer_margin_s=_ANSWER_S)

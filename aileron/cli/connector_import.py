@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -420,7 +420,7 @@ def _tell_unimported(made: Made) -> None:
         )
 
 
-def _as_json(made: Made) -> dict[str, Any]:
+def _as_json(made: Made) -> dict[str, object]:
     return {
         "hosts": [str(origin.host) for origin in made.origins],
         "credential": made.credential.kind,

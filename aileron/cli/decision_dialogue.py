@@ -53,6 +53,7 @@ from aileron.cli.signing import (
 )
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of, read
+from aileron.model.json_value import dict_of
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:  # imported by the step that needs them: a denial needs no plan, and an approval in a script no card
@@ -113,10 +114,10 @@ class AlreadyDecided(Problem):
         )
         self.status = status
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the failure as JSON, with the question's status as the daemon reports it."""
-        shown = super().to_json()
-        return {"error": {**shown["error"], "details": {"status": self.status}}}
+        error = dict_of(super().to_json()["error"])
+        return {"error": {**error, "details": {"status": self.status}}}
 
 
 class _Said(NamedTuple):

@@ -32,6 +32,7 @@ from aileron.cli.output import is_terminal
 from aileron.cli.problem import Problem
 from aileron.cli.prompts import can_ask
 from aileron.extras import install_command
+from aileron.model.json_value import JSONObject, checked_int
 
 __all__ = ["Claim", "demo"]
 
@@ -221,7 +222,7 @@ class _Demo:
             f"exit {said.status}, {error.get('class')}: {error.get('details', {}).get('reason')}",
         )
 
-    def _asked(self, event: _Event) -> dict[str, Any]:
+    def _asked(self, event: _Event) -> JSONObject:
         """Return the response to the agent's request; empty unless the response says that a person decides."""
         said = self._run(event)
         return said.json if said.status == os.EX_TEMPFAIL and isinstance(said.json, dict) else {}
@@ -262,7 +263,7 @@ class _Demo:
         self._claim(
             "password-nowhere-inside",
             "it searched every file, its environment, its arguments and its memory for the password",
-            result.get("found") == [] and result.get("looked", 0) > 100,
+            result.get("found") == [] and checked_int(result.get("looked", 0)) > 100,
             f"{result.get('looked')} places, found in {result.get('found')}",
         )
         self._undeclared_host(listener)
@@ -519,7 +520,7 @@ class Show:
         for line in text.rstrip().splitlines():
             self._console.print(Text(f"     {line}", "dim"), no_wrap=True, overflow="ellipsis")
 
-    def table(self, events: list[dict[str, Any]]) -> None:
+    def table(self, events: list[JSONObject]) -> None:
         """Show calendar events."""
         for event in events:
             self._line(" ", "dim", f"{event.get('start')}  {event.get('title')}")
@@ -616,7 +617,7 @@ def _icalendar(name: str, title: str, days: int, hour: int) -> str:
     )
 
 
-def _told(event: dict[str, Any]) -> str:
+def _told(event: JSONObject) -> str:
     """Return an event of the audit trail as one line."""
     names = (
         "action",
@@ -636,13 +637,13 @@ def _told(event: dict[str, Any]) -> str:
     return f"{event.get('seq'):>3}  {event.get('type'):<16} {facts}"
 
 
-def _result(said: CommandResult) -> dict[str, Any]:
+def _result(said: CommandResult) -> JSONObject:
     answer = said.json
     result = answer.get("result") if isinstance(answer, dict) else None
     return result if isinstance(result, dict) else {}
 
 
-def _items(said: CommandResult) -> list[dict[str, Any]]:
+def _items(said: CommandResult) -> list[JSONObject]:
     answer = said.json
     result = answer.get("result") if isinstance(answer, dict) else None
     if isinstance(result, dict):

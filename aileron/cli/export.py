@@ -27,8 +27,9 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
+from aileron.model.json_value import JSONObject
 from aileron.model.timestamp import utc_of_us
 from aileron.model.visible import visible, visible_json
 
@@ -43,14 +44,14 @@ The last four are full-width forms, which some programs treat in the same way.
 """
 
 
-def line(event: dict[str, Any]) -> str:
+def line(event: JSONObject) -> str:
     """Return an event, in the API's form `record`, as one line of JSON without a line end."""
     record = str(event["record"])
     at = utc_of_us(json.loads(record)["at_us"])
     return f'{record[:-1]},"at":"{at}","previous":"{event["previous"]}","hash":"{event["hash"]}"}}'
 
 
-def table(events: Iterable[dict[str, Any]], *, with_titles: bool) -> str:
+def table(events: Iterable[JSONObject], *, with_titles: bool) -> str:
     """Return events, in the API's form `facts`, as lines of comma-separated values, each with its line end."""
     written = io.StringIO()
     writer = csv.writer(written, quoting=csv.QUOTE_ALL, lineterminator="\n")
@@ -104,7 +105,7 @@ def _sync(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _cells(event: dict[str, Any]) -> Iterator[str]:
+def _cells(event: JSONObject) -> Iterator[str]:
     for name in COLUMNS:
         if name == "facts":
             rest = {fact: value for fact, value in event.items() if fact not in COLUMNS}

@@ -154,19 +154,19 @@ class NotesServer:
         status, message = answered(await _body_of(request), tools)
         return _json(message, status)
 
-    def _list_tool(self, arguments: Mapping[str, Any]) -> Any:
+    def _list_tool(self, arguments: Mapping[str, object]) -> Any:
         limit = arguments.get("limit", MAX_NOTES)
         if type(limit) is not int or not 1 <= limit <= MAX_NOTES:
             raise ValueError(f"limit must be a number from 1 to {MAX_NOTES}")
         return {"notes": self._notes[::-1][:limit]}
 
-    def _add_tool(self, arguments: Mapping[str, Any]) -> Any:
+    def _add_tool(self, arguments: Mapping[str, object]) -> Any:
         try:
             return self._added(_checked(str(arguments.get("text", ""))))
         except _Refused as refused:
             raise ValueError(str(refused)) from None
 
-    def _delete_tool(self, arguments: Mapping[str, Any]) -> None:
+    def _delete_tool(self, arguments: Mapping[str, object]) -> None:
         found = [note for note in self._notes if note.id == arguments.get("id")]
         if not found:
             raise ValueError("no such note")
@@ -184,10 +184,10 @@ class NotesServer:
         raise _Refused(404, "no such note")
 
 
-def _answers(schema: dict[str, Any], status: str = "200", *, can_miss: bool = False) -> dict[str, Any]:
+def _answers(schema: Mapping[str, object], status: str = "200", *, can_miss: bool = False) -> dict[str, object]:
     """Return the responses of an operation, for the OpenAPI description."""
     content = {"application/json": {"schema": schema}}
-    told = {status: {"description": "As asked.", "content": content}}
+    told: dict[str, object] = {status: {"description": "As asked.", "content": content}}
     return {**told, "404": {"description": "There is no such note."}} if can_miss else told
 
 
@@ -221,7 +221,7 @@ _ITS_TEXT: Final = {
         }
     },
 }
-_DOCUMENT: Final[dict[str, Any]] = {
+_DOCUMENT: Final[dict[str, object]] = {
     "openapi": "3.1.0",
     "info": {"title": "Notes", "version": "1.0.0", "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
     "security": [{"key": []}],

@@ -66,7 +66,7 @@ _TOOLS: Final = (
     },
 )
 
-Doing = Callable[[Mapping[str, Any]], Any]
+Doing = Callable[[Mapping[str, object]], Any]
 """A tool's function, which takes the arguments and returns a value or None.
 
 It raises ValueError if it cannot do what was asked.
@@ -77,7 +77,7 @@ class _Call(msgspec.Struct):
     """The `params` of a JSON-RPC request, all optional."""
 
     name: str = ""
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, object] = {}
 
 
 class _Request(msgspec.Struct):
@@ -88,13 +88,13 @@ class _Request(msgspec.Struct):
     params: _Call = msgspec.field(default_factory=_Call)
 
 
-def answered(body: bytes, tools: Mapping[str, Doing]) -> tuple[int, dict[str, Any]]:
+def answered(body: bytes, tools: Mapping[str, Doing]) -> tuple[int, dict[str, object]]:
     """Return the HTTP status and the JSON-RPC message that respond to the request in `body`."""
     try:
         asked = msgspec.json.decode(body, type=_Request)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return 400, _error(None, -32600, "not a request")
-    found: dict[str, Any]
+    found: dict[str, object]
     match asked.method:
         case "server/discover":
             found = {"supportedVersions": [REVISION], "capabilities": {"tools": {}}, "_meta": _WHO}
@@ -109,7 +109,7 @@ def answered(body: bytes, tools: Mapping[str, Doing]) -> tuple[int, dict[str, An
     return 200, {"jsonrpc": "2.0", "id": asked.id, "result": {"resultType": "complete", **found}}
 
 
-def _called(tool: Doing, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _called(tool: Doing, arguments: Mapping[str, object]) -> dict[str, object]:
     try:
         value = tool(arguments)
     except ValueError as error:
@@ -120,5 +120,5 @@ def _called(tool: Doing, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": msgspec.json.encode(data).decode()}], "structuredContent": data}
 
 
-def _error(number: int | str | None, code: int, words: str) -> dict[str, Any]:
+def _error(number: int | str | None, code: int, words: str) -> dict[str, object]:
     return {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": words}}

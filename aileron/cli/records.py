@@ -24,6 +24,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from aileron.model.json_value import JSONObject
 from aileron.model.text_width import narrowed, text_width, widened
 from aileron.model.visible import as_text, without_gaps
 
@@ -43,7 +44,7 @@ _MOST_LINES = 4
 """Maximum number of lines of a cell. Taller cells contain prose, which is unreadable in a column."""
 _BETWEEN = "  "
 
-_Record = dict[str, Any]
+_Record = JSONObject
 
 
 class TableLine(NamedTuple):

@@ -21,7 +21,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from aileron.cli import output
 from aileron.cli.arguments import from_json, pairs_of, typed
@@ -29,6 +29,7 @@ from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem, report, te
 from aileron.cli.prompts import can_ask, may_unlock, passphrase_from
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.json_value import JSON, JSONObject
 from aileron.model.visible import visible
 
 __all__ = [
@@ -200,7 +201,7 @@ def _in_seconds(text: str) -> float:
 
 def perform(asked: RunCommand) -> int:
     """Run the action and show the result. Return the exit code. Raises Problem for a failure."""
-    seen: list[Any] = []
+    seen: list[JSON] = []
     while len(seen) < _MOST_MENDED:
         try:
             return _perform(asked)
@@ -241,7 +242,7 @@ def _perform(asked: RunCommand) -> int:
     try:
         args = {} if asked.args is None else from_json(asked.args)  # it may be typed: nothing else is written meanwhile
         with StatusLine(asked.action, wanted=not asked.json) as waiting:
-            body = {
+            body: JSONObject = {
                 "args": _with_pairs(args, asked, supervisor),
                 "dry_run": asked.dry_run,
                 "binding": asked.binding,
@@ -273,7 +274,7 @@ def _with_whole_run(asked: RunCommand) -> RunCommand:
     return asked._replace(again=run_meant(Supervisor(), asked.again))
 
 
-def _with_pairs(args: dict[str, Any], asked: RunCommand, supervisor: Supervisor) -> dict[str, Any]:
+def _with_pairs(args: JSONObject, asked: RunCommand, supervisor: Supervisor) -> JSONObject:
     """Return `args` with the arguments that were given as KEY=VALUE. Raises Problem for an argument that is given both ways."""
     if asked.pairs:
         action = supervisor.ask("GET", path_of("v1", "actions", asked.action))
@@ -285,7 +286,7 @@ def _with_pairs(args: dict[str, Any], asked: RunCommand, supervisor: Supervisor)
     return args
 
 
-def _first_answer(asked: RunCommand, supervisor: Supervisor, body: dict[str, Any], most_s: float) -> dict[str, Any]:
+def _first_answer(asked: RunCommand, supervisor: Supervisor, body: JSONObject, most_s: float) -> JSONObject:
     wait_s = min(asked.wait_s, most_s)
     key = asked.idempotency_key or os.urandom(16).hex()  # so that the request can be repeated if no answer comes
     path = f"{path_of('v1', 'actions', asked.action, 'run')}?wait={wait_s:.3f}"
@@ -300,29 +301,30 @@ def _first_answer(asked: RunCommand, supervisor: Supervisor, body: dict[str, Any
         failed = Problem.of_answer(answer.body, action=asked.action, again=asked.command)
         supervisor.suggest(failed, path)
         raise failed
-    found: dict[str, Any] = answer.body
+    found: JSONObject = answer.body
     return found
 
 
 def _next_answer(
-    supervisor: Supervisor, run_id: str, wait_s: float, last: dict[str, Any], waiting: StatusLine
-) -> dict[str, Any]:
+    supervisor: Supervisor, run_id: str, wait_s: float, last: JSONObject, waiting: StatusLine
+) -> JSONObject:
     asked_at = time.monotonic()
     path = f"{path_of('v1', 'runs', run_id)}?wait={wait_s:.3f}{waiting.query}"
-    answer: dict[str, Any] = supervisor.watch(path, wait_s=wait_s, look=f"aileron audit show {run_id}")
+    answer: JSONObject = supervisor.watch(path, wait_s=wait_s, look=f"aileron audit show {run_id}")
     if "error" in answer:
         raise Problem.of_answer(answer)
     if answer.get("status") in ("running", "approved"):
         if waiting.is_news(answer):  # the daemon limits these to ten a second
             return {**last, "status": answer["status"], "run_id": run_id}
         # Not every answer comes at the end of the wait: a run that another process resumed is only looked up.
-        pause_s = max(0.05, min(float(last.get("poll_after_ms", 1000)) / 1000, 5.0))
+        poll_ms = last.get("poll_after_ms")
+        pause_s = max(0.05, min(poll_ms / 1000 if isinstance(poll_ms, int | float) else 1.0, 5.0))
         time.sleep(max(0.0, min(pause_s, wait_s) - (time.monotonic() - asked_at)))
         answer = {**last, "status": answer["status"], "run_id": run_id}
     return answer
 
 
-def _show(asked: RunCommand, answer: dict[str, Any]) -> int:
+def _show(asked: RunCommand, answer: JSONObject) -> int:
     status = answer.get("status", "completed")
     if "plan" in answer:
         return _show_plan(asked, answer)
@@ -340,7 +342,7 @@ def _show(asked: RunCommand, answer: dict[str, Any]) -> int:
     return OK
 
 
-def note_edited(answer: dict[str, Any]) -> None:
+def note_edited(answer: JSONObject) -> None:
     """Print the arguments of the run if a person changed them before it ran."""
     executed = answer.get("executed_arguments")
     if isinstance(executed, dict):
@@ -350,7 +352,7 @@ def note_edited(answer: dict[str, Any]) -> None:
         output.print_facts([("", argument_lines(executed))], "stderr")
 
 
-def _waits_for_a_person(asked: RunCommand, answer: dict[str, Any]) -> int:
+def _waits_for_a_person(asked: RunCommand, answer: JSONObject) -> int:
     if asked.json:
         output.print_json(answer)
     approval, message = answer.get("approval_id"), answer.get("message")
@@ -372,7 +374,7 @@ def _waits_for_a_person(asked: RunCommand, answer: dict[str, Any]) -> int:
     return UNFINISHED
 
 
-def _with_the_persons_part(asked: RunCommand, answer: dict[str, Any]) -> dict[str, Any]:
+def _with_the_persons_part(asked: RunCommand, answer: JSONObject) -> JSONObject:
     """Add the person's question and the arguments that they approved to the response, if the caller can repeat the
     request with its idempotency key.
     """
@@ -382,7 +384,7 @@ def _with_the_persons_part(asked: RunCommand, answer: dict[str, Any]) -> dict[st
     return {**answer, **{name: found[name] for name in ("question", "executed_arguments") if name in found}}
 
 
-def _decided_here(asked: RunCommand, answer: dict[str, Any], left_s: float) -> int:
+def _decided_here(asked: RunCommand, answer: JSONObject, left_s: float) -> int:
     """Let the person at this terminal decide, then continue as for any run.
 
     The remaining time of --wait starts after the decision.
@@ -427,7 +429,7 @@ def _approved_here(asked: RunCommand, problem: Problem) -> int:
     return problem.exit_code if code == UNFINISHED else code
 
 
-def _still_running(asked: RunCommand, run_id: str, answer: dict[str, Any]) -> int:
+def _still_running(asked: RunCommand, run_id: str, answer: JSONObject) -> int:
     if asked.json:
         output.print_json({**answer, "run_id": run_id})
     output.note(
@@ -443,7 +445,7 @@ def _interrupted(asked: RunCommand, run_id: str | None) -> int:
     return INTERRUPTED
 
 
-def _show_plan(asked: RunCommand, answer: dict[str, Any]) -> int:
+def _show_plan(asked: RunCommand, answer: JSONObject) -> int:
     if asked.json:
         output.print_json(answer)
         return OK

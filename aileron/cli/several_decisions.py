@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -200,7 +200,7 @@ class ApprovingSeveral(_Several):
             output.print_json({"approvals": [self._as_object(name, states) for name in self._names]})
         return max((self._told(name, state, wait_s) for name, state in states.items()), default=OK)
 
-    def _as_object(self, name: str, states: dict[str, RunState]) -> dict[str, Any]:
+    def _as_object(self, name: str, states: dict[str, RunState]) -> dict[str, object]:
         if name in self._refused:
             return {"approval_id": name, **self._refused[name].to_json()}
         if name not in states:
@@ -278,7 +278,7 @@ class DenyingSeveral(_Several):
 
         A request that is already decided or has expired does not stop the next. Raises Problem for any other failure.
         """
-        code, became = OK, list[dict[str, Any]]()
+        code, became = OK, list[dict[str, object]]()
         for name in self._names:
             try:
                 settled = refuse(name)

@@ -20,9 +20,10 @@ import select
 import sys
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from aileron.cli.output import is_terminal
+from aileron.model.json_value import JSONObject, dict_of
 from aileron.model.text_width import narrowed, text_width, widened
 from aileron.model.visible import BAR, visible, without_gaps
 
@@ -53,7 +54,7 @@ class StatusLine:
         self.seen = 0
         """Number of the last report that was read; the daemon is asked for later reports."""
         self._name = name
-        self._report: dict[str, Any] = {}
+        self._report: JSONObject = {}
         self._began = time.monotonic()
         self._is_painted = False
         self._over: Event | None = None
@@ -64,13 +65,13 @@ class StatusLine:
         """Query parameter that makes a new report end the wait of a request; empty if no line is shown."""
         return f"&progress={self.seen}" if self.is_shown else ""
 
-    def is_news(self, answer: dict[str, Any]) -> bool:
+    def is_news(self, answer: JSONObject) -> bool:
         """Return whether a response has a new report. A new report is shown from now on."""
-        report = answer.get("progress") if self.is_shown else None
-        number = report.get("number") if isinstance(report, dict) else None
+        report = dict_of(answer.get("progress")) if self.is_shown else {}
+        number = report.get("number")
         if not isinstance(number, int) or number <= self.seen:
             return False
-        self.seen, self._report = number, dict(report or {})
+        self.seen, self._report = number, dict(report)
         return True
 
     def __enter__(self) -> Self:
@@ -107,7 +108,7 @@ class StatusLine:
             frame += 1
 
 
-def line_of(name: str, elapsed_s: float, report: dict[str, Any], columns: int) -> str:
+def line_of(name: str, elapsed_s: float, report: JSONObject, columns: int) -> str:
     """Return the text that follows the two cells of the spinner.
 
     It is cut so that the whole line takes at most `columns` cells.

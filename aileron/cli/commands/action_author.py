@@ -22,6 +22,7 @@ from aileron.cli.problem import Problem, local_work
 from aileron.cli.supervisor import Supervisor
 from aileron.client import is_in_cell
 from aileron.model.effect import Effect
+from aileron.model.json_value import JSONObject
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def schema(
     _print(json_schema(SCHEMA, "Aileron: action file frontmatter"))
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(found: JSONObject) -> None:
     output.write(json.dumps(found, indent=2))  # also in a pipe: it becomes a file that people keep
 
 

@@ -25,6 +25,7 @@ from aileron.cli.prompts import can_ask, is_yes, passphrase_from
 from aileron.cli.signing import TRIES, ApproverStatus, alone, approver_status, as_shown, ask_until_right, text_of
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.consent import BindingConsent
+from aileron.model.json_value import JSONObject
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
@@ -373,7 +374,7 @@ def _show(inventory: Any) -> None:
     output.note("")
 
 
-def _settings_lines(settings: dict[str, Any]) -> list[str]:
+def _settings_lines(settings: JSONObject) -> list[str]:
     from aileron.config import Settings
 
     usual = Settings().consented()

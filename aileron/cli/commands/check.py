@@ -6,7 +6,7 @@ Source: docs/reference/cli.md. Not here: the checks themselves (doctor.py, agent
 from __future__ import annotations
 
 import enum
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from aileron.cli.narrowing import Narrow
 
@@ -36,7 +36,7 @@ class Check(NamedTuple):
     fix: str | None = None
     repair: Narrow | ByHand = ByHand.YOURS
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the check as an object for JSON output; `fixable` is true if `--fix` applies the fix."""
         told = {"name": self.name, "state": self.state, "found": self.found, "fix": self.fix}
         return {**told, "fixable": isinstance(self.repair, Narrow)}

@@ -18,6 +18,7 @@ from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.problem import FAILED, Problem, local_work
 from aileron.cli.publisher import KEY_VARIABLE, application, hosts, logins, maybe_signing_key
 from aileron.model.credential import Reach, wire_facts
+from aileron.model.json_value import JSONObject
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def check_manifest(
         output.print_facts(facts)
 
 
-def _try_one(directory: Path, op: str, args: dict[str, Any], upstream: str | None) -> None:
+def _try_one(directory: Path, op: str, args: JSONObject, upstream: str | None) -> None:
     from aileron.connector_tests.bench import Bench, LocalUpstream, artifact_of
 
     try:
@@ -293,7 +294,7 @@ def _tell_failed(failed: Sequence[TrialReport]) -> None:
             output.note(output.GUTTER + visible(line))
 
 
-def _object(text: str | None) -> dict[str, Any]:
+def _object(text: str | None) -> JSONObject:
     import json
 
     try:
@@ -320,7 +321,7 @@ def _text_of(path: Path) -> str:
         raise Problem.usage(f"{path} is not valid UTF-8 (byte {error.start})") from None
 
 
-def _as_json(done: Release, directory: Path) -> dict[str, Any]:
+def _as_json(done: Release, directory: Path) -> dict[str, object]:
     artifacts = [
         {
             "kind": artifact.kind,

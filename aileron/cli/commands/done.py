@@ -44,7 +44,7 @@ def result_of(kind: str, result: Any) -> Any:
     return result if wanted is None else read(wanted, result)
 
 
-def _result_type(kind: ConsentKind, fields: dict[str, Any]) -> type[msgspec.Struct] | None:
+def _result_type(kind: ConsentKind, fields: dict[str, object]) -> type[msgspec.Struct] | None:
     """Return the type of the result with these fields; None for a run."""
     match kind:
         case ConsentKind.ACTION:

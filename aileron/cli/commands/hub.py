@@ -17,6 +17,7 @@ from aileron.cli.commands.options import AsJson
 from aileron.cli.declared import Argument, Option
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.supervisor import Supervisor
+from aileron.model.json_value import JSON, dict_of, list_of
 from aileron.model.visible import visible
 
 __all__ = ["build", "search", "show"]
@@ -118,7 +119,7 @@ def build(
             done = build_site(directory, site, parse_action)
     except Problem as problem:
         if not as_json:
-            _tell_wrong(problem.details.get("problems") or [])
+            _tell_wrong(list_of(problem.details.get("problems")))
         raise
     if as_json:
         output.print_json({"site": str(site), **done._asdict()})
@@ -133,9 +134,9 @@ def build(
     )
 
 
-def _tell_wrong(problems: Sequence[dict[str, str]]) -> None:
-    for problem in problems:
-        output.note(f"{visible(problem['file'])}: {visible(problem['reason'])}")
+def _tell_wrong(problems: Sequence[JSON]) -> None:
+    for problem in map(dict_of, problems):
+        output.note(f"{visible(str(problem['file']))}: {visible(str(problem['reason']))}")
 
 
 def _signed(signature: HubSignature) -> str:
