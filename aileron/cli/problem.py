@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from aileron.cli.output import GUTTER, folded, is_terminal, labelled, note, print_json, styled
+from aileron.model.json_value import JSONMembers, JSONObject, dict_of, list_of
 from aileron.model.visible import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class Problem(Exception):
         fix: str | None = None,
         log: str | None = None,
         approval: str | None = None,
-        error: dict[str, Any] | None = None,
+        error: JSONMembers | None = None,
     ) -> None:
         super().__init__(what)
         self.what = what
@@ -222,7 +223,7 @@ class Problem(Exception):
         return cls._of(msgspec.to_builtins(error), None)
 
     @classmethod
-    def of_state(cls, state: dict[str, Any]) -> Problem:
+    def of_state(cls, state: JSONMembers) -> Problem:
         """Return a problem for a run that did not complete, as `GET …/result` and `GET /v1/runs/{id}` report it."""
         if "error" in state:
             return cls.of_answer(state)
@@ -256,16 +257,15 @@ class Problem(Exception):
         )
 
     @classmethod
-    def _of(cls, error: dict[str, Any], action: str | None, again: str | None = None) -> Problem:
+    def _of(cls, error: JSONMembers, action: str | None, again: str | None = None) -> Problem:
         name = str(error.get("class"))
-        details = error.get("details")
-        details = details if isinstance(details, dict) else {}
+        message, details = str(error["message"]), dict_of(error.get("details"))
         # Otherwise a connector may have written the message; and a person's reason is for the party that asked, not for a
         # shell.
         is_ours = ("step" not in details and name != "approval_denied") or _is_ours_in_a_run(name, details)
-        what, told_fix = message_and_fix(error["message"])
+        what, told_fix = message_and_fix(message)
         if not is_ours and told_fix != _ANYBODYS_FIX:
-            what, told_fix = error["message"], None
+            what, told_fix = message, None
         log = details.get("log")
         approval = details.get("approval_id") if name == "consent_required" and is_ours else None
         approval = approval if isinstance(approval, str) and re.fullmatch(_ID, approval) else None
@@ -276,7 +276,7 @@ class Problem(Exception):
             name=name,
             why=_why(name, error, details),
             fix=agree
-            or (_choice(details, again) or _look_up(name, error["message"], details) if is_ours else None)
+            or (_choice(details, again) or _look_up(name, message, details) if is_ours else None)
             or told_fix
             or _usual_fix(name, error, action),
             log=log if isinstance(log, str) and log else None,
@@ -285,12 +285,11 @@ class Problem(Exception):
         )
 
     @property
-    def details(self) -> dict[str, Any]:
+    def details(self) -> JSONObject:
         """Details of the failure in addition to its message; empty if there are none."""
-        found = (self._error or {}).get("details")
-        return found if isinstance(found, dict) else {}
+        return {} if self._error is None else dict_of(self._error.get("details"))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return `{"error": …}` as the daemon writes it, with `why` and `fix` if they are known."""
         error = self._error or {
             "class": self.name,
@@ -348,11 +347,11 @@ def message_and_fix(message: str) -> tuple[str, str | None]:
     return (message, None) if last is None else (last["what"], last["command"])
 
 
-def _why(name: str, error: dict[str, Any], details: dict[str, Any]) -> str | None:
+def _why(name: str, error: JSONMembers, details: JSONMembers) -> str | None:
     """Return the reason for the failure, unless the message already contains it; otherwise None."""
     match name:
         case "capability_denied" if error.get("requested"):
-            requested, granted = str(error["requested"]), [str(entry) for entry in error.get("granted") or []]
+            requested, granted = str(error["requested"]), [str(entry) for entry in list_of(error.get("granted"))]
             if requested in granted:
                 return None
             who = error.get("connector", "the connector")
@@ -361,7 +360,7 @@ def _why(name: str, error: dict[str, Any], details: dict[str, Any]) -> str | Non
             return f"expected {details['expected']}, found {details['actual']}"
         case "connector_runtime_error" if "connector_class" in details:
             return f"the connector's error class is {details['connector_class']!r}"
-        case "external_api_error" if "status" in details and str(details["status"]) not in error["message"]:
+        case "external_api_error" if "status" in details and str(details["status"]) not in str(error["message"]):
             return f"the service answered {details['status']}"
         case "outcome_unknown":
             return "it was interrupted after it began, so it may or may not have taken effect"
@@ -369,12 +368,12 @@ def _why(name: str, error: dict[str, Any], details: dict[str, Any]) -> str | Non
             return None
 
 
-def _choice(details: dict[str, Any], again: str | None) -> str | None:
+def _choice(details: JSONMembers, again: str | None) -> str | None:
     choices = details.get("choices")
     return f"{again} --as {choices[0]}" if again and isinstance(choices, list) and choices else None
 
 
-def _look_up(name: str, message: str, details: dict[str, Any]) -> str | None:
+def _look_up(name: str, message: str, details: JSONMembers) -> str | None:
     """Return a fix for a host name that was not resolved: a command that shows whether the name or the network is at fault."""
     host = re.match(_DESTINATION, message) if (name, details.get("phase")) == ("network_error", "resolve") else None
     return (
@@ -384,21 +383,21 @@ def _look_up(name: str, message: str, details: dict[str, Any]) -> str | None:
     )
 
 
-def _is_ours_in_a_run(name: str, details: dict[str, Any]) -> bool:
+def _is_ours_in_a_run(name: str, details: JSONMembers) -> bool:
     reason = details.get("reason")
     return isinstance(reason, str) and (name, reason) in _OURS_IN_A_RUN
 
 
-def _usual_fix(name: str, error: dict[str, Any], action: str | None) -> str | None:
+def _usual_fix(name: str, error: JSONMembers, action: str | None) -> str | None:
     if name == "bad_input" and action is not None:
         return f"aileron action show {action}"
     if name == "network_error" and (fix := _fix_of_phase(error.get("details"))) is not None:
         return fix
     if name in _FIX_IS_IN_RECORD and error.get("audit_id"):
         return f"aileron audit show {error['audit_id']}"
-    if name == "hash_mismatch" and "file" in (error.get("details") or {}):
+    if name == "hash_mismatch" and "file" in dict_of(error.get("details")):
         return None  # the vault or a key is damaged, not a connector: the message has the fix
-    return None if "`aileron " in error["message"] else _FIXES.get(name)  # the message has the fix
+    return None if "`aileron " in str(error["message"]) else _FIXES.get(name)  # the message has the fix
 
 
 def _fix_of_phase(details: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -70,6 +71,24 @@ def test_an_answer_that_is_no_api_answer_is_a_failure(fake: FakeDaemon, aileron:
 
     assert said.code in (1, 8)
     assert said.err.startswith("error: the daemon ")
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        {"class": "hash_mismatch", "message": "it differs", "details": 5},
+        {"class": "capability_denied", "message": "denied", "details": {}, "requested": "host:a", "granted": 5},
+    ],
+)
+def test_details_of_another_shape_leave_the_failure_readable(
+    fake: FakeDaemon, aileron: Command, failure: dict[str, object]
+) -> None:
+    """The message is shown as ever; only the advice that depends on the details is left out."""
+    fake.script("POST", RUN, (409, json.dumps({"error": failure}).encode()))
+    said = aileron("run", "act")
+
+    assert said.err.startswith(f"error: {failure['message']}\n")
+    assert said.code == FailureClass(str(failure["class"])).exit_code
 
 
 @pytest.mark.parametrize(
