@@ -24,7 +24,7 @@ Discovery 1.0 section 4, RFC 9207 section 3. Not here: signing in (mcp_signin.py
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import msgspec
@@ -37,6 +37,7 @@ from aileron.egress.url import Url, parse_url
 from aileron.importing.challenges import Bearer, is_scope
 from aileron.importing.reading import DocumentError
 from aileron.model.failure import AileronError
+from aileron.model.json_value import JSONObject, checked_text, list_of, maybe_text
 from aileron.model.visible import visible
 from aileron.oauth.answers import read_json, same_issuer
 from aileron.oauth.problems import ProviderError
@@ -153,7 +154,7 @@ class Discovery:
 
     # the protected resource
 
-    async def _resource(self, challenge: Bearer | None) -> tuple[str, dict[str, Any]]:
+    async def _resource(self, challenge: Bearer | None) -> tuple[str, JSONObject]:
         """Return the address of the protected resource's metadata, and the metadata itself."""
         if challenge is not None and challenge.resource_metadata:
             url = challenge.resource_metadata
@@ -169,7 +170,7 @@ class Discovery:
         fix = "give a token: --auth bearer or --auth header:NAME"
         return await self._first(places, NoMetadataError, f"the server has no metadata for a sign-in; {fix}")
 
-    def _checked_resource(self, resource: dict[str, Any], where: str) -> str:
+    def _checked_resource(self, resource: JSONObject, where: str) -> str:
         """Return the server's resource identifier from its metadata. It must be the server's address or a leading part
         of that (RFC 9728, 3.3; MCP, canonical URI).
         """
@@ -195,7 +196,7 @@ class Discovery:
 
     # the authorization server
 
-    async def _issuer(self, issuer: str) -> tuple[str, str, dict[str, Any]]:
+    async def _issuer(self, issuer: str) -> tuple[str, str, JSONObject]:
         """Return an authorization server's issuer identifier, the address of its metadata, and the metadata.
 
         Addresses are tried in the order of the specification: the well-known path of RFC 8414, then OpenID's, first
@@ -230,9 +231,7 @@ class Discovery:
 
     # documents
 
-    async def _first(
-        self, places: Sequence[str], kind: type[DocumentError], problem: str
-    ) -> tuple[str, dict[str, Any]]:
+    async def _first(self, places: Sequence[str], kind: type[DocumentError], problem: str) -> tuple[str, JSONObject]:
         """Return the first of these addresses that has metadata, and the metadata itself."""
         absent = []
         for place in places:
@@ -242,7 +241,7 @@ class Discovery:
                 absent.append(f"{place}: {why}")
         raise kind(f"{problem} ({'; '.join(absent)})")
 
-    async def _document(self, text: str, told: str) -> dict[str, Any]:
+    async def _document(self, text: str, told: str) -> JSONObject:
         """Fetch a document and return its JSON object without null values, which some servers write for missing ones.
 
         Raises `_Absent` if there is no document, and DocumentError if it cannot be used.
@@ -301,7 +300,7 @@ def _address(text: str, told: str) -> Url:
     return url
 
 
-def _endpoint(metadata: dict[str, Any], key: str, at: str) -> Url:
+def _endpoint(metadata: JSONObject, key: str, at: str) -> Url:
     value = metadata[key]
     if not isinstance(value, str):
         raise DocumentError(f"{at}: {key} is no address")
@@ -318,7 +317,7 @@ def _named(text: str, told: str) -> Url:
     return url
 
 
-def _chosen_issuer(resource: dict[str, Any], where: str, wanted: str | None) -> str:
+def _chosen_issuer(resource: JSONObject, where: str, wanted: str | None) -> str:
     servers = _names(resource, "authorization_servers", where)
     if not servers:
         raise DocumentError(f"{where}: it names no authorization server; give a token: --auth bearer")
@@ -340,7 +339,7 @@ def _check_scopes(scopes: Sequence[str]) -> None:
             raise DocumentError(f"{_told(scope)!r} is no scope that can be asked for: choose others with --scope")
 
 
-def _with_renewal(scopes: tuple[str, ...], metadata: dict[str, Any], at: str) -> tuple[str, ...]:
+def _with_renewal(scopes: tuple[str, ...], metadata: JSONObject, at: str) -> tuple[str, ...]:
     """Return the scopes, plus `offline_access`, which makes tokens renewable, if the server lists that scope. A server refuses
     the whole sign-in for an unknown scope.
 
@@ -351,9 +350,7 @@ def _with_renewal(scopes: tuple[str, ...], metadata: dict[str, Any], at: str) ->
     return (*scopes, "offline_access") if is_more else scopes
 
 
-def _authorization(
-    resource: str, issuer: str, metadata: dict[str, Any], at: str, scopes: tuple[str, ...]
-) -> Authorization:
+def _authorization(resource: str, issuer: str, metadata: JSONObject, at: str, scopes: tuple[str, ...]) -> Authorization:
     """Return the parts of an authorization server's metadata that a sign-in uses. Raises DocumentError if a needed part
     is missing or unsupported.
     """
@@ -362,17 +359,17 @@ def _authorization(
     return Authorization(
         resource=resource,
         issuer=issuer,
-        authorize_url=metadata["authorization_endpoint"],
-        token_url=metadata["token_endpoint"],
-        revocation_url=metadata.get("revocation_endpoint"),
-        registration_url=metadata.get("registration_endpoint"),
+        authorize_url=checked_text(metadata["authorization_endpoint"]),
+        token_url=checked_text(metadata["token_endpoint"]),
+        revocation_url=maybe_text(metadata.get("revocation_endpoint")),
+        registration_url=maybe_text(metadata.get("registration_endpoint")),
         scopes=scopes,
         takes_documents=metadata.get("client_id_metadata_document_supported") is True,
         names_issuer=metadata.get("authorization_response_iss_parameter_supported") is True,
     )
 
 
-def _missing(metadata: dict[str, Any], at: str) -> Iterator[str]:
+def _missing(metadata: JSONObject, at: str) -> Iterator[str]:
     for key in ("authorization_endpoint", "token_endpoint"):
         if key not in metadata:
             yield f"no {key}"
@@ -390,14 +387,15 @@ def _missing(metadata: dict[str, Any], at: str) -> Iterator[str]:
         yield f"clients are authenticated by {_told(', '.join(methods))} only, which is not supported"
 
 
-def _names(document: dict[str, Any], key: str, at: str) -> tuple[str, ...]:
+def _names(document: JSONObject, key: str, at: str) -> tuple[str, ...]:
     """Return a list of strings from the document, each at most once; empty if it is absent."""
     found = document.get(key)
     if found is None:
         return ()
-    if not isinstance(found, list) or len(found) > _MAX_NAMES or not all(isinstance(name, str) for name in found):
+    names = [name for name in list_of(found) if isinstance(name, str)]
+    if not isinstance(found, list) or len(found) > _MAX_NAMES or len(names) < len(found):
         raise DocumentError(f"{at}: {key} is not a list of strings")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(names))
 
 
 def _told(text: str) -> str:

@@ -20,8 +20,10 @@ from aileron.importing.examples import is_found
 from aileron.importing.inputs import Input
 from aileron.importing.operations import Imported
 from aileron.importing.references import References
-from aileron.importing.rules import Rule, size_of
+from aileron.importing.rules import Rule, inner_rule, json_of, size_of
+from aileron.importing.schemas import kept
 from aileron.importing.toml import toml_of
+from aileron.model.json_value import JSONObject
 from aileron.model.manifest import InputSpec
 from aileron.model.text import hidden_at
 from aileron_connector.check import Schemas, maybe_problem
@@ -82,7 +84,7 @@ def cases_text(
     return text if text != head else None
 
 
-def example_arguments(operation: Imported) -> dict[str, Any] | None:
+def example_arguments(operation: Imported) -> JSONObject | None:
     """Return a call's arguments: the required inputs, and those with an example. None if no valid value is known for a
     required input.
     """
@@ -90,7 +92,7 @@ def example_arguments(operation: Imported) -> dict[str, Any] | None:
     return None if any(given.required and given.name not in args for given in operation.inputs) else args
 
 
-def some_arguments(operation: Imported) -> dict[str, Any]:
+def some_arguments(operation: Imported) -> JSONObject:
     """Return a call's arguments, without the required inputs for which no valid value is known."""
     return dict(_arguments(operation.inputs))
 
@@ -151,7 +153,7 @@ def _sent(request: Request) -> str | None:
 def _arguments(inputs: Sequence[Input]) -> Iterator[tuple[str, Any]]:
     """Yield the required inputs and those with an example, each with a valid value."""
     for given in inputs:
-        spec = InputSpec(name=given.name, type=given.kind, description="", rule=_without_type(given.rule))  # type: ignore[arg-type]
+        spec = InputSpec(name=given.name, type=given.kind, description="", rule=json_of(_without_type(given.rule)))  # type: ignore[arg-type]
         has_example = given.example != _NOTHING and argument_problem(spec, given.example) is None
         if has_example and _has_its_shape(given):
             yield given.name, given.example
@@ -176,7 +178,7 @@ def _has_its_shape(given: Input) -> bool:
 
 
 def _without_type(rule: Rule) -> Rule:
-    return {key: value for key, value in rule.items() if key != "type"}
+    return kept(rule, lambda keyword: keyword != "type")
 
 
 def _value(rule: Rule, depth: int) -> Any:
@@ -191,14 +193,14 @@ def _value(rule: Rule, depth: int) -> Any:
         case "integer" | "number":
             return _number(rule)
         case "array":
-            items = rule.get("items", {"type": "string"})
+            items: Rule = inner_rule(rule["items"]) if "items" in rule else {"type": "string"}
             member, members = _value(items, depth - 1) if depth else None, max(1, rule.get("minItems", 0))
             if members * size_of(member) > _MAX_EXAMPLE:
                 raise _NoValueError
             return [member] * members if depth else []
         case "object":
             needed = rule.get("required", ())
-            return {name: _value(rule["properties"][name], depth - 1) for name in needed} if depth else {}
+            return {name: _value(inner_rule(rule["properties"][name]), depth - 1) for name in needed} if depth else {}
         case _:
             if rule.get("minLength", 0) > _MAX_EXAMPLE:
                 raise _NoValueError

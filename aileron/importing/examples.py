@@ -22,9 +22,10 @@ from typing import Any, Final, NamedTuple
 
 from aileron.importing.inputs import Input
 from aileron.importing.references import References
-from aileron.importing.rules import Rule, is_taken, size_of
+from aileron.importing.rules import Rule, input_type, is_taken, json_of, size_of
 from aileron.importing.schemas import is_marked
 from aileron.importing.words import line
+from aileron.model.json_value import JSON, JSONObject, list_of
 from aileron_connector.openapi.document import RequestBody
 
 __all__ = ["Example", "bodies_of", "is_found", "problem_of"]
@@ -60,16 +61,16 @@ class Example(NamedTuple):
     nulls: tuple[str, ...]
 
 
-def bodies_of(media: Mapping[str, Any], references: References, file: str) -> list[Example]:
+def bodies_of(media: Mapping[str, JSON], references: References, file: str) -> list[Example]:
     """Return the examples of a Media Type Object in their order, without those that are null or too large."""
     found = itertools.islice(_said(media, references, file), _MAX_EXAMPLES)
     return [_without_null(value) for value in found if value is not None and _is_small(value)]
 
 
-def _properties(schema: Mapping[str, Any], references: References, file: str) -> dict[str, Any]:
+def _properties(schema: Mapping[str, JSON], references: References, file: str) -> JSONObject:
     """Return the properties of an object and of its `allOf` parts."""
-    found: dict[str, Any] = {}
-    for part in [*(references.maybe(inner, file) for inner in _list(schema.get("allOf"))), schema]:
+    found: JSONObject = {}
+    for part in [*(references.maybe(inner, file) for inner in list_of(schema.get("allOf"))), schema]:
         own = part.get("properties")
         found |= own if isinstance(own, dict) else {}
     return found
@@ -89,7 +90,7 @@ def _without_null(value: Any) -> Example:
     return Example(kept(value, ""), tuple(dict.fromkeys(nulls)))
 
 
-def _said(media: Mapping[str, Any], references: References, file: str) -> Iterator[Any]:
+def _said(media: Mapping[str, JSON], references: References, file: str) -> Iterator[Any]:
     told = False
     schema = references.maybe(media.get("schema", {}), file)
     known = schema.get("properties")
@@ -152,10 +153,6 @@ def _is_read_only(schema: Any, references: References, file: str) -> bool:
     return isinstance(schema, dict) and (is_marked(schema) or is_marked(references.maybe(schema, file)))
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _is_small(value: Any) -> bool:
     try:
         return size_of(value) <= _MAX_BYTES
@@ -192,5 +189,5 @@ def _why(rule: Rule, value: Any) -> str:
     from aileron.actions.inputs import argument_problem
     from aileron.model.manifest import InputSpec
 
-    spec = InputSpec(name="value", type=rule["type"], description="", rule=rule)
+    spec = InputSpec(name="value", type=input_type(rule), description="", rule=json_of(rule))
     return line(argument_problem(spec, value) or "", 160)

@@ -17,6 +17,7 @@ import msgspec
 from aileron.importing.reading import DocumentError, Files
 from aileron.importing.references import References
 from aileron.importing.swagger import as_openapi_3
+from aileron.model.json_value import JSON, JSONObject, dict_of, list_of
 
 __all__ = ["METHODS", "Described", "FoundOperation", "described"]
 
@@ -41,11 +42,11 @@ class FoundOperation(msgspec.Struct, frozen=True):
     method: str
     tags: tuple[str, ...]
     summary: str
-    raw: dict[str, Any]
+    raw: JSONObject
     """The operation's Operation Object, unchanged."""
-    shared: Sequence[Any]
+    shared: Sequence[JSON]
     """The parameters that the operation's path declares for all its operations."""
-    servers: Sequence[Any]
+    servers: Sequence[JSON]
     """Servers of the operation or its path; if empty, the document's servers apply."""
     file: str
     """Name of the file that contains the operation, to resolve its references."""
@@ -69,8 +70,8 @@ class Described(msgspec.Struct, frozen=True):
     license: dict[str, str]
     is_3_0: bool
     servers: tuple[Any, ...]
-    security: list[Any] | None
-    schemes: dict[str, Any]
+    security: list[JSON] | None
+    schemes: JSONObject
     operations: tuple[FoundOperation, ...]
     references: References
     digest: str
@@ -89,20 +90,20 @@ def described(files: Files) -> Described:
         is_3_0 = True
     else:
         is_3_0 = _is_3_0(document, files.root)
-    info = _object(document.get("info"))
+    info = dict_of(document.get("info"))
     found = tuple(_operations(document, references))
     if not found:
         raise DocumentError(f"{files.root}: no operations: `paths` is empty")
-    components = _object(document.get("components"))
-    schemes = _object(components.get("securitySchemes"))
+    components = dict_of(document.get("components"))
+    schemes = dict_of(components.get("securitySchemes"))
     if len(schemes) > _MAX_SCHEMES:
         raise DocumentError(f"{files.root}: {len(schemes)} security schemes; at most {_MAX_SCHEMES}")
     return Described(
         title=_line(info.get("title")).rstrip(". ") or "API",
         version=_line(info.get("version")),
-        license={key: _line(value) for key, value in _object(info.get("license")).items() if isinstance(value, str)},
+        license={key: _line(value) for key, value in dict_of(info.get("license")).items() if isinstance(value, str)},
         is_3_0=is_3_0,
-        servers=tuple(_list(document.get("servers"))),
+        servers=tuple(list_of(document.get("servers"))),
         security=document.get("security") if isinstance(document.get("security"), list) else None,
         schemes=schemes,
         operations=found,
@@ -112,7 +113,7 @@ def described(files: Files) -> Described:
     )
 
 
-def _is_3_0(document: dict[str, Any], name: str) -> bool:
+def _is_3_0(document: JSONObject, name: str) -> bool:
     version = document.get("openapi")
     if not isinstance(version, str) or not version.startswith(("3.0", "3.1")):
         said = "no `openapi` key" if version is None else f"openapi: {str(version)[:20]}"
@@ -120,17 +121,17 @@ def _is_3_0(document: dict[str, Any], name: str) -> bool:
     return version.startswith("3.0")
 
 
-def _operations(document: dict[str, Any], references: References) -> Iterator[FoundOperation]:
+def _operations(document: JSONObject, references: References) -> Iterator[FoundOperation]:
     names = _Names()
     number = 0
-    for path, item in _object(document.get("paths")).items():
+    for path, item in dict_of(document.get("paths")).items():
         try:
             place = references.resolved(item, references.root)
         except DocumentError:
             continue
-        shared, servers = _list(_object(place.value).get("parameters")), _list(_object(place.value).get("servers"))
+        shared, servers = list_of(dict_of(place.value).get("parameters")), list_of(dict_of(place.value).get("servers"))
         for method in METHODS:
-            raw = _object(place.value).get(method)
+            raw = dict_of(place.value).get(method)
             if not isinstance(raw, dict):
                 continue
             number += 1
@@ -140,11 +141,11 @@ def _operations(document: dict[str, Any], references: References) -> Iterator[Fo
                 name=names.of(raw, path, method),
                 path=path,
                 method=method,
-                tags=tuple(_line(tag) for tag in _list(raw.get("tags"))[:_MAX_TAGS] if isinstance(tag, str)),
+                tags=tuple(_line(tag) for tag in list_of(raw.get("tags"))[:_MAX_TAGS] if isinstance(tag, str)),
                 summary=_line(raw.get("summary")),
                 raw=raw,
                 shared=shared,
-                servers=_list(raw.get("servers")) or servers,
+                servers=list_of(raw.get("servers")) or servers,
                 file=place.file,
                 is_old=raw.get("deprecated") is True,
             )
@@ -157,7 +158,7 @@ class _Names:
         self._given: set[str] = set()
         self._numbers: dict[str, int] = {}
 
-    def of(self, raw: dict[str, Any], path: str, method: str) -> str:
+    def of(self, raw: JSONObject, path: str, method: str) -> str:
         by_path = _snake(f"{method} {re.sub(r'[{}]', ' ', path)}")
         said = raw.get("operationId")
         name = (_snake(_without_path(said, path, method)) if isinstance(said, str) else "") or by_path
@@ -186,14 +187,6 @@ def _snake(text: str) -> str:
     name = "_".join(word.lower() for word in _WORDS.findall(text)).strip("_")
     name = name if name[:1].isalpha() else f"op_{name}" if name else ""
     return name[:_MAX_NAME].rstrip("_")
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _line(value: Any) -> str:

@@ -13,17 +13,19 @@ Source: docs/reference/action-file.md (inputs). Not here: converting a schema to
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from aileron.actions.inputs import EXPECTED
-from aileron.importing.rules import Rule, Rules, Taken, size_of
-from aileron.importing.schemas import Packed, Packer, UnusableError
+from aileron.importing.rules import Rule, Rules, Taken, input_type, size_of
+from aileron.importing.schemas import Packed, Packer, UnusableError, kept
 from aileron.importing.shrinking import NO_ROOM, shrunk
 from aileron.importing.words import line
+from aileron.model.json_value import JSON
 from aileron.model.names import INPUT_NAME
+from aileron_connector.check import Schema
 
 __all__ = ["MAX_INPUTS", "Input", "Inputs", "snake"]
 
@@ -79,7 +81,7 @@ class Inputs:
         self._inputs: list[Input] = []
         self._left_out: list[str] = []
         self._taken: set[str] = set()
-        self._whole: dict[str, tuple[Taken, Sequence[Any]]] = {}
+        self._whole: dict[str, tuple[Taken, Sequence[JSON]]] = {}
         """The complete rule of each input, with the document's examples of the input, by the input's name."""
 
     @property
@@ -117,11 +119,11 @@ class Inputs:
         self,
         argument: str,
         schema: Packed,
-        said: dict[str, Any],
+        said: Mapping[str, object],
         *,
         required: bool,
         is_path: bool = False,
-        used: Sequence[Any] = (),
+        used: Sequence[JSON] = (),
     ) -> None:
         """Add an input for an argument. `used` has the document's examples of the argument.
 
@@ -131,7 +133,7 @@ class Inputs:
             if not required and len(self._inputs) >= MAX_INPUTS:  # `fit` would leave it out, after all the work
                 raise UnusableError(NO_ROOM)
             taken = self._rules.taken(schema, used)
-            rule = dict(taken.rule)
+            rule = taken.rule.copy()
             if rule["type"] == "boolean" and "enum" in rule:
                 raise UnusableError(f"only {str(rule['enum'][0]).lower()}, which an input cannot say")
         except UnusableError:
@@ -139,7 +141,7 @@ class Inputs:
             raise
         words = rule.pop("description", "")
         self._whole[argument] = (msgspec.structs.replace(taken, rule=rule), used)
-        packed = schema if isinstance(schema, dict) else {}
+        packed: Schema = schema if isinstance(schema, dict) else {}
         told = said.get("description") if isinstance(said.get("description"), str) else ""
         example = next(
             (source[key] for source in (said, packed) for key in ("example", "default") if key in source), msgspec.UNSET
@@ -157,9 +159,9 @@ class Inputs:
             )
         )
 
-    def _format(self, schema: dict[str, Any]) -> str:
+    def _format(self, schema: Schema) -> str:
         items = schema.get("items")
-        if isinstance(items, dict) and isinstance(items.get("$ref"), str):
+        if isinstance(items, dict) and "$ref" in items:
             items = self._packer.lookup(items["$ref"])
         found = items if isinstance(items, dict) else schema
         return str(found.get("format", ""))
@@ -213,7 +215,7 @@ class Inputs:
                     weights[entry.name] = _weight(made)
                     self._inputs = [made if given is entry else given for given in self._inputs]
 
-    def _whole_of(self, entry: Input) -> tuple[Taken, Sequence[Any]]:
+    def _whole_of(self, entry: Input) -> tuple[Taken, Sequence[JSON]]:
         return self._whole.get(entry.name, (Taken(entry.rule, ()), ()))
 
     def _in(self, entry: Input, most_bytes: int, *, keeps_used: bool) -> Input:
@@ -238,7 +240,7 @@ def _with_rule(entry: Input, rule: Rule) -> Input:
     told = rule.get("description", "")  # in the place of a list of choices
     if not told:
         return msgspec.structs.replace(entry, rule=rule)
-    rule = {key: value for key, value in rule.items() if key != "description"}
+    rule = kept(rule, lambda keyword: keyword != "description")
     return msgspec.structs.replace(entry, rule=rule, description=f"{entry.description.rstrip('. ')}. {told}.")
 
 
@@ -261,13 +263,13 @@ def snake(name: str) -> str:
     return made if made[:1].isalpha() else f"arg_{made}" if made else ""
 
 
-def _is_base64(schema: dict[str, Any]) -> bool:
+def _is_base64(schema: Schema) -> bool:
     return schema.get("format") in ("binary", "byte") or schema.get("contentEncoding") == "base64"
 
 
-def _described(words: str, name: str, schema: dict[str, Any], rule: Rule) -> str:
+def _described(words: str, name: str, schema: Schema, rule: Rule) -> str:
     """Return the document's description, or else one made from the name, with the format and the default value."""
-    told = words or f"{name.replace('_', ' ').capitalize()}: {EXPECTED[rule['type']]}."
+    told = words or f"{name.replace('_', ' ').capitalize()}: {EXPECTED[input_type(rule)]}."
     if _is_base64(schema):
         told = f"{told.rstrip('. ')}. As base64."
     elif (form := _FORMATS.get(schema.get("format", ""))) and rule["type"] == "string" and form[1] not in told.lower():

@@ -12,13 +12,14 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from aileron.importing.schemas import UnusableError
+from aileron.importing.schemas import Packed, UnusableError
 from aileron.importing.words import is_visible
+from aileron_connector.check import Schema
 from aileron_connector.openapi.document import ListShape
 
 __all__ = ["fields_of", "listing_of", "properties_of"]
 
-Lookup = Callable[[str], dict[str, Any] | bool]
+Lookup = Callable[[str], Packed]
 
 _MAX_FIELDS: Final = 12
 """Maximum number of fields of one member: a line or two, which a person or a model can take in."""
@@ -50,7 +51,7 @@ _NAMES: Final = (
 """Names of properties that identify an object nested in a member."""
 
 
-def listing_of(answer: dict[str, Any] | bool, lookup: Lookup) -> ListShape | None:
+def listing_of(answer: Packed, lookup: Lookup) -> ListShape | None:
     """Return the list in a response: the response itself, an array of objects in it with a name in `_WRAPPERS`, or the
     only array of objects in it. None if there is no such list.
     """
@@ -70,7 +71,7 @@ def listing_of(answer: dict[str, Any] | bool, lookup: Lookup) -> ListShape | Non
     return ListShape(at=[name], fields=fields_of(items, lookup))
 
 
-def fields_of(member: dict[str, Any] | bool, lookup: Lookup) -> list[str]:
+def fields_of(member: Packed, lookup: Lookup) -> list[str]:
     """Return the most telling fields of an object; a field of a nested object is written with a dot."""
     found = _seen(member, lookup)
     properties = properties_of(found, lookup)
@@ -103,9 +104,9 @@ def _of_one(name: str, inner: Any, lookup: Lookup) -> Iterator[str] | list[str]:
     return [] if best is None else [f"{name}.{best}"]
 
 
-def properties_of(schema: Any, lookup: Lookup) -> dict[str, Any]:
+def properties_of(schema: Packed, lookup: Lookup) -> dict[str, Packed]:
     """Return the properties of an object, including those of its `allOf` parts and of the first branch of a choice."""
-    found: dict[str, Any] = {}
+    found: dict[str, Packed] = {}
     waiting = [schema]
     for _ in range(_MAX_PARTS):  # a schema may be a part of itself
         if not waiting:
@@ -116,7 +117,7 @@ def properties_of(schema: Any, lookup: Lookup) -> dict[str, Any]:
     return found
 
 
-def _seen(schema: Any, lookup: Lookup) -> dict[str, Any]:
+def _seen(schema: Packed, lookup: Lookup) -> Schema:
     """Return a schema with references resolved; a choice is replaced by its first branch that is not null."""
     for _ in range(_MAX_HOPS):
         if not isinstance(schema, dict):
@@ -129,7 +130,7 @@ def _seen(schema: Any, lookup: Lookup) -> dict[str, Any]:
         elif len(schema.get("allOf", ())) == 1 and "properties" not in schema:
             schema = schema["allOf"][0]
         elif branches := [
-            branch for key in ("anyOf", "oneOf") for branch in schema.get(key, ()) if branch != {"type": "null"}
+            branch for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ())) if branch != {"type": "null"}
         ]:
             if "properties" in schema:
                 return schema

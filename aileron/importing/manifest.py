@@ -10,6 +10,7 @@ from typing import Final, assert_never, cast
 
 from aileron.importing.inputs import Input
 from aileron.importing.operations import Imported
+from aileron.importing.rules import Rule
 from aileron.importing.security import Credential
 from aileron.importing.toml import toml_of
 from aileron.importing.words import line
@@ -30,7 +31,7 @@ _MEMORY_MB: Final = 128
 """Memory of the connector in MiB, twice the usual, because responses of some MiB are parsed, checked and encoded again."""
 _MAX_INTENTS: Final = 64
 _MAX_SCOPE: Final = 200
-_SCALARS: Final = frozenset({"string", "integer", "number", "boolean"})
+_SCALARS: Final[tuple[ParameterType, ...]] = ("string", "integer", "number", "boolean")
 _LARGEST: Final = 1 << 20
 
 
@@ -132,15 +133,21 @@ def operations_of(operations: Sequence[Imported]) -> list[Operation]:
     ]
 
 
+def _item_type(rule: Rule) -> ParameterType | None:
+    """Return the type of an array's members if it is a scalar."""
+    items = rule.get("items")
+    return next((kind for kind in _SCALARS if isinstance(items, dict) and items.get("type") == kind), None)
+
+
 def _parameter(given: Input) -> Parameter:
     rule, kind = given.rule, cast(ParameterType, given.kind)
-    items = rule.get("items", {}).get("type") if kind == "array" else None
+    items = _item_type(rule) if kind == "array" else None
     choices = [value for value in rule.get("enum", ()) if isinstance(value, str | int) and not isinstance(value, bool)]
     return Parameter(
         name=given.name,
         required=given.required,
         types=(kind,),
-        items=(items,) if items in _SCALARS else (),
+        items=(items,) if items is not None else (),
         enum=tuple(choices)
         if kind in ("string", "integer", "number") and len(choices) == len(rule.get("enum", ()))
         else (),

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 from aileron.importing.schemas import UnusableError
 from aileron.importing.words import is_visible, line
+from aileron.model.json_value import JSON, JSONObject
 from aileron_connector.openapi.document import Encoding, Style
 from aileron_connector.openapi.media import kind_of
 
@@ -28,7 +29,7 @@ __all__ = [
     "unsupported_styles",
 ]
 
-STYLES: Final[tuple[str, ...]] = get_args(Style)
+STYLES: Final[tuple[Style, ...]] = get_args(Style)
 MEDIA_TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+*-]+")
 _JSON: Final = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json|\*/\*")
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -45,9 +46,9 @@ def is_form(kind: str) -> bool:
     return kind in (_FORM, _MULTIPART)
 
 
-def chosen_media(content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def chosen_media(content: JSONObject) -> tuple[str, JSONObject]:
     """Return the media type to send, preferring JSON, then forms, text and bytes. Raises UnusableError if none can be sent."""
-    ranked: list[tuple[int, int, str, dict[str, Any]]] = []
+    ranked: list[tuple[int, int, str, JSONObject]] = []
     for number, (said, media) in enumerate(content.items()):
         kind = str(said).partition(";")[0].strip().lower()
         if not isinstance(media, dict):
@@ -70,22 +71,27 @@ def _rank(kind: str) -> int:
     return {_FORM: 2, _MULTIPART: 3}.get(kind, 4 if kind.startswith("text/") else 5)
 
 
-def encodings(media: dict[str, Any]) -> Iterator[tuple[str, Encoding]]:
+def encodings(media: JSONObject) -> Iterator[tuple[str, Encoding]]:
     """Yield how each field of a form is encoded, for fields whose encoding the document specifies."""
     for name, raw in _encodings(media):
-        style = raw.get("style")
+        explode = raw.get("explode")
         yield (
             name,
             Encoding(
                 content_type=said if isinstance(said := raw.get("contentType"), str) and is_visible(said) else "",
-                style=style if style in STYLES else None,
-                explode=raw.get("explode") if isinstance(raw.get("explode"), bool) else None,
+                style=maybe_style(raw.get("style")),
+                explode=explode if isinstance(explode, bool) else None,
                 allow_reserved=raw.get("allowReserved") is True,
             ),
         )
 
 
-def unsupported_styles(media: dict[str, Any]) -> dict[str, str]:
+def maybe_style(value: JSON) -> Style | None:
+    """Return the style of this name, or None if a connector has none."""
+    return next((style for style in STYLES if style == value), None)
+
+
+def unsupported_styles(media: JSONObject) -> dict[str, str]:
     """Return the fields of a form whose style a connector cannot encode, each with the reason."""
     styles = {name: raw["style"] for name, raw in _encodings(media) if raw.get("style") is not None}
     return {name: unsupported_style(style) for name, style in styles.items() if style not in STYLES}
@@ -96,14 +102,14 @@ def unsupported_style(style: object) -> str:
     return f"the style {line(str(style), 40)!r} is not supported"
 
 
-def _encodings(media: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _encodings(media: JSONObject) -> Iterator[tuple[str, JSONObject]]:
     said = media.get("encoding")
     for name, raw in said.items() if isinstance(said, dict) else ():
         if isinstance(raw, dict):
             yield name, raw
 
 
-def body_words(kind: str, raw: dict[str, Any]) -> str:
+def body_words(kind: str, raw: JSONObject) -> str:
     """Return the description, for a model, of a body that is given as one argument."""
     said = line(str(raw.get("description", "")), 120)
     return f"The content ({kind}): {said}" if said else f"The content ({kind})."

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -27,25 +27,26 @@ from aileron.importing.inputs import MAX_INPUTS, Input, Inputs, snake
 from aileron.importing.listing import listing_of
 from aileron.importing.media import (
     MEDIA_TYPE,
-    STYLES,
     body_words,
     chosen_media,
     encodings,
     is_form,
     is_json,
     is_text,
+    maybe_style,
     unsupported_style,
     unsupported_styles,
 )
 from aileron.importing.reading import DocumentError
 from aileron.importing.references import Place
-from aileron.importing.rules import Rules, offered, values_by_name
+from aileron.importing.rules import Rules, json_of, offered, values_by_name
 from aileron.importing.schemas import Packed, Packer, UnusableError, plain
 from aileron.importing.security import Credential, needs_of
 from aileron.importing.servers import Origin
 from aileron.importing.words import is_visible, line
+from aileron.model.json_value import JSON, JSONObject, checked_text
 from aileron.model.manifest import Effect
-from aileron_connector.check import Schemas, maybe_problem
+from aileron_connector.check import Schema, Schemas, maybe_problem
 from aileron_connector.openapi.document import (
     Link,
     ListShape,
@@ -68,7 +69,8 @@ _MAX_NAMED: Final = 5
 _MAX_PARAMETERS: Final = 500
 """Maximum number of parameters of one operation in the document; known operations have up to 150."""
 _MAX_PATH: Final = 1000
-_PLACES: Final = ("path", "query", "header")
+_ANY: Final[Schema] = {}
+_PLACES: Final[tuple[Literal["path", "query", "header"], ...]] = ("path", "query", "header")
 _IGNORED: Final = frozenset({"accept", "content-type", "authorization"})
 """Header parameters that readers must ignore by the specification."""
 _RESERVED: Final = frozenset(
@@ -277,10 +279,10 @@ class _Reading:
             ),
         )
 
-    def _parameter(self, raw: dict[str, Any], file: str) -> Parameter | None:
-        name, where = raw["name"], raw.get("in")
-        if where not in _PLACES:
-            raise UnusableError(f"a parameter in {str(where)[:20]!r}")
+    def _parameter(self, raw: JSONObject, file: str) -> Parameter | None:
+        name, where = checked_text(raw["name"]), next((place for place in _PLACES if place == raw.get("in")), None)
+        if where is None:
+            raise UnusableError(f"a parameter in {str(raw.get('in'))[:20]!r}")
         if not is_visible(name) or not name:
             raise UnusableError("a hidden character in its name")
         if where == "path" and f"{{{name}}}" not in self._found.path:
@@ -299,9 +301,9 @@ class _Reading:
             raise UnusableError("a parameter that is written as another media type than JSON")
         said = next(iter(content.values())) if isinstance(content, dict) and as_json else raw
         schema = self._packer.sent(said.get("schema", True) if isinstance(said, dict) else True, file)
-        style = raw.get("style")
-        if style is not None and style not in STYLES:
-            raise UnusableError(unsupported_style(style))
+        style, explode = maybe_style(raw.get("style")), raw.get("explode")
+        if style is None and raw.get("style") is not None:
+            raise UnusableError(unsupported_style(raw["style"]))
         required = raw.get("required") is True or where == "path"
         argument = self._inputs.named(name, where)
         self._inputs.add(argument, schema, raw, required=required, is_path=where == "path")
@@ -311,11 +313,11 @@ class _Reading:
             place=where,
             argument=argument,
             required=required,
-            schema={} if as_json else packed,
+            schema=_ANY if as_json else packed,
             style=style,
-            explode=raw.get("explode") if isinstance(raw.get("explode"), bool) else None,
+            explode=explode if isinstance(explode, bool) else None,
             allow_reserved=raw.get("allowReserved") is True,
-            content={"application/json": {"schema": packed}} if as_json else {},
+            content={"application/json": {"schema": json_of(packed)}} if as_json else {},
         )
 
     def _is_credential(self, where: str, name: str) -> bool:
@@ -323,9 +325,9 @@ class _Reading:
             return name.lower() in _IGNORED or name.lower() == (self._credential.header or "").lower()
         return where == "query" and self._credential.query == name
 
-    def _is_secret(self, raw: dict[str, Any]) -> bool:
+    def _is_secret(self, raw: JSONObject) -> bool:
         """Return whether a parameter carries a credential, judging by its name or because a security scheme uses it."""
-        name = snake(raw["name"])
+        name = snake(checked_text(raw["name"]))
         schemes = [scheme for scheme in self._described.schemes.values() if isinstance(scheme, dict)]
         return (
             name in _SECRETS
@@ -372,7 +374,7 @@ class _Reading:
         parameters = self._inputs.every[: before[0]]
         return self._found.method in ("post", "put", "patch") and all(parameter.is_path for parameter in parameters)
 
-    def _body_of(self, kind: str, media: dict[str, Any], place: Place, *, required: bool) -> RequestBody | None:
+    def _body_of(self, kind: str, media: JSONObject, place: Place, *, required: bool) -> RequestBody | None:
         if is_json(kind):
             self._examples = bodies_of(media, self._described.references, place.file)
         schema = self._body_schema = self._packer.sent(_schema_of(media), place.file)
@@ -388,16 +390,16 @@ class _Reading:
         if not of_fields and not is_json(kind):
             schema = {"type": "string"} if is_text(kind) else {"type": "string", "format": "binary"}
         argument = self._inputs.named("body", "body")
-        said = {"description": body_words(kind, place.value)}
+        said: Schema = {"description": body_words(kind, place.value)}
         self._inputs.add(argument, schema, said, required=required, used=self._values)
         return RequestBody(content={kind: Media(_as_schema(plain(schema)))}, required=required, argument=argument)
 
     @property
-    def _values(self) -> list[Any]:
+    def _values(self) -> list[JSON]:
         return [example.value for example in self._examples]
 
     def _by_property(
-        self, kind: str, media: dict[str, Any], schema: Packed, found: dict[str, Any], *, required: bool
+        self, kind: str, media: JSONObject, schema: Packed, found: Schema, *, required: bool
     ) -> RequestBody:
         arguments: dict[str, str] = {}
         needed = found.get("required", ())  # if a body is given, which can be optional
@@ -412,7 +414,7 @@ class _Reading:
                 if name in unwritable:
                     raise UnusableError(unwritable[name])
                 argument = self._inputs.named(name, "body")
-                said = inner if isinstance(inner, dict) else {}
+                said: Schema = inner if isinstance(inner, dict) else {}
                 is_needed = required and name in needed
                 self._inputs.add(argument, inner, said, required=is_needed, used=used.get(name, ()))
             except UnusableError as error:
@@ -472,7 +474,7 @@ class _Reading:
         parameters = {re.sub(r"^(?:path|query|header)\.", "", str(name)): str(value) for name, value in given.items()}
         return {"next": Link(operation_id=self._found.name, parameters=parameters)}
 
-    def _media(self, content: dict[str, Any], file: str) -> Iterator[tuple[str, Media]]:
+    def _media(self, content: JSONObject, file: str) -> Iterator[tuple[str, Media]]:
         for kind, media in list(content.items())[:8]:
             name = kind.partition(";")[0].strip().lower()
             if not MEDIA_TYPE.fullmatch(name) and name != "*/*":
@@ -497,7 +499,7 @@ class _Reading:
         if shape is None:
             return None
         if argument := self._inputs.maybe_own("fields", "answer_fields"):
-            rule = {"type": "array", "items": {"type": "string"}, "maxItems": 50}
+            rule: Schema = {"type": "array", "items": {"type": "string"}, "maxItems": 50}
             named = json.dumps(shape.fields[:3], ensure_ascii=False)
             told = _FIELDS.format(such_as=f", such as {named}" if shape.fields else "")
             self._inputs.put(Input(name=argument, rule=rule, description=told, required=False))
@@ -546,7 +548,7 @@ def _ways(ways: tuple[Any, ...]) -> str:
     return line(" or ".join(" and ".join(way) for way in ways), 120)
 
 
-def _schema_of(media: dict[str, Any]) -> Any:
+def _schema_of(media: JSONObject) -> Any:
     """Return the schema of a Media Type Object; a null schema counts as none."""
     return True if media.get("schema") is None else media["schema"]
 
@@ -558,7 +560,7 @@ def _several(ways: tuple[Any, ...]) -> str:
     )
 
 
-def _as_schema(schema: Packed) -> dict[str, Any]:
+def _as_schema(schema: Packed) -> Schema:
     if schema is True:
         return {}
     return {"not": {}} if schema is False else schema

@@ -23,6 +23,8 @@ from typing import Any, Final
 
 import msgspec
 
+from aileron.model.json_value import JSON, JSONObject
+
 __all__ = ["MAX_BYTES", "MAX_FILES", "DocumentError", "Files", "read", "read_all"]
 
 MAX_BYTES: Final = 32 << 20
@@ -47,7 +49,7 @@ class Files(msgspec.Struct, frozen=True):
     """The files that were read: each file's values by name, relative to their common folder, and the first file's name."""
 
     root: str
-    values: dict[str, Any]
+    values: JSONObject
     digest: str
     """Digest of the file: `sha256:` and hex digits. For several files, it covers their names and hashes in order."""
 
@@ -163,11 +165,11 @@ def _told(error: Exception) -> str:
 class _Open(msgspec.Struct):
     """A list or object that is being read. `key` belongs to the next member; if None, the next value is itself a key."""
 
-    made: dict[str, Any] | list[Any]
+    made: JSONObject | list[JSON]
     key: str | None = None
     is_merge: bool = False
     """True if the key is a plain `<<`."""
-    merged: list[Any] = []
+    merged: list[JSON] = []
 
 
 class _Yaml:
@@ -213,7 +215,7 @@ class _Yaml:
         assert isinstance(self._root.made, list)
         return self._root.made[0] if self._root.made else None
 
-    def _begin(self, event: Any, made: dict[str, Any] | list[Any], tag: str) -> None:
+    def _begin(self, event: Any, made: JSONObject | list[JSON], tag: str) -> None:
         if event.tag not in (None, "!", f"{_TAG}{tag}"):
             raise self._problem(event, f"tag {event.tag[:60]!r} is not supported")
         if len(self._within) == _MAX_DEPTH:

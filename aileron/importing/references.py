@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from aileron.importing.reading import DocumentError, Files
 from aileron.importing.words import line
+from aileron.model.json_value import JSONObject
 
 __all__ = ["Place", "References"]
 
@@ -58,7 +59,7 @@ class References:
             place = self.lookup(place.value["$ref"], place.file)
         raise DocumentError(f"{value['$ref'][:_MAX_TOLD]}: a reference that leads in a circle")
 
-    def maybe(self, value: Any, file: str) -> dict[str, Any]:
+    def maybe(self, value: Any, file: str) -> JSONObject:
         """Return the object that a value is or refers to; an empty object if it is no object, or the reference has no target."""
         try:
             found = self.resolved(value, file).value

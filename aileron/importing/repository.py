@@ -28,6 +28,7 @@ from aileron.importing.security import Credential, choose
 from aileron.importing.servers import Origin, chosen, origin_of
 from aileron.importing.words import line
 from aileron.model.failure import AileronError
+from aileron.model.json_value import JSONObject
 from aileron.model.names import Fqn, HostPort
 from aileron.registry.manifest import MAX_OPERATIONS, UNBOUND_HOSTS, parse_connector_manifest
 from aileron_connector.openapi.document import VERSION, Components, Document, Info, ListShape, Server
@@ -388,13 +389,13 @@ def _document(
     )
 
 
-def _scheme(credential: Credential) -> dict[str, Any]:
+def _scheme(credential: Credential) -> JSONObject:
     """Return a security scheme in valid OpenAPI, for tools that read the document. The manifest alone decides what is sent."""
     match credential.kind:
         case "basic":
             return {"type": "http", "scheme": "basic"}
         case "oauth2":
-            flow = {
+            flow: JSONObject = {
                 "authorizationUrl": credential.authorize_url,
                 "tokenUrl": credential.token_url,
                 "scopes": dict.fromkeys(credential.scopes, ""),

@@ -21,22 +21,34 @@ import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
 from aileron.actions.inputs import MAX_CHOICES, MAX_LENGTH, argument_problem, rule_problem
 from aileron.importing.reading import DocumentError
-from aileron.importing.schemas import MARK, UnusableError, words_of_none
+from aileron.importing.schemas import MARK, Packed, UnusableError, kept, words_of_none
 from aileron.importing.words import is_visible, line
 from aileron.model.document import MAX_NUMBER
-from aileron.model.manifest import InputSpec
+from aileron.model.json_value import JSONObject
+from aileron.model.manifest import InputSpec, InputType
+from aileron_connector.check import Schema
 
 __all__ = ["Lost", "Rule", "Rules", "Taken", "is_taken", "offered", "size_of", "values_by_name"]
 
-Rule = dict[str, Any]
+Rule: TypeAlias = Schema
+"""The rule of an input: a schema with a single type."""
 Values = Sequence[Any]
 """Examples of one value."""
+
+if TYPE_CHECKING:
+
+    class Form(Schema, total=False):
+        """A schema without references and choices. `refs` are the names that led to it."""
+
+        refs: tuple[str, ...]
+else:
+    Form = Schema
 
 MAX_DEPTH: Final = 6
 """Maximum depth of nested objects; agents seldom need deeper ones, and TOML is read at most 16 brackets deep."""
@@ -64,7 +76,7 @@ _MAX_ALL_TRIED: Final = 16 << 20
 """16 MiB: maximum for all rules of an import, several times what known documents take. Beyond it, examples are ignored."""
 _MAX_WITHIN: Final = 120
 """Maximum depth of schemas within schemas, including those behind references."""
-_PREFERRED: Final = ("object", "array", "string", "number", "integer", "boolean")
+_PREFERRED: Final[tuple[str, ...]] = ("object", "array", "string", "number", "integer", "boolean")
 """Types in the order of preference: if a schema has several, the one with the most information is used."""
 _KEYWORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "string": ("minLength", "maxLength", "pattern"),
@@ -96,8 +108,15 @@ def size_of(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
 
 
+def json_of(schema: Schema) -> JSONObject:
+    """Return a schema as the JSON object that it is. Nothing is copied."""
+    value: Any = schema
+    found: JSONObject = value
+    return found
+
+
 def _check(rule: Rule) -> None:
-    if (problem := rule_problem(rule, most_bytes=_MAX_BYTES)) is not None:
+    if (problem := rule_problem(json_of(rule), most_bytes=_MAX_BYTES)) is not None:
         raise UnusableError(problem)
 
 
@@ -119,9 +138,22 @@ class Taken(msgspec.Struct, frozen=True):
     lost: tuple[Lost, ...]
 
 
+def inner_rule(schema: Packed) -> Rule:
+    """Return a rule within another one, which is never true or false."""
+    assert not isinstance(schema, bool)
+    return schema
+
+
+def input_type(rule: Rule) -> InputType:
+    """Return the single type of a rule."""
+    found: Any = rule["type"]
+    kind: InputType = found
+    return kind
+
+
 def is_taken(rule: Rule, value: Any) -> bool:
     """Return whether the rule allows this value as an argument."""
-    spec = InputSpec(name="value", type=rule["type"], description="", rule=rule)
+    spec = InputSpec(name="value", type=input_type(rule), description="", rule=json_of(rule))
     return argument_problem(spec, value) is None
 
 
@@ -135,7 +167,7 @@ def _nested(value: Any) -> int:
 class Rules:
     """The rules for all schemas of one import. `lookup` returns a named schema, or raises UnusableError."""
 
-    def __init__(self, lookup: Callable[[str], dict[str, Any] | bool]) -> None:
+    def __init__(self, lookup: Callable[[str], Packed]) -> None:
         self._lookup: Final = lookup
         self._known: Final[dict[int, tuple[Any, Taken | str]]] = {}
         """The rule of each schema, or why there is none; cached, because many operations share a schema."""
@@ -147,7 +179,7 @@ class Rules:
         self._tried = 0
         self._all_tried = 0
 
-    def taken(self, schema: dict[str, Any] | bool, used: Values = ()) -> Taken:
+    def taken(self, schema: Packed, used: Values = ()) -> Taken:
         """Return the widest rule that is not wider than the schema, and the parts that it leaves out.
 
         `used` has the document's examples of the value. If the rule is too large, its deepest parts are left out. Raises
@@ -168,7 +200,7 @@ class Rules:
             raise UnusableError(known[1])
         return known[1]
 
-    def _made(self, schema: dict[str, Any] | bool, used: Values) -> Taken:
+    def _made(self, schema: Packed, used: Values) -> Taken:
         problem: UnusableError | None = None
         smallest: Taken | None = None
         for depth in range(MAX_DEPTH, -1, -1):
@@ -191,7 +223,7 @@ class Rules:
         _check(smallest.rule)
         return smallest
 
-    def object_of(self, schema: dict[str, Any] | bool, used: Values) -> tuple[dict[str, Any] | None, str]:
+    def object_of(self, schema: Packed, used: Values) -> tuple[Form | None, str]:
         """Return the object alternative of a body, which can be given property by property, and text about the other
         alternatives.
 
@@ -228,9 +260,7 @@ class Rules:
             raise UnusableError(f"more than {_MAX_WITHIN} schemas within each other")
         self._within += 1
 
-    def _rule(
-        self, schema: dict[str, Any] | bool, depth: int, within: tuple[str, ...], used: Values, path: str
-    ) -> Rule:
+    def _rule(self, schema: Packed, depth: int, within: tuple[str, ...], used: Values, path: str) -> Rule:
         """Return the rule of the alternative that accepts most of the examples, the first of several.
 
         Raises UnusableError if no alternative has a rule.
@@ -248,18 +278,18 @@ class Rules:
         return rule
 
     def _best(
-        self, found: Sequence[dict[str, Any]], depth: int, within: tuple[str, ...], used: Values, path: str
-    ) -> tuple[Rule, dict[str, Any]]:
+        self, found: Sequence[Form], depth: int, within: tuple[str, ...], used: Values, path: str
+    ) -> tuple[Rule, Form]:
         """Return the rule that accepts the most examples (the first of several), and the alternative that it is made from.
 
         Raises UnusableError if no alternative has a rule.
         """
         problem = UnusableError("it can only be null")
-        best: tuple[int, Rule, dict[str, Any], list[Lost]] | None = None
+        best: tuple[int, Rule, Form, list[Lost]] | None = None
         before = len(self._lost)
         for form in found:
             try:
-                rule = self._rule_of(form, depth, (*within, *form.get("$refs", ())), used, path)
+                rule = self._rule_of(form, depth, (*within, *form.get("refs", ())), used, path)
             except UnusableError as error:
                 problem = error
                 continue
@@ -282,7 +312,7 @@ class Rules:
     def _lose(self, path: str, reason: str) -> None:
         self._lost.append(Lost(path, reason))
 
-    def _rule_of(self, found: dict[str, Any], depth: int, within: tuple[str, ...], used: Values, path: str) -> Rule:
+    def _rule_of(self, found: Form, depth: int, within: tuple[str, ...], used: Values, path: str) -> Rule:
         kind = _type_of(found)
         rule: Rule = {"type": kind}
         if told := found.get("description") or found.get("title") or found.get("format"):
@@ -314,14 +344,14 @@ class Rules:
     ) -> None:
         required = dict.fromkeys(found.get("required", ()))
         named = values_by_name(used)
-        known: dict[str, Any] = found.get("properties", {})
+        known: dict[str, Packed] = found.get("properties", {})
         if known and depth <= (self._least_depth if named else 0):
             raise UnusableError(f"nested deeper than {MAX_DEPTH} levels")
         more = found.get("additionalProperties", not known)
         if more == {}:
             more = True
         may_be = offered(found, named)
-        properties: dict[str, Rule] = {}
+        properties: dict[str, Packed] = {}
         is_crowded = len(may_be) > _MAX_PROPERTIES  # then those of the examples come first
         for name in sorted(may_be, key=lambda name: (name not in required, is_crowded and name not in named)):
             inner = may_be[name]
@@ -357,14 +387,14 @@ class Rules:
         elif not more or properties:
             rule["additionalProperties"] = False
 
-    def _possible(self, schema: dict[str, Any] | bool, within: tuple[str, ...], used: Values) -> list[dict[str, Any]]:
+    def _possible(self, schema: Packed, within: tuple[str, ...], used: Values) -> list[Form]:
         """Return the alternatives of a schema, each of one type, the one with the most information first."""
         found = [form for whole in self._alternatives(schema, within) for form in _of_one_type(whole, used)]
         if len(found) > 1 and all(counts := [self._choices_in(form) for form in found]):
             return [found[place] for place in sorted(range(len(found)), key=lambda place: -counts[place])]
         return found
 
-    def _choices_in(self, found: Mapping[str, Any]) -> int:
+    def _choices_in(self, found: Form) -> int:
         """Return the number of enum values of a schema or of an array's members; 0 if values are not enumerated."""
         items = found.get("items")
         if isinstance(items, dict) and isinstance(items.get("$ref"), str):
@@ -376,10 +406,10 @@ class Rules:
 
     # References, allOf, anyOf, oneOf
 
-    def _alternatives(self, schema: dict[str, Any] | bool, within: tuple[str, ...]) -> list[dict[str, Any]]:
+    def _alternatives(self, schema: Packed, within: tuple[str, ...]) -> list[Form]:
         """Return schemas without references and choices, none wider than `schema`; the one with the most information comes first.
 
-        The `$refs` of a result are the names that led to it, so that a recursive schema is not followed again. Raises
+        The `refs` of a result are the names that led to it, so that a recursive schema is not followed again. Raises
         UnusableError if there are no alternatives.
         """
         self._deeper()
@@ -388,7 +418,7 @@ class Rules:
         finally:
             self._within -= 1
 
-    def _found_alternatives(self, schema: dict[str, Any] | bool, within: tuple[str, ...]) -> list[dict[str, Any]]:
+    def _found_alternatives(self, schema: Packed, within: tuple[str, ...]) -> list[Form]:
         self._step(1 if isinstance(schema, bool) else _weight(schema))
         if schema is False:
             raise UnusableError("it can have no value")
@@ -398,15 +428,16 @@ class Rules:
             raise UnusableError("the keyword 'not' is not supported")
         if schema.get("multipleOf", 1) != 1:
             raise UnusableError("the keyword 'multipleOf' is not supported")
-        beside = {key: value for key, value in schema.items() if key not in _COMBINING}
-        found = [beside]
+        beside: Any = kept(schema, lambda keyword: keyword not in _COMBINING)
+        found: list[Form] = [beside]
         if (reference := schema.get("$ref")) is not None:
             if reference in within:
                 raise UnusableError("a schema within itself")
             target = self._alternatives(self._lookup(reference), (*within, reference))
-            found = self._product(
-                [{**alternative, "$refs": (*alternative.get("$refs", ()), reference)} for alternative in target], found
-            )
+            named: list[Form] = [
+                {**alternative, "refs": (*alternative.get("refs", ()), reference)} for alternative in target
+            ]
+            found = self._product(named, found)
         for part in schema.get("allOf", ()):
             found = self._product(found, self._alternatives(part, within))
         for key in ("anyOf", "oneOf"):
@@ -418,8 +449,8 @@ class Rules:
             raise UnusableError("it can only be null")
         return sorted(found, key=_rank)
 
-    def _branches(self, branches: Sequence[Any], within: tuple[str, ...]) -> list[dict[str, Any]]:
-        possible: list[dict[str, Any]] = []
+    def _branches(self, branches: Sequence[Packed], within: tuple[str, ...]) -> list[Form]:
+        possible: list[Form] = []
         problem = UnusableError("none of its alternatives can be given")
         for branch in branches:
             try:
@@ -432,12 +463,12 @@ class Rules:
         whole = _all_enums(possible)
         return possible if whole is None else [whole]
 
-    def _product(self, ones: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _product(self, ones: Sequence[Form], others: Sequence[Form]) -> list[Form]:
         """Return every compatible combination of a schema in `ones` with one in `others`.
 
         Raises UnusableError if there is none.
         """
-        made: list[dict[str, Any]] = []
+        made: list[Form] = []
         problem: UnusableError | None = None
         for schema, other in itertools.product(ones, others):
             if len(made) == _MAX_ALTERNATIVES:  # fewer is narrower
@@ -452,12 +483,12 @@ class Rules:
         return made
 
 
-def _weight(schema: Mapping[str, Any]) -> int:
+def _weight(schema: Schema) -> int:
     """Return about how long it takes to process a schema: the number of its keywords and of their members."""
     return len(schema) + sum(len(value) for value in schema.values() if isinstance(value, dict | list))
 
 
-def _rank(found: Mapping[str, Any]) -> tuple[bool, int]:
+def _rank(found: Form) -> tuple[bool, int]:
     """Return the rank of a schema by its type. Undescribed objects and arrays, and strings that can only be empty, come last."""
     kind = _type_of(found)
     says_nothing = {
@@ -468,7 +499,7 @@ def _rank(found: Mapping[str, Any]) -> tuple[bool, int]:
     return says_nothing.get(kind, False), _PREFERRED.index(kind)
 
 
-def _all_enums(possible: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def _all_enums(possible: Sequence[Form]) -> Form | None:
     """Merge several enums of one type into one; None if the schemas are not all enums of one type."""
     if len(possible) < 2 or not all("enum" in schema or "const" in schema for schema in possible):
         return None
@@ -476,20 +507,20 @@ def _all_enums(possible: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     if len(kinds) != 1:
         return None
     values = [value for schema in possible for value in schema.get("enum", [schema.get("const")])]
-    first = {key: value for key, value in possible[0].items() if key != "const"}
+    first = kept(possible[0], lambda keyword: keyword != "const")
     return {**first, "type": kinds.pop(), "enum": _once(values)}
 
 
-def _is_null(found: Mapping[str, Any]) -> bool:
+def _is_null(found: Form) -> bool:
     return found.get("type") == "null" or found.get("enum") == [None] or found.get("const", 0) is None
 
 
-def _type_of(found: Mapping[str, Any]) -> str:
+def _type_of(found: Form) -> str:
     said = found.get("type")
     types = [kind for kind in ([said] if isinstance(said, str) else said or ()) if kind != "null"]
     values = found["enum"] if "enum" in found else [found["const"]] if "const" in found else None
     if values is not None:
-        present = {_kind(value) for value in values} - {None}
+        present = {kind for value in values if (kind := _kind(value)) is not None}
         allowed = [kind for kind in present if not types or kind in types or (kind == "integer" and "number" in types)]
         types = ["number"] if {"integer", "number"} <= set(allowed) else allowed
     if not types and said:
@@ -515,7 +546,7 @@ def _kind(value: object) -> str | None:
             return None
 
 
-def _choices(found: Mapping[str, Any], kind: str) -> list[Any] | None:
+def _choices(found: Form, kind: str) -> list[Any] | None:
     """Return the allowed values of that type in order; None if any value is allowed."""
     if "enum" not in found and "const" not in found:
         return None
@@ -533,11 +564,12 @@ def _choices(found: Mapping[str, Any], kind: str) -> list[Any] | None:
     return fitting
 
 
-def _take_bounds(found: Mapping[str, Any], kind: str, rule: Rule) -> None:
+def _take_bounds(found: Form, kind: str, rule: Rule) -> None:
+    taken: Any = rule
     for key in _KEYWORDS[kind]:
         if key not in found:
             continue
-        value = found[key]
+        value: Any = found.get(key)
         if key in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
             if abs(value) > MAX_NUMBER:
                 if (value > 0) == (key in _LEAST):
@@ -547,7 +579,7 @@ def _take_bounds(found: Mapping[str, Any], kind: str, rule: Rule) -> None:
             if key in _LEAST:
                 raise UnusableError("longer than an argument can be")
             continue
-        rule[key] = value
+        taken[key] = value
     if "pattern" in rule:
         _check({"type": kind, "pattern": rule["pattern"]})
 
@@ -556,13 +588,14 @@ def _once(values: Iterable[Any]) -> list[Any]:
     return list({json.dumps(value): value for value in values}.values())
 
 
-def _both(schema: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+def _both(schema: Form, other: Form) -> Form:
     """Combine two schemas: take each keyword of either, and the narrower if both have it.
 
     Raises UnusableError if the combination cannot be expressed.
     """
-    made = dict(schema)
-    for key, value in other.items():
+    made: Any = {**schema}  # keyword by keyword: both values of one have the same type
+    theirs: Any = other
+    for key, value in theirs.items():
         if key not in made or key in (
             "title",
             "description",
@@ -573,7 +606,7 @@ def _both(schema: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
             "contentMediaType",
         ):
             made[key] = value
-        elif key == "$refs":
+        elif key == "refs":
             made[key] = (*made[key], *value)
         elif key in _LEAST:
             made[key] = max(made[key], value)
@@ -581,8 +614,9 @@ def _both(schema: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
             made[key] = min(made[key], value)
         elif not _is_same(made[key], value):
             made[key] = _narrower(key, made[key], value)
-    _close(schema, other, made)
-    return made
+    combined: Form = made
+    _close(schema, other, combined)
+    return combined
 
 
 def _narrower(key: str, rule: Any, other: Any) -> Any:
@@ -609,33 +643,33 @@ def _narrower(key: str, rule: Any, other: Any) -> Any:
             raise UnusableError(f"two rules for {key!r} at once")
 
 
-def _property_of_both(properties: Mapping[str, Any], other: Mapping[str, Any], name: str) -> Any:
+def _property_of_both(properties: Mapping[str, Packed], other: Mapping[str, Packed], name: str) -> Packed:
     """Combine a property from two parts of an `allOf`. It is read-only if every part that describes it marks it so."""
     if name not in properties or name not in other:
-        return properties.get(name, other.get(name))
+        return properties[name] if name in properties else other[name]
     both = _all_of(*(_unmarked(part[name]) for part in (properties, other)))
     if both is False or not (_is_marked(properties[name]) and _is_marked(other[name])):
         return both
     return {**both, MARK: True} if isinstance(both, dict) else {MARK: True}
 
 
-def _is_marked(schema: Any) -> bool:
+def _is_marked(schema: Packed) -> bool:
     return isinstance(schema, dict) and schema.get(MARK) is True
 
 
-def _unmarked(schema: Any) -> Any:
-    if not _is_marked(schema):
+def _unmarked(schema: Packed) -> Packed:
+    if isinstance(schema, bool) or not _is_marked(schema):
         return schema
-    return {key: value for key, value in schema.items() if key != MARK} or True
+    return kept(schema, lambda keyword: keyword != MARK) or True
 
 
-def offered(found: Mapping[str, Any], used: Mapping[str, Any]) -> dict[str, Any]:
+def offered(found: Schema, used: Mapping[str, Sequence[Any]]) -> dict[str, Packed]:
     """Return the properties of an object that a caller can be offered. `used` is the result of `values_by_name` for its examples.
 
     A property that only the service writes is excluded, unless it is required or in an example. A property that is only in an
     example is included if the object allows further properties.
     """
-    known: dict[str, Any] = found.get("properties", {})
+    known: dict[str, Packed] = found.get("properties", {})
     required = found.get("required", ())
     made = {
         name: inner
@@ -657,7 +691,7 @@ def values_by_name(used: Values) -> dict[str, list[Any]]:
     return found
 
 
-def _of_one_type(found: dict[str, Any], used: Values) -> list[dict[str, Any]]:
+def _of_one_type(found: Form, used: Values) -> list[Form]:
     """Split a schema with several types into one for each type; a schema without a type gets the types of its examples."""
     said = found.get("type")
     if isinstance(said, list):
@@ -674,7 +708,7 @@ def _kind_of_any(value: object) -> str | None:
     return "object" if isinstance(value, dict) else "array" if isinstance(value, list) else _kind(value)
 
 
-def _others(found: Sequence[dict[str, Any]], chosen: dict[str, Any]) -> str:
+def _others(found: Sequence[Form], chosen: Form) -> str:
     """Return a description of the alternatives that are not offered, for the input; empty if there is nothing to add."""
     kind = _type_of(chosen)
     kinds = list(dict.fromkeys(_type_of(form) for form in found))
@@ -692,7 +726,7 @@ def _others(found: Sequence[dict[str, Any]], chosen: dict[str, Any]) -> str:
     return f"one of {len(forms) + 1} forms is offered; the service also takes others{told}"
 
 
-def _close(schema: Mapping[str, Any], other: Mapping[str, Any], made: dict[str, Any]) -> None:
+def _close(schema: Form, other: Form, made: Form) -> None:
     """Apply the rule of each `allOf` part about additional properties to the properties of the other part."""
     for closed, open_one in ((schema, other), (other, schema)):
         more = closed.get("additionalProperties", True)
@@ -701,7 +735,7 @@ def _close(schema: Mapping[str, Any], other: Mapping[str, Any], made: dict[str, 
                 made["properties"] = {**made["properties"], name: _all_of(made["properties"][name], more)}
 
 
-def _types(types: Any, other: Any) -> Any:
+def _types(types: str | list[str], other: str | list[str]) -> str | list[str]:
     mine, theirs = [set([kinds] if isinstance(kinds, str) else kinds) for kinds in (types, other)]
     for wide, narrow in ((mine, theirs), (theirs, mine)):
         if "number" in wide and "integer" in narrow:
@@ -719,7 +753,7 @@ def _is_same(value: Any, other: Any) -> bool:
     return json.dumps(value, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def _all_of(schema: Any, other: Any) -> Any:
+def _all_of(schema: Packed, other: Packed) -> Packed:
     if schema is True or _is_same(schema, other):
         return other
     if other is True:

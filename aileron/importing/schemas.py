@@ -21,17 +21,20 @@ import contextlib
 import itertools
 import re
 import warnings
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from aileron.importing.reading import DocumentError
 from aileron.importing.references import References
 from aileron.importing.words import is_visible, line
+from aileron.model.json_value import JSON, JSONObject, list_of
+from aileron_connector.check import Schema
 
-__all__ = ["MARK", "REASON", "Mode", "Packed", "Packer", "UnusableError", "is_marked", "plain", "words_of_none"]
+__all__ = ["MARK", "REASON", "Mode", "Packed", "Packer", "UnusableError", "is_marked", "kept", "plain", "words_of_none"]
 
 Mode = Literal["sent", "answered"]
-Packed: TypeAlias = dict[str, Any] | bool
+Packed: TypeAlias = Schema | bool
+_S = TypeVar("_S", bound=Schema)
 
 REF: Final = "#/components/schemas/"
 _MAX_DEPTH: Final = 60
@@ -61,9 +64,12 @@ Documents that were written for Swagger use the second spelling, because Swagger
 """
 REASON: Final = "$comment"
 """Keyword in a schema that matches no value. It holds the reason, for the list of parts that were left out."""
+_VALUES: Final = ("default", "example")
 _WORDS: Final = ("title", "description", "default", "example", "examples", MARK)
 _MAX_PARTS: Final = 64
 """Maximum number of `allOf` parts, including the parts of those parts, that are searched for a mark."""
+_PARTS: Final = ("items", "additionalProperties")
+_INNER: Final = (*_PARTS, "not")
 _CONTENT: Final = ("contentEncoding", "contentMediaType")
 
 
@@ -163,10 +169,11 @@ class Packer:
             return self._with_words({"allOf": [packed, inner]} if plain(inner) else packed, schema, mode)
         return self._object(schema, file, mode, depth, unneeded)
 
-    def _with_words(self, packed: Packed, schema: Mapping[str, Any], mode: Mode) -> Packed:
+    def _with_words(self, packed: Packed, schema: Mapping[str, JSON], mode: Mode) -> Packed:
         """Return `packed` with the description next to a reference in `schema`, for the author of a value."""
-        words = dict(_words_of(schema)) if mode == "sent" else {}
-        return {**packed, **words} if words and isinstance(packed, dict) else packed
+        if mode == "sent" and isinstance(packed, dict) and (words := _words_of(schema)):
+            return {**packed, **words}
+        return packed
 
     def _referred(
         self, reference: str, file: str, mode: Mode, depth: int, unneeded: frozenset[str] = frozenset()
@@ -212,32 +219,34 @@ class Packer:
         return name
 
     def _object(
-        self, schema: dict[str, Any], file: str, mode: Mode, depth: int, unneeded: frozenset[str] = frozenset()
+        self, schema: JSONObject, file: str, mode: Mode, depth: int, unneeded: frozenset[str] = frozenset()
     ) -> Packed:
         exact = mode == "sent"
         if exact and (unknown := sorted(_UNKNOWN & schema.keys())):
             raise UnusableError(f"the keyword {unknown[0]!r} is not supported")
-        made: dict[str, Any] = {}
+        made: Schema = {}
         if exact and not schema.keys().isdisjoint(_LISTS):
             unneeded |= self._marked(schema, file)
         for key in _LISTS:
-            if isinstance(schema.get(key), list) and schema[key]:
+            if members := list_of(schema.get(key)):
                 # A discriminator selects one branch, however many would take the value.
                 is_told = key == "oneOf" and isinstance(schema.get("discriminator"), dict) and not schema.get("anyOf")
-                made["anyOf" if is_told else key] = self._list(key, schema[key], file, mode, depth, unneeded)
+                made["anyOf" if is_told else key] = self._list(key, members, file, mode, depth, unneeded)
         if isinstance(schema.get("not"), dict):
             made["not"] = self._pack(schema["not"], file, mode, depth + 1)
-        for key in ("items", "additionalProperties"):
-            if isinstance(schema.get(key), dict | bool):
-                made[key] = self._pack(schema[key], file, mode, depth + 1)
+        for part in _PARTS:
+            if isinstance(schema.get(part), dict | bool):
+                made[part] = self._pack(schema[part], file, mode, depth + 1)
         self._properties(schema, made, file, mode, depth, unneeded)
         _scalars(schema, made, exact=exact)
         self._typed(schema, made)
         if exact:
             made |= _words_of(schema)
-            made |= {key: schema[key] for key in _CONTENT if isinstance(schema.get(key), str)}
-            if isinstance(schema.get("format"), str) and is_visible(schema["format"]):
-                made["format"] = schema["format"][:40]
+            for content in _CONTENT:
+                if isinstance(said := schema.get(content), str):
+                    made[content] = said
+            if isinstance(form := schema.get("format"), str) and is_visible(form):
+                made["format"] = form[:40]
         is_nullable = self._is_3_0 and True in (
             schema.get("nullable"),
             schema.get("x-nullable"),
@@ -267,15 +276,15 @@ class Packer:
 
     def _properties(
         self,
-        schema: dict[str, Any],
-        made: dict[str, Any],
+        schema: JSONObject,
+        made: Schema,
         file: str,
         mode: Mode,
         depth: int,
         unneeded: frozenset[str],
     ) -> None:
         properties = schema.get("properties")
-        required = dict.fromkeys(name for name in _list(schema.get("required")) if isinstance(name, str))
+        required = dict.fromkeys(name for name in list_of(schema.get("required")) if isinstance(name, str))
         if (most := max(len(required), len(properties) if isinstance(properties, dict) else 0)) > _MAX_PROPERTIES:
             if mode == "answered":
                 return
@@ -315,7 +324,7 @@ class Packer:
 
     # Marks in parts of `allOf`
 
-    def _marked(self, schema: dict[str, Any], file: str) -> frozenset[str]:
+    def _marked(self, schema: JSONObject, file: str) -> frozenset[str]:
         """Return the properties that some part marks as read-only.
 
         Callers need not give them (OpenAPI requires them only in responses).
@@ -328,7 +337,7 @@ class Packer:
                     marked.add(name)
         return frozenset(marked)
 
-    def _parts(self, schema: Any, file: str) -> Iterator[tuple[dict[str, Any], str]]:
+    def _parts(self, schema: Any, file: str) -> Iterator[tuple[JSONObject, str]]:
         """Yield the schema, the schemas that it refers to, and the parts of its `allOf`, each with its file."""
         waiting = [(schema, file)]
         for _ in range(_MAX_PARTS):
@@ -338,7 +347,7 @@ class Packer:
             if not isinstance(part, dict):
                 continue
             yield part, place
-            waiting += [(inner, place) for inner in reversed(_list(part.get("allOf")))]
+            waiting += [(inner, place) for inner in reversed(list_of(part.get("allOf")))]
             if isinstance(part.get("$ref"), str):
                 with contextlib.suppress(DocumentError):
                     found = self._references.lookup(part["$ref"], place)
@@ -353,7 +362,7 @@ class Packer:
             return False
         return is_marked(inner, mark) or is_marked(self._references.maybe(inner, file), mark)
 
-    def _typed(self, schema: Mapping[str, Any], made: dict[str, Any]) -> None:
+    def _typed(self, schema: Mapping[str, JSON], made: Schema) -> None:
         said = schema.get("type")
         types = [
             kind for kind in (said if isinstance(said, list) else [said]) if isinstance(kind, str) and kind in _TYPES
@@ -364,18 +373,19 @@ class Packer:
             made["type"] = types[0] if len(types) == 1 else types
 
 
-def _scalars(schema: Mapping[str, Any], made: dict[str, Any], *, exact: bool) -> None:
+def _scalars(schema: Mapping[str, JSON], made: Schema, *, exact: bool) -> None:
     for key in _NUMBERS:
         value = schema.get(key)
         if isinstance(value, int | float) and not isinstance(value, bool):
             made[key] = value
-    for key, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if schema.get(key) is True and bound in made:  # as 3.0 spells it
-            made[key] = made.pop(bound)
-    for key in _COUNTS:
-        value = schema.get(key)
+    if schema.get("exclusiveMinimum") is True and "minimum" in made:  # as 3.0 spells it
+        made["exclusiveMinimum"] = made.pop("minimum")
+    if schema.get("exclusiveMaximum") is True and "maximum" in made:
+        made["exclusiveMaximum"] = made.pop("maximum")
+    for count in _COUNTS:
+        value = schema.get(count)
         if isinstance(value, int | float) and not isinstance(value, bool) and value == int(value) and value >= 0:
-            made[key] = int(value)
+            made[count] = int(value)
     if schema.get("uniqueItems") is True:
         made["uniqueItems"] = True
     if "const" in schema:
@@ -406,33 +416,44 @@ def _is_pattern(pattern: str) -> bool:
     return True
 
 
-def _nullable(made: dict[str, Any]) -> dict[str, Any]:
+def _nullable(made: Schema) -> Schema:
     """Convert OpenAPI 3.0's `nullable` to the form of 3.1."""
-    words = {key: made.pop(key) for key in [*_WORDS] if key in made}
-    if isinstance(made.get("type"), str) and not any(
+    words = kept(made, lambda keyword: keyword in _WORDS)
+    made = kept(made, lambda keyword: keyword not in _WORDS)
+    if isinstance(kind := made.get("type"), str) and not any(
         key in made for key in ("allOf", "anyOf", "oneOf", "not", "const")
     ):
-        made["type"] = [made["type"], "null"]
+        made["type"] = [kind, "null"]
         if "enum" in made and None not in made["enum"]:
             made["enum"] = [*made["enum"], None]
         return {**made, **words}
-    return {"anyOf": [made, {"type": "null"}], **words} if made else {**words}
+    return {"anyOf": [made, {"type": "null"}], **words} if made else words
 
 
-def _words_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key in ("title", "description"):
-        if isinstance(schema.get(key), str) and (told := line(schema[key], _MAX_WORDS)):
-            yield key, told
-    for key in ("default", "example"):
+def _words_of(schema: Mapping[str, JSON]) -> Schema:
+    words: Schema = {}
+    if isinstance(title := schema.get("title"), str) and (told := line(title, _MAX_WORDS)):
+        words["title"] = told
+    if isinstance(description := schema.get("description"), str) and (told := line(description, _MAX_WORDS)):
+        words["description"] = told
+    for key in _VALUES:
         value = schema.get(key)
         if isinstance(value, str | int | float | bool):
-            yield key, value
+            words[key] = value
     examples = schema.get("examples")
     if isinstance(examples, list) and examples and isinstance(examples[0], str | int | float | bool):
-        yield "example", examples[0]
+        words["example"] = examples[0]
+    return words
 
 
-def is_marked(schema: Mapping[str, Any], mark: str = MARK) -> bool:
+def kept(schema: _S, is_kept: Callable[[str], bool]) -> _S:
+    """Return the schema with only the keywords that `is_kept` accepts."""
+    made: Any = {keyword: value for keyword, value in schema.items() if is_kept(keyword)}
+    found: _S = made
+    return found
+
+
+def is_marked(schema: Mapping[str, JSON], mark: str = MARK) -> bool:
     """Return whether a property in a document has this mark, in any of its spellings."""
     return any(schema.get(name) is True for name in _SPELLINGS[mark])
 
@@ -448,18 +469,15 @@ def plain(schema: Packed) -> Packed:
         return schema
     if REASON in schema:
         return False
-    made: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key in _WORDS:
-            continue
-        if key in _LISTS:
-            made[key] = [plain(part) for part in value]
-        elif key == "properties":
-            made[key] = {name: plain(field) for name, field in value.items()}
-        elif key in ("items", "additionalProperties", "not"):
-            made[key] = plain(value)
-        else:
-            made[key] = value
+    made = kept(schema, lambda keyword: keyword not in _WORDS)
+    for key in _LISTS:
+        if key in made:
+            made[key] = [plain(part) for part in made[key]]
+    if "properties" in made:
+        made["properties"] = {name: plain(field) for name, field in made["properties"].items()}
+    for part in _INNER:
+        if part in made:
+            made[part] = plain(made[part])
     return made
 
 
@@ -478,29 +496,31 @@ def _referred(schema: Any) -> list[str]:
     return found
 
 
-def _opened(schema: Any) -> Any:
+def _opened(schema: Packed) -> Packed:
     """Return a schema in which each reference is replaced by `true`, which allows any value."""
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
         return True
-    made: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key in _LISTS:
-            parts = [_opened(part) for part in value]
-            if key in ("anyOf", "oneOf") and True in parts:  # nothing is left to choose
-                continue
-            made[key] = parts
-        elif key == "properties":
-            made[key] = {name: _opened(field) for name, field in value.items()}
-        elif key in ("items", "additionalProperties"):
-            made[key] = _opened(value)
-        elif key != "not" or not _referred(value):
-            made[key] = value
+    made = schema.copy()
+    for key in _LISTS:
+        if key in made:
+            made[key] = [_opened(part) for part in made[key]]
+    if True in made.get("anyOf", ()):  # nothing is left to choose
+        del made["anyOf"]
+    if True in made.get("oneOf", ()):
+        del made["oneOf"]
+    if "properties" in made:
+        made["properties"] = {name: _opened(field) for name, field in made["properties"].items()}
+    for part in _PARTS:
+        if part in made:
+            made[part] = _opened(made[part])
+    if _referred(made.get("not", True)):
+        del made["not"]
     return made
 
 
-def _required_alone(schema: Mapping[str, Any]) -> set[str]:
+def _required_alone(schema: Mapping[str, JSON]) -> set[str]:
     """Return the properties that a part requires but does not describe."""
     own = schema.get("properties")
     required = set(_names(schema.get("required")))
@@ -508,8 +528,4 @@ def _required_alone(schema: Mapping[str, Any]) -> set[str]:
 
 
 def _names(value: Any) -> list[str]:
-    return [name for name in _list(value)[:_MAX_PROPERTIES] if isinstance(name, str)]
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    return [name for name in list_of(value)[:_MAX_PROPERTIES] if isinstance(name, str)]

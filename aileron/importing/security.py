@@ -21,6 +21,7 @@ from aileron.importing.found import Described, FoundOperation
 from aileron.importing.key_forms import form_in_text, form_of, form_of_value, is_form
 from aileron.importing.reading import DocumentError
 from aileron.importing.words import is_visible, line
+from aileron.model.json_value import JSON, JSONObject
 from aileron.registry.manifest_fields import may_be_credential
 
 __all__ = ["NONE", "Credential", "ImportedKind", "Need", "choose", "needs_of"]
@@ -157,7 +158,7 @@ def _is_bearer(raw: Any) -> bool:
     )
 
 
-def _way(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+def _way(raw: JSONObject) -> dict[str, tuple[str, ...]]:
     return {
         name: tuple(scope for scope in scopes[:_MAX_SCOPES] if isinstance(scope, str))
         if isinstance(scopes, list)
@@ -284,7 +285,7 @@ def _key(place: str, name: str, scheme: str) -> Credential | str:
     return f"a key in {place[:20]!r} is not supported"
 
 
-def _with_form(found: Credential, raw: Mapping[str, Any], described: Described) -> Credential:
+def _with_form(found: Credential, raw: Mapping[str, JSON], described: Described) -> Credential:
     """Return the credential for a key in `Authorization`, with the form of the header value that the document's prose
     or examples show.
     """
@@ -317,7 +318,7 @@ def _form_of_parameters(described: Described) -> str | None:
     return None
 
 
-def _oauth2(name: str, raw: dict[str, Any], needs: Iterable[Need]) -> Credential:
+def _oauth2(name: str, raw: JSONObject, needs: Iterable[Need]) -> Credential:
     """Return a credential for the OAuth flow with a person, else for the flow without a person.
 
     If the scheme has neither, its tokens are pasted like keys.
@@ -331,7 +332,7 @@ def _oauth2(name: str, raw: dict[str, Any], needs: Iterable[Need]) -> Credential
     return Credential(scheme=name, kind="api_key")
 
 
-def _addresses(raw: dict[str, Any], flow: str, *keys: str) -> list[str]:
+def _addresses(raw: JSONObject, flow: str, *keys: str) -> list[str]:
     """Return the addresses in an OAuth Flow Object; empty unless all of them are present."""
     flows = raw.get("flows")
     said = flows.get(flow) if isinstance(flows, dict) else None

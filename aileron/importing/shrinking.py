@@ -16,7 +16,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from aileron.importing.rules import Lost, Rule, Taken, size_of
+from aileron.importing.rules import Lost, Rule, Taken, inner_rule, size_of
 from aileron.importing.words import line
 
 __all__ = ["NO_ROOM", "shrunk"]
@@ -66,10 +66,10 @@ def _nodes(rule: Rule, used: Sequence[Any]) -> Iterator[_Node]:
         below = node.depth + 1
         for name, inner in node.rule.get("properties", {}).items():
             values = [value[name] for value in node.used if isinstance(value, dict) and name in value]
-            waiting.append(_Node(inner, f"{node.at}.{name}", values, below))
+            waiting.append(_Node(inner_rule(inner), f"{node.at}.{name}", values, below))
         if "items" in node.rule:
             values = [member for value in node.used if isinstance(value, list) for member in value]
-            waiting.append(_Node(node.rule["items"], f"{node.at}[]", values, below))
+            waiting.append(_Node(inner_rule(node.rule["items"]), f"{node.at}[]", values, below))
         if isinstance(more := node.rule.get("additionalProperties"), dict):
             values = [inner for value in node.used if isinstance(value, dict) for inner in value.values()]
             waiting.append(_Node(more, f"{node.at}.*", values, below))
@@ -116,7 +116,7 @@ def _cut_properties(rule: Rule, most_bytes: int, used: Sequence[Any], *, keeps_u
         key=lambda candidate: (
             not candidate[0],
             -candidate[1].depth,
-            not _NESTING & candidate[1].rule["properties"][candidate[2]].keys(),
+            not _NESTING & inner_rule(candidate[1].rule["properties"][candidate[2]]).keys(),
         )
     )
     size = size_of(rule)

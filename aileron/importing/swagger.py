@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from aileron.importing.reading import DocumentError
 from aileron.importing.references import References
+from aileron.model.json_value import JSON, JSONObject, list_of
 
 __all__ = ["as_openapi_3"]
 
@@ -39,24 +40,25 @@ _FLOWS: Final = {
 }
 
 
-def as_openapi_3(document: dict[str, Any], references: References) -> dict[str, Any]:
+def as_openapi_3(document: JSONObject, references: References) -> JSONObject:
     """Return the document with `servers`, `components.securitySchemes` and operations in the form of 3.0."""
     if str(document.get("swagger")) != "2.0":
         raise DocumentError(f"swagger: {str(document.get('swagger'))[:20]}; expected 2.0, or OpenAPI 3.0 or 3.1")
     paths = document.get("paths")
-    made: dict[str, Any] = {}
+    made: JSONObject = {}
     for path, item in paths.items() if isinstance(paths, dict) else ():
         if isinstance(item, dict):
-            made[path] = {key: _item_part(key, value, document, references) for key, value in item.items()}
-            shared = [parameter for parameter in _list(item.get("parameters")) if not _is_body(parameter, references)]
-            bodies = [parameter for parameter in _list(item.get("parameters")) if _is_body(parameter, references)]
-            made[path]["parameters"] = [_parameter(parameter, references) for parameter in shared]
+            whole: JSONObject = {key: _item_part(key, value, document, references) for key, value in item.items()}
+            shared = [parameter for parameter in list_of(item.get("parameters")) if not _is_body(parameter, references)]
+            bodies = [parameter for parameter in list_of(item.get("parameters")) if _is_body(parameter, references)]
+            whole["parameters"] = [_parameter(parameter, references) for parameter in shared]
             if bodies:
-                _give_bodies(made[path], item, bodies, document, references)
+                _give_bodies(whole, item, bodies, document, references)
+            made[path] = whole
     schemes = document.get("securityDefinitions")
     return {
         **{key: document[key] for key in ("info", "security") if key in document},
-        "servers": list(_servers(document)),
+        "servers": [*_servers(document)],
         "paths": made,
         "components": {
             "securitySchemes": {
@@ -66,27 +68,25 @@ def as_openapi_3(document: dict[str, Any], references: References) -> dict[str, 
     }
 
 
-def _item_part(key: str, value: Any, document: dict[str, Any], references: References) -> Any:
+def _item_part(key: str, value: Any, document: JSONObject, references: References) -> Any:
     if key in _METHODS and isinstance(value, dict):
-        return _operation(value, _list(value.get("parameters")), document, references)
+        return _operation(value, list_of(value.get("parameters")), document, references)
     return value
 
 
 def _give_bodies(
-    made: dict[str, Any], item: dict[str, Any], bodies: list[Any], document: dict[str, Any], references: References
+    made: JSONObject, item: JSONObject, bodies: list[JSON], document: JSONObject, references: References
 ) -> None:
     """Add a path's own body parameters to each of its operations."""
     for method in _METHODS:
         if isinstance(raw := item.get(method), dict):
-            made[method] = _operation(raw, [*bodies, *_list(raw.get("parameters"))], document, references)
+            made[method] = _operation(raw, [*bodies, *list_of(raw.get("parameters"))], document, references)
 
 
-def _operation(
-    raw: dict[str, Any], parameters: list[Any], document: dict[str, Any], references: References
-) -> dict[str, Any]:
+def _operation(raw: JSONObject, parameters: list[JSON], document: JSONObject, references: References) -> JSONObject:
     """Return an operation with the `requestBody` and `responses` of 3.0."""
-    consumes = _list(raw.get("consumes")) or _list(document.get("consumes")) or [_JSON]
-    produces = _list(raw.get("produces")) or _list(document.get("produces")) or [_JSON]
+    consumes = list_of(raw.get("consumes")) or list_of(document.get("consumes")) or [_JSON]
+    produces = list_of(raw.get("produces")) or list_of(document.get("produces")) or [_JSON]
     operation = {key: value for key, value in raw.items() if key not in ("consumes", "produces", "schemes")}
     operation["parameters"] = [
         _parameter(parameter, references) for parameter in parameters if not _is_body(parameter, references)
@@ -102,7 +102,7 @@ def _operation(
     return operation
 
 
-def _value(raw: Any, references: References) -> dict[str, Any]:
+def _value(raw: Any, references: References) -> JSONObject:
     try:
         value = references.resolved(raw, references.root).value
     except DocumentError:
@@ -114,7 +114,7 @@ def _is_body(raw: Any, references: References) -> bool:
     return _value(raw, references).get("in") in ("body", "formData")
 
 
-def _parameter(raw: Any, references: References) -> dict[str, Any]:
+def _parameter(raw: Any, references: References) -> JSONObject:
     """Return a path, query or header parameter. A broken reference stays as it is, so that it is reported later."""
     value = _value(raw, references)
     if not value:
@@ -127,7 +127,7 @@ def _parameter(raw: Any, references: References) -> dict[str, Any]:
     return made
 
 
-def _style(value: dict[str, Any]) -> tuple[str, bool]:
+def _style(value: JSONObject) -> tuple[str, bool]:
     """Return the OpenAPI 3.0 `style` and `explode` for a Swagger list parameter; the default is that of CSV.
 
     A list format that 3.0 lacks becomes an invalid style, to be refused.
@@ -141,43 +141,44 @@ def _style(value: dict[str, Any]) -> tuple[str, bool]:
     return _STYLES.get(said, (f"collectionFormat: {said}", False))
 
 
-def _inline_schema(value: dict[str, Any]) -> dict[str, Any]:
+def _inline_schema(value: JSONObject) -> JSONObject:
     schema = {key: value[key] for key in _SCHEMA_KEYS if key in value}
     if schema.get("type") == "file":
         schema |= {"type": "string", "format": "binary"}
     return schema
 
 
-def _request_body(bodies: list[dict[str, Any]], consumes: list[str]) -> dict[str, Any]:
+def _request_body(bodies: list[JSONObject], consumes: list[str]) -> JSONObject:
     whole = next((body for body in bodies if body.get("in") == "body"), None)
     if whole is not None:
-        content = {kind: {"schema": whole.get("schema", {})} for kind in consumes}
+        content: JSONObject = {kind: {"schema": whole.get("schema", {})} for kind in consumes}
         return {
             "required": whole.get("required") is True,
             "content": content,
             "description": whole.get("description", ""),
         }
-    fields = [body for body in bodies if isinstance(body.get("name"), str)]
-    has_file = any(body.get("type") == "file" for body in fields)
+    fields = [(name, body) for body in bodies if isinstance(name := body.get("name"), str)]
+    has_file = any(body.get("type") == "file" for _, body in fields)
     kind = _MULTIPART if has_file or (_MULTIPART in consumes and _FORM not in consumes) else _FORM
-    schema = {
+    required: list[JSON] = [name for name, body in fields if body.get("required") is True]
+    schema: JSONObject = {
         "type": "object",
         "properties": {
-            body["name"]: {**_inline_schema(body), "description": body.get("description", "")} for body in fields
+            name: {**_inline_schema(body), "description": body.get("description", "")} for name, body in fields
         },
-        "required": [body["name"] for body in fields if body.get("required") is True],
+        "required": required,
     }
-    encoding = {}
-    for body in fields:
+    encoding: JSONObject = {}
+    for name, body in fields:
         if body.get("type") == "array":
             style, explode = _style(body)
-            encoding[body["name"]] = {"style": style, "explode": explode}
-    return {"required": bool(schema["required"]), "content": {kind: {"schema": schema, "encoding": encoding}}}
+            encoding[name] = {"style": style, "explode": explode}
+    return {"required": bool(required), "content": {kind: {"schema": schema, "encoding": encoding}}}
 
 
-def _response(raw: Any, produces: list[str], references: References) -> dict[str, Any]:
+def _response(raw: Any, produces: list[str], references: References) -> JSONObject:
     value = _value(raw, references)
-    made: dict[str, Any] = {"description": value.get("description", "")}
+    made: JSONObject = {"description": value.get("description", "")}
     schema = value.get("schema")
     if isinstance(schema, dict):
         if schema.get("type") == "file":
@@ -186,14 +187,14 @@ def _response(raw: Any, produces: list[str], references: References) -> dict[str
     return made
 
 
-def _servers(document: dict[str, Any]) -> Iterator[dict[str, str]]:
+def _servers(document: JSONObject) -> Iterator[JSONObject]:
     host, base = document.get("host"), document.get("basePath")
     path = base if isinstance(base, str) and base != "/" else ""
     if not isinstance(host, str):
         if path:
             yield {"url": path}
         return
-    schemes = [scheme for scheme in _list(document.get("schemes")) if scheme in ("https", "http")]
+    schemes = [scheme for scheme in list_of(document.get("schemes")) if scheme in ("https", "http")]
     yield {"url": f"{'https' if 'https' in schemes or not schemes else 'http'}://{host}{path}"}
 
 
@@ -206,7 +207,3 @@ def _scheme(raw: Any) -> Any:
         flow = {key: raw[key] for key in ("authorizationUrl", "tokenUrl", "scopes") if key in raw}
         return {"type": "oauth2", "flows": {_FLOWS.get(str(raw.get("flow")), "implicit"): flow}}
     return raw
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -11,7 +11,7 @@ Source: docs/how-to/import-an-api.md (A newer document). Not here: reading and w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -25,6 +25,7 @@ from aileron.importing.record import RECORD, ImportRecord, parse_record
 from aileron.importing.repository import Made, make
 from aileron.model.consent import Change
 from aileron.model.failure import AileronError
+from aileron.model.json_value import JSONObject
 from aileron.model.manifest import ActionFile
 from aileron.model.names import Fqn
 from aileron.registry.consent import capability_changes
@@ -194,7 +195,7 @@ def _actions(texts: Mapping[str, str]) -> dict[str, ActionFile]:
     return {action.steps[0].op: action for action in parsed}
 
 
-def _listed(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
+def _listed(files: Mapping[str, bytes]) -> dict[str, JSONObject]:
     """Return an MCP server's tools by operation, as the server listed them."""
     try:
         found = msgspec.json.decode(files.get(_TOOLS, b"null"), type=Tools | None)
@@ -204,7 +205,7 @@ def _listed(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def _of_tool(before: dict[str, Any], after: dict[str, Any]) -> Iterator[Change]:
+def _of_tool(before: JSONObject, after: JSONObject) -> Iterator[Change]:
     """Yield the changes between two versions of a tool as its server listed it. A model reads these words, so a change
     weighs as much as a new input.
     """

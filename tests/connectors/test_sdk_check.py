@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aileron_connector import ConnectorError
-from aileron_connector.check import MAX_DEPTH, maybe_problem
+from aileron_connector.check import MAX_DEPTH, Schema, maybe_problem
 from tests.connectors.openapi.packed import named
 
 NAMES = ["a", "b", "c", "d"]
@@ -250,7 +250,7 @@ def test_time_and_depth_are_bounded() -> None:
     nested: Any = []
     for _ in range(40):
         nested = [nested]
-    a = {"$ref": "#/components/schemas/A"}
+    a: Schema = {"$ref": "#/components/schemas/A"}
 
     assert str(maybe_problem(1, a, round_and_round)) == f"the value is nested deeper than {MAX_DEPTH} levels"
     assert str(maybe_problem(nested, a, doubling)) == "the value takes more than 1000000 checks"
@@ -269,7 +269,7 @@ def test_time_and_depth_are_bounded() -> None:
 def test_an_exhausted_check_fits_no_alternative() -> None:
     """A value that could not be checked does not fit, not even by `not`."""
     round_and_round = named({"A": {"$ref": "#/components/schemas/A"}})
-    a = {"$ref": "#/components/schemas/A"}
+    a: Schema = {"$ref": "#/components/schemas/A"}
 
     assert maybe_problem(1, {"not": a}, round_and_round) is not None
     assert maybe_problem(1, {"anyOf": [a, True]}, round_and_round) is not None

@@ -25,14 +25,62 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from aileron_connector.carried import LargeNumber, place_of, quoted
 from aileron_connector.failures import ConnectorError
 
-__all__ = ["MAX_CHECKS", "MAX_DEPTH", "Problem", "Reading", "Schemas", "maybe_problem"]
+__all__ = ["MAX_CHECKS", "MAX_DEPTH", "Problem", "Reading", "Schema", "Schemas", "maybe_problem"]
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    Schema = TypedDict(
+        "Schema",
+        {
+            "$ref": str,
+            "type": str | list[str],
+            "enum": list[Any],
+            "const": Any,
+            "minimum": float,
+            "maximum": float,
+            "exclusiveMinimum": float,
+            "exclusiveMaximum": float,
+            "multipleOf": float,
+            "minLength": int,
+            "maxLength": int,
+            "pattern": str,
+            "items": "Schema | bool",
+            "prefixItems": "list[Schema | bool]",
+            "minItems": int,
+            "maxItems": int,
+            "uniqueItems": bool,
+            "properties": "dict[str, Schema | bool]",
+            "required": list[str],
+            "additionalProperties": "Schema | bool",
+            "minProperties": int,
+            "maxProperties": int,
+            "allOf": "list[Schema | bool]",
+            "anyOf": "list[Schema | bool]",
+            "oneOf": "list[Schema | bool]",
+            "not": "Schema | bool",
+            "title": str,
+            "description": str,
+            "default": Any,
+            "example": Any,
+            "format": str,
+            "contentEncoding": str,
+            "contentMediaType": str,
+            "readOnly": bool,
+            "$comment": str,
+        },
+        total=False,
+    )
+else:
+    # A schema is decoded as it is: msgspec would leave out the keywords that a TypedDict does not name.
+    Schema = dict[str, Any]
 
 MAX_CHECKS: Final = 1_000_000
 """Maximum number of checks, each of one schema against one value. They take about a second, twenty times as long as an
@@ -60,9 +108,9 @@ class Schemas:
     ) -> None:
         self._raw: Final = raw or {}
         self.search: Final = search
-        self._known: Final[dict[str, Any]] = {}
+        self._known: Final[dict[str, Schema | bool]] = {}
 
-    def at(self, reference: str) -> Any:
+    def at(self, reference: str) -> Schema | bool:
         """Return the schema to which `#/components/schemas/NAME` refers. Raises ConnectorError if the document is broken
         and has no such schema.
         """
@@ -73,7 +121,7 @@ class Schemas:
             self._known[reference] = msgspec.json.decode(raw)
         return self._known[reference]
 
-    def resolved(self, schema: Any) -> dict[str, Any]:
+    def resolved(self, schema: Schema | bool) -> Schema:
         """Return the schema without references at its top: each reference is replaced by its target. A schema `true`
         becomes {}.
         """
@@ -111,7 +159,9 @@ class Problem(NamedTuple):
         return f"{self.place or 'the value'} {self.words}"
 
 
-def maybe_problem(value: Any, schema: Any, schemas: Schemas, *, reading: Reading = "schema") -> Problem | None:
+def maybe_problem(
+    value: Any, schema: Schema | bool, schemas: Schemas, *, reading: Reading = "schema"
+) -> Problem | None:
     """Return the first problem of `value`, or None if it fits. `reading` is the role in which the value is checked (see
     Reading).
     """
@@ -153,7 +203,7 @@ class _Check:
         if self._left < 0:
             raise _TooMuchError(f"takes more than {MAX_CHECKS} checks")
 
-    def problem(self, value: Any, schema: Any, depth: int) -> Problem | None:
+    def problem(self, value: Any, schema: Schema | bool, depth: int) -> Problem | None:
         if schema is True:
             return None
         if schema is False:
@@ -170,13 +220,13 @@ class _Check:
         return None
 
 
-_Rule = Callable[[_Check, Any, dict[str, Any], int], Problem | None]
+_Rule = Callable[[_Check, Any, Schema, int], Problem | None]
 
 
 # Any value
 
 
-def _type(check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _type(check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     wanted = schema["type"]
     kind = _KINDS.get(type(value), "")
     if kind == wanted or (wanted == "number" and kind == "integer"):
@@ -210,7 +260,7 @@ _ARTICLES: Final = {
 }
 
 
-def _enum(check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _enum(check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     allowed = schema["enum"]
     check.spend(len(allowed) // 16)  # most comparisons are cheap
     if any(_is_same(check, value, choice) for choice in allowed):
@@ -218,13 +268,13 @@ def _enum(check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Pro
     return Problem((), f"is not one of {_listed(allowed)}", is_of_kind=True)
 
 
-def _const(check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _const(check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     if _is_same(check, value, schema["const"]):
         return None
     return Problem((), f"is not {_listed([schema['const']])}", is_of_kind=True)
 
 
-def _ref(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+def _ref(check: _Check, value: Any, schema: Schema, depth: int) -> Problem | None:
     return check.problem(value, check.schemas.at(schema["$ref"]), depth + 1)
 
 
@@ -235,27 +285,27 @@ def _is_number(value: Any) -> bool:
     return type(value) is int or type(value) is float
 
 
-def _minimum(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _minimum(_check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     least = schema["minimum"]
     return Problem((), f"is less than {least}") if _is_number(value) and value < least else None
 
 
-def _maximum(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _maximum(_check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     most = schema["maximum"]
     return Problem((), f"is more than {most}") if _is_number(value) and value > most else None
 
 
-def _exclusive_minimum(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _exclusive_minimum(_check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     bound = schema["exclusiveMinimum"]
     return Problem((), f"is not more than {bound}") if _is_number(value) and value <= bound else None
 
 
-def _exclusive_maximum(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _exclusive_maximum(_check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     bound = schema["exclusiveMaximum"]
     return Problem((), f"is not less than {bound}") if _is_number(value) and value >= bound else None
 
 
-def _multiple_of(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _multiple_of(_check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     unit = schema["multipleOf"]
     if not _is_number(value) or _is_multiple(value, unit):
         return None
@@ -276,17 +326,17 @@ def _is_multiple(value: float, unit: float) -> bool:
 # Strings
 
 
-def _min_length(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _min_length(_check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     least = schema["minLength"]
     return _shorter("character", least) if type(value) is str and len(value) < least else None
 
 
-def _max_length(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _max_length(_check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     most = schema["maxLength"]
     return _longer("character", most) if type(value) is str and len(value) > most else None
 
 
-def _pattern(check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _pattern(check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     if type(value) is not str:
         return None
     pattern = schema["pattern"]
@@ -300,7 +350,7 @@ def _pattern(check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> 
 # Arrays
 
 
-def _prefix_items(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+def _prefix_items(check: _Check, value: Any, schema: Schema, depth: int) -> Problem | None:
     if type(value) is list:
         for index, (member, rule) in enumerate(zip(value, schema["prefixItems"], strict=False)):
             if (wrong := check.problem(member, rule, depth + 1)) is not None:
@@ -308,7 +358,7 @@ def _prefix_items(check: _Check, value: Any, schema: dict[str, Any], depth: int)
     return None
 
 
-def _items(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+def _items(check: _Check, value: Any, schema: Schema, depth: int) -> Problem | None:
     if type(value) is list:
         rule = schema["items"]
         for index in range(len(schema.get("prefixItems", ())), len(value)):
@@ -317,17 +367,17 @@ def _items(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Pro
     return None
 
 
-def _min_items(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _min_items(_check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     least = schema["minItems"]
     return _shorter("member", least) if type(value) is list and len(value) < least else None
 
 
-def _max_items(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _max_items(_check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     most = schema["maxItems"]
     return _longer("member", most) if type(value) is list and len(value) > most else None
 
 
-def _unique_items(check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _unique_items(check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     if (
         schema["uniqueItems"]
         and type(value) is list
@@ -340,7 +390,7 @@ def _unique_items(check: _Check, value: Any, schema: dict[str, Any], _depth: int
 # Objects
 
 
-def _properties(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+def _properties(check: _Check, value: Any, schema: Schema, depth: int) -> Problem | None:
     if type(value) is dict:
         for name, rule in schema["properties"].items():
             if name in value and (wrong := check.problem(value[name], rule, depth + 1)) is not None:
@@ -348,7 +398,7 @@ def _properties(check: _Check, value: Any, schema: dict[str, Any], depth: int) -
     return None
 
 
-def _required(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _required(_check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     if type(value) is dict:
         for name in schema["required"]:
             if name not in value:
@@ -356,7 +406,7 @@ def _required(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -
     return None
 
 
-def _additional_properties(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+def _additional_properties(check: _Check, value: Any, schema: Schema, depth: int) -> Problem | None:
     rule = schema["additionalProperties"]
     if type(value) is not dict or rule is True:
         return None
@@ -367,12 +417,12 @@ def _additional_properties(check: _Check, value: Any, schema: dict[str, Any], de
     return None
 
 
-def _min_properties(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _min_properties(_check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     least = schema["minProperties"]
     return _shorter("property", least) if type(value) is dict and len(value) < least else None
 
 
-def _max_properties(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+def _max_properties(_check: _Check, value: Any, schema: Schema, _depth: int) -> Problem | None:
     most = schema["maxProperties"]
     return _longer("property", most) if type(value) is dict and len(value) > most else None
 
@@ -380,14 +430,14 @@ def _max_properties(_check: _Check, value: Any, schema: dict[str, Any], _depth: 
 # Schemas of schemas
 
 
-def _all_of(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+def _all_of(check: _Check, value: Any, schema: Schema, depth: int) -> Problem | None:
     for branch in schema["allOf"]:
         if (wrong := check.problem(value, branch, depth + 1)) is not None:
             return wrong
     return None
 
 
-def _any_of(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+def _any_of(check: _Check, value: Any, schema: Schema, depth: int) -> Problem | None:
     problems = []
     for branch in schema["anyOf"]:
         wrong = check.problem(value, branch, depth + 1)
@@ -397,7 +447,7 @@ def _any_of(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Pr
     return _furthest(problems)
 
 
-def _one_of(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+def _one_of(check: _Check, value: Any, schema: Schema, depth: int) -> Problem | None:
     branches, problems = schema["oneOf"], []
     for branch in branches:
         wrong = check.problem(value, branch, depth + 1)
@@ -409,7 +459,7 @@ def _one_of(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Pr
     return None if fitting else _furthest(problems)
 
 
-def _not(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+def _not(check: _Check, value: Any, schema: Schema, depth: int) -> Problem | None:
     if check.problem(value, schema["not"], depth + 1) is None:
         return Problem((), "is what the schema excludes")
     return None
@@ -462,11 +512,11 @@ _RULES: Final[dict[str, _Rule]] = {
 """Rules by keyword. `type` is missing because it is always checked first: a value of the wrong type has no other problem."""
 
 
-def _properties_of_answer(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+def _properties_of_answer(check: _Check, value: Any, schema: Schema, depth: int) -> Problem | None:
     return _properties(check, _without_null(value), schema, depth)
 
 
-def _additional_of_answer(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+def _additional_of_answer(check: _Check, value: Any, schema: Schema, depth: int) -> Problem | None:
     if schema["additionalProperties"] is False:
         return None
     return _additional_properties(check, _without_null(value), schema, depth)
@@ -479,7 +529,7 @@ def _without_null(value: Any) -> Any:
     return value
 
 
-def _one_of_answer(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+def _one_of_answer(check: _Check, value: Any, schema: Schema, depth: int) -> Problem | None:
     return _any_of(check, value, {"anyOf": schema["oneOf"]}, depth)
 
 

@@ -9,14 +9,14 @@ from typing import Any, get_args
 import msgspec
 
 from aileron_connector import check
-from aileron_connector.check import Schemas, maybe_problem
+from aileron_connector.check import Schema, Schemas, maybe_problem
 from aileron_connector.openapi import answer, document, saying
 from tests.connectors.openapi.packed import PROGRAM
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "packed-openapi.md").read_text(encoding="utf-8")
 
 # A schema for each keyword, and a value that does not fit it. A checker that ignores the keyword accepts the value.
-REFUSES: dict[str, tuple[dict[str, Any], Any]] = {
+REFUSES: dict[str, tuple[Schema, Any]] = {
     "type": ({"type": "string"}, 1),
     "enum": ({"enum": [1]}, 2),
     "const": ({"const": 1}, 2),

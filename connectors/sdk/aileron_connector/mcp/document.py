@@ -13,9 +13,13 @@ Source: docs/reference/packed-mcp-tools.md. Not here: comparing (comparing.py).
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
+
+from aileron_connector.check import Schema
+from aileron_sandbox.frames import JSONObject
 
 __all__ = ["FORMAT", "FROZEN", "Components", "Tool", "Tools", "canonical", "digest_of", "frozen_part"]
 
@@ -35,11 +39,11 @@ class Tool(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """SHA-256 of `listed` in canonical form, as `sha256:` and 64 hex digits. It identifies the description that a person
     approved.
     """
-    listed: dict[str, Any]
+    listed: JSONObject
     arguments: dict[str, str] = {}
     argument: str = ""
-    sent: dict[str, Any] | bool = True
-    answered: dict[str, Any] | bool = True
+    sent: Schema | bool = True
+    answered: Schema | bool = True
 
 
 class Components(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,18 +68,18 @@ class Tools(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     components: Components = Components()
 
 
-def frozen_part(listed: dict[str, Any]) -> dict[str, Any]:
+def frozen_part(listed: JSONObject) -> JSONObject:
     """Return the part of a server's tool description that a call compares with the packed one: the keys in FROZEN."""
     return {key: listed[key] for key in FROZEN if listed.get(key) is not None}
 
 
-def canonical(listed: dict[str, Any]) -> bytes:
+def canonical(listed: Mapping[str, object]) -> bytes:
     """Return the canonical JSON of a tool's description. Equal descriptions give equal bytes, in whatever order their keys
     are.
     """
     return msgspec.json.encode(listed, order="sorted")
 
 
-def digest_of(listed: dict[str, Any]) -> str:
+def digest_of(listed: JSONObject) -> str:
     """Return the digest of a tool description's canonical form, as `sha256:` and 64 hex digits."""
     return f"sha256:{hashlib.sha256(canonical(listed)).hexdigest()}"

@@ -19,9 +19,12 @@ Source: OpenAPI Specification 3.1.1, section 4.8. Not here: making requests (req
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
+
+from aileron_connector.check import Schema
+from aileron_sandbox.frames import JSONObject
 
 __all__ = [
     "VERSION",
@@ -74,7 +77,7 @@ class Parameter(
     place: Place
     argument: str
     required: bool = False
-    schema: dict[str, Any] = {}
+    schema: Schema = {}
     style: Style | None = None
     """Style in which the value is written. None means `simple` in a path or header, `form` in a query."""
     explode: bool | None = None
@@ -82,7 +85,7 @@ class Parameter(
     for `form` only.
     """
     allow_reserved: bool = False
-    content: dict[str, dict[str, Any]] = {}
+    content: dict[str, JSONObject] = {}
     """Schema under the key `application/json`, with at most one entry. It replaces `schema`."""
 
 
@@ -98,7 +101,7 @@ class Encoding(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 class Media(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of a body with one media type. Without a schema, any content is allowed."""
 
-    schema: dict[str, Any] | bool = True
+    schema: Schema | bool = True
     encoding: dict[str, Encoding] = {}
 
 
@@ -175,7 +178,7 @@ class Components(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     """The components of the document, to which references lead."""
 
     schemas: dict[str, msgspec.Raw] = {}
-    security_schemes: dict[str, Any] = {}
+    security_schemes: JSONObject = {}
 
 
 class Document(msgspec.Struct, frozen=True):

@@ -29,9 +29,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from aileron_connector.check import Schemas, maybe_problem
+from aileron_connector.check import Schema, Schemas, maybe_problem
 from aileron_connector.openapi.document import Link, Parameter
 from aileron_connector.openapi.request import Endpoint, schema_of
+from aileron_sandbox.frames import JSON, JSONObject
 
 __all__ = ["IN_BODY", "Next", "next_page", "page_in", "targets"]
 
@@ -79,7 +80,7 @@ def _relations(header: str, at: int) -> tuple[list[str], int]:
 class Next(NamedTuple):
     """A next page. `arguments` are the arguments that change for that page; None if arguments cannot express the page."""
 
-    arguments: dict[str, Any] | None
+    arguments: JSONObject | None
 
 
 def next_page(headers: Iterable[str], url: str, endpoint: Endpoint, schemas: Schemas) -> Next | None:
@@ -98,7 +99,7 @@ def next_page(headers: Iterable[str], url: str, endpoint: Endpoint, schemas: Sch
     return Next(_arguments(changed, endpoint, schemas))
 
 
-def page_in(link: Link, body: Any, sent: Mapping[str, Any], endpoint: Endpoint, schemas: Schemas) -> Next | None:
+def page_in(link: Link, body: Any, sent: Mapping[str, JSON], endpoint: Endpoint, schemas: Schemas) -> Next | None:
     """Return the next page by a link of the document. `body` is the answer to a call with the arguments `sent`. None if it
     is the last page.
     """
@@ -141,7 +142,7 @@ def _by_name(query: str) -> dict[str, list[str]]:
     return urllib.parse.parse_qs(query, keep_blank_values=True, max_num_fields=200)
 
 
-def _arguments(changed: Mapping[str, list[str]], endpoint: Endpoint, schemas: Schemas) -> dict[str, Any] | None:
+def _arguments(changed: Mapping[str, list[str]], endpoint: Endpoint, schemas: Schemas) -> JSONObject | None:
     """Return changed parameters as arguments of the operation, typed by their schemas. None if there are none, or if
     one of them belongs to no argument or does not fit its schema.
     """
@@ -169,16 +170,16 @@ def _typed(values: list[str], parameter: Parameter, schemas: Schemas) -> Any:
         return msgspec.UNSET
     rule = schemas.resolved(schema)
     texts = values if parameter.explode is not False or len(values) > 1 else values[0].split(",")
-    members = schemas.resolved(rule.get("items", {}))
-    candidates: list[Any] = [*_readings(values[0], rule)] if len(values) == 1 else []
-    candidates += [[_readings(text, members)[0] for text in texts], texts]
+    members = schemas.resolved(rule.get("items", True))
+    candidates: list[JSON] = [*_readings(values[0], rule)] if len(values) == 1 else []
+    candidates += [[_readings(text, members)[0] for text in texts], [*texts]]
     fitting = (
         candidate for candidate in candidates if maybe_problem(candidate, schema, schemas, reading="argument") is None
     )
     return next(fitting, msgspec.UNSET)
 
 
-def _readings(text: str, rule: Mapping[str, Any]) -> list[Any]:
+def _readings(text: str, rule: Schema) -> list[JSON]:
     """Return the typed values that a text from a query can stand for. The schema decides which comes first."""
     value: Any = text
     if text in ("true", "false"):

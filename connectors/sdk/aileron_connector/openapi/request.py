@@ -29,12 +29,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from aileron_connector.check import Problem, Schemas, maybe_problem
+from aileron_connector.check import Problem, Schema, Schemas, maybe_problem
 from aileron_connector.failures import BadInput
 from aileron_connector.openapi import styles
 from aileron_connector.openapi.document import Encoding, Media, Operation, Parameter, RequestBody
 from aileron_connector.openapi.media import Kind, kind_of
 from aileron_connector.openapi.styles import Pair, Way
+from aileron_sandbox.frames import JSON, JSONObject
 
 __all__ = ["Endpoint", "Request", "prepared", "schema_of"]
 
@@ -69,7 +70,7 @@ class Request(NamedTuple):
     body: bytes | None
 
 
-def prepared(endpoint: Endpoint, arguments: Mapping[str, Any], base_url: str, schemas: Schemas) -> Request:
+def prepared(endpoint: Endpoint, arguments: Mapping[str, JSON], base_url: str, schemas: Schemas) -> Request:
     """Build the request for a call. `base_url` has no slash at its end. Raises BadInput if the caller must change an argument."""
     operation = endpoint.operation
     _check_known(operation, arguments)
@@ -92,7 +93,7 @@ def schema_of(parameter: Parameter) -> Any:
 # Arguments
 
 
-def _check_known(operation: Operation, arguments: Mapping[str, Any]) -> None:
+def _check_known(operation: Operation, arguments: Mapping[str, JSON]) -> None:
     known = {parameter.argument: None for parameter in operation.parameters}
     if operation.request_body is not None:
         body = operation.request_body
@@ -106,7 +107,7 @@ def _check_known(operation: Operation, arguments: Mapping[str, Any]) -> None:
             raise BadInput(f"unknown argument {name[:64]!r}; expected {expected}", argument=name[:64])
 
 
-def _check_fields(argument: str, arguments: Mapping[str, Any]) -> None:
+def _check_fields(argument: str, arguments: Mapping[str, JSON]) -> None:
     fields = arguments.get(argument, ["*"])
     if not isinstance(fields, list) or not fields or not all(isinstance(field, str) and field for field in fields):
         raise BadInput(
@@ -115,7 +116,7 @@ def _check_fields(argument: str, arguments: Mapping[str, Any]) -> None:
         )
 
 
-def _check_parameter(parameter: Parameter, arguments: Mapping[str, Any], schemas: Schemas) -> None:
+def _check_parameter(parameter: Parameter, arguments: Mapping[str, JSON], schemas: Schemas) -> None:
     if parameter.argument in arguments:
         _check(parameter.argument, arguments[parameter.argument], schema_of(parameter), schemas)
     elif parameter.required:
@@ -137,7 +138,7 @@ def _missing(argument: str) -> BadInput:
     return BadInput(f"argument {argument!r} is missing", argument=argument)
 
 
-def _given(operation: Operation, place: str, arguments: Mapping[str, Any]) -> Iterator[Parameter]:
+def _given(operation: Operation, place: str, arguments: Mapping[str, JSON]) -> Iterator[Parameter]:
     return (
         parameter for parameter in operation.parameters if parameter.place == place and parameter.argument in arguments
     )
@@ -146,14 +147,14 @@ def _given(operation: Operation, place: str, arguments: Mapping[str, Any]) -> It
 # Path, query, header fields
 
 
-def _path(endpoint: Endpoint, arguments: Mapping[str, Any]) -> str:
+def _path(endpoint: Endpoint, arguments: Mapping[str, JSON]) -> str:
     of_name = {parameter.name: parameter for parameter in endpoint.operation.parameters if parameter.place == "path"}
     # A `#` part only distinguishes two operations of one path; it is not part of a request (RFC 3986 section 3.5).
     path, question, query = endpoint.path.partition("#")[0].partition("?")
     return "/".join([_segment(piece, of_name, arguments) for piece in path.split("/")]) + question + query
 
 
-def _segment(template: str, of_name: Mapping[str, Parameter], arguments: Mapping[str, Any]) -> str:
+def _segment(template: str, of_name: Mapping[str, Parameter], arguments: Mapping[str, JSON]) -> str:
     """Return one segment of the path with its parameters expanded. Raises BadInput if the segment could be read as another
     path.
     """
@@ -220,7 +221,7 @@ def _form(pairs: list[Pair]) -> str:
     return "&".join([f"{name}={value}" for name, value in pairs])
 
 
-def _headers(operation: Operation, arguments: Mapping[str, Any], content_type: str) -> list[tuple[str, str]]:
+def _headers(operation: Operation, arguments: Mapping[str, JSON], content_type: str) -> list[tuple[str, str]]:
     headers = [
         (parameter.name, _field_value(parameter, arguments[parameter.argument]))
         for parameter in _given(operation, "header", arguments)
@@ -263,7 +264,7 @@ def _accepted(operation: Operation) -> str:
 # Bodies
 
 
-def _body(body: RequestBody | None, arguments: Mapping[str, Any], schemas: Schemas) -> tuple[str, bytes | None]:
+def _body(body: RequestBody | None, arguments: Mapping[str, JSON], schemas: Schemas) -> tuple[str, bytes | None]:
     """Return the value of Content-Type and the bytes of the body. Without a body they are empty and None."""
     if body is None:
         return "", None
@@ -272,7 +273,7 @@ def _body(body: RequestBody | None, arguments: Mapping[str, Any], schemas: Schem
     return ("", None) if value is msgspec.UNSET else _written(media_type, media, value, _Names.of(body), schemas)
 
 
-def _checked_value(body: RequestBody, media: Media, arguments: Mapping[str, Any], schemas: Schemas) -> Any:
+def _checked_value(body: RequestBody, media: Media, arguments: Mapping[str, JSON], schemas: Schemas) -> Any:
     """Return the value of the body, or UNSET for no body. Raises BadInput if the value does not match the schema."""
     if not body.arguments:
         if body.argument in arguments:
@@ -368,19 +369,19 @@ class _Part(NamedTuple):
     content: bytes
 
 
-def _parts(media: Media, value: dict[str, Any], names: _Names, schemas: Schemas) -> Iterator[_Part]:
+def _parts(media: Media, value: JSONObject, names: _Names, schemas: Schemas) -> Iterator[_Part]:
     properties = schemas.resolved(media.schema).get("properties", {})
     for name, field in value.items():
         schema = schemas.resolved(properties.get(name, {}))
         content_type = media.encoding.get(name, Encoding()).content_type.partition(",")[0].strip()
-        is_list = isinstance(field, list) and kind_of(content_type) != "json"
-        rule = schemas.resolved(schema.get("items", {})) if is_list else schema
-        for member in field if is_list else [field]:
+        members = field if isinstance(field, list) and kind_of(content_type) != "json" else None
+        rule = schema if members is None else schemas.resolved(schema.get("items", True))
+        for member in [field] if members is None else members:
             if member is not None:
                 yield _part(name, member, rule, content_type, names.argument_of(name))
 
 
-def _part(name: str, value: Any, schema: Mapping[str, Any], content_type: str, argument: str) -> _Part:
+def _part(name: str, value: Any, schema: Schema, content_type: str, argument: str) -> _Part:
     if _is_file(schema, content_type) and isinstance(value, str):
         declared = content_type if "*" not in content_type else ""
         content_type = declared or schema.get("contentMediaType", _ANY_BYTES)
@@ -390,7 +391,7 @@ def _part(name: str, value: Any, schema: Mapping[str, Any], content_type: str, a
     return _Part(name, "", content_type, styles.scalar(value).encode("utf-8", "replace"))
 
 
-def _is_file(schema: Mapping[str, Any], content_type: str) -> bool:
+def _is_file(schema: Schema, content_type: str) -> bool:
     """Return whether a property holds bytes, so that its argument is base64."""
     if schema.get("format") == "binary" or schema.get("contentEncoding") == "base64" or "contentMediaType" in schema:
         return True
