@@ -6,10 +6,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
+from aileron.daemon.consent_service.handlers.every_kind import ConsentHandlers
 from aileron.model.consent import ConsentKind, Subject
+from tests.cli.questions import SUBJECTS
 from tests.support.plain_host import ROOT
 
 FOUND = re.compile(
@@ -96,3 +99,18 @@ def test_each_kind_of_consent_has_a_subject() -> None:
     tags = {subject.__struct_config__.tag for subject in Subject.__args__}
 
     assert tags == set(ConsentKind) - {ConsentKind.ACTION}
+
+
+@pytest.mark.parametrize("subject", SUBJECTS.values(), ids=SUBJECTS.keys())
+def test_each_subject_gets_the_handler_of_its_kind(subject: Subject) -> None:
+    """The type that a handler is made for is that of the subject; a class stands for its one instance."""
+    handlers = ConsentHandlers(**get_type_hints(ConsentHandlers))
+
+    (base,) = vars(handlers.of(subject))["__orig_bases__"]
+
+    assert isinstance(subject, get_args(base))
+
+
+def test_the_subjects_above_are_of_every_kind() -> None:
+    """A kind without an example would be left out of the test above."""
+    assert {type(subject) for subject in SUBJECTS.values()} >= set(get_args(Subject))

@@ -76,6 +76,6 @@ class ConsentHandlers(NamedTuple):
                 assert_never(impossible)
 
 
-def _for(_subject: S, handler: ConsentHandler[S]) -> ConsentHandler[S]:
+def _for(_subject: S, handler: ConsentHandler[S]) -> ConsentHandler[Any]:
     """Return `handler`. The signature makes the type checker compare the handler's kind with the subject's."""
     return handler
