@@ -371,17 +371,21 @@ def decisions() -> list[Path]:
 
 
 def test_decisions_are_numbered_without_gaps() -> None:
-    """Each number occurs once, the heading has the same number, and each decision is listed once, below one topic."""
+    """Each number occurs once, the heading has the same number, and each decision is listed once, below one topic. The list names
+    those that were merged into another.
+    """
     numbers = [int(path.name.partition("-")[0]) for path in decisions()]
     headings = [int(path.read_text(encoding="utf-8").split(".", 1)[0].removeprefix("# ")) for path in decisions()]
     shown = (DOCS / "adr" / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| \[(\d+)\]\(([\w.-]+)\) \| (.+) \|$", shown, re.MULTILINE)
     titles = [re.match(r"# \d+\. (.+)", path.read_text(encoding="utf-8")) for path in decisions()]
 
-    assert numbers == headings == list(range(1, len(numbers) + 1))
+    merged = [int(number) for number in re.findall(r"^\| (\d+) \| merged into ", shown, re.MULTILINE)]
+    assert numbers == headings
+    assert sorted([*numbers, *merged]) == list(range(1, len(numbers) + len(merged) + 1))
     assert sorted(listed, key=lambda row: int(row[0])) == [
         (str(number), path.name, title and title[1])
-        for number, (path, title) in enumerate(zip(decisions(), titles, strict=True), start=1)
+        for number, path, title in zip(numbers, decisions(), titles, strict=True)
     ]
 
 
