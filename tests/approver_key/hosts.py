@@ -170,7 +170,8 @@ def waits() -> int:
     def work() -> int:
         try:
             tell(parent=os.getppid())
-            time.sleep(60)
+            for _ in range(1200):  # a signal that comes before a long sleep begins is handled after it
+                time.sleep(0.05)
         except BaseException as error:
             tell(ended=type(error).__name__)
             raise

@@ -92,8 +92,14 @@ async def test_requests_settled_elsewhere_leave_the_queue_whatever_their_kind(wo
         await shown.until(f"{len(asked)} waiting")
         for request, status in zip(asked, itertools.cycle(ends), strict=False):
             world.settle(request, status.value)
+
+        def states() -> list[str]:
+            return [shown.app.waiting[request["approval_id"]].state for request in asked]
+
         await shown.until("nothing waiting")
-        words = [shown.app.waiting[request["approval_id"]].state for request in asked]
+        # It is told at once that a question has gone, and a moment later how it ended.
+        await shown.until(lambda: "no longer waits" not in states())
+        words = states()
 
     assert {status.value for status in ends} <= {request["status"] for request in asked}
     assert words == [state_words(request["status"]).removeprefix("approved, ") for request in asked]
