@@ -1210,7 +1210,7 @@ async def test_an_interrupted_prompt_is_not_followed_by_another(world: World) ->
         raise KeyboardInterrupt
 
     world.ask_passphrase = interrupted
-    async with world.console(not_kept="this is a terminal of tmux") as shown:
+    async with world.console(not_kept="this is a terminal of tmux", clock=lambda: 0.0) as shown:
         await shown.until("read-mail 1.2.0")
         await shown.approve()
         await shown.until(lambda: asked)
