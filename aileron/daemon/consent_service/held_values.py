@@ -73,8 +73,9 @@ class HeldValues:
         if len(self._held) >= MAX_HELD:
             self._held.pop(next(iter(self._held)))
         held = HeldValue(secrets.token_bytes(32), value, grant, elsewhere, fetch)
-        self._held[held.commitment] = held
-        return held.commitment
+        commitment = held.commitment
+        self._held[commitment] = held
+        return commitment
 
     def bind(self, commitment: str | None, digest: str) -> None:
         """Bind a held value to the question with this digest, which was just asked. Do nothing if no value is held."""
