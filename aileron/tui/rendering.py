@@ -52,13 +52,11 @@ __all__ = [
     "further",
     "grant_facts",
     "grant_row",
-    "grant_rows",
     "joined",
     "record_rows",
     "request_rows",
     "session_facts",
     "session_row",
-    "session_rows",
     "shown",
     "system_text",
 ]
@@ -377,11 +375,6 @@ def grant_row(grant: GrantEntry, width: int) -> Text:
     return Text(shown(_grant_line(grant), width))
 
 
-def grant_rows(grant: GrantEntry, width: int) -> list[Text]:
-    """Return all facts of a grant, its id first, in as many rows as needed. All rows but the first are indented."""
-    return _hanging(f"{as_text(grant.id)}  ", visible(_grant_line(grant)), width)
-
-
 def grant_facts(grant: GrantEntry, width: int) -> Text:
     """Return all facts of a grant, for the question whether to end it."""
     from aileron.cards.subject import conditions
@@ -398,11 +391,6 @@ def grant_facts(grant: GrantEntry, width: int) -> Text:
 def session_row(session: Session, width: int) -> Text:
     """Return a session as one row: the agent and its folder. `session_facts` returns all facts."""
     return Text(shown(_session_line(session), width), style="" if session.status == "open" else "dim")
-
-
-def session_rows(session: Session, width: int) -> list[Text]:
-    """Return all facts of a session, its id first, in as many rows as needed. All rows but the first are indented."""
-    return _hanging(f"{as_text(session.id)}  ", visible(_session_line(session)), width)
 
 
 def session_facts(session: Session, width: int) -> Text:

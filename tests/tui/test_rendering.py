@@ -208,30 +208,18 @@ def test_a_text_in_an_event_cannot_look_like_its_next_fact() -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_grants_and_sessions_are_one_row_in_lists_and_whole_in_details(width: int) -> None:
-    """Folder and condition may be long; a further row never begins where a row of ours does."""
+    """Folder and condition may be long: a list cuts them, and the facts have all of them."""
     folder = "/tmp/" + "w" * 10 + " " * 70 + "codex        open     19:04:11  7 runs  /home" * 5
     at_work = msgspec.convert(session(folder), Session)
     condition = {"argument": "to", "operator": "equals", "value": folder}
     standing = msgspec.convert(grant(condition), GrantEntry)
-    for row, rows, facts in (
-        (
-            rendering.session_row(at_work, width),
-            rendering.session_rows(at_work, width),
-            rendering.session_facts(at_work, width),
-        ),
-        (
-            rendering.grant_row(standing, width),
-            rendering.grant_rows(standing, width),
-            rendering.grant_facts(standing, width),
-        ),
+    for row, facts in (
+        (rendering.session_row(at_work, width), rendering.session_facts(at_work, width)),
+        (rendering.grant_row(standing, width), rendering.grant_facts(standing, width)),
     ):
         assert rendering.cells(row.plain) <= width
         assert row.plain.endswith("…")
-        assert all(rendering.cells(line.plain) <= width for line in rows)
-        assert all(line.plain.startswith("  ↳ ") for line in rows[1:])
-        for folded in (rows, facts.split("\n")):
-            assert _without_blanks(folder) in _without_blanks("".join(line.plain for line in folded))
-    assert '"/tmp/wwwwwwwwww  ' in rendering.session_rows(at_work, 200)[0].plain
+        assert _without_blanks(folder) in _without_blanks(facts.plain)
 
 
 def _without_blanks(text: str) -> str:
