@@ -1,9 +1,9 @@
 """HTTP/1.1 on one connection: one request at a time, with detection of a client that disconnects while it waits for
 its response.
 
-Runs between Hypercorn's connection and the application, in place of Hypercorn's H11Protocol. Hypercorn stores data
-that a client sends before its response is over, and reads no more until then. So it would not detect that the client
-has disconnected, and a response without an end would continue for ever.
+Runs between a connection (server.py) and the application, as a subclass of Hypercorn's H11Protocol. Hypercorn stores
+data that a client sends before its response is complete, and reads no more until then. So it would not detect that the
+client has disconnected, and a response without an end would continue for ever.
 
     request ──(whole)──► what comes now was sent ahead: thrown away, `Connection: close`, MAX_AHEAD at most
                └──(whole response sent)──► what comes now is the next request: it waits for its turn
@@ -25,8 +25,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import h11
-import hypercorn.protocol
-from hypercorn.asyncio.task_group import TaskGroup, _handle
+from hypercorn.asyncio.task_group import TaskGroup
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData
 from hypercorn.protocol.events import Body, EndBody, Response
@@ -35,7 +34,7 @@ from hypercorn.typing import AppWrapper, ASGIReceiveEvent, ASGISendEvent, Scope
 
 from aileron.ingress.request_line import AsSpelled
 
-__all__ = ["MAX_AHEAD", "install"]
+__all__ = ["MAX_AHEAD", "AppTasks", "OneAtATime"]
 
 MAX_AHEAD: Final = 65536
 """Maximum number of bytes that a client sends before its response is complete, which are discarded. A client that sends
@@ -44,13 +43,6 @@ more gets no response, because reading them is work.
 _WHOLE: Final = (h11.DONE, h11.MIGHT_SWITCH_PROTOCOL, h11.MUST_CLOSE)  # type: ignore[attr-defined] # it does
 """States of h11's connection in which the client's request has been read completely."""
 _NO_CONTENT: Final = (204, 304)
-
-
-def install() -> None:
-    """Make Hypercorn use `_OneAtATime` for HTTP/1.1, by replacing its class, because there is no setting for it. Tests
-    check that this works.
-    """
-    hypercorn.protocol.H11Protocol = _OneAtATime  # type: ignore[attr-defined, assignment]
 
 
 class _NeverPaused(h11.Connection):
@@ -129,30 +121,39 @@ class _Inbox:
         self._moved = asyncio.Event()
 
 
-class _Apps:
+class AppTasks(TaskGroup):
     """The tasks of a connection, with an `_Inbox` for each application."""
-
-    def __init__(self, tasks: TaskGroup) -> None:
-        self._tasks = tasks
 
     async def spawn_app(
         self, app: AppWrapper, config: Config, scope: Scope, send: Callable[[ASGISendEvent | None], Awaitable[None]]
     ) -> Callable[[ASGIReceiveEvent], Awaitable[None]]:
         """Start an application, and return the function that adds messages to its inbox."""
         inbox = _Inbox()
-        self.spawn(_handle, app, config, scope, inbox.get, send, _no_threads, _no_threads)
+        self.spawn(_run, app, config, scope, inbox, send)
         return inbox.put
 
-    def spawn(self, what: Callable[..., Awaitable[None]], *arguments: object) -> None:
-        """Start a task."""
-        self._tasks.spawn(what, *arguments)
+
+async def _run(
+    app: AppWrapper,
+    config: Config,
+    scope: Scope,
+    inbox: _Inbox,
+    send: Callable[[ASGISendEvent | None], Awaitable[None]],
+) -> None:
+    """Run an application for one request, and tell the protocol when it has ended. An exception is logged."""
+    try:
+        await app(scope, inbox.get, send, _no_threads, _no_threads)
+    except Exception:  # noqa: BLE001 - one request fails, and not the connections of others
+        await config.log.exception("the application failed")
+    finally:
+        await send(None)
 
 
 def _no_threads(*_: object) -> None:
     raise NotImplementedError("for WSGI, which is not served")
 
 
-class _OneAtATime(AsSpelled):
+class OneAtATime(AsSpelled):
     """A protocol that handles one request of a connection at a time, and treats a request for another version of HTTP
     as a plain request.
     """
@@ -160,7 +161,6 @@ class _OneAtATime(AsSpelled):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.connection = _NeverPaused(h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size)
-        self.task_group = _Apps(self.task_group)  # type: ignore[assignment, arg-type]
         self._is_head = False
         self._ahead = 0
         self._unsaid: int | None = None

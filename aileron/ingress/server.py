@@ -26,16 +26,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import anyio
-import hypercorn.asyncio.tcp_server
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
-from hypercorn.events import Event, RawData, Updated
+from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.typing import ConnectionState
+from hypercorn.utils import parse_socket_addr
 from starlette.types import ASGIApp, Receive, Scope
 
-from aileron.ingress import one_at_a_time
 from aileron.ingress.connection_places import ACCEPTED_AT_ONCE, BACKLOG, Bounded, Place, Places
+from aileron.ingress.one_at_a_time import AppTasks, OneAtATime
 from aileron.ingress.peers import PeerProcess, peer_of_connection, peer_process
 from aileron.ingress.request_line import KnownRequests
 
@@ -191,19 +192,41 @@ async def drained(receive: Receive) -> None:
                 return
 
 
-one_at_a_time.install()
-hypercorn.asyncio.tcp_server.MAX_RECV = READ_AHEAD  # there is no setting for it; tests see that it holds
-
-
 class _Connection(TCPServer):
-    """A connection that reports to its place (connection_places.py) whether it has a request or a response."""
+    """A connection that speaks HTTP/1.1 alone, and reports to its place (connection_places.py) whether it has a
+    request or a response.
+    """
+
+    protocol: OneAtATime  # type: ignore[assignment] # Hypercorn would choose among its own
 
     def __init__(self, place: Place | None, *given: Any) -> None:
         super().__init__(*given)
         self._place = place
 
+    async def run(self) -> None:
+        """Serve the requests of the connection until it ends."""
+        accepted = self.writer.get_extra_info("socket")
+        try:
+            ends = [parse_socket_addr(accepted.family, end()) for end in (accepted.getpeername, accepted.getsockname)]
+            is_tls = self.writer.get_extra_info("ssl_object") is not None
+            async with AppTasks(self.loop) as tasks:
+                self._task_group = tasks
+                state = ConnectionState(self.state)
+                self.protocol = OneAtATime(
+                    self.app, self.config, self.context, tasks, state, is_tls, *ends, self.protocol_send
+                )
+                await self.idle_task.restart(tasks, self._idle_timeout)
+                await self._read_data()
+        except OSError:  # the client has gone
+            pass
+        finally:
+            await self._close()
+
     async def _read_data(self) -> None:
-        await super()._read_data()
+        with contextlib.suppress(OSError):  # as at the end of the data; ssl.SSLError is one
+            while not self.reader.at_eof():
+                await self.protocol.handle(RawData(await self.reader.read(READ_AHEAD)))
+        await self.protocol.handle(Closed())
         await self.idle_task.stop()  # nothing more can come, so there is nothing to wait for
 
     async def protocol_send(self, event: Event) -> None:
