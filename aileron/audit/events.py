@@ -5,8 +5,8 @@ string, so none can be recorded by mistake. Text of a connector or an upstream (
 stored bounded and as it came, shown only through a surface that makes hidden characters visible.
 
 Rules
-- An event is named `subject.what-happened`; a fact has the same name in every event that has it. `run`, `session`, `action`,
-  `connector` and `class` can be searched for.
+- An event is named `subject.what_happened`, in lower case with underscores.
+- A fact has the same name in every event that has it. `run`, `session`, `action`, `connector` and `class` can be searched for.
 - No fact has the name of a value that a row has beside its record (`at`, `hash`, `previous`): surfaces show both in one object.
 - Facts that are absent are left out, so that a fact added later does not change the records made before.
 - An event that is here stays here, and keeps its meaning: old ledgers are read for ever.
@@ -53,6 +53,7 @@ __all__ = [
     "BindingRevoked",
     "CallerRefused",
     "ConnectorActedEarly",
+    "ConnectorActedEarlyHyphen",
     "ConnectorAudit",
     "ConnectorInstalled",
     "ConnectorRemoved",
@@ -67,6 +68,8 @@ __all__ = [
     "EgressSending",
     "EgressSubmitted",
     "Event",
+    "FetchEnded",
+    "FetchStarted",
     "Genesis",
     "GrantRevoked",
     "GrantUsed",
@@ -79,6 +82,8 @@ __all__ = [
     "KeyRevoked",
     "KeyTrusted",
     "Notice",
+    "PageLocked",
+    "PageUnlocked",
     "PasskeyAdded",
     "PasskeyRemoved",
     "PlannedStep",
@@ -798,7 +803,7 @@ class ConnectorRemoved(_Event, frozen=True, kw_only=True, tag="connector.removed
     hash: str = msgspec.field(name="pin")
 
 
-class ConnectorActedEarly(_Event, frozen=True, kw_only=True, tag="connector.acted-early"):
+class ConnectorActedEarly(_Event, frozen=True, kw_only=True, tag="connector.acted_early"):
     """A connector acted in a jail that was started ahead, before it received a task. The jail was ended without use."""
 
     connector: str
@@ -807,6 +812,10 @@ class ConnectorActedEarly(_Event, frozen=True, kw_only=True, tag="connector.acte
     what: Literal["frame", "output", "network", "exit", "resources"]
     destination: str | None = None
     """Destination to which the connector tried to connect, by its own account."""
+
+
+class ConnectorActedEarlyHyphen(ConnectorActedEarly, frozen=True, kw_only=True, tag="connector.acted-early"):
+    """A `connector.acted_early` of a ledger from before 0.2.0. It is read, and never written."""
 
 
 class ToolSuspended(_Event, frozen=True, kw_only=True, tag="tool.suspended"):
@@ -1176,6 +1185,7 @@ Notice = (
     | ConnectorInstalled
     | ConnectorRemoved
     | ConnectorActedEarly
+    | ConnectorActedEarlyHyphen
     | ToolSuspended
     | ToolResumed
     | HostAsked

@@ -32,7 +32,7 @@ def home() -> Iterator[DaemonHome]:
 
 
 def _early(home: DaemonHome) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = home.must("GET", "/v1/audit?type=connector.acted-early")["events"]
+    events: list[dict[str, Any]] = home.must("GET", "/v1/audit?type=connector.acted_early")["events"]
     return events
 
 

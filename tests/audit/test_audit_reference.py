@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from aileron.audit.events import EVENT_TYPES
+from aileron.audit import events
+from aileron.audit.events import EVENT_TYPES, ConnectorActedEarlyHyphen
 from aileron.audit.verify import verify
 from aileron.ledger import FILTERED, Ledger
 
@@ -31,6 +32,22 @@ def test_the_page_has_every_fact_of_an_event_and_no_other(name: str) -> None:
     documented = re.findall(r"^\| `([^`]+)` \|", SECTIONS[name], flags=re.MULTILINE)
 
     assert sorted(documented) == sorted(field.encode_name for field in msgspec.structs.fields(EVENT_TYPES[name]))
+
+
+def test_event_names_are_spelled_with_underscores() -> None:
+    """Users type event names. An event that is only read keeps the spelling that it was written with."""
+    read_only = {ConnectorActedEarlyHyphen}
+
+    assert [
+        name
+        for name, kind in EVENT_TYPES.items()
+        if kind not in read_only and not re.fullmatch(r"[a-z_]+(\.[a-z_]+)?", name)
+    ] == []
+
+
+def test_the_module_exports_every_event() -> None:
+    """A new event is added to `__all__` too."""
+    assert {kind.__name__ for kind in EVENT_TYPES.values()} - set(events.__all__) == set()
 
 
 def test_no_fact_has_the_name_of_a_field_beside_the_record() -> None:

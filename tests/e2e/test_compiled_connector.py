@@ -201,7 +201,7 @@ def test_a_connector_that_says_it_is_ready_waits_for_its_next_run(home: DaemonHo
     wait_until(lambda: not waiting & _waiting(home), "whoever waited is used")
     first, second = ([event["type"] for event in home.events(answer.body["audit_id"])] for answer in answers)
     assert first == second
-    assert home.must("GET", "/v1/audit?type=connector.acted-early")["events"] == []
+    assert home.must("GET", "/v1/audit?type=connector.acted_early")["events"] == []
 
 
 def test_a_program_that_cannot_run_here_is_not_installed(home: DaemonHome, link: Link, tmp_path: Path) -> None:
