@@ -1,14 +1,14 @@
-"""A fetched archive, checked against the request: its publisher, its name and version, and its pin.
+"""The checks of a fetched archive against the request: its publisher, its name and version, and its pin.
 
     unpack → signature → manifest or action file → name and version → pin
 
-Pure. Trusts nobody: the forge could have been mistaken, the publisher could have been robbed, the archive could be anything. Runs
-nothing of it. A person is asked about what passes.
+Pure. Trusts nobody: the forge can send the wrong file, the publisher's key can be stolen, the archive can be anything. Runs no
+code of an archive. A person is asked about an archive that passes.
 
 Rules
-- The signature is checked before anything that was signed: what is not its publisher's is not read.
-- An archive that was requested by name and version has to state the same ones: a manifest of another name is refused.
-- An action comes with its hashes bound. Its `source` has to be the place that it was fetched from.
+- The signature is checked first: content that its publisher did not sign is not parsed.
+- An archive that was requested by name and version must state the same name and version; another manifest is refused.
+- A fetched action has no placeholder for a hash, and its `source` is the place that it was fetched from.
 
 Source: docs/reference/signatures.md, docs/reference/forges.md. Not here: fetching (forges/), the store (install.py), asking.
 """
@@ -58,8 +58,8 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
     keyring: Keyring = Keyring()
     require_signature: bool = False
     public_forges: frozenset[str] = frozenset()
-    """Schemes that mean the public forge, as `sigstore.public_forges` returns them: only public forges have workflows
-    that sign.
+    """Schemes that mean the public forge, as `sigstore.public_forges` returns them: only the workflows of public forges can
+    sign.
     """
 
 
@@ -82,7 +82,9 @@ class ActionArtifact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParseAction(Protocol):
-    """The parser of action files (actions/manifest.py), passed as an argument, since this package does not import actions."""
+    """The parser of action files (actions/manifest.py), passed as an argument, since the registry must not import
+    aileron.actions.
+    """
 
     def __call__(self, text: str, *, file: str, allow_placeholder: bool = False) -> ActionFile:
         """Parse an action file. Raises AileronError(invalid_request) with file and line if the text is not valid."""
@@ -90,7 +92,9 @@ class ParseAction(Protocol):
 
 
 class CheckAction(Protocol):
-    """The check of an action against its connectors' operations (actions/fitting.py), an argument as `ParseAction` is."""
+    """The check of an action against its connectors' operations (actions/fitting.py), passed as an argument for the same reason
+    as `ParseAction`.
+    """
 
     def __call__(
         self, action: ActionFile, manifest: Callable[[ConnectorPin], ConnectorManifest | None], *, file: str
@@ -123,7 +127,7 @@ def connector_of(archive: bytes, trust: Trust, *, wanted: ArtifactRequest | None
 
 
 def action_of(archive: bytes, trust: Trust, *, wanted: ArtifactRequest, parse: ParseAction) -> ActionArtifact:
-    """Return the action in `archive`. Raises AileronError as `connector_of` and `parse` do, also if a placeholder is left."""
+    """Return the action in `archive`. Raises AileronError as `connector_of` and `parse` do, and if a placeholder is left."""
     members = unpack(archive, "action")
     signed = _checked(wanted.name, members[ACTION], members.get(SIGNATURE), trust)
     try:

@@ -38,9 +38,9 @@ from aileron.registry.tarball import CONNECTOR, MANIFEST, pack
 __all__ = ["Application", "Built", "build", "made_up_logins", "made_up_region"]
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
-"""The earliest time that a zip can state."""
+"""The earliest timestamp that a zip can hold; every entry gets this timestamp."""
 _UNIX: Final = 3
-"""System that the zip claims to be made on; a constant, so that the real system does not show."""
+"""Code for Unix in the zip's "made by" field; a constant, so that all systems build the same bytes."""
 _CLIENT: Final = re.compile(rb"[\x20-\x7e]{1,512}")
 """Pattern of a client id or secret: RFC 6749 appendix A.1 and A.2 (VSCHAR); known values have less than a hundred characters."""
 _UNBOUND_HOSTS: Final = re.compile(rb"""["']bound-at-build["']""")
@@ -52,7 +52,7 @@ _CONNECTOR_PY: Final = "connector.py"
 class Built(msgspec.Struct, frozen=True, kw_only=True):
     """A built artifact and its parts: the pin covers `connector` followed by `manifest`.
 
-    Also lists data files and omitted files.
+    Also lists data files and the source files that were omitted.
     """
 
     connector: bytes
@@ -62,11 +62,11 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the connector's files that are not Python."""
     left_out: tuple[LeftOut, ...] = ()
     unnamed: int = 0
-    """Number of omitted files that `left_out` does not name."""
+    """Number of omitted files beyond those that `left_out` names."""
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
-    """The publisher's own application at the provider, as the provider registered it."""
+    """The publisher's own application at the provider, with the client id and secret that the provider issued."""
 
     client_id: str
     client_secret: Secret | None = None
@@ -83,13 +83,13 @@ def build(
 ) -> Built:
     """Build the sources in `directory`; `hosts` replace `hosts = ["bound-at-build"]` in the built manifest.
 
-    Each of `logins` replaces the `PROTOCOL://bound-at-build` of its protocol, and its host is then one of the hosts. For a
-    source with one login and one host, the host is enough.
+    Each of `logins` replaces the `PROTOCOL://bound-at-build` of its protocol, and its host must be one of `hosts`. For a source
+    with one login and one host, the host is enough.
 
     `region` replaces `region = "bound-at-build"`: requests are signed for this region.
 
-    `application` replaces `client_id = "bound-at-release"`, and its secret, if any, `client_secret`; `version`, which is SemVer,
-    replaces `version = "0.0.0-dev"`; a manifest without that placeholder has to state the same version.
+    `application` replaces `client_id = "bound-at-release"`, and its secret, if any, `client_secret`; `version`, which is
+    SemVer, replaces `version = "0.0.0-dev"`; a manifest without that placeholder must already state this version.
 
     Raises AileronError(invalid_request) for an invalid manifest, a remaining or missing placeholder, a missing program, links, or
     too much data.
@@ -132,7 +132,7 @@ def _program(found: dict[str, bytes], directory: Path) -> bytes:
 
 
 def _zipped(sources: dict[str, bytes]) -> bytes:
-    """Pack sources into a zip, stored and not deflated: imports are faster, and the bytes depend on no compression library."""
+    """Pack sources into a zip without compression: imports are faster, and the bytes depend on no compression library."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
         for name, data in sorted(sources.items()):
@@ -181,7 +181,7 @@ def _with_hosts(data: bytes, path: Path, hosts: Sequence[HostPort]) -> bytes:
 
 
 def _with_region(data: bytes, path: Path, region: str | None) -> bytes:
-    """Replace the region's placeholder. The region is bound first, since a remaining placeholder would be taken for a host."""
+    """Replace the region's placeholder. Call this before hosts are bound: a region's placeholder looks like that of a host."""
     if region is not None:
         place = PlaceholderSite("region", UNBOUND_BUILD, fix="--region")
         return bind(data, str(path), place, region, Boundary.CONNECTOR_MANIFEST)
@@ -198,15 +198,13 @@ def _is_region_unbound(data: bytes, path: Path) -> bool:
 
 
 def made_up_region(manifest: ConnectorManifest) -> str | None:
-    """Return a made-up region for a source's region placeholder, for uses where no signature is checked; None without a
-    placeholder.
-    """
+    """Return a region for uses where no signature is checked, if the source has the region's placeholder; otherwise None."""
     need = manifest.credential
     return "us-east-1" if need is not None and need.aws and need.aws.region == UNBOUND_BUILD else None
 
 
 def _maybe_only_login(data: bytes, hosts: Sequence[HostPort]) -> tuple[LoginTarget, ...]:
-    """Return the manifest's only login placeholder as a login at the only host; empty unless there is one of each."""
+    """Return the only login placeholder bound to the only host; empty unless the manifest has one login and there is one host."""
     unbound = _UNBOUND_LOGIN.findall(data)
     if len(unbound) != 1 or len(hosts) != 1:
         return ()
@@ -214,13 +212,13 @@ def _maybe_only_login(data: bytes, hosts: Sequence[HostPort]) -> tuple[LoginTarg
 
 
 def made_up_logins(manifest: bytes) -> tuple[LoginTarget, ...]:
-    """Return made-up logins for a source's placeholders, for uses without a real login: each protocol's name under `.invalid`."""
+    """Return a login under `.invalid` for each login placeholder of a source, for uses without a real server."""
     unbound = dict.fromkeys(found.decode() for found in _UNBOUND_LOGIN.findall(manifest))
     return tuple(LoginTarget.parse(f"{protocol}://{protocol}.invalid:1") for protocol in unbound)
 
 
 def _with_logins(data: bytes, path: Path, logins: Sequence[LoginTarget]) -> bytes:
-    """Replace each placeholder of a login by the given logins of its protocol."""
+    """Replace each placeholder of a login by those of `logins` that have its protocol."""
     protocols = dict.fromkeys(login.protocol for login in logins)
     unbound = [found.decode() for found in _UNBOUND_LOGIN.findall(data)]
     if not unbound:
@@ -247,7 +245,7 @@ def _with_operations(data: bytes, path: Path, sources: dict[str, bytes]) -> byte
     """Return the manifest with the operations of the sources, unless the manifest states them itself or they cannot
     be determined.
 
-    If the sources state a login for an operation, the manifest's operation has to state the same login in either case.
+    In either case, a login that the sources state for an operation must also be the manifest's.
     """
     if CONNECTOR in sources:
         return data
@@ -272,9 +270,9 @@ def _with_operations(data: bytes, path: Path, sources: dict[str, bytes]) -> byte
 
 
 def _with_version(data: bytes, path: Path, version: str) -> bytes:
-    """Return the manifest in that version.
+    """Return the manifest with this version in place of the placeholder.
 
-    The version's placeholder is replaced; without one, the manifest must state that version.
+    A manifest without the placeholder must state this version.
     """
     said = parse_connector_manifest(data, file=str(path), allow_unbound=True).version
     if said == UNRELEASED:
@@ -293,7 +291,7 @@ def _with_application(data: bytes, path: Path, application: Application) -> byte
 
 
 def _with_value(data: bytes, path: Path, key: str, value: bytes) -> bytes:
-    """Replace the placeholder of `key`, which stands on one line, by `value` as a string."""
+    """Replace the placeholder of `key` by `value` as a string. Key and placeholder are on one line."""
     if _CLIENT.fullmatch(value) is None:
         raise _refused(path, f"the {key} to bind is empty, longer than 512 characters or not printable ASCII")
     option = f"--{key.replace('_', '-')}{'-file' if key == 'client_secret' else ''}"

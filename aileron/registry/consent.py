@@ -1,6 +1,7 @@
-"""The question that a person answers before a connector is installed: what it will be allowed, and what of that is new.
+"""The question that a person answers before a connector is installed: its capabilities, and which of them are new.
 
-Pure. Adds nothing to what a manifest asks for: the same value is shown, signed and compared with what is installed.
+Pure. The question contains what the manifest asks for and nothing else: the same value is shown, signed, and compared with the
+installed versions.
 
 Source: docs/reference/consents.md. Not here: asking (daemon/consent_service/consents.py), what widens an action file
 (actions/widening.py).
@@ -50,7 +51,7 @@ def connector_consent(
     installed: Sequence[ConnectorManifest] = (),
     together: Together | None = None,
 ) -> ConnectorConsent:
-    """Return the question to a person before `artifact`, which was found at `source`, is installed.
+    """Return the question to a person about installing `artifact`, which was found at `source`.
 
     If versions of the connector are `installed`, this is an update of the nearest lower version, or else of the newest.
     """
@@ -78,22 +79,22 @@ def connector_consent(
 
 
 def signature_words(signed: Signed) -> str:
-    """Describe an artifact's signature in one line, for the person, the record and the command alike."""
+    """Describe an artifact's signature in one line, for the card, the audit trail and the command's output."""
     if signed.status == "verified":
         return f"verified: {signed.by}, trusted for {signed.trusted_for}"
     return "UNSIGNED, although you trust a key of its publisher" if signed.expected else "unsigned"
 
 
 def text_signature_words(signed: Signed, text: str, published: str) -> str:
-    """Describe the signature of an action's text that comes from the published file with digest `published`; edits are
-    the user's own.
+    """Describe the signature of an action's text. `published` is the digest of the signed file; if `text` differs, the user
+    edited it.
     """
     words = signature_words(signed)
     return words if sha256_digest(text.encode()) == published else f"EDITED HERE, not as published ({words})"
 
 
 def capability_changes(before: ConnectorManifest, after: ConnectorManifest) -> tuple[Change, ...]:
-    """Return every difference in what two versions may do; a change `widens` if the second version may do more, or
+    """Return every difference between the capabilities of two versions. A change `widens` if the second version can do more, or
     something else.
     """
     return tuple(_differences(before, after))
@@ -191,12 +192,12 @@ def _commands(need: CredentialNeed | None) -> set[str]:
 
 
 _ROLES: Final = ("read_only", "previewed", UNSET)
-"""Values of an operation's `login`, the least permissive first."""
+"""Values of an operation's `login`, the least permissive first; UNSET is a login without a restriction."""
 _ROLE_WORDS: Final = {"read_only": "only reads", "previewed": "changes what a person saw"}
 
 
 def _roles(before: ConnectorManifest, after: ConnectorManifest) -> Iterator[Change]:
-    """Yield operations whose role widens (from reading only, or from changes that a person saw, to more) or narrows."""
+    """Yield a change for each operation whose `login` became more or less permissive, in the order of `_ROLES`."""
     for operation in before.operations or ():
         was, would_be = operation.login, after.operation(operation.name).login
         if was != would_be:

@@ -5,19 +5,17 @@
                       meta.json        sizes of both files in bytes
     ROOT/tmp/<random>/                 an install under way
 
-Runs in the daemon. Trusts no file that it finds, because anything that can write to the disk may have changed it. So
-the bytes that will run are read once, hashed, and passed on in a sealed memory file that nobody can change
-any more.
+Runs in the daemon. Trusts no stored file, because another program can have changed it. So the bytes that will run are read
+once, hashed, and passed on in a sealed memory file, which nobody can change.
 
 Rules
-- A pin is sha256 over the connector's bytes followed by the manifest's. The same pin with the bytes split at
-  another place is not the same connector: hash_mismatch.
-- An entry appears by one rename of a complete, flushed directory. A crash leaves it there or not; of two
-  installs of the same bytes one wins and both succeed. An entry whose bytes have changed is replaced by the
-  next install.
-- Verified manifests and the bytes of small programs stay in memory for as long as the files are untouched. Touched
-  files are read and hashed again, so a changed one is refused. Each jail gets a memory file of its own, because two that shared
-  one could signal to each other with its locks and times.
+- A pin is sha256 over the connector's bytes followed by the manifest's. The same pin with the bytes split at another place is
+  not the same connector: hash_mismatch.
+- An entry appears by one rename of a complete, flushed directory. After a crash it is there, complete, or not there. Two
+  installs of the same bytes at once both succeed. An entry whose bytes have changed is replaced by the next install.
+- Verified manifests and the bytes of small programs are cached while their files are untouched. Touched files are read and
+  hashed again, so a changed one is refused. Each jail gets a memory file of its own, because two jails could signal to each
+  other through the locks and times of a shared one.
 
 Source: memfd_create(2), fcntl(2) F_ADD_SEALS, rename(2). Not here: archives (tarball.py), whether a person
 consented.
@@ -57,11 +55,13 @@ _META: Final = "meta.json"
 _MAX_META_BYTES: Final = 1024
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _STALE_S: Final = 3600.0
-"""Seconds after which an unfinished install counts as left by a crash; a real install takes well under a minute."""
+"""Seconds after which the directory of an unfinished install is taken for the leftover of a crash; a real install takes well
+under a minute.
+"""
 _MAX_REMEMBERED: Final = 512
-"""Maximum number of manifests in memory; a few KiB each."""
+"""Maximum number of cached manifests; a few KiB each."""
 _KEPT_PROGRAM_BYTES: Final = 256 << 10
-"""Maximum size in bytes of a cached program: sealing a copy takes 0.1 ms, so it may be done on the event loop."""
+"""Maximum size in bytes of a cached program: sealing a copy takes 0.1 ms, short enough for the event loop."""
 _MAX_KEPT: Final = 32
 """Maximum number of cached programs: 8 MiB in all."""
 
@@ -77,14 +77,14 @@ def content_hash(connector: bytes, manifest: bytes) -> str:
 
 
 def _remove(directory: Path) -> None:
-    """Remove a directory with everything in it, as far as possible."""
+    """Remove a directory and its contents; errors are ignored."""
     import shutil  # with bz2, lzma and zlib
 
     shutil.rmtree(directory, ignore_errors=True)
 
 
 Stamp = tuple[files.Stamp, ...]
-"""Stamps of an entry's files: they change whenever one of the files is written to or replaced."""
+"""A value for the state of an entry's files: it changes whenever one of the files is written to or replaced."""
 
 
 class Opened:
@@ -131,7 +131,7 @@ class _Meta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class _Entry(NamedTuple):
-    """The checked parts of an entry, whose hash is the name of the entry's directory."""
+    """The checked parts of an entry. Their hash is the name of the entry's directory."""
 
     connector: bytes
     manifest_bytes: bytes
@@ -156,10 +156,10 @@ class ContentStore:
         self._verified: Final[dict[str, _Known]] = {}
         self._keeping: Final = threading.Lock()
         self._kept: Final[OrderedDict[str, tuple[Stamp, _Entry]]] = OrderedDict()
-        """Cached small programs, the last opened one last; access needs the lock `_keeping`."""
+        """Cached small programs by hash, the most recently opened last; guarded by the lock `_keeping`."""
 
     def put(self, connector: bytes, manifest: bytes) -> ConnectorPin:
-        """Store a connector that `parse_connector_manifest` just checked. The entry is durable on return.
+        """Store a connector whose manifest passed `parse_connector_manifest`. The entry is durable on return.
 
         Raises AileronError(invalid_request) if it is not a connector, (hash_mismatch) if its bytes are stored with
         a different boundary between program and manifest.
@@ -223,9 +223,9 @@ class ContentStore:
         return found.manifest
 
     def maybe_manifest(self, pin: ConnectorPin) -> ConnectorManifest | None:
-        """Return the verified manifest of `pin`; None if the connector is not installed, or not intact.
+        """Return the verified manifest of `pin`; None if the connector is missing or damaged.
 
-        A run would report the reason.
+        A run of the connector reports the reason.
         """
         try:
             return self.manifest(pin)
@@ -233,17 +233,15 @@ class ContentStore:
             return None
 
     def known_kind(self, pin: ConnectorPin) -> ProgramKind | None:
-        """Return the kind of the program of `pin`, if its untouched files were verified before; else None.
+        """Return the program kind of `pin`; None unless it was verified before and its files are untouched since.
 
-        Reads no file and promises nothing: `open` determines the kind when it runs.
+        Reads no file. Only a hint: `open` determines the kind for a run.
         """
         known = self._known(pin)
         return None if known is None else known.kind
 
     def at_hand(self, pin: ConnectorPin) -> ConnectorManifest | None:
-        """Return the manifest of `pin` if it was verified before and its files are untouched, which is quick to check;
-        else None.
-        """
+        """Return the manifest of `pin`; None unless it was verified before and its files are untouched since. Reads no file."""
         known = self._known(pin)
         return None if known is None else known.manifest
 
@@ -300,7 +298,8 @@ class ContentStore:
     def _absent(self, pin: ConnectorPin) -> AileronError:
         """Return the error for a missing pin.
 
-        If the version is installed with other bytes, the error is a mismatch: a moved tag or a tampered pin looks like that.
+        If the version is installed with other bytes, the error is hash_mismatch: this is how a moved tag or a tampered pin
+        shows.
         """
         others = [found.hash for found in self.find(Fqn.parse(pin.name), pin.version)]
         return _mismatch(str(pin), pin.hash, ", ".join(others)) if others else _not_installed(pin)
@@ -342,12 +341,12 @@ class ContentStore:
     def _has(self, entry: Path, manifest: bytes) -> bool:
         """Return whether `entry` is stored, intact, with this manifest.
 
-        Raises AileronError(hash_mismatch) if its bytes are divided otherwise into program and manifest.
+        Raises AileronError(hash_mismatch) if the entry has the same bytes, but another boundary between program and manifest.
         """
         try:
             found = _read(entry, entry.name)
         except (AileronError, FileNotFoundError):
-            return False  # nothing, or something that is to be replaced
+            return False  # missing, or damaged and to be replaced
         if found.manifest_bytes != manifest:
             problem = (
                 f"the content of sha256:{entry.name} is already stored with a different split of program and manifest"
@@ -359,9 +358,9 @@ class ContentStore:
         """Publish a staged entry with one rename. The rename fails if the entry exists (rename(2): a full directory is not
         replaced), and then
 
-        1. another install of the same bytes was faster: its entry is as good as ours; or
-        2. the entry was damaged: it is moved away, and ours takes its place. Between these two renames the
-           connector is missing, which is no worse than damaged.
+        1. another install of the same bytes was faster: its entry is identical to ours; or
+        2. the entry was damaged: it is moved away, and ours takes its place. Between these two renames the connector is
+           missing, which is no worse than damaged.
         """
         if not _is_renamed(staged, entry) and not self._has(entry, manifest):
             os.rename(entry, self._staging / os.urandom(8).hex())
@@ -458,9 +457,9 @@ def _check_provenance(manifest: ConnectorManifest, connector: bytes) -> None:
 
 
 def _named(manifest: ConnectorManifest, pin: ConnectorPin) -> ConnectorManifest:
-    """Return the manifest if it states the name and version of the pin.
+    """Return the manifest, after a check that it states the name and version of the pin.
 
-    The hash alone does not show what a person consented to.
+    A person consented to a name and version, which the hash alone does not identify.
     """
     if (str(manifest.name), manifest.version) != (pin.name, pin.version):
         raise _mismatch(str(pin), pin.hash, f"the bytes of {manifest.name}@{manifest.version}")

@@ -2,16 +2,16 @@
 
     SITE/OWNER/…/NAME/versions.json            ["1.0.0", "1.1.0"]
     SITE/OWNER/…/NAME/1.1.0/aileron.tar.gz     beside it manifest.toml or action.md, for readers without the archive
-    SITE/OWNER/REPOSITORY/keys/publisher.pub   keys/former/*.pub: keys that it signed with before
+    SITE/OWNER/REPOSITORY/keys/publisher.pub   keys/former/*.pub: earlier signing keys
     SITE/index.json
 
 Used by `aileron hub build` on the machine of the Hub's operator.
 
 Rules
 - All problems are detected before anything is written. If there is a problem, nothing is written.
-- A file that exists already stays, and is not written again.
-- The same input makes the same bytes: no time and no order of files affects them.
-- A file appears complete, and index.json is written last: no reader is told of a file that is missing.
+- A file that already has the right content is not written again.
+- The same input gives the same bytes, whatever the time or the order of the files.
+- Each file appears complete, and index.json is written last, so it never lists a file that is missing.
 
 Source: docs/reference/hub.md. Not here: what may be published (hub_content.py), the index (hub_index.py), fetching
 (forges/hub.py).
@@ -55,7 +55,7 @@ _FOLDER_MODE: Final = 0o755
 
 
 class Done(NamedTuple):
-    """Result of a build: how many artifacts and versions the Hub has, how many versions are new, how many files were written."""
+    """Result of a build: the number of artifacts and versions on the Hub, of new versions, and of written files."""
 
     artifacts: int
     versions: int
@@ -84,7 +84,7 @@ def build_site(directory: Path, site: Path, parse: ParseAction) -> Done:
         if held is None:
             _make(site)
             held = stack.enter_context(_held(site))
-            if os.listdir(held):  # made and filled by another build since it was looked at
+            if os.listdir(held):  # another build created and filled it since the check
                 raise _busy(site)
         return _write(reading, index, held)
 
@@ -158,7 +158,7 @@ def _contents(reading: HubReading) -> Iterator[tuple[tuple[str, ...], bytes]]:
 
 
 def _unchanged(found: FoundArchive) -> bytes:
-    """Read the checked archive again, since all archives together may exceed the memory. Raises AileronError if it changed."""
+    """Read a checked archive again, since all archives together can exceed the memory. Raises AileronError if it changed."""
     archive = bytes_of(found.file)
     if hashlib.sha256(archive).hexdigest() != found.sha256:
         problem = f"{found.file} changed during the build: build again"

@@ -1,15 +1,15 @@
-"""The content of a future Hub: released archives and keys. Each is checked separately, and then all together.
+"""The check of the archives and keys that a Hub will publish: first each file by itself, then all together.
 
-Runs on the machine of the Hub's operator, for `aileron hub build`. Publishers are not trusted, and already published files are
-checked as if they were new. Nothing of an archive is run, and nothing is written.
+Runs on the machine of the Hub's operator, for `aileron hub build`. Publishers are not trusted, and published files are checked
+as if they were new. Runs no code of an archive and writes nothing.
 
 Rules
-- Each problem is noted with its file, and reading goes on: the operator needs all of them.
-- An archive is published under the name and the version that it states itself, or not at all. A signature is by the key of its
-  repository; for archives that are published already, a former key of the repository also counts.
-- What is published stays: another archive for its name and version is refused. A key is replaced only if the former one is
-  provided with it.
-- No path is two things, and no two paths differ by the case of their letters alone.
+- A problem is noted with its file and does not stop the check, so that the operator sees all problems at once.
+- An archive is published only under the name and version that it states. A signature must be by its repository's key; for
+  published archives, also by a former key of the repository.
+- A published archive stays: another one for its name and version is refused. A key is replaced only if the new key comes with
+  the former one.
+- No path is both a file and a folder, and no two paths differ only in the case of their letters.
 
 Source: docs/reference/hub.md. Not here: writing (hub.py), the index (hub_index.py).
 """
@@ -64,20 +64,20 @@ VERSIONS: Final = "versions.json"
 FORMER: Final = "former"
 KEY_FOLDER, KEY_FILE = KEY_PATH.split("/")
 _TAKEN: Final = frozenset({INDEX, VERSIONS, ARCHIVE, MANIFEST, ACTION})
-"""Names of a Hub's own files. An artifact's name must not have one of them as a path segment."""
+"""Names of a Hub's own files. No part of an artifact's name can be one of these."""
 _MAX_FILES: Final = 100_000
 """Maximum number of archives and keys of one Hub: five times the index's limit, so that the index reports the excess first."""
 
 
 class Wrong(msgspec.Struct, frozen=True, order=True):
-    """A problem that keeps a Hub from being built."""
+    """A problem that prevents the build of a Hub."""
 
     file: str
     reason: str
 
 
 class FoundArchive(msgspec.Struct, frozen=True, kw_only=True):
-    """An archive that passed the checks that need no other archive; its bytes are read again when they are written."""
+    """An archive that passed the checks of a single archive. Its bytes are not kept, but read again for writing."""
 
     file: Path
     sha256: str
@@ -144,7 +144,7 @@ class HubReading:
             return b""
 
     def _files_of(self, root: Path, but: Path | None = None) -> list[Path]:
-        """Return the archives and keys below `root`, except those below `but`, in order.
+        """Return the archives and keys below `root`, except those below `but`, sorted.
 
         Names that start with a dot are ignored.
         """
@@ -215,7 +215,7 @@ class HubReading:
         try:
             archive = bytes_of(file)
             if not is_site and _sha256(archive) in self._published:
-                return  # it was checked in its place, perhaps with a former key
+                return  # already checked as a published file, perhaps with a former key
             found = self._found_in(file, archive, is_new=not is_site)
             self._check_place(found, file.parent.relative_to(root).parts, is_site=is_site)
         except (ValueError, AileronError) as error:
@@ -306,7 +306,7 @@ class HubReading:
     def _trust_in(self, wanted: ArtifactRequest, members: dict[str, bytes], *, is_new: bool) -> Trust:
         """Return a `Trust` in only the key that signed the archive; an empty `Trust` for an unsigned archive.
 
-        Raises ValueError if that key is not one with which the repository may sign.
+        Raises ValueError if the repository is not allowed to sign with that key.
         """
         signature, whose = members.get(SIGNATURE), Authority.of_repository(wanted.name)
         if signature is None:
@@ -351,7 +351,7 @@ class HubReading:
         self._check_spelling()
 
     def _check_requirements(self, found: FoundArchive) -> None:
-        """Note each connector of this Hub that an action needs and that is missing or has another pin than the action states."""
+        """Note each required connector of this Hub that is missing, or whose pin differs from the one in the action."""
         for needed, pin in found.requires.items():
             if not needed.startswith("hub://"):
                 continue

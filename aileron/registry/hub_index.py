@@ -1,18 +1,18 @@
-"""The `index.json` of a Hub: one searchable file with everything that is published there.
+"""The `index.json` of a Hub: one file that lists every artifact on the Hub, for searches.
 
     {"version": 1, "entries": [{"name": "hub://acme/mail", "kind": "connector", "version": "1.1.0", "versions": […],
                                 "about": {…}}]}
 
-Written by `aileron hub build` (hub.py), read by the daemon, which trusts nothing in it: it is information for a person who
-searches. What is installed is fetched by its name and checked by signature, name and pin, whatever the index says. Pure.
+Written by `aileron hub build` (hub.py), read by the daemon, which trusts nothing in it: the index only helps a person to
+search. An install fetches an artifact by its name and checks signature, name and pin, whatever the index says. Pure.
 
 Rules
-- Closed: an unknown key, an unknown version of the format, a name outside `hub://`, or a list out of order makes the whole index
-  invalid. `hub build` writes none of these, so an index that has one was written by another program.
+- Strict: an unknown key, an unknown version of the format, a name outside `hub://`, or a list out of order makes the whole
+  index invalid. `hub build` writes no such index.
 - No addresses: a file's address follows from its name.
-- Every text has a maximum length and no hidden character, every list a maximum length. Both are also checked when writing.
+- Every text and list has a maximum length, and no text has a hidden character. This is checked when writing, too.
 
-Source: docs/reference/hub.md. Not here: fetching it (forges/hub.py), making it (hub.py).
+Source: docs/reference/hub.md. Not here: fetching the index (forges/hub.py), building a Hub (hub.py).
 
 >>> list(search(parse_index(b'{"version": 1, "entries": []}'), "mail"))
 []
@@ -65,24 +65,24 @@ MAX_INDEX_BYTES: Final = 8 << 20
 MAX_INDEX_VALUES: Final = 500_000
 """Maximum number of JSON values in an index, checked before parsing. Commas in strings count too (`check_values`).
 
-8 MiB from `hub build` have some 300,000.
+An index of 8 MiB that `hub build` wrote has some 300,000.
 """
 MAX_ENTRIES: Final = 20_000
 MAX_NAME: Final = 200
-"""Maximum number of characters in a name, and so in a path: file systems and web servers accept a few more."""
+"""Maximum number of characters in a name, and so in a path; file systems and web servers accept slightly longer ones."""
 MAX_VERSION: Final = 100
 MAX_TEXT: Final = 300
 """Maximum number of characters in a text for people: two lines and a half."""
 MAX_INTENTS: Final = 64
 MAX_LISTED: Final = 32
-"""Maximum number of hosts per connector, the same as in its manifest; also of connectors per action."""
+"""Maximum number of hosts per connector, the same as in its manifest; also the maximum number of connectors per action."""
 _PARTS: Final = re.compile(r"[\s_./:-]+")
 
 Match = Literal["intent", "name", "words", "all"]
 """Reasons why an entry matches, the best first.
 
-`intent`: an intent is exactly the query; `name`: all words are in the name; `words`: all words are in its texts; `all`: the
-query is empty.
+`intent`: the query equals one of the entry's intents; `name`: all words are in its name; `words`: all words are in its texts;
+`all`: the query is empty.
 """
 _ORDER: Final[tuple[Match, ...]] = ("intent", "name", "words", "all")
 
@@ -99,7 +99,7 @@ class CredentialWanted(_Closed, frozen=True):
 
 
 class About(_Closed, frozen=True):
-    """A version's description of itself. `requires` are the connectors of an action, as `NAME@VERSION`."""
+    """The description of a version, from its manifest or action file. `requires`: an action's connectors as `NAME@VERSION`."""
 
     publisher: str | None = None
     description: str | None = None
@@ -120,7 +120,7 @@ class Published(_Closed, frozen=True):
 class Entry(_Closed, frozen=True):
     """An artifact in the index.
 
-    `version` is the newest that is not a pre-release, if there is one, and `about` describes that version.
+    `version` is the newest version that is not a pre-release, or else the newest; `about` describes that version.
     """
 
     name: str
@@ -131,7 +131,7 @@ class Entry(_Closed, frozen=True):
 
     @property
     def published(self) -> Published:
-        """The newest version, as published."""
+        """The published version that `version` names."""
         return next(release for release in self.versions if release.version == self.version)
 
 
@@ -143,7 +143,7 @@ class Index(_Closed, frozen=True, omit_defaults=False):
 
 
 class _Format(msgspec.Struct, frozen=True):
-    """The format version of an index file, which is parsed and checked before the rest of the file."""
+    """The format version of an index file. It is parsed and checked before the rest of the file."""
 
     version: int
 
@@ -202,7 +202,7 @@ def encoded(entries: Iterable[Entry]) -> bytes:
 
 
 def ordered(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries in the order of an index."""
+    """Return the entries sorted by name, as in an index."""
     return sorted(entries, key=lambda entry: entry.name)
 
 
@@ -267,14 +267,14 @@ def _check_entry(entry: Entry) -> None:
 
 
 def check_name(name: Fqn) -> None:
-    """Raise ValueError unless a Hub may have this name."""
+    """Raise ValueError if an artifact with this name cannot be published on a Hub."""
     if name.scheme != "hub":
         raise ValueError(f"{name} is not a name of a Hub; expected hub://OWNER/REPOSITORY")
     _short(str(name), MAX_NAME)
 
 
 def check_version(version: str) -> None:
-    """Raise ValueError unless a Hub may have this version."""
+    """Raise ValueError if an artifact in this version cannot be published on a Hub."""
     check_semver(_short(version, MAX_VERSION))
 
 
@@ -316,7 +316,7 @@ def _newest(versions: Sequence[str]) -> str:
 
 
 def search(index: Index, text: str, kind: Kind | None = None) -> Iterator[tuple[Match, Entry]]:
-    """Yield the entries that match each word of `text`, the best reason first, then by name.
+    """Yield the entries that match every word of `text`, sorted by the reason for the match (best first), then by name.
 
     An empty text matches all entries.
     """

@@ -2,11 +2,11 @@
 
     build a directory, or unpack an archive → check manifest and program → is the version taken? → store → pin
 
-Runs no code of the artifact. Used by the daemon, after a person consented to what the manifest asks. Nothing
-reaches the store before every check has passed.
+Runs no code of the artifact. Used by the daemon, after a person consented to the manifest. Nothing is stored before every check
+has passed.
 
 Rules
-- A version that is installed with other bytes is not replaced silently: the caller has to choose.
+- If the version is installed with other bytes, the caller must choose what to do (`on_conflict`).
 
 Source: docs/reference/connector-manifest.md. Not here: fetching (forges/), signatures (artifact.py), the question to the person.
 """
@@ -33,7 +33,7 @@ __all__ = ["InstallResult", "check_installable", "install", "read_archive", "rea
 
 
 class InstallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `install`. `new` is false if the same bytes were already installed; `replaced` are the pins that were removed."""
+    """Result of `install`. `new` is false if the same bytes were already installed; `replaced`: the pins of removed entries."""
 
     pin: ConnectorPin
     manifest: ConnectorManifest
@@ -51,7 +51,7 @@ def read_artifact(source: Path, hosts: Sequence[HostPort] = (), trust: Trust | N
 
 
 def read_archive(source: Path, hosts: Sequence[HostPort] = ()) -> bytes:
-    """Return the unread archive at `source`, or the archive built from the directory there.
+    """Return the bytes of the archive at `source`, unparsed, or those of an archive built from the directory there.
 
     Raises AileronError as `read_artifact` does.
     """
@@ -91,7 +91,7 @@ def check_installable(artifact: Artifact, store: ContentStore, *, on_conflict: O
 
 
 def _archive_bytes(source: Path) -> bytes:
-    """Read the file that a person named. The name can be a link, but must lead to a regular file within the size limit."""
+    """Read the archive at the path that a person gave: a regular file within the size limit, or a link to one."""
     try:
         descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

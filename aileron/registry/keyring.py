@@ -1,14 +1,14 @@
-"""The keys that a person trusts, by repository or owner, and the check of signatures with these keys.
+"""The keyring: the publishers' keys that a person trusts, and the check of signatures with these keys.
 
-`keyring.json` in the home holds them. If there is an approver, only keys count that they consented to, whatever the file says
-(`agreed`): an agent with a shell can write the file.
+`keyring.json` in the home lists the keys by repository or owner. If there is an approver, only keys that the approver consented
+to count (`agreed`), since an agent with a shell can edit the file.
 
 Rules
-- A signature counts if it verifies with any key that is trusted for the artifact's repository or its owner. No key is excepted.
-- Unsigned is a fact that a person is shown. A signature by no trusted key is an error that nothing overrides: the
-  artifact claims a signer, and the claim is false or cannot be judged.
-- Rotation adds a second key to the first; then the first is revoked.
-- A signature of Sigstore needs no key here: the artifact's name determines its signer (sigstore.py).
+- A signature counts if it verifies with any key that is trusted for the artifact's repository or its owner.
+- A missing signature is shown to the person. A signature that no trusted key made is an error that nothing overrides: the
+  artifact claims a signer, and the claim is false or cannot be checked.
+- To rotate a key, a second key is added, and then the first is revoked.
+- A Sigstore signature needs no key in the keyring: the artifact's name determines its signer (sigstore.py).
 
 Source: docs/reference/signatures.md. Not here: fetching a publisher's key (forges/), asking the person
 (daemon/consent_service/handlers/trusted_key_consent.py).
@@ -33,7 +33,7 @@ from aileron.registry.sigstore import BundleError, check_bundle, is_bundle
 __all__ = ["MAX_KEYS", "Authority", "Keyring", "KeyringFile", "Signed", "check_signature", "trust_digest"]
 
 MAX_KEYS: Final = 16
-"""Maximum number of keys per owner or repository: rotation needs two, a handful of maintainers some more."""
+"""Maximum number of keys per owner or repository: a rotation needs two, a group of maintainers a few more."""
 _MAX_FILE_BYTES: Final = 1 << 20
 """1 MiB: some ten thousand keys."""
 
@@ -46,7 +46,7 @@ class Authority(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse an owner, a repository, or any name within a repository, which means its repository.
+        """Parse an owner or a repository; the name of an artifact gives its repository.
 
         Raises ValueError otherwise.
         """
@@ -58,7 +58,7 @@ class Authority(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def of_repository(cls, name: Fqn) -> Self:
-        """Return the repository that contains an artifact."""
+        """Return the repository that contains the artifact called `name`."""
         return cls(name.scheme, name.path[:2])
 
     @property
@@ -156,9 +156,9 @@ def check_signature(
 ) -> Signed:
     """Verify `signature`, an Ed25519 signature or a Sigstore bundle over `message`, the bytes of the artifact called `name`.
 
-    `public`: the schemes that mean the public forge (sigstore.public_forges); empty if the caller knows none.
-    Raises AileronError(signature_failure) if neither a key trusted for `name` nor a workflow of its repository made it.
-    Without a signature, nothing is raised.
+    `public`: the schemes that mean the public forge (sigstore.public_forges); if empty, no Sigstore signature is accepted.
+    Raises AileronError(signature_failure) if neither a key trusted for `name` nor a workflow of its repository made it. Without
+    a signature, nothing is raised.
     """
     keys = list(keyring.speaking_for(name))
     if signature is None:

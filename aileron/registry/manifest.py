@@ -1,7 +1,7 @@
-"""A connector's `manifest.toml`: what the connector asks of the supervisor, as a value that has passed every check.
+"""The parser of `manifest.toml`, in which a connector declares what it needs. The result has passed every check.
 
-Pure. The manifest is a publisher's request; only what it names is granted, so every key is known,
-every name exact, and a request that contradicts itself is refused rather than interpreted.
+Pure. A connector gets only the capabilities that its manifest names. So unknown keys are refused, names are exact, and a
+manifest that contradicts itself is an error and not interpreted.
 
 Rules
 - Hosts are exact `host:port` pairs, at most 32; no wildcards.
@@ -73,19 +73,19 @@ __all__ = [
 _HTTPS: Final = 443
 """Default port of a host that is given without a port (RFC 9110 section 4.2.2)."""
 _MAX_HOSTS: Final = 32
-"""Maximum number of hosts per connector: they travel in one frame header, and a person reads them before they consent."""
+"""Maximum number of hosts per connector: they must fit into one frame header, and a person reads them before they consent."""
 _MAX_INTENTS: Final = 64
-"""Maximum number of intents, a catalogue's search terms; real connectors have a dozen."""
+"""Maximum number of `intents`, search terms for a Hub; real connectors have a dozen."""
 MAX_OPERATIONS: Final = 256
 """Maximum number of operations per connector; the widest API wrapped so far has about a hundred."""
 MAX_PARAMETERS: Final = 64
-"""Maximum number of parameters per operation, the same as of fields in an action's input."""
+"""Maximum number of parameters per operation, the same limit as for fields in an action's input."""
 MAX_ENUM: Final = 256
-"""Maximum number of values in an `enum`, the same as in an action's input."""
+"""Maximum number of values in an `enum`, the same limit as in an action's input."""
 MAX_LENGTH: Final = 1 << 20
 """Upper bound for a parameter's `min_length` and `max_length`; the arguments of one step have at most 48 KiB together."""
 PARAMETER_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-"""Names that Python accepts for a parameter, limited to ASCII."""
+"""Pattern of a parameter's name: a Python identifier in ASCII, at most 64 characters."""
 _PARAMETER_TYPES: Final[tuple[ParameterType, ...]] = get_args(ParameterType)
 
 WASI_NAMES: Final[dict[str, HostFunction | None]] = {
@@ -100,7 +100,7 @@ WASI_NAMES: Final[dict[str, HostFunction | None]] = {
     "wasi:clocks/monotonic-clock": None,
     "wasi:random/random": None,
 }
-"""Names of the component model's interfaces, accepted because some manifests were written for it."""
+"""Names of WASI interfaces and the host functions that they stand for, accepted because some manifests use them."""
 
 _MEMORY_MB: Final = range(1, 1024 + 1)
 _TIMEOUT_S: Final = range(1, 300 + 1)
@@ -295,8 +295,8 @@ def parse_connector_manifest(data: bytes, *, file: str, allow_unbound: bool = Fa
     """Read `manifest.toml`; `file` is its name in errors. Raises AileronError(invalid_request) with line and fix if
     it is not valid.
 
-    `allow_unbound` reads `hosts = ["bound-at-build"]` as no hosts, and keeps the placeholders of a client: only for
-    manifests that `connector build` will bind.
+    `allow_unbound` accepts a source manifest: `hosts = ["bound-at-build"]` gives no hosts, and the placeholders of an OAuth
+    client stay. Only for manifests that `connector build` will bind.
     """
     try:
         text = data.decode()
@@ -337,7 +337,7 @@ def _is_idempotent(connector: Table) -> bool:
 def _host(text: str) -> HostPort:
     """Parse `host:port`, or a host name with the default port of HTTPS. Raises ValueError otherwise.
 
-    A name of one label has to state its port, because it is a machine of the user's, or the placeholder.
+    A name without a dot needs a port, because it is a machine on the user's network, or a placeholder.
     """
     if ":" in text or "." not in text or "*" in text:
         return HostPort.parse(text)
@@ -414,7 +414,7 @@ def _operations(table: Table, need: CredentialNeed | None, allow_unbound: bool) 
 
 
 def _only(protocols: Set[str], among: Set[str]) -> bool:
-    """Return whether there are `protocols` and all are in `among`.
+    """Return whether `protocols` is not empty and all of them are in `among`.
 
     One credential serves all logins, so the `login` of an operation must be possible with each protocol.
     """

@@ -3,9 +3,11 @@
 Pure. Used by manifest.py alone.
 
 Rules
-- A manifest asks for a kind of credential, never for a certain one, and its wire form cannot break a header, a path or a body.
-- A key is sent in one place.
-- A login is at one of the hosts, by one protocol. An ssh login stands alone, since its server has a key, and lists its commands.
+- A manifest asks for a kind of credential, never for a particular credential. The form in which it is sent cannot break a
+  header, a path or a body.
+- A key is sent in one place: a header field, or one of `_PLACES`.
+- A login names one of the hosts and one protocol. An ssh login is the only login of its manifest, since a binding pins the host
+  key of one server, and lists its commands.
 - `logins = ["imap://bound-at-build"]`, `region = "bound-at-build"` and `client_id = "bound-at-release"` occur in source
   manifests; an installed manifest has real values.
 
@@ -52,7 +54,7 @@ _PATH: Final = re.compile(rf"/{_SEGMENTS}{{0,255}}\{{key\}}{_SEGMENTS}{{0,64}}")
 _BODY: Final = re.compile(r"json:(?:/(?:[!-.0-}]|~[01]){1,64}){1,8}|form:[A-Za-z0-9._~-]{1,64}")  # RFC 6901, in ASCII
 _FIRST_MESSAGE: Final = re.compile(r"[\x20-\x7e]{0,512}\{key\}[\x20-\x7e]{0,512}")
 _PLACES: Final = ("query", "path", "body", "first_message")
-"""Places where a key can be sent other than in a header field."""
+"""Manifest keys for the places, other than a header field, in which a key can be sent."""
 _DOTS: Final = re.compile(r"/\.{1,2}(?:;|/|$)")
 
 CREDENTIAL: Final = {
@@ -163,7 +165,7 @@ def parse_credential(
 def _logins(
     table: Table, kind: CredentialKind, hosts: Sequence[HostPort], allow_unbound: bool
 ) -> tuple[LoginTarget, ...]:
-    """Return the targets at which the supervisor logs in; empty for a source whose hosts are not bound."""
+    """Return the targets at which the supervisor logs in; empty for a source manifest whose hosts are not bound yet."""
     texts = table.strings("logins")
     if "logins" in table and credential_facts(kind).logs_in_with is None:
         raise table.refuse("logins", f'logins needs kind = "login" or "oauth2", but this is {kind!r}')
@@ -209,7 +211,7 @@ def _commands(table: Table) -> tuple[str, ...]:
 def _check_command(command: str) -> str:
     if (
         len(command) > MAX_COMMAND_PATTERN or not command.isascii()
-    ):  # a person reads it, and takes no letter for another
+    ):  # a person reads it, so no letter may look like another
         raise ValueError(f"{command[:80]!a} is not ASCII, or has more than {MAX_COMMAND_PATTERN} characters")
     check_command_pattern(command)
     return command
@@ -245,7 +247,7 @@ def _signing(table: Table, kind: str, key: str, of: CredentialKind, parse: Calla
 
 
 def _wire_form(table: Table, kind: str) -> dict[str, Any]:
-    """Return where and in which form an api_key is sent. The other kinds have a fixed form and may not specify another."""
+    """Return the place and form in which an api_key is sent. Other kinds have a fixed form and must not specify one."""
     wire = {key: table.string(key) for key in ("header", "format", *_PLACES) if key in table}
     for key in wire:
         if kind != "api_key":

@@ -1,4 +1,4 @@
-"""Header fields that a manifest can have the supervisor write for a credential.
+"""Names of the header fields in which a manifest can have a credential sent.
 
 Pure. Source: RFC 9110 section 5.6.2. Not here: the fields that a connector may set itself (egress/headers.py).
 """

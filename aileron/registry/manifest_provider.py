@@ -3,9 +3,10 @@
 Pure. Used by manifest_credential.py alone.
 
 Rules
-- A provider's addresses have only one valid spelling, which egress/url.py reads without normalizing: no later reader
-  can find another host or path in an address.
-- A person signs in as the publisher's application, or as a client that is registered at an address of the manifest.
+- A provider's URL has only one valid spelling, which egress/url.py parses without normalizing, so no other parser can see
+  another host or path in it.
+- A person signs in with the publisher's application, or with a client that Aileron registers at the manifest's registration
+  URL.
 - A manifest cannot set the parameters that the supervisor itself sends to a provider, nor parameters that would replace them.
 
 Source: docs/reference/connector-manifest.md; RFC 6749, 8707, 9207. Not here: a client that gets tokens without a person
@@ -27,7 +28,7 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1"})
 _UNBOUND: Final = "bound-at-"
 _PLACEHOLDER: Final = re.compile(rf"{_UNBOUND}.*|.*(?:<.*>|\$\{{|\{{\{{).*")
 _MAX_CLIENT: Final = 512
-"""Maximum number of characters in a client id or secret; those of providers have less than a hundred."""
+"""Maximum number of characters in a client id or secret; real ones have less than a hundred."""
 _CLIENT: Final = re.compile(rf"[\x20-\x7e]{{1,{_MAX_CLIENT}}}")  # RFC 6749 appendix A, VSCHAR
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3, scope-token
 _MAX_SCOPES: Final = 64
@@ -38,7 +39,9 @@ _PROVIDER_URL: Final = re.compile(
 )
 _QUERY_OF_RESOURCE: Final = re.compile(rf"(?:{_PCHAR}|[/?])*")
 ADDRESS: Final = rf"https?://[a-z0-9.-]+(?::[1-9][0-9]{{0,4}})?(?:/{_PCHAR}*)*"
-"""Pattern of a provider's address for the JSON schema that editors use: no named groups, which ECMA 262 spells differently."""
+"""Pattern of a provider's address for the JSON schema that editors use: it has no named groups, because ECMA 262 writes those
+differently.
+"""
 _MAX_PROVIDER_URL: Final = 512
 """Maximum number of characters in a provider's address: addresses are shown to a person, and recorded."""
 _DOTS: Final = re.compile(r"/(?:\.|%2e){1,2}(?:;|/|$)", re.IGNORECASE)
@@ -258,7 +261,7 @@ def check_provider_url(text: str) -> str:
 def check_resource(text: str) -> str:
     """Check a resource's address, which may have a query and is sent but never fetched (RFC 8707, section 2).
 
-    Raises ValueError.
+    Raises ValueError if the address is not valid.
     """
     address, mark, query = text.partition("?")
     check_provider_url(address)

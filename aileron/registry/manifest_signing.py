@@ -1,11 +1,12 @@
-"""The tables of credentials that are not sent themselves: `[capabilities.credential.aws]`, `.hmac` and `.oauth2_client`.
+"""The tables of credentials that sign a request or are exchanged for a token, and are not sent themselves:
+`[capabilities.credential.aws]`, `.hmac` and `.oauth2_client`.
 
 Pure. Used by manifest_credential.py alone.
 
 Rules
-- Each table belongs to one kind of credential, which requires the table.
-- No request is signed for a service that issues keys.
-- A template has known placeholders only. The supervisor sets the header fields in the template: a connector can set none of them.
+- Each table belongs to one kind of credential: it is required for that kind and refused for others.
+- A manifest cannot have requests signed for AWS STS, because that service issues keys.
+- A template has known placeholders only. A connector cannot set the header fields that its template has.
 - A signed message contains a part of the request or the time, because a signature over constants would be a password.
 
 Source: docs/reference/connector-manifest.md; RFC 2104, 6749, 7523, 8693. Not here: the use of the tables (egress/signing, oauth).
@@ -44,9 +45,9 @@ __all__ = ["AWS", "HMAC", "OAUTH2_CLIENT", "parse_aws", "parse_hmac", "parse_tok
 _REGION: Final = re.compile(r"[a-z0-9-]{1,64}")
 _SERVICE: Final = re.compile(r"[a-z0-9.-]{1,64}")
 _ISSUER: Final = "sts"
-"""The AWS service that issues access keys. A manifest may not name it: Aileron does not scrub such keys from responses."""
+"""The AWS service that issues access keys. A manifest must not name it, since Aileron does not scrub such keys from responses."""
 _MAX_TEMPLATE: Final = 256
-"""Maximum number of characters in a message or a field: a person reads them before they consent."""
+"""Maximum number of characters in a template for a message or a header field: a person reads it before they consent."""
 _MAX_FIELDS: Final = 8
 """Maximum number of header fields per signature; Standard Webhooks has three."""
 _TEMPLATE: Final = re.compile(rf"[\x20-\x7e]{{1,{_MAX_TEMPLATE}}}")

@@ -1,11 +1,11 @@
 r"""The login of an operation in the sources of a Python connector: `@op(login="read_only")`.
 
-Static, like operations.py, which records the rest. operations.py may leave something out, as a record is a help; this module may
-not: if an author says that an operation only reads, a manifest without that login would run it as a role that writes.
+Static, like operations.py, which records the rest. A record by operations.py can be incomplete, but a login must not get lost:
+without it, an operation whose author says that it only reads would run with a role that can write.
 
 Rules
 - Only a decorator with a literal login is read. Any other code that could state a login fails the build.
-- A stated login is valid only if the manifest's record of that operation has it too, whoever wrote the record.
+- A login in the sources is valid only if the manifest's entry for the operation has the same login.
 
 >>> said_logins({"__main__.py": b'from aileron_connector import op\n@op(login="read_only")\ndef query(): pass'})
 {'query': 'read_only'}

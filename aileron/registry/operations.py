@@ -1,20 +1,19 @@
 r"""The operations of a Python connector, read from its sources and written to its manifest, which the pin covers.
 
-Static: the sources are parsed but never run, because an install from a directory builds too, and may build
-untrusted code. Runs where `build` does. The sources are trusted only in what they say about their own operations.
+Static: the sources are parsed but never run, because an install from a directory can build untrusted code. Runs where `build`
+runs. The sources are trusted only in what they say about their own operations.
 
 Rules
-- A record is complete or missing: if a function could become an operation in a way that cannot be determined (`op` or
-  the SDK called, passed on, imported from another file than the SDK), nothing is recorded, and only a run can show the
-  operations.
-- An operation is recorded as needing no credential, or no network, only if that is certain (reachable.py); a second file
-  rules this out.
-- A type that cannot be determined excludes no value. So a record never refuses a call that the connector would accept.
+- A record is complete or missing: if a function could become an operation in a way that cannot be determined (`op` or the SDK
+  called, passed on, imported from another file than the SDK), nothing is recorded.
+- An operation is recorded as needing no credential, or no network, only if that is certain (reachable.py), and never if the
+  connector has a second file.
+- For a type that cannot be determined, any value is accepted. So a call that the connector would accept is never refused.
 - An operation whose decorator states a login, `@op(login="read_only")`, is recorded with it (op_logins.py).
-- What the author wrote under `[[operations]]` stands as it is: for a compiled program, and for what cannot be determined.
+- `[[operations]]` that the author wrote are kept: for compiled programs, and for operations that cannot be determined.
 
 >>> source = b"import aileron_connector as sdk\n@sdk.op\ndef add(text: str): pass"
->>> [one.name for one in recorded({"__main__.py": source}) or ()]
+>>> [operation.name for operation in recorded({"__main__.py": source}) or ()]
 ['add']
 
 Source: docs/reference/connector-manifest.md, docs/adr/0037-operations-are-recorded.md; msgspec decides which values fit a
@@ -43,14 +42,14 @@ from aileron.registry.reachable import MAX_SOURCE_BYTES, SDK, Names, Reachabilit
 __all__ = ["as_toml", "recorded"]
 
 _MAX_DEPTH: Final = 12
-"""Maximum depth of nested type hints; a type hint below it is recorded as accepting any value."""
+"""Maximum depth of nested type hints; a deeper type hint is recorded as accepting any value."""
 _MAX_SHAPES: Final = 20_000
-"""Maximum number of type hints examined per file: it ends the search in a type alias that refers to itself."""
+"""Maximum number of type hints examined per file. It stops at a type alias that refers to itself."""
 _HEADER: Final = (
     "# Read from the signatures in the sources when this was built. To say it yourself, write [[operations]]."
 )
 _TRANSPORTS: Final = b"transports"
-"""A word that, in a source file, suggests requests through the SDK's transports for client libraries, not through `http`."""
+"""Word in the source of files that may send requests through the SDK's transports for client libraries."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -91,7 +90,7 @@ _NAMED: Final[dict[str, _Shape]] = {
     **dict.fromkeys(("list", "tuple", "set", "frozenset", "typing.List", "typing.Tuple", "typing.Sequence"), _ARRAY),
     "collections.abc.Sequence": _ARRAY,
 }
-"""JSON types that msgspec accepts for each Python type in strict mode: `1` for a float too, `1.0` and `true` not for an int."""
+"""JSON types that msgspec accepts for each Python type in strict mode: a float can be `1`, an int cannot be `1.0` or `true`."""
 
 
 def recorded(sources: Mapping[str, bytes]) -> tuple[Operation, ...] | None:
@@ -119,7 +118,7 @@ def recorded(sources: Mapping[str, bytes]) -> tuple[Operation, ...] | None:
 
 
 def as_toml(operations: Iterable[Operation], header: str = _HEADER) -> str:
-    """Return operations as tables to append to a manifest. `header` is a comment that states their origin."""
+    """Return operations as tables to append to a manifest. `header` is a comment above them that states their origin."""
     lines = [header]
     for operation in operations:
         lines += ["", "[[operations]]", f"name = {_toml(operation.name)}", *(["rest = true"] if operation.rest else [])]
@@ -147,7 +146,7 @@ def _toml(value: str | int | float) -> str:
 
 
 class _Having:
-    """A connector's modules that import `op` or the SDK: another file could import either from them and declare operations."""
+    """The modules of a connector that import `op` or the SDK. Other files could import `op` from them and declare operations."""
 
     def __init__(self, names: Mapping[str, Set[str]]) -> None:
         """Prepare the search. `names` maps each file's path to the names that `op` or the SDK has in the file."""
@@ -158,7 +157,7 @@ class _Having:
     def may_be_used_in(self, data: bytes) -> bool:
         """Return whether the file with content `data` may use `op` or the SDK through one of these modules.
 
-        It may if it imports such a name, has it as an attribute, uses a whole module as a value, or cannot be parsed.
+        It may if it imports such a name, uses it as an attribute, uses a whole module as a value, or cannot be parsed.
         """
         is_near = any(name.encode() in data for name in self._modules)
         if not is_near and not (self._has_packages and b"from ." in data):
@@ -183,7 +182,7 @@ class _Having:
         return is_ours and any(alias.name == "*" or alias.name in self._names for alias in node.names)
 
     def _imported_whole(self, node: ast.AST) -> Iterator[str]:
-        """Yield the names that an import statement binds to these modules themselves, not to names in them."""
+        """Yield the names that an import statement binds to one of these modules itself, not to a name in it."""
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if self._modules & set(alias.name.split(".")):
@@ -199,7 +198,7 @@ def _module_names(path: str) -> tuple[str, ...]:
         return tuple(folders[-1:])
     return (
         ("__main__", "connector") if name in ("__main__", "connector") else (name,)
-    )  # one becomes the other when built
+    )  # the build renames connector.py to __main__.py
 
 
 def _loose(operation: Operation) -> Operation:
@@ -212,7 +211,7 @@ def _is_of_sdk(dotted: str | None) -> bool:
 
 
 class _Module:
-    """A source file that names the SDK. `operations` are those that the file declares; if `is_unknown`, there may be others."""
+    """A source file that imports the SDK. `operations` are declared in it; if `is_unknown`, there may be more."""
 
     def __init__(self, data: bytes, is_alone: bool) -> None:
         self._assigned: dict[str, ast.expr | None] = {}
@@ -425,7 +424,7 @@ class _Module:
 
 
 def _narrowed(shape: _Shape, key: str | None, value: Any) -> _Shape:
-    """Return the shape with the limit `key` of a msgspec.Meta, such as `ge`; unchanged if that limit cannot be recorded."""
+    """Return the shape with the limit `key` of a msgspec.Meta, such as `ge`; unchanged if a record has no such limit."""
     if value is None or shape.types is None:
         return shape
     is_integer, is_count = shape.types <= {"integer", "null"}, isinstance(value, int) and 0 <= value <= MAX_LENGTH
@@ -461,7 +460,7 @@ def _literal(values: list[ast.expr]) -> _Shape:
 def _union(shapes: list[_Shape]) -> _Shape:
     """Return a shape that accepts the values of all of these shapes.
 
-    A limit is kept if only one of the shapes has values of the JSON type that it limits.
+    A limit on values of a JSON type is kept if only one of the shapes accepts that type.
     """
     if any(shape.types is None for shape in shapes):
         return _ANYTHING

@@ -1,13 +1,14 @@
-"""Placeholders: texts in a source file for values that only a release or a build knows.
+"""Placeholders in source files, which a build or a release replaces by values.
 
     0.0.0-dev               the version, in a manifest and in actions
-    sha256:bound-at-release the pin of the connector an action is released with
+    sha256:bound-at-release the pin of the connector that an action is released with
     bound-at-release        the publisher's application at a provider
-    bound-at-build          the host of a service that people run themselves; with `PROTOCOL://` before it, of a login; the region
-                            that requests are signed for
+    bound-at-build          the host of a self-hosted service, or with `PROTOCOL://` before it, of a login; or the region for
+                            signatures
 
-Pure, on the bytes of one file. A value is inserted wherever `KEY = "PLACEHOLDER"` stands, exactly as often as the parsed
-file says: nothing is replaced in prose, and nothing is left. Every error names file and line. No value is part of a message.
+Pure, on the bytes of one file. A value replaces each `KEY = "PLACEHOLDER"`, exactly as often as the parsed file has this key
+and value: nothing is replaced in prose, and no placeholder is left. Every error names file and line. No message contains a
+value.
 
 Used by `aileron connector build` and `release`, on an author's machine. Source: docs/reference/connector-manifest.md.
 
@@ -57,7 +58,7 @@ def bind(data: bytes, file: str, place: PlaceholderSite, value: str, boundary: B
     if len(found) != place.times:
         said = f'{len(found)} lines say {place.key} = "{place.before}{place.placeholder}"'
         wanted = "exactly one" if place.times == 1 else f"exactly {place.times}"
-        # The first one too many. If there are too few, there is no line to name.
+        # Report the line of the first surplus one. If there are too few, there is no line to report.
         line = line_of(data, found[place.times].start("value")) if len(found) > place.times else None
         raise refusal(file, line, f"{said}; {place.fix or 'a release'} binds {wanted}", boundary)
     # A basic string: in printable text, only these two characters have a meaning.

@@ -1,12 +1,12 @@
-"""The kind of program that a connector's bytes are, and the check that they contain nothing after the program.
+"""The check of a connector's program: its kind (zip or ELF), and that no bytes follow it.
 
-A program must end exactly where it itself says: a zip with its directory, an ELF file with the last part that its headers
-specify. Then no byte of the manifest can be counted as part of the program or the reverse: the pin covers both joined, and for
-any joined bytes there is one place at most where the program ends.
+The pin is a hash over program and manifest joined. So a program must end exactly where its own format says: a zip after its
+directory, an ELF file after the last part that its headers specify. Then the joined bytes can be divided in one way at most,
+and no byte of the manifest can be passed off as part of the program.
 
-A zip's entries are counted before a reader lists them, from the directory and not from the number that the zip states: a reader
-such as `zipfile` lists the entries that are there, and an entry has 46 bytes in the file and some 600 in memory. A directory that
-is counted elsewhere (Zip64) is refused, since readers differ in which count they use.
+A zip's entries are counted in its directory, not taken from the number that the zip states, before `zipfile` lists them: an
+entry of 46 bytes takes some 600 in memory. A Zip64 directory is refused, since it has a second count and readers differ in
+which they use.
 
 Pure. Source: elf(5); PKWARE APPNOTE 6.3 sections 4.3.12 (central directory), 4.3.15 (Zip64 locator) and 4.3.16 (end of central
 directory record). Not here: whether this machine can run it (aileron_sandbox.elf).
@@ -47,7 +47,7 @@ MAX_ENTRIES: Final = 8192
 The largest client libraries have some 2,000 modules, and as many data files.
 """
 _MAX_DIRECTORY_BYTES: Final = 4 << 20
-"""4 MiB: MAX_ENTRIES of 500 bytes each. A few names of 64 KiB fill the memory as well as many short ones."""
+"""4 MiB: MAX_ENTRIES of 500 bytes each. Without this limit, a few names of 64 KiB could fill the memory."""
 
 
 def program_kind(connector: bytes) -> ProgramKind:
@@ -90,9 +90,9 @@ def check_program(connector: bytes) -> ProgramKind:
 
 
 def _check_zip_directory(connector: bytes) -> None:
-    """Check that the directory is where the zip says, with the stated number of entries, within bounds.
+    """Check that a zip's directory is where the zip says, has the stated number of entries, and is within the limits.
 
-    Builds no list of entries.
+    Allocates no list of entries.
     """
     _, _, _, here, entries, size, start, _ = _ZIP_END_RECORD.unpack(connector[-_ZIP_END_BYTES:])
     end = len(connector) - _ZIP_END_BYTES

@@ -1,16 +1,15 @@
-"""The check whether code that an operation leads to may send a request. The result is false only if that is certain.
+"""The check whether code that an operation can reach may send a request. The result is false only if it certainly does not.
 
-Pure, and static like operations.py, which calls it. Python reaches a function in many ways that do not name it, so this module
-does not look for requests. It looks for code that cannot hide a request, and takes all other code for a request with a
-credential.
+Pure, and static like operations.py, which calls it. Python code can call a function without naming it, so this module does not
+search for requests. It recognizes code that certainly sends none, and treats all other code as a request with a credential.
 
 Rules
-- The program is one file. What another file registers, replaces or passes on is not followed.
-- What runs while the file is imported belongs to every operation: the names in it may have been stored where any code finds
-  them (a table of handlers, a decorator that registers, a class that its base remembers).
-- Any other function or plain class is reached by its name alone, even if the name is in a text, such as a type hint.
-- Names of the SDK are known one by one, and so are the modules of the standard library that call only what they are given.
-  The SDK as a value, ways to a name that do not spell it, and anything else unknown rule nothing out.
+- The program is one file: functions that another file registers, replaces or passes on are not followed.
+- Code that runs while the file is imported counts for every operation, since it may store functions where any code finds them
+  (in a table of handlers, a registering decorator, a base class).
+- Any other function or plain class counts as reached if its name occurs, even in a string, such as a type hint.
+- Known are the SDK's names, and the modules of the standard library that call only functions passed to them. Anything else
+  counts as a request: the SDK used as a value, `getattr` and its like, unknown modules.
 - An operation needs no credential only if each request is called by its own name, with arguments that can be counted.
 
 Not here: whether a function is an operation (operations.py).
@@ -28,14 +27,14 @@ __all__ = ["MAX_SOURCE_BYTES", "SDK", "Names", "Reachability", "nodes_of"]
 
 SDK: Final = "aileron_connector"
 MAX_SOURCE_BYTES: Final = 1 << 20
-"""1 MiB: largest file that is parsed; the largest connector written by hand has 20 KiB."""
+"""1 MiB: maximum size of a file that is parsed; the largest connector written by hand has 20 KiB."""
 _HARMLESS: Final = frozenset(
     "op run log progress audit BadInput ConnectorError ExternalApiError NetworkError Refused".split()
 )
 """Functions and classes of the SDK that send no request."""
 _REQUESTING: Final = frozenset({"http", "tcp", "hosts"})
 _CALLED: Final = frozenset(f"{SDK}.{name}" for name in ("hosts", "http.hosts", "http.request", "tcp.connect"))
-"""SDK functions for which the arguments of a call show whether it may use a credential."""
+"""SDK functions whose arguments in a call show whether the call may use a credential."""
 _TRUSTED: Final = frozenset(
     "__future__ abc base64 binascii bisect calendar collections contextlib copy csv dataclasses datetime decimal difflib email "
     "enum fractions functools hashlib heapq hmac html itertools json math msgspec numbers quopri random re secrets statistics "
@@ -56,7 +55,7 @@ _DYNAMIC: Final = frozenset(
 _PLAIN_DUNDERS: Final = frozenset("__init__ __name__ __doc__ __file__ __main__ __class__ __post_init__".split())
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 _UNNAMED: Final = 5
-"""Number of positional parameters of `http.request`. The last of them is the credential."""
+"""Number of positional parameters of `http.request`; the last is the credential."""
 _MAX_PARTS: Final = 8
 """Maximum number of attributes in a name that `Names.dotted` resolves; known names of the SDK have three."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -115,7 +114,7 @@ class Names:
 
 
 class _Found(NamedTuple):
-    """The effects of an AST node: whether it may send a request, or use a credential, and the names of its file in it."""
+    """The possible effects of AST nodes: sending a request, using a credential, and mentioning other names of the file."""
 
     network: bool
     credential: bool
@@ -170,7 +169,7 @@ class Reachability:
     def _at_import(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield the parts of a statement that run while the file is imported.
 
-        Of an undecorated function, or one that only `op` decorates, these are its parameters and return type, not its body.
+        For a function without a decorator, or with `op` alone, these are its parameters and return type, not its body.
         """
         if isinstance(node, _Function) and (not node.decorator_list or node in self._operations):
             yield node.args
@@ -195,7 +194,7 @@ class Reachability:
                 if self._is_unknown(node.func):
                     return _ANYTHING
                 network = True
-                names |= self._mentioned(node.func)  # it may have been given another meaning here
+                names |= self._mentioned(node.func)  # the name may be bound to something else in this file
                 ahead += [*node.args, *node.keywords]
             elif (known := self._of_sdk(node)) is not None or self._is_trusted_part(node):
                 names |= self._mentioned(node)
@@ -233,14 +232,14 @@ class Reachability:
         return not is_known or (isinstance(node, ast.Attribute) and self._is_unknown_before(node))
 
     def _is_unknown_before(self, node: ast.Attribute) -> bool:
-        """Return whether a name before the last dot of an attribute of the SDK is dynamic (`_is_dynamic`), or has two imports."""
+        """Return whether, in a dotted SDK name, a part before the last is dynamic (`_is_dynamic`) or imported twice."""
         inner = node.value
         if isinstance(inner, ast.Attribute):
             return _is_dynamic(inner.attr) or self._is_unknown_before(inner)
         return isinstance(inner, ast.Name) and (_is_dynamic(inner.id) or inner.id in self._names.doubtful)
 
     def _mentioned(self, node: ast.AST) -> set[str]:
-        """Return the names of this file that a node mentions, including in a text that may be a type hint."""
+        """Return the names of this file that a node mentions, including in a string that may be a type hint."""
         while isinstance(node, ast.Attribute):
             node = node.value
         match node:
@@ -263,7 +262,7 @@ def _given(node: ast.AST) -> Iterator[str]:
 
 
 def _is_plain(node: ast.ClassDef) -> bool:
-    """Return whether no code gets the class while it is created: no base, keyword or decorator, and only methods in its body."""
+    """Return whether creating the class runs no other code: it has no base, keyword or decorator, and only methods."""
     has_methods_alone = all(
         isinstance(statement, _Function | ast.Pass) or _is_docstring(statement) for statement in node.body
     )

@@ -1,22 +1,22 @@
-"""The release of a publisher's sources for a forge. Each archive is bound, signed, checked as by an install, and
-named by its tag.
+"""The release of a publisher's sources: archives to upload to a forge, each signed, checked as an install checks it, and stored
+in a folder named after its git tag.
 
     read → bind version, application, hosts → build → pin → bind the pin into each action → sign → check → write
 
 Runs in `aileron connector release` and `sign`, on an author's machine or in their CI; it runs nothing of the sources and edits
-none of them. The same sources, version and key give the same pins and signatures (Ed25519 is deterministic); only how zlib
-compresses the archive around them depends on the machine.
+none of them. The same sources, version and key give the same pins and signatures (Ed25519 is deterministic); only the
+compression of the archive can differ between machines.
 
 Rules
-- What is bound is a copy. After it no placeholder is left, and a version that is neither the placeholder nor the one to release
-  is an error, not an oversight to be corrected.
-- An action is released with the connector beside it: its `source` is in the same repository, and of the connectors it
-  requires only that one may still be unbound.
+- Placeholders are replaced in a copy, and none is left. A version that is neither the placeholder nor the one to release is an
+  error.
+- An action is released together with the connector of the directory: its `source` is in the same repository, and only the pin
+  of that connector can be a placeholder.
 - An action that does not fit its connector's operations is not released: no call of it could work.
-- Every archive passes the functions an install uses, with a keyring that has this key alone, before one byte is written.
-- What is written appears by one rename, whole.
+- Every archive passes the checks of an install, with a keyring that has only this key, before anything is written.
+- All files appear at once, by one rename.
 
-Source: docs/reference/signatures.md, docs/reference/forges.md (tags). Not here: uploading, which is the forge's own tool's.
+Source: docs/reference/signatures.md, docs/reference/forges.md (tags). Not here: uploading, for which the forge has a tool.
 """
 
 from __future__ import annotations
@@ -148,13 +148,12 @@ def sign(archive: bytes, key: SigningKey, *, parse: ParseAction, file: str) -> R
 
 
 def check_key_is_published(directory: Path, released: Release, key: SigningKey) -> bool:
-    """Check that the repository publishes `key`: return False if it has no keys/publisher.pub.
+    """Check that the repository publishes `key`. Return False if it has no `keys/publisher.pub`.
 
-    Raises AileronError(invalid_request) if that file has another key.
+    Raises AileronError(invalid_request) if that file has another key: nobody could install the release, since an install
+    accepts only the published key.
 
-    `directory` is where the connector's sources are: the repository's root, or as many folders below as the connector's
-    name says.
-    An install accepts only the key that the repository publishes, so nobody could install an archive signed with another.
+    `directory` has the connector's sources: the repository's root, or as many folders below it as the connector's name says.
     """
     depth = len(Fqn.parse(released.artifacts[0].name).path) - 2
     for place in (directory, *directory.absolute().parents[:depth]):
@@ -369,7 +368,7 @@ def _check_distinct(artifacts: Sequence[Released], directory: Path) -> None:
 
 
 def _read(path: Path, limit_bytes: int) -> bytes:
-    """Read a regular file below a directory that is not a link. Raises FileNotFoundError if the file is missing."""
+    """Read a regular file; neither the file nor its folder can be a link. Raises FileNotFoundError if it is missing."""
     with files.translated(path.parent, "cannot be opened"):
         descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -386,7 +385,7 @@ def _text(data: bytes, file: str) -> str:
 
 
 def _line_with(data: bytes, text: str) -> int | None:
-    """Return the number of the first line that contains the quoted `text`; None if the text is written in another way."""
+    """Return the number of the first line that contains the quoted `text`; None if no line does."""
     places = [at for mark in ('"', "'") if (at := data.find(f"{mark}{text}{mark}".encode())) >= 0]
     return line_of(data, min(places)) if places else None
 

@@ -1,10 +1,11 @@
-"""Ed25519: a publisher's key, and the check whether the key made a detached signature over an artifact.
+"""Ed25519 keys of publishers, and detached signatures over artifacts.
 
-Pure. The signature covers the artifact itself and no digest of it: connector ‖ manifest.toml, or action.md; a signature is 64 raw
+Pure. The signed message is the artifact itself, not a digest: connector ‖ manifest.toml, or action.md; a signature is 64 raw
 bytes. A key comes as the PEM that other tools write (`openssl genpkey -algorithm ed25519`) or as base64 of its 32 bytes.
 
 Used by the daemon to verify, and by `aileron connector sign` on an author's machine. Source: RFC 8032; RFC 8410;
-docs/reference/signatures.md. Not here: which key may speak for whom (keyring.py), where a repository keeps its key (forges/).
+docs/reference/signatures.md. Not here: which key is trusted for which publisher (keyring.py), fetching a repository's key
+(forges/).
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ __all__ = ["FINGERPRINT", "KEY_BYTES", "MAX_KEY_FILE_BYTES", "SIGNATURE_BYTES", 
 KEY_BYTES: Final = 32
 SIGNATURE_BYTES: Final = 64
 MAX_KEY_FILE_BYTES: Final = 16 << 10
-"""16 KiB: maximum size of a key file. A key's PEM has 120 bytes; some people add notes to the file."""
+"""16 KiB: maximum size of a key file. A PEM key has 120 bytes; the rest is room for notes."""
 FINGERPRINT: Final = re.compile(r"sha256:[A-Za-z0-9+/]{22}")
 _SHOWN: Final = 22
-"""Number of base64 characters of a fingerprint: 132 bits, for which a second key cannot be found."""
+"""Number of base64 characters of a fingerprint: 132 bits, too many to find a second key with the same ones."""
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z ]{1,40})-----")
 
 
@@ -45,7 +46,10 @@ class PublicKey:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse PEM (SubjectPublicKeyInfo) or base64 of the raw bytes. Raises ValueError, which says what the text is instead."""
+        """Parse PEM (SubjectPublicKeyInfo) or base64 of the raw bytes.
+
+        Raises ValueError, whose message says what was found instead.
+        """
         if kind := _PEM.search(text):
             return cls._of_pem(text, kind[1])
         return cls(_base64(text, "an Ed25519 public key, as PEM or base64 of its 32 bytes"))
@@ -126,7 +130,7 @@ class SigningKey:
     def parse(cls, text: Secret) -> Self:
         """Parse PEM (PKCS #8, no passphrase) or base64 of the raw bytes.
 
-        Raises ValueError, which says what the text is instead and quotes none of it.
+        Raises ValueError, whose message says what was found, without quoting it.
         """
         try:
             words = text.reveal().decode()

@@ -1,23 +1,25 @@
-"""Sigstore: a signature that was made without a key, by a workflow of the repository that an artifact is named after.
+"""Sigstore signatures: made by a CI workflow of an artifact's repository, without a key of the publisher.
 
-The second form of `signature.sig`: a bundle in JSON. It holds a certificate that says who signed, issued for minutes by a public
-authority (Fulcio), and the entry of a public log (Rekor) that proves when. Pure: all of it is checked offline, against the roots
-that came in the `sigstore` package. Its cache in the user's home is not read: a program that can write a file there would choose
-the authority. Trusts nobody: bundle and artifact are a stranger's.
+Such a `signature.sig` is a bundle in JSON. It holds a certificate that names the signer, valid for minutes and issued by a
+public authority (Fulcio), and an entry of a public log (Rekor) that proves the time. Pure: everything is checked offline, with
+the trusted roots in the `sigstore` package. That package's cache in the user's home is not read, because any program that can
+write there could choose the authority. Trusts neither bundle nor artifact.
 
 Rules
-- The name says who may sign: for github://OWNER/REPO it is a workflow of exactly that repository on github.com, run for that
-  repository; for gitlab://GROUP/PROJECT likewise on gitlab.com. No other forge has identities there, and no Hub.
-- A workflow signs for a branch or a tag. What it ran for a pull request is not what its repository published.
-- The certificate's name is that of the workflow's file. One that others may call (`workflow_call`) runs for them too, so the
-  repository it ran for is compared as well.
-- A statement (DSSE, in-toto) counts if it says that its subject was built or published: a report of a scan has a subject too.
+- The artifact's name determines who can sign: for github://OWNER/REPO, a workflow of exactly that repository on github.com, run
+  for that repository; for gitlab://GROUP/PROJECT, the same on gitlab.com. Artifacts of other forges and of Hubs cannot be
+  signed with Sigstore.
+- The workflow must have run for a branch or a tag: a run for a pull request does not publish.
+- The certificate names the workflow's file. Other repositories can call a reusable workflow (`workflow_call`), so the
+  repository that it ran for is compared, too.
+- A statement (DSSE, in-toto) counts only if it says that its subject was built or published; a scan report, for example, does
+  not.
 
-`sigstore` is imported when there is a bundle, and never before: it takes 0.35 s and 45 MB (docs/adr/0011-dependencies.md).
+The `sigstore` package is imported only when there is a bundle: it takes 0.35 s and 45 MB (docs/adr/0011-dependencies.md).
 
 Source: docs/reference/signatures.md; https://github.com/sigstore/fulcio/blob/main/docs/oid-info.md (the extensions);
-https://github.com/in-toto/attestation/tree/main/spec/v1 (statements). Not here: Ed25519 (signatures.py), which form there is
-(keyring.py).
+https://github.com/in-toto/attestation/tree/main/spec/v1 (statements). Not here: Ed25519 (signatures.py), telling the two forms
+of a signature apart (keyring.py).
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_BUNDLE_BYTES", "PUBLIC_FORGES", "BundleError", "check_bundle", "is_bundle", "public_forges"]
 
 MAX_BUNDLE_BYTES: Final = 64 << 10
-"""64 KiB, the same limit as for the archive's member: known bundles have 5 to 12 KiB."""
+"""64 KiB, the same limit as for `signature.sig` in an archive; known bundles have 5 to 12 KiB."""
 PUBLIC_FORGES: Final = frozenset({"github", "gitlab"})
 """Schemes that mean the public server unless a setting specifies another server."""
 _ROOTS: Final = ("_store", "https%3A%2F%2Ftuf-repo-cdn.sigstore.dev", "trusted_root.json")
@@ -54,14 +56,14 @@ _SOURCE: Final = "1.3.6.1.4.1.57264.1.12"
 _STATEMENT: Final = "application/vnd.in-toto+json"
 _STATEMENTS: Final = ("https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1")
 _VOUCHING: Final = ("https://slsa.dev/provenance/v1", "https://docs.pypi.org/attestations/publish/v1")
-"""Predicate types of in-toto statements that say that the signer built or published the subject."""
+"""Predicate types of in-toto statements with which a signer says that it built or published the subject."""
 _FILE: Final = r"[\x21-\x2e\x30-\x3f\x41-\x7e]{1,255}"
 """Pattern of a workflow file's name, printable ASCII without `/` and `@`, because the name is shown to a person."""
 _REF: Final = r"@refs/(?:heads|tags)/[\x21-\x7e]{1,255}"
 
 
 class BundleError(ValueError):
-    """A bundle is not the expected signature. The message is a clause that says why: `it was not signed by a workflow`."""
+    """A bundle is not a valid signature for the artifact. The message is a clause, such as `it was not signed by a workflow`."""
 
 
 def is_bundle(signature: bytes) -> bool:
@@ -70,7 +72,7 @@ def is_bundle(signature: bytes) -> bool:
 
 
 def public_forges(settings: Mapping[str, object]) -> frozenset[str]:
-    """Return the schemes of PUBLIC_FORGES that mean the public server under `settings`, those in force by name.
+    """Return the schemes of PUBLIC_FORGES whose server is the public one in `settings`, the values in force by name.
 
     `settings` is in the form of `Settings.consented`.
     """
@@ -79,7 +81,7 @@ def public_forges(settings: Mapping[str, object]) -> frozenset[str]:
 
 
 def check_bundle(name: Fqn, digest: bytes, bundle: bytes, public: frozenset[str]) -> str:
-    """Return the workflow that signed the artifact called `name`, as a URL. Raises BundleError, which says what is wrong.
+    """Return the workflow that signed the artifact called `name`, as a URL. Raises BundleError if the check fails.
 
     `digest` is the sha256 of the artifact's bytes, and `public` the schemes that mean the public server.
     """
@@ -161,7 +163,7 @@ def _verified(bundle: bytes, digest: bytes) -> Signer:
 
 
 class _Form(msgspec.Struct, rename="camel"):
-    """The field of a bundle that tells its two forms apart: `dsse_envelope` is absent unless the bundle signs a statement.
+    """The field that tells the two forms of a bundle apart: `dsse_envelope` is present only if a statement is signed.
 
     The verifier parses the same bytes again, and either sees the same form or refuses the bundle.
     """

@@ -1,13 +1,13 @@
 """Selection of the files in a connector's source directory that become its program; each omitted file has a reason.
 
-Reads the directory and runs nothing of it. What a package needs at run time goes in as `pip install --target` put it there: its
-modules, its data files, and the metadata that `importlib.metadata` reads. What cannot work from a zip in the jail, and what is no
-part of a package, stays out by name: the error for a missing module says only that there is none, and not why.
+Reads the directory and runs nothing of it. Included of a package, laid out as by `pip install --target`: its modules, its data
+files, and the metadata that `importlib.metadata` reads. Omitted are files that cannot work from a zip in the jail, and files
+outside packages. Omitted files are listed by name, because the error for a missing module does not say why it is missing.
 
 Rules
-- Only a package (a folder with `__init__.py`, and what is below one) has data files. What lies about beside the connector, where
-  a key or a note may be, is not published; nor is anything whose name begins with a dot.
-- A link is refused: it would bring in another directory.
+- Only a package (a folder with `__init__.py`, and what is below one) has data files. Other files beside the connector, such as
+  a key or a note, are not published, nor are files whose name begins with a dot.
+- A link is refused, because it could lead to another directory.
 
 Source: docs/reference/connector-manifest.md; PyPA specifications, "Recording installed projects" (`.dist-info`). Not here: the
 zip (connector_build.py).
@@ -31,14 +31,17 @@ from aileron.registry.tarball import CONNECTOR, MANIFEST, MAX_BYTES
 __all__ = ["LeftOut", "Sources", "collected"]
 
 _BESIDE: Final = frozenset({"actions", "tests"})
-"""Names of top-level folders that are not part of the connector's program. Deeper folders of these names are like any other."""
+"""Names of top-level folders that are left out of the program. Deeper folders with these names are not special."""
 _CACHE: Final = "__pycache__"
 _COMPILED: Final = (".so", ".pyd", ".dll", ".dylib", ".a", ".o", ".pyc", ".pyo")
 _METADATA: Final = frozenset({"METADATA", "entry_points.txt", "top_level.txt"})
-"""Files that `importlib.metadata` reads. The other metadata says how and from where a package was installed on this machine."""
+"""Files that `importlib.metadata` reads. Other metadata is omitted: it says how the package was installed on this machine."""
 _LICENCES: Final = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "AUTHORS")
 _MAX_NAMED: Final = 1000
-"""Maximum number of omitted files that are named; the rest are counted. A repository with an unrelated folder has thousands."""
+"""Maximum number of omitted files that are named; the rest are counted.
+
+An unrelated folder in a repository can have thousands.
+"""
 
 _NOT_THE_PROGRAM: Final = "not part of the program"
 _HIDDEN: Final = "starts with a dot"
@@ -58,7 +61,9 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of a connector's directory: `found` are included, with the manifest, by relative path; `left_out` are omitted."""
+    """The files of a connector's directory: `found` are the included ones by relative path, with the manifest; `left_out` are
+    the omitted ones.
+    """
 
     found: dict[str, bytes]
     left_out: tuple[LeftOut, ...]

@@ -1,10 +1,10 @@
-"""Fetched archives that wait for a person. They are stored by their digest until they are installed or too old.
+"""Fetched archives that wait for a person's consent. They are stored by digest until they are installed or too old.
 
     ROOT/<hex>.tar.gz      <hex>: the pin of a connector, the digest of an action file
-    ROOT/<hex>.md          an action file as it was published, for the next update of it to be merged with
+    ROOT/<hex>.md          an action file as it was published, to merge the next update with
 
-Runs in the daemon. Trusts no file of its directory: the caller that takes an archive checks it again, signature included. So a
-question outlives the daemon, and the installed archive is the one it was about.
+Runs in the daemon. Trusts no file of its directory: the caller that takes an archive checks it again, with its signature. So a
+question survives a restart of the daemon, and the archive that the person saw is the one that is installed.
 
 Source: docs/reference/forges.md. Not here: the check of an archive (artifact.py), the store (content.py).
 """
@@ -28,9 +28,7 @@ from aileron.registry.tarball import MAX_ARCHIVE_BYTES
 __all__ = ["KEPT_S", "PublishedTexts", "Staging"]
 
 KEPT_S: Final = 25 * 3600.0
-"""Seconds for which an archive is stored: a question waits for minutes, and its decision can be used for a day after it
-was signed.
-"""
+"""Seconds for which an archive is stored: a question waits for minutes, and a signed decision can be used for a day."""
 MAX_STAGED_BYTES: Final = 1 << 30
 """1 GiB: fifteen of the largest possible archives, or some hundred usual ones."""
 MAX_TEXTS: Final = 2000
@@ -41,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class Staging:
-    """The archives under `root`, which is created with the first archive."""
+    """The archives under `root`, a directory that is created when the first archive is stored."""
 
     def __init__(self, root: Path) -> None:
         self._root: Final = root
@@ -100,7 +98,7 @@ class Staging:
 
 
 class PublishedTexts:
-    """Action files as they were published, by source. Each file can be fetched again."""
+    """Cache of action files as they were published, by source. A missing file can be fetched again."""
 
     def __init__(self, root: Path) -> None:
         self._root: Final = root
@@ -131,6 +129,6 @@ def _hex(digest: str) -> str:
 def _size_of(directory: int) -> int:
     size = 0
     for name in os.listdir(directory):
-        with contextlib.suppress(FileNotFoundError):  # dropped meanwhile
+        with contextlib.suppress(FileNotFoundError):  # removed since the listing
             size += os.stat(name, dir_fd=directory, follow_symlinks=False).st_size
     return size

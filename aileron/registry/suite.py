@@ -1,12 +1,12 @@
-"""A suite: one TOML file that names actions which are installed together, and where such a file is published.
+"""Suites: TOML files that name actions to install together, and the addresses of such files.
 
-Pure. The file is untrusted and not signed: it is a list of requests, and each action on it is fetched, checked and
-consented to like any other. So nothing is interpreted: an unknown key is an error with file and line.
+Pure. The file is untrusted and not signed: each action that it lists is fetched, checked and consented to like any other. An
+unknown key is an error with file and line.
 
 Rules
-- Exactly `name`, `description` and `actions`.
-- An entry is a path in the suite's own repository, in the version that the suite was read at; or NAME@VERSION, in full.
-- A version comes from a tag alone: a commit, a branch or a local file has none, and then every entry is in full.
+- A suite has exactly the keys `name`, `description` and `actions`.
+- An entry is a path in the suite's own repository, in the version at which the suite was read; or a full NAME@VERSION.
+- Only a tag states a version. In a suite from a commit, a branch or a local file, every entry must be a full NAME@VERSION.
 - Two entries that would become the same installed action are an error, because only one of them could be installed.
 
 Source: docs/reference/suite.md, checked against `SCHEMA`. Not here: fetching (forges/), the tag of `latest` (the forge says),
@@ -44,15 +44,15 @@ __all__ = [
 ]
 
 LATEST: Final = "latest"
-"""Ref in place of a tag that means the newest release."""
+"""Ref, in place of a tag, for the newest release."""
 MAX_ENTRIES: Final = 100
-"""Maximum number of actions per suite: a person goes through them one by one; the largest suite known has twelve."""
+"""Maximum number of actions per suite: a person decides on them one by one; the largest known suite has twelve."""
 _MAX_NAME: Final = 100
-"""Maximum number of characters in a suite's name: one line of a list, as wide as terminals are."""
+"""Maximum number of characters in a suite's name: it must fit on one line of a terminal."""
 _MAX_DESCRIPTION: Final = 500
 """Maximum number of characters in a suite's description: a few lines, read before a person consents to anything."""
 _MAX_ENTRY: Final = 512
-"""Maximum number of characters in an entry: a scheme, four segments of 100, a version."""
+"""Maximum number of characters in an entry: a scheme, four path segments of 100 characters, and a version."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SUFFIX: Final = ".toml"
 
@@ -86,7 +86,7 @@ class SuiteSource(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `SCHEME://OWNER/REPOSITORY/FILE.toml@REF`. Raises ValueError, which says what is wrong."""
+        """Parse `SCHEME://OWNER/REPOSITORY/FILE.toml@REF`. Raises ValueError if the text is not valid."""
         place, separator, ref = text.partition("@")
         if not separator:
             raise ValueError(f"{text!r} has no ref; expected FILE@TAG, FILE@COMMIT or FILE@{LATEST}")
@@ -136,7 +136,7 @@ class SuiteEntry(msgspec.Struct, frozen=True):
 
     @property
     def action(self) -> str:
-        """The action's own name."""
+        """Name of the action: the last part of its path or full name."""
         return _action_of(self.what)
 
 
@@ -219,19 +219,19 @@ def _entries(table: Table) -> Iterator[SuiteEntry]:
 def _entry(text: str) -> InRepository | ArtifactRequest:
     if not text or len(text) > _MAX_ENTRY:
         raise ValueError(f"an entry is empty or longer than {_MAX_ENTRY} characters")
-    what = ArtifactRequest.parse(text) if "://" in text else InRepository.parse(text)
-    action = _action_of(what)
+    entry = ArtifactRequest.parse(text) if "://" in text else InRepository.parse(text)
+    action = _action_of(entry)
     if not ACTION_NAME.fullmatch(action):
         raise ValueError(
             f"{text!r} ends in {action!r}, which is not a valid action name (lower-case letters, digits, '.', '_', '-')"
         )
     if action == "action.md":
         raise ValueError(f"{text!r} is a file; name the folder that contains it")
-    return what
+    return entry
 
 
-def _action_of(what: InRepository | ArtifactRequest) -> str:
-    return what.path[-1] if isinstance(what, InRepository) else what.name.path[-1]
+def _action_of(entry: InRepository | ArtifactRequest) -> str:
+    return entry.path[-1] if isinstance(entry, InRepository) else entry.name.path[-1]
 
 
 def _check_each_once(table: Table, entries: tuple[SuiteEntry, ...]) -> None:

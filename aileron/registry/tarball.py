@@ -1,9 +1,8 @@
-"""The file `aileron.tar.gz`: a connector or an action, packed deterministically and unpacked with suspicion.
+"""The archive `aileron.tar.gz` of a connector or an action: packed deterministically, unpacked as untrusted.
 
-The archive is flat and has exactly the members named below, once each, as regular files. It is read here, not
-by `tarfile`, because everything that makes a general reader general (paths, links, devices, sparse maps,
-extensions that rename a member) is what an attacker would use; what this reader does not know, it refuses.
-Nothing is ever written while unpacking. Pure.
+The archive is flat and has exactly the members named below, once each, as regular files. It is not read by `tarfile`, because
+an attacker could use the features that only a general reader needs (paths, links, devices, sparse maps, extensions that rename
+a member). This reader refuses everything else. Unpacking writes no file. Pure.
 
 Source: POSIX.1-2017 pax(1), "ustar Interchange Format"; tar(5); RFC 1952.
 docs/reference/connector-manifest.md. Not here: what the members mean.
@@ -57,12 +56,12 @@ _CALLED: Final[dict[Kind, tuple[str, Boundary]]] = {
     "action": ("an action", Boundary.ACTION),
 }
 _GROWTH: Final = 200
-"""Maximum growth factor of an archive when unpacked: programs grow three to six fold, and zeros a thousand."""
+"""Maximum growth factor of an archive when unpacked: programs grow by a factor of three to six, and zeros by a thousand."""
 _FREE_BYTES: Final = 1 << 20
 """1 MiB: unpacked content up to this size may have any growth factor."""
 _BLOCK: Final = 512
 _PAX_BYTES: Final = 16 << 10
-"""Maximum size in bytes of a member's pax header; records for a time and an owner take some 60 bytes."""
+"""Maximum size in bytes of a member's pax header; the usual records, a time and an owner, take some 60 bytes."""
 MAX_ARCHIVE_BYTES: Final = MAX_BYTES[CONNECTOR] + MAX_BYTES[MANIFEST] + MAX_BYTES[SIGNATURE] + (1 << 20)
 """Maximum size in bytes of an unpacked archive, headers and padding included.
 
@@ -108,7 +107,7 @@ def unpack(archive: bytes, kind: Kind = "connector") -> dict[str, bytes]:
 
 
 def kind_of(archive: bytes) -> Kind:
-    """Return the kind that an untrusted archive seems to have; `unpack` checks that the archive is valid.
+    """Return the kind that an untrusted archive seems to have, without checking it; that is for `unpack`.
 
     Raises AileronError(invalid_request) if the kind cannot be determined.
     """

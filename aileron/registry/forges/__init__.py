@@ -1,6 +1,7 @@
-"""Forges, from which the bytes of a version are fetched. Each module serves one scheme of names, and only it knows its addresses.
+"""Clients of forges, the services from which archives are fetched. Each module serves one scheme, such as `github://`, and
+builds its URLs.
 
-forge.py the requests to each, and how a response is read · github.py · gitlab.py · hub.py
+forge.py the common interface, requests and responses · github.py · gitlab.py · hub.py
 
 Source: docs/reference/forges.md.
 """

@@ -1,13 +1,13 @@
-"""The interface to a place that publishes, and what all of them have in common: tags, bounds, redirects, refusals.
+"""The interface of forges, and their common code: tags, size limits, redirects, errors.
 
-Runs in the daemon. A forge is trusted in one thing only: the bytes are those it has under that name. The signature, the hash
-and the person decide whether they are accepted. So no code here looks into an artifact.
+Runs in the daemon. A forge is trusted only to return the bytes that it has under a name. The signature, the hash and the person
+decide whether those are accepted, so no code here looks into an artifact.
 
 Rules
-- A redirect goes to the forge's own storage, or stays in the repository that was asked for. Any other is an error: a repository
-  that moved is another publisher (a republication), whatever the forge itself says about the move.
+- A redirect goes to the forge's own storage, or stays in the requested repository. Any other redirect is an error: a repository
+  that moved counts as another publisher, even if the forge vouches for the move.
 - A token goes to the forge itself and never along with a redirect.
-- Every answer has a bound. An answer that is not understood is an error that says which address gave it.
+- Every response has a size limit. A response that cannot be parsed is an error that names its address.
 
 Source: docs/reference/forges.md. Not here: connections (daemon/packages/forge_web.py).
 """
@@ -53,12 +53,12 @@ KEY_PATH: Final = "keys/publisher.pub"
 MAX_JSON_BYTES: Final = 4 << 20
 """Maximum size in bytes of a JSON response: 4 MiB, for a page of a hundred releases with long notes and many assets."""
 MAX_JSON_VALUES: Final = 400_000
-"""Maximum number of values in a response, and of commas in its texts.
+"""Maximum number of JSON values in a response; commas in strings count too.
 
-GitHub's releases, the densest, have some 100,000 in 4 MiB.
+4 MiB of GitHub's releases, the densest known response, have some 100,000.
 """
 MAX_VERSIONS: Final = 1000
-"""Maximum number of versions per artifact at a Hub: a release each working day for four years."""
+"""Maximum number of versions per artifact at a Hub: enough for a release each working day for four years."""
 MAX_SUITE_BYTES: Final = 256 << 10
 MAX_PAGES: Final = 10
 """Maximum number of pages of a hundred releases each: older releases are not listed, but can be installed."""
@@ -67,10 +67,10 @@ _MAX_REDIRECTS: Final = 3
 _MAX_VERSION: Final = 100
 """Maximum number of characters in a listed version.
 
-Versions are compared as numbers, and Python parses none of thousands of digits.
+Versions are compared as numbers, and Python refuses to parse numbers of thousands of digits.
 """
 _MAX_TOLD: Final = 8
-"""Number of existing versions that an error names if the requested version is missing."""
+"""Maximum number of existing versions that the error for a missing version lists."""
 _REF: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,199}")
 
 Progress = Callable[[int, int | None], None]
@@ -99,7 +99,7 @@ class Web(Protocol):
 
 
 class SuiteText(NamedTuple):
-    """A suite's file, and the ref at which it was read."""
+    """The text of a suite's file, and the git ref at which it was read."""
 
     text: str
     ref: str
@@ -160,9 +160,9 @@ def quoted(text: str) -> str:
 
 
 class Way:
-    """A client of one forge.
+    """An HTTP client for one forge.
 
-    `storage` are the origins where the forge stores files; `token` is sent as a header to the forge only.
+    `storage` are the origins where the forge stores files; the token is sent to the forge only, and never to its storage.
     """
 
     def __init__(
@@ -176,7 +176,8 @@ class Way:
     ) -> None:
         """Prepare requests.
 
-        `storage`: origins (`https://host[:port]`); `token`: a header's name with the text before the token, and the token.
+        `storage`: origins (`https://host[:port]`); `token`: the header's name, the text before the token (such as `Bearer `),
+        and the token.
         """
         self._web = web
         self._origin = _origin_of(url)
@@ -193,7 +194,7 @@ class Way:
     ) -> bytes | None:
         """Return the file at `url`; None if the file is missing.
 
-        A redirect must stay below a prefix in `within`, or go to the storage.
+        A redirect must lead to a URL that starts with a prefix in `within`, or to the storage.
         """
         headers = (*self._headers, *((("Accept", accept),) if accept else ()))
         for _ in range(_MAX_REDIRECTS + 1):
@@ -206,7 +207,10 @@ class Way:
         raise not_understood(url, f"it redirects more than {_MAX_REDIRECTS} times")
 
     async def maybe_json(self, url: str, of: type[_T], most: int = MAX_JSON_VALUES) -> _T | None:
-        """Return JSON of type `of` with at most `most` values; None if there is nothing at `url`. No redirect is followed."""
+        """Return the JSON at `url`, decoded as type `of`, with at most `most` values; None if `url` does not exist.
+
+        Follows no redirect.
+        """
         answer = await self._web.get(
             url, headers=(*self._headers, ("Accept", "application/json")), limit_bytes=MAX_JSON_BYTES
         )
@@ -219,14 +223,14 @@ class Way:
             raise not_understood(url, f"unexpected answer: {error}") from None
 
     async def maybe_page(self, url: str, of: type[_T], most: int) -> list[_T] | None:
-        """Return one page of a list, with at most the requested number of entries. Otherwise behaves as `maybe_json`."""
+        """Return one page of a list, with at most `most` entries. Otherwise like `maybe_json`."""
         found = await self.maybe_json(url, list[of])  # type: ignore[valid-type]  # a type as a value
         if found is not None and len(found) > most:
             raise not_understood(url, f"a page of {len(found)} entries, although {most} were requested")
         return found
 
     async def maybe_pages(self, url: str, of: type[_T], pages: int = MAX_PAGES) -> list[_T] | None:
-        """Return the entries on the first `pages` pages of a list, each read as by `maybe_page`; None if a page is missing."""
+        """Return the entries on the first `pages` pages of a list, read with `maybe_page`; None if a page is missing."""
         found: list[_T] = []
         for number in range(1, pages + 1):
             page = await self.maybe_page(f"{url}?per_page={_PER_PAGE}&page={number}", of, _PER_PAGE)
@@ -238,7 +242,7 @@ class Way:
         return found
 
     async def maybe_text(self, url: str, limit_bytes: int, accept: str | None = None) -> str | None:
-        """Return the text file at `url`; None if the file is missing. No redirect is followed."""
+        """Return the text file at `url`; None if the file is missing. Follows no redirect."""
         found = await self.maybe_answer(url, limit_bytes, accept)
         try:
             return None if found is None else found.body.decode()
@@ -246,7 +250,7 @@ class Way:
             raise not_understood(url, "not valid UTF-8") from None
 
     async def maybe_answer(self, url: str, limit_bytes: int, accept: str | None = None) -> Answer | None:
-        """Return a successful response; None if there is nothing at `url`. No redirect is followed."""
+        """Return a successful response; None if `url` does not exist. Follows no redirect."""
         headers = (*self._headers, *((("Accept", accept),) if accept else ()))
         answer = await self._web.get(url, headers=headers, limit_bytes=limit_bytes)
         return None if answer.status == 404 else self._ok(url, answer)
@@ -254,7 +258,7 @@ class Way:
     def _next(self, url: str, answer: Answer, within: Sequence[str]) -> str:
         """Return the target of the response's redirect. Raises AileronError if the redirect must not be followed."""
         target = urljoin(url, answer.headers.get("location", ""))
-        # Compared as text, and not parsed: so it does not matter what another reader than egress would make of it. The allowed
+        # Compared as text, not parsed, so it does not matter how a parser other than egress's would read it. The allowed
         # prefixes end in a slash, so that the host ends there for every reader.
         is_same = any(target.startswith(f"{place}/") for place in within) and "/../" not in unquote(target)
         if is_same or any(target.startswith(f"{origin}/") for origin in self._storage):
@@ -279,7 +283,7 @@ class Way:
 
 
 class Repositories(abc.ABC):
-    """Base class of forges with repositories and releases. A subclass has the addresses, and determines which releases count."""
+    """Base class of forges with repositories and releases. A subclass provides the URLs, and decides which releases count."""
 
     async def archive(self, name: Fqn, version: str, progress: Progress | None = None) -> bytes:
         """Return the archive of that version.
@@ -381,7 +385,7 @@ def no_file(repository: Authority, path: str, ref: str) -> AileronError:
 
 
 def no_version(name: Fqn, version: str, there: Sequence[str]) -> AileronError:
-    """Return the error that the version was not published, with the published versions."""
+    """Return the error for a version that was not published; it lists versions that were."""
     if there:
         listed = ", ".join(reversed(there[-_MAX_TOLD:]))
         known = f"there are {listed}" + (f" and {len(there) - _MAX_TOLD} older" if len(there) > _MAX_TOLD else "")

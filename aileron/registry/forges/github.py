@@ -1,7 +1,7 @@
-"""GitHub: releases with an asset `aileron.tar.gz`, at github.com or a server of its kind.
+"""GitHub: releases with an asset `aileron.tar.gz`, at github.com or a GitHub Enterprise server.
 
-Without a token, requests go to the pages that browsers use, which have no tight limit; with a token, to the API, which also shows
-private repositories. Listing versions takes the API in any case.
+Without a token, requests go to the pages that browsers use, which have no tight limit; with a token, to the API, which also
+shows private repositories. Versions are always listed through the API.
 
 Source: GitHub REST API, "Releases", "Release assets", "Contents"; docs/reference/forges.md.
 """

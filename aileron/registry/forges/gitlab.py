@@ -1,4 +1,4 @@
-"""GitLab: releases with a link named `aileron.tar.gz` by its file path, at gitlab.com or a self-hosted server.
+"""GitLab: releases with a link whose file path is `aileron.tar.gz`, at gitlab.com or a self-hosted server.
 
 Source: GitLab REST API, "Releases", "Repository files", and "Permanent links to release assets"; docs/reference/forges.md.
 """
@@ -83,7 +83,7 @@ class GitLab(Repositories):
         return await self._way.maybe_text(url, limit_bytes)
 
     def _project(self, repository: Authority) -> str:
-        """Return the project's address in the API, where the path of a project is one segment."""
+        """Return the project's address in the API, where the project's path is quoted as one segment."""
         return f"{self._url}/api/v4/projects/{quoted('/'.join(repository.path))}"
 
 

@@ -5,7 +5,7 @@
     BASE/OWNER/REPOSITORY/keys/publisher.pub
     BASE/index.json
 
-A Hub has no redirects, no tokens and no authority over names: an artifact of a `hub://` name is checked like any other.
+A Hub has no redirects, no tokens and no authority over names: an artifact with a `hub://` name is checked like any other.
 
 Source: docs/reference/hub.md.
 """
@@ -48,7 +48,7 @@ __all__ = ["Dated", "Hub"]
 
 
 class Dated(NamedTuple):
-    """An index, and the time (RFC 3339) at which its file was written, if the server reports that."""
+    """An index, and its Last-Modified time (RFC 3339), if the server states one."""
 
     content: Index
     as_of: str | None
