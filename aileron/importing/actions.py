@@ -1,6 +1,6 @@
 """The action file of an imported operation: its inputs, its gate, and the preview that a person sees before they decide.
 
-Pure. An operation that reads runs; everything else waits for a person. If the document has an operation that reads the same
+Pure. An operation that reads runs at once; all others wait for a person. If the document has an operation that reads the same
 path, that operation is the preview of a change or a deletion.
 
 Source: docs/reference/action-file.md. Not here: what an operation takes (operations.py), writing (repository.py).
@@ -45,7 +45,7 @@ _TITLES: Final = (
 ).split()
 """Names of inputs that distinguish this call from similar ones, the most telling first."""
 _LONG: Final = frozenset("body text message content description notes comment markdown html".split())
-"""Names of strings that usually have more than one line."""
+"""Names of inputs whose values usually have more than one line."""
 _TIMES: Final = re.compile(r"(?i)^(created|updated|modified|timestamp)")
 _NOT_TAG: Final = re.compile(r"[^a-z0-9_-]+")
 _MAX_TAG: Final = 32
@@ -135,7 +135,7 @@ def _shown(reader: Imported, operation: Imported, lookup: Lookup) -> Iterator[tu
             answer, at = inner, f"{at}{wrapper}."
     given: set[str] = set()
     fields = fields_of(answer, lookup)
-    if effect is not Effect.DELETE:  # what is about to be overwritten tells more than when it was made
+    if effect is not Effect.DELETE:  # a value that will be overwritten says more than a time
         mine = [name for name in properties_of(answer, lookup) if name.replace("_", " ") in inputs and "." not in name]
         fields = [*fields[:2], *mine, *(name for name in fields if not _TIMES.search(name))]
     for field in fields:
@@ -233,7 +233,7 @@ def _intent(operation: Imported, service: str) -> str:
 
 
 def _summary(operation: Imported, preview: Preview | None) -> str:
-    """Return a summary: the document's words, then as many of the values that distinguish calls as there is room for.
+    """Return a summary: the document's words, then the values that distinguish calls, as many as fit.
 
     The summary of a deletion has the values that the preview found, then those of the path.
     """

@@ -116,9 +116,9 @@ class Discovery:
         self._until: Final = anyio.current_time() + _ALL_S
 
     async def found(self, challenge: Bearer | None, *, auth_server: str | None, scopes: Sequence[str]) -> Authorization:
-        """Run the discovery.
+        """Run the discovery, and return where to sign in.
 
-        `auth_server` is the authorization server to use of several; `scopes` are the author's, which replace the server's.
+        `auth_server` chooses one of several authorization servers; `scopes`, if any, replace those that the server requests.
         """
         try:
             where, resource = await self._resource(challenge)
@@ -388,7 +388,7 @@ def _missing(metadata: JSONObject, at: str) -> Iterator[str]:
 
 
 def _names(document: JSONObject, key: str, at: str) -> tuple[str, ...]:
-    """Return a list of strings from the document, each at most once; empty if it is absent."""
+    """Return the list of strings under `key`, without duplicates; empty if the key is absent."""
     found = document.get(key)
     if found is None:
         return ()

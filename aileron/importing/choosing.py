@@ -123,7 +123,7 @@ def _text(operation: FoundOperation) -> str:
     return f"{operation.name} {operation.method} {operation.path} {operation.summary} {words}".casefold()
 
 
-def _check_known(names: set[str], known: set[str], what: str) -> None:
+def _check_known(names: set[str], known: set[str], kind: str) -> None:
     for name in sorted(names - known):
         question = did_you_mean(name, known)
-        raise DocumentError(f"the document has no {what} {name[:80]!r}" + (f"; {question}" if question else ""))
+        raise DocumentError(f"the document has no {kind} {name[:80]!r}" + (f"; {question}" if question else ""))

@@ -1,7 +1,7 @@
 """The document's own examples of a body that can be sent.
 
 Pure. Examples show the intended form if a schema leaves a choice (rules.py). Each is also tried on the generated action, so
-that an import can report which examples cannot be given.
+that an import can report examples that cannot be given as arguments.
 
 Rules
 - Examples of the body are used; if there are none, those of its schema, without read-only values, as they show responses too.
@@ -133,7 +133,10 @@ def _unwrapped(value: Any, names: Any) -> Any:
 
 
 def _written(value: Any, raw: Any, references: References, file: str, depth: int) -> Any:
-    """Return an example of a schema without its read-only values, as far as the schema marks them directly."""
+    """Return an example of a schema without the properties that the schema, or one that it refers to, marks as read-only.
+
+    Values nested deeper than `depth` levels stay unchanged.
+    """
     schema = references.maybe(raw, file)
     if depth == 0:
         return value

@@ -1,4 +1,4 @@
-"""The operations that a document describes, as a list from which a person chooses, before any operation is examined.
+"""The list of a document's operations, for a person to choose from before any operation is parsed completely.
 
 Reading is lenient here, since a broken operation must not hide the others: its problem is reported when it is imported.
 

@@ -227,7 +227,7 @@ class Inputs:
 
 
 def _share(weights: Sequence[int], room: int) -> int:
-    """Return the largest share for which all weights fit into `room`, where smaller weights take only what they need."""
+    """Return the largest limit such that the weights, each cut to that limit, add up to at most `room`."""
     for place, weight in enumerate(sorted(weights)):
         share = room // (len(weights) - place)
         if weight > share:
@@ -237,7 +237,7 @@ def _share(weights: Sequence[int], room: int) -> int:
 
 
 def _with_rule(entry: Input, rule: Rule) -> Input:
-    told = rule.get("description", "")  # in the place of a list of choices
+    told = rule.get("description", "")  # the description that replaced an enum (shrinking.py)
     if not told:
         return msgspec.structs.replace(entry, rule=rule)
     rule = kept(rule, lambda keyword: keyword != "description")

@@ -108,7 +108,7 @@ def properties_of(schema: Packed, lookup: Lookup) -> dict[str, Packed]:
     """Return the properties of an object, including those of its `allOf` parts and of the first branch of a choice."""
     found: dict[str, Packed] = {}
     waiting = [schema]
-    for _ in range(_MAX_PARTS):  # a schema may be a part of itself
+    for _ in range(_MAX_PARTS):  # a schema can refer to itself
         if not waiting:
             break
         seen = _seen(waiting.pop(), lookup)

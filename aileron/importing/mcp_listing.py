@@ -1,4 +1,4 @@
-"""The list of a remote MCP server's tools, requested once, from which a connector is made.
+"""The request for the list of a remote MCP server's tools. A connector is made from this list.
 
 The connector's own client (aileron_connector/mcp/client.py) is used; only the connection differs. A token is sent with each
 request and is not stored.
@@ -58,7 +58,7 @@ class Token(msgspec.Struct, frozen=True):
         return f"Token({self.header!r})"
 
     def is_in(self, text: str) -> bool:
-        """Return whether a reader of the text would learn the token.
+        """Return whether the text contains the token.
 
         A very short token is never searched for, because it could be any word.
         """
@@ -91,7 +91,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     as_tasks: frozenset[str] = frozenset()
     """Names of tools that can be called only as tasks, which is not supported."""
     authorization: Authorization | None = None
-    """Authorization with which a person signs in at the server; None if the server requires no sign-in."""
+    """Authorization for a sign-in at the server; None if the server requires no sign-in."""
 
 
 def is_server(source: str) -> bool:
@@ -145,7 +145,7 @@ def listed(source: str, token: Token | None = None, *, ca_pem: str | None = None
 def _maybe_challenge(lines: list[str]) -> Bearer | None:
     try:
         return maybe_bearer(lines)
-    except UnreadableChallengeError:  # treated as missing: the well-known addresses say the same, or nothing does
+    except UnreadableChallengeError:  # treated as missing: well-known addresses are tried instead
         return None
 
 

@@ -87,7 +87,7 @@ def encodings(media: JSONObject) -> Iterator[tuple[str, Encoding]]:
 
 
 def maybe_style(value: JSON) -> Style | None:
-    """Return the style of this name, or None if a connector has none."""
+    """Return the style with this name; None if connectors do not support it."""
     return next((style for style in STYLES if style == value), None)
 
 

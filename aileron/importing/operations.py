@@ -80,10 +80,9 @@ _RESERVED: Final = frozenset(
     "forwarded x-forwarded-for x-forwarded-host x-forwarded-proto x-original-url x-rewrite-url "
     "x-http-method x-http-method-override x-method-override".split()
 )
-"""Header parameters that no action has, because egress sets the headers that frame or route a request, and the manifest the
-method.
+"""Names of header parameters that are left out of actions, because egress sets the headers that frame or route a request.
 
-So no header can turn an operation that reads into one that deletes.
+Headers that override the method are left out too: they could turn an operation that reads into one that deletes.
 """
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
 _TEMPLATE: Final = re.compile(r"\{([^{}/]+)\}")
@@ -95,9 +94,9 @@ _SECRETS: Final = frozenset(
     "api_key apikey access_token auth_token authtoken x_api_key api_token x_auth_token x_access_token private_token "
     "session_token secret_key client_secret api_secret x_api_secret".split()
 )
-"""Parameters that carry a credential in every document."""
+"""Names of parameters that always carry a credential."""
 _PERHAPS_SECRETS: Final = frozenset("token key secret".split())
-"""Parameters that carry a credential if their description says so."""
+"""Names of parameters that carry a credential if their description says so."""
 _ABOUT_SECRETS: Final = re.compile(r"\bapi[ -]?key|\bauth|\bcredential|\bbearer", re.IGNORECASE)
 _IN_BODY: Final = re.compile(rf"{re.escape(IN_BODY)}(?:/(?:[^~/]|~[01]){{1,64}}){{1,8}}")
 _MAX_LINKED: Final = 4
@@ -230,7 +229,7 @@ class _Reading:
             return []
         if not credential.scheme:  # the author's choice
             is_open = self._found.raw.get("security") == [] and self._described.schemes
-            return [] if is_open else [{credential.kind: []}]  # a document without schemes says nothing of who may call
+            return [] if is_open else [{credential.kind: []}]  # a document without schemes does not say who can call
         if need.scopes(credential.scheme) is not None:
             return [{credential.kind: []}]
         if need.is_optional:
@@ -403,7 +402,7 @@ class _Reading:
     ) -> RequestBody:
         arguments: dict[str, str] = {}
         needed = found.get("required", ())  # if a body is given, which can be optional
-        # Documents seldom say that a body is required, but mean it: one without its required properties is of no use.
+        # Documents seldom mark a body as required, but mean it: a body without its required properties is useless.
         required = required or (bool(needed) and self._found.method in ("post", "put"))
         used, unwritable = values_by_name(self._values), unsupported_styles(media) if is_form(kind) else {}
         known = offered(found, used)
@@ -482,7 +481,7 @@ class _Reading:
             schema: Packed = True
             if is_json(name) and isinstance(media, dict) and isinstance(media.get("schema"), dict | bool):
                 if self._is_file(media["schema"], file):
-                    name = "*/*"  # whatever it says: bytes are no JSON
+                    name = "*/*"  # bytes, even if the document calls them JSON
                 else:
                     schema = self._packer.answered(media["schema"], file)
             yield name, Media(schema)

@@ -232,7 +232,7 @@ class _Yaml:
                 if not isinstance(other, dict):
                     raise self._problem(event, "only objects can be merged with `<<`")
                 self._count(event, len(other))
-                for key, member in list(other.items()):  # an object may be merged into itself
+                for key, member in list(other.items()):  # a copy: an object can be merged into itself
                     done.made.setdefault(key, member)
 
     def _place(self, event: Any, value: Any, text: str | None) -> None:

@@ -55,7 +55,10 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def chosen_now(before: Choices, given: Choices) -> Choices:
-    """Return the earlier choices, updated with the author's new ones. A server, a host, and an open host are one choice."""
+    """Return the earlier choices, updated with the author's new ones.
+
+    `server`, `host` and `is_host_open` are one choice: a new one replaces all three.
+    """
     changed = {key: value for key, value in msgspec.structs.asdict(given).items() if value}
     if given.server or given.host or given.is_host_open:
         changed |= {"server": given.server, "host": given.host, "is_host_open": given.is_host_open}

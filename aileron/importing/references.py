@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 
 class References:
-    """The references of all files of one description."""
+    """The resolver of references in all files of one API description."""
 
     def __init__(self, files: Files) -> None:
         from referencing import Registry, Specification
@@ -50,7 +50,7 @@ class References:
     def resolved(self, value: Any, file: str) -> Place:
         """Return the value itself, or the final target of its `$ref`.
 
-        Raises DocumentError if there is no target, or for a circle.
+        Raises DocumentError if there is no target, or if references form a circle.
         """
         place = Place(value, file, "")
         for _ in range(_MAX_HOPS):

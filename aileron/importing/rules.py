@@ -1,9 +1,10 @@
 """Conversion of a packed schema to the rule of an action's input, which has fewer keywords and is never wider.
 
 An input's rule has one type and no references, choices or negations (actions/inputs.py). So a rule accepts only a part of what
-the schema accepts: one branch of a choice, a nullable value without null, those properties of an object that can be expressed.
-If a required part cannot be expressed, there is no rule and the operation is not imported, because with a rule that is wider than
-the document a person would be asked about a call that cannot work. Optional parts that the rule does not accept are listed.
+the schema accepts: one branch of a choice, a nullable value but not null, only the properties of an object that can be
+expressed. If a required part cannot be expressed, there is no rule and the operation is not imported, because with a rule wider
+than the document, a person could be asked about a call that cannot work. Optional parts that the rule does not accept are
+listed.
 
 If the schema leaves a choice, the document's own examples decide: of several branches, the one that accepts the examples is used;
 a value without a type gets that of the examples; undescribed or read-only properties are used if the examples have them.
@@ -44,7 +45,7 @@ Values = Sequence[Any]
 if TYPE_CHECKING:
 
     class Form(Schema, total=False):
-        """A schema without references and choices. `refs` are the names that led to it."""
+        """A schema without references and choices. `refs` are the names of the references that were followed to reach it."""
 
         refs: tuple[str, ...]
 else:
@@ -139,7 +140,7 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 def inner_rule(schema: Packed) -> Rule:
-    """Return a rule within another one, which is never true or false."""
+    """Return a nested rule as a mapping; rules, unlike schemas, are never `True` or `False`."""
     assert not isinstance(schema, bool)
     return schema
 
@@ -216,7 +217,7 @@ class Rules:
             if size_of(made) <= _MAX_BYTES and _nested(made) <= _MAX_NESTED:
                 _check(made)
                 return smallest
-        if used:  # they take too long to try, or reach too deep
+        if used:  # the examples take too long to try, or are nested too deep: ignore them
             return self._made(schema, ())
         if smallest is None:
             raise problem or UnusableError("it has no value")
@@ -352,7 +353,7 @@ class Rules:
             more = True
         may_be = offered(found, named)
         properties: dict[str, Packed] = {}
-        is_crowded = len(may_be) > _MAX_PROPERTIES  # then those of the examples come first
+        is_crowded = len(may_be) > _MAX_PROPERTIES  # if so, properties in examples come first
         for name in sorted(may_be, key=lambda name: (name not in required, is_crowded and name not in named)):
             inner = may_be[name]
             try:
@@ -471,7 +472,7 @@ class Rules:
         made: list[Form] = []
         problem: UnusableError | None = None
         for schema, other in itertools.product(ones, others):
-            if len(made) == _MAX_ALTERNATIVES:  # fewer is narrower
+            if len(made) == _MAX_ALTERNATIVES:  # a rule from fewer combinations is only narrower
                 break
             self._step(_weight(schema) + _weight(other))
             try:

@@ -2,10 +2,10 @@
 
 There are two ways to read a schema, one for requests and one for responses:
 
-    sent      exact. A keyword that a connector could not check a value against makes the schema unusable; an optional
-              property with such a schema is one that is never sent, and says why (REASON). A property that only the service
-              writes (`readOnly`) is marked (MARK) and never required. If another part of an `allOf` describes or requires
-              it without the mark, a caller may give it.
+    sent      exact. A keyword that a connector cannot check makes the schema unusable; an optional property with such a
+              schema gets one that allows no value and states why (REASON). A property that only the service writes
+              (`readOnly`) is marked (MARK) and never required. If another part of an `allOf` describes or requires it without
+              the mark, a caller may give it.
     answered  lenient. Keywords that a connector does not know are not checked; descriptions are dropped.
 
 So nothing is sent that the document forbids, and a response is refused only if it clearly violates the document.
@@ -58,7 +58,7 @@ _UNKNOWN: Final = frozenset(
 MARK: Final = "readOnly"
 """Keyword of a property that only the service writes."""
 _SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {MARK: (MARK, "x-read-only"), "writeOnly": ("writeOnly",)}
-"""Spellings of each mark.
+"""Spellings of each mark in documents, such as `x-read-only` for `readOnly`.
 
 Documents that were written for Swagger use the second spelling, because Swagger forbids required read-only properties.
 """
@@ -136,7 +136,10 @@ class Packer:
     def _pack(
         self, schema: Any, file: str, mode: Mode, depth: int, *, unneeded: frozenset[str] = frozenset()
     ) -> Packed:
-        """Pack a schema. `unneeded` has properties that are not required, even if this part of an `allOf` requires them."""
+        """Return the packed form of a schema.
+
+        `unneeded` has properties that are not required, even if this part of an `allOf` requires them.
+        """
         self._looked_at += 1
         if self._looked_at > _MAX_SCHEMAS:
             raise DocumentError(f"its schemas expand to more than {_MAX_SCHEMAS}: choose fewer operations")
@@ -156,13 +159,13 @@ class Packer:
             beside = {
                 key: value for key, value in schema.items() if key not in ("$ref", "$defs", "definitions", "$schema")
             }
-            if self._is_3_0:  # the specification ignores siblings; but a `required` here is meant, and narrower
+            if self._is_3_0:  # 3.0 ignores keys beside `$ref`; authors mean a `required`
                 beside = {"required": beside["required"]} if mode == "sent" and beside.get("required") else {}
             if beside and mode == "sent":
                 unneeded |= self._marked(schema, file)
                 packed = self._referred(reference, file, mode, depth, unneeded)
             if not beside:
-                if mode == "answered" and schema.get("nullable") is True:  # ignored by the letter, and meant
+                if mode == "answered" and schema.get("nullable") is True:  # 3.0 ignores it, but authors mean it
                     return {"anyOf": [packed, {"type": "null"}]}
                 return self._with_words(packed, schema, mode)
             inner = self._pack(beside, file, mode, depth + 1, unneeded=unneeded)
@@ -203,7 +206,7 @@ class Packer:
             self.schemas[name] = True
             self._waiting.append((name, value, file))
             return
-        self.schemas[name] = False  # a schema within itself is looked up once all is there
+        self.schemas[name] = False  # a recursive schema is looked up when all are packed
         try:
             self.schemas[name] = self._pack(value, file, mode, depth + 1)
         except UnusableError as error:
@@ -229,7 +232,7 @@ class Packer:
             unneeded |= self._marked(schema, file)
         for key in _LISTS:
             if members := list_of(schema.get(key)):
-                # A discriminator selects one branch, however many would take the value.
+                # A discriminator selects one branch, however many would accept the value.
                 is_told = key == "oneOf" and isinstance(schema.get("discriminator"), dict) and not schema.get("anyOf")
                 made["anyOf" if is_told else key] = self._list(key, members, file, mode, depth, unneeded)
         if isinstance(schema.get("not"), dict):
@@ -268,7 +271,7 @@ class Packer:
             except UnusableError as error:
                 if key not in ("anyOf", "oneOf"):
                     raise
-                # It could match too, which would break `oneOf`, and cannot be checked. `anyOf` needs only one usable branch.
+                # A value could also match this branch, which breaks `oneOf`, unchecked; `anyOf` needs one usable branch.
                 problem = error
         if problem is not None and (key == "oneOf" or not packed):
             raise problem
@@ -305,7 +308,7 @@ class Packer:
                     packed[name] = {**inside, MARK: True} if isinstance(inside := packed[name], dict) else {MARK: True}
             made["properties"] = packed
         if mode == "sent" and (given := unneeded & _required_alone(schema)):
-            # A property that this part requires and another one marks can be given.
+            # Allow a property that this part requires and another part marks as read-only.
             made["properties"] = {**dict.fromkeys(sorted(given), True), **made.get("properties", {})}
         if required:
             made["required"] = list(required)

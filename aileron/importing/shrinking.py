@@ -88,7 +88,10 @@ def _shorten(rule: Rule, characters: int) -> None:
 
 
 def _cut_choices(rule: Rule, most_bytes: int) -> Iterator[Lost]:
-    """Replace long enums by a description, the longest first, until the rule has at most `most_bytes`. Yield each as lost."""
+    """Replace long enums by a description, the longest first, until the rule has at most `most_bytes`.
+
+    Yield a Lost for each enum that was replaced.
+    """
     long = [node for node in _nodes(rule, ()) if size_of(node.rule.get("enum", [])) > _LONG]
     for node in sorted(long, key=lambda node: -size_of(node.rule["enum"])):
         if size_of(rule) <= most_bytes:

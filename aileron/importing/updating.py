@@ -118,7 +118,7 @@ def compared(
     conflicts: list[str] = []
     deleted = [path for path in fresh if path in record.texts and path not in now and path.startswith("actions/")]
     for path, text in fresh.items():
-        if path in deleted:  # by the author: it stays away
+        if path in deleted:  # deleted by the author: do not add it again
             continue
         merge = merged_action if path.startswith("actions/") else merged_closely
         whole = merge(record.texts.get(path, ""), _text(now, path, record.texts.get(path, "")), text)
@@ -206,8 +206,8 @@ def _listed(files: Mapping[str, bytes]) -> dict[str, JSONObject]:
 
 
 def _of_tool(before: JSONObject, after: JSONObject) -> Iterator[Change]:
-    """Yield the changes between two versions of a tool as its server listed it. A model reads these words, so a change
-    weighs as much as a new input.
+    """Yield the changes between two versions of a tool as its server listed it. A model reads these words, so every change to
+    them widens, like a new input.
     """
     for difference in differences(before, after):
         yield Change.of(f"tool {difference.place}", difference.before or None, difference.after or None)
