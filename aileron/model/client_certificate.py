@@ -43,8 +43,8 @@ class CertificateError(PemError):
 class CertificateFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts from a certificate, for display to people.
 
-    `subject` and `issuer` are distinguished names (RFC 4514); a subject without such a name has its alternative names. Times
-    are in UTC.
+    `subject` and `issuer` are distinguished names (RFC 4514); if a certificate has no subject name, `subject` has its
+    alternative names. Times are in UTC.
     """
 
     subject: str
@@ -126,8 +126,8 @@ def _certificates(blocks: list[PemBlock]) -> list[Certificate]:
     found = [text for label, text in blocks if label == b"CERTIFICATE"]
     if not found:
         is_request = any(label.endswith(b"CERTIFICATE REQUEST") for label, _ in blocks)
-        what = "has a certificate request, and no certificate" if is_request else "has no certificate"
-        raise CertificateError(what, _TOGETHER)
+        problem = "has a certificate request, and no certificate" if is_request else "has no certificate"
+        raise CertificateError(problem, _TOGETHER)
     if len(found) > MAX_CERTIFICATES:
         raise CertificateError(f"has {len(found)} certificates; at most {MAX_CERTIFICATES}", "leave only its own chain")
     unknown = [label for label, _ in blocks if label != b"CERTIFICATE" and label not in _PARAMETERS]

@@ -1,4 +1,4 @@
-"""A clock that nobody can set, and that counts suspend time. It measures how long a session or value has been open or unused.
+"""A clock that cannot be set, and that counts suspend time. It measures how long a session or value has been open or unused.
 
 Runs in the daemon and in its clients. `time.monotonic` stands still while the machine sleeps, and the time of day can be set.
 

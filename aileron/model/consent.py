@@ -202,7 +202,7 @@ class ActionFileConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="ki
     group: str | None = None
     """Group of questions that are approved together or not at all; None if this question belongs to no group."""
     installs: tuple[str, ...] = ()
-    """Pins (`sha256:…`) of the connectors that are installed with the action, each of which is a question in the same `group`."""
+    """Pins (`sha256:…`) of the connectors that are installed with the action; each has its own question in the same `group`."""
 
 
 class ConnectorConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="connector"):
@@ -255,7 +255,7 @@ class BindingConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"
     wire: str = ""
     """Form of the credential on the wire and the place where it logs in, in one line of text."""
     client: str | None = None
-    """Application that the provider knows the client by; used for oauth2 only."""
+    """Application that signs in, with its token URL (as in `Reach.client`); used for oauth2 only."""
     replaces: bool = False
     """True if the new binding replaces an existing binding with this name."""
     account: str | None = None
@@ -331,7 +331,7 @@ class TrustedKeyConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="ki
     """Fingerprint of the new key."""
     keys: tuple[str, ...]
     before: tuple[str, ...]
-    """Fingerprints of the keys that are trusted now."""
+    """Fingerprints of the keys that are trusted before the approval."""
     source: str
     """Place that the key was obtained from."""
 
@@ -339,7 +339,7 @@ class TrustedKeyConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="ki
 class SettingsConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="settings"):
     """The approval of settings that decide what can be reached and how strong the jail is.
 
-    It has all of them, before and after.
+    The subject has all these settings, before and after the change.
     """
 
     before: dict[str, Any]

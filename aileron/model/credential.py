@@ -81,7 +81,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def token_url(self) -> str | None:
         """Address that issues the tokens, extracted from `client`.
 
-        An id can hold any printable character, but the addresses after the id hold no blank.
+        Found from the end of `client`, because a client id can contain ` at `, but an address has no blank.
         """
         return None if self.client is None else self.client.rpartition(" at ")[2].partition(" for ")[0]
 
@@ -110,8 +110,8 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         found += [f"login at {_target_words(login)}" for login in asked.logins if login not in agreed.logins]
         found += [f"command {command}" for command in asked.commands if command not in agreed.commands]
         if other.client != self.client:
-            what = "application" if other.token_grant is None else "tokens by"
-            found.append(f"{what} {other.client}, not {self.client}")
+            label = "application" if other.token_grant is None else "tokens by"
+            found.append(f"{label} {other.client}, not {self.client}")
         return tuple(found)
 
 
@@ -223,8 +223,8 @@ def hmac_template_of(wire: str) -> HmacTemplate | None:
 
 def _body_words(rest: str) -> str:
     form, _, place = rest.partition(":")
-    what = "a form, in the field" if form == "form" else "JSON, in the member"
-    return f"the body of each request, which is {what} {place}"
+    container = "a form, in the field" if form == "form" else "JSON, in the member"
+    return f"the body of each request, which is {container} {place}"
 
 
 def _aws_words(rest: str) -> str:

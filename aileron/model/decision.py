@@ -155,13 +155,13 @@ class MismatchError(AileronError):
         self.fix = fix
 
     @classmethod
-    def between(cls, what: str, named: object, computed: str) -> Self:
+    def between(cls, subject: str, named: object, computed: str) -> Self:
         """Return the error for two different digests: `named`, which the daemon sent, and `computed`.
 
-        `computed` is the digest of the subject that the daemon sent; `what` says what that subject is.
+        `computed` is the digest of the content that the daemon sent; `subject` names this content in the message.
         """
         return cls(
-            f"{what} is not what would be decided; nothing was signed",
+            f"{subject} is not what would be decided; nothing was signed",
             f"the daemon says {named}, but what it sent is {computed}; its version may differ, or another "
             "program answers for it",
             "aileron daemon status",
@@ -170,7 +170,7 @@ class MismatchError(AileronError):
 
 def check_signature(public_key: bytes, statement: Statement, signature: str) -> None:
     """Check that `signature` (base64) was made with this key for this statement. Raises AileronError(unauthorized) if not."""
-    from cryptography.exceptions import InvalidSignature  # 10 ms, and the types are used without it
+    from cryptography.exceptions import InvalidSignature  # takes 10 ms; most importers need only the types
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:

@@ -107,12 +107,12 @@ def _facts(field: Field) -> Iterator[str]:
 
 
 def _bounds(kind: Kind, bounds: range) -> str:
-    what = "" if kind is Kind.INTEGER else " characters" if kind is Kind.STRING else " of them"
+    unit = "" if kind is Kind.INTEGER else " characters" if kind is Kind.STRING else " of them"
     if bounds[-1] == MAX_NUMBER:
         return f"at least {bounds[0]}"
-    if bounds[0] == 0 and what:
-        return f"at most {bounds[-1]}{what}"
-    return f"{bounds[0]} to {bounds[-1]}{what}"
+    if bounds[0] == 0 and unit:
+        return f"at most {bounds[-1]}{unit}"
+    return f"{bounds[0]} to {bounds[-1]}{unit}"
 
 
 def _spelled(value: object) -> str:

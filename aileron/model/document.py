@@ -200,7 +200,7 @@ class Table:
         return key in self._values
 
     def refuse(self, key: str | None, problem: str, *inner: str | int) -> AileronError:
-        """Return the error for `key`, or for a key or element `inner` to it, with file and line.
+        """Return the error for `key`, or for the key or element at the path `inner` below it, with file and line.
 
         If `key` is None, the error is about this table itself.
         """
@@ -398,7 +398,7 @@ class _Token(NamedTuple):
 
 # The lexical half of TOML 1.0, enough to know strings and comments from structure. On text that is valid up to
 # some point it agrees with tomllib up to that point, which is all the bounds need. A string that is not closed
-# runs to the end of the text, or of its line: were it no match, every quote in it would be tried as another
+# runs to the end of the text, or of its line: without that match, every quote in it would be tried as another
 # beginning, in quadratic time. No possessive quantifiers: before Python 3.11.5 they mismatch (gh-106052).
 _TOKEN: Final = re.compile(
     r'''"""[^"\\]*(?:(?:\\[\s\S]|"(?!""))[^"\\]*)*(?:"{3,5}|\\?\Z)'''

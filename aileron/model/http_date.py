@@ -1,7 +1,6 @@
 """Reader of HTTP dates, such as a server's clock, always in UTC.
 
-Pure. Callers that compare a date with a clock decide how far the two may differ: a signature is valid for five minutes or more
-(egress/signing/refused.py), but for a server without any tolerance an assertion may begin in the future (oauth/minting.py).
+Pure. The callers decide how much a date can differ from this machine's clock (egress/signing/refused.py, oauth/minting.py).
 
 Rules
 - A date without a zone, or with `-0000`, is UTC, because HTTP has no other zone (the asctime form has no zone at all).

@@ -97,7 +97,7 @@ class ProtocolFacts(NamedTuple):
     can_read_only: bool = True
     """True if its streams can be restricted to reading, for a preview."""
     is_apart: bool = False
-    """True if the process that makes its logins makes no others."""
+    """True if its logins are made in a process that makes no logins of other protocols."""
 
 
 def protocol_facts(protocol: LoginProtocol) -> ProtocolFacts:

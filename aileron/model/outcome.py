@@ -32,7 +32,7 @@ class RunStatus(enum.StrEnum):
 
 
 class Succeeded(msgspec.Struct, frozen=True, kw_only=True, tag="succeeded"):
-    """Result of an action that did what it declares; `result` is the output of its last step, as JSON values."""
+    """Result of an action whose steps all succeeded; `result` is the output of its last step, as JSON values."""
 
     run_id: str
     result: Any

@@ -67,7 +67,7 @@ First those of phones and security keys, then that of Windows Hello.
 MAX_SIGNATURE_BYTES: Final = 512
 """Maximum size of a signature in bytes: that of RSA with 4096 bits."""
 MAX_AUTHENTICATOR_BYTES: Final = 1 << 10
-"""1 KiB: maximum size of authenticator data, which is 37 bytes and extensions, of which none are requested."""
+"""1 KiB: maximum size of authenticator data, which has 37 bytes without extensions; no extensions are requested."""
 MAX_CLIENT_BYTES: Final = 2 << 10
 """2 KiB: maximum size of client data; browsers write 130 to 300 bytes."""
 MAX_ATTESTATION_BYTES: Final = 16 << 10
@@ -226,7 +226,7 @@ def challenge_of(statement: Statement) -> str:
 
 def check_assertion(passkey: PasskeyKey, statement: Statement, signature: str) -> None:
     """Check, by the module's list, that `signature` is this passkey's signature of this statement. Raises PasskeyError if not."""
-    from cryptography.exceptions import InvalidSignature  # the types are used without it, and without the library
+    from cryptography.exceptions import InvalidSignature  # most importers need only the types, without the library
 
     assertion = Assertion.parse(signature)  # 1
     client = _client_data(assertion.client_data)

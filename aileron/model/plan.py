@@ -64,7 +64,10 @@ class CredentialUse(msgspec.Struct, frozen=True, kw_only=True):
     login: OperationLogin | UnsetType = UNSET
     """Limit on the login. `read_only`: only as a role that cannot write. `previewed`: only for changes that a person saw."""
     bound: BoundLogin | UnsetType = UNSET
-    """Details of the binding's login, with which it must be lent unchanged; absent without a login and in older plans."""
+    """The binding's login when the plan was made; the binding is lent only if it is unchanged.
+
+    Absent without a login, and in older plans.
+    """
 
     @property
     def whose(self) -> str:
@@ -168,7 +171,7 @@ class PlannedPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan: exactly what would be done. `digest` covers the complete plan, of which the caller is not a part."""
+    """A plan: exactly what would be done. `digest` covers the complete plan, which does not include the caller."""
 
     action: str
     action_version: str

@@ -57,7 +57,7 @@ class SeenEffects(NamedTuple):
     def digest(self) -> str:
         """The digest that `shown_digest` returns for the preview.
 
-        Whoever has `effects` and `fields` can compute it, and so check that these effects were shown.
+        Computed from `effects` and `fields` alone, so that their holder can check that these effects were shown.
         """
         return preview_digest({"effects": self.effects, "fields": self.fields})
 

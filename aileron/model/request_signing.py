@@ -51,7 +51,10 @@ PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 MachineGrant = Literal["client_credentials", "jwt_bearer", "token_exchange"]
 """OAuth grant with which a program gets a token without a person (RFC 6749 section 4.4, RFC 7523 section 2.1, RFC 8693)."""
 ClientAuth = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
-"""Way in which the client authenticates (RFC 6749 section 2.3.1, RFC 7523 section 2.2). With `none`, its grant identifies it."""
+"""Way in which the client authenticates (RFC 6749 section 2.3.1, RFC 7523 section 2.2).
+
+With `none`, the grant alone identifies the client.
+"""
 _WHSEC: Final = b"whsec_"
 SigningAlgorithm = Literal["RS256", "PS256", "ES256", "EdDSA"]
 SIGNING_ALGORITHMS: Final[tuple[SigningAlgorithm, ...]] = get_args(SigningAlgorithm)

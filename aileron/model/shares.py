@@ -1,7 +1,8 @@
 """Shares: the number of places (runs or questions) that each party can hold, so that no party keeps the others out.
 
-A *party* is the unit that shares are counted for: one session with all that it started, all sessions without a process together,
-all callers without a token together, or the person. Pure; all code that counts runs or questions uses this one rule.
+A *party* is the unit that shares are counted for: one session with all that it started, all sessions without a process
+together, all callers without a token together, or the person. Pure. This one rule serves all code that counts runs or
+questions.
 
     places ─┬─ an eighth: the person's own, which no agent can hold
             └─ the rest ─┬─ an eighth: for parties that hold nothing, one place each
@@ -11,7 +12,7 @@ Rules
 - The share is recomputed for each place (the dynamic threshold of shared buffers): one party alone gets half of all places, and
   leaves the rest for the next party. Nobody configures a number, and no party loses a place that it holds.
 - Of 64 places one party alone gets 32, and eleven parties, in whatever order they come, cannot keep a twelfth out.
-- If the number of places is lowered, the held ones stay held; no party gets another until enough of them are free.
+- If the number of places is lowered, parties keep the places that they hold; no party gets another until enough are free.
 
 >>> places = Places(64)
 >>> places.why_not("ses-1", {"ses-1": 32}), places.why_not("ses-2", {"ses-1": 32})

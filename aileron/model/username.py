@@ -1,7 +1,7 @@
 """The user name that belongs to a secret: which kinds of credential have a user name, and the rules for it.
 
-Pure. If a key has an ID, that is the user name: the access key ID of `aws_sigv4`, the client ID of `oauth2_client`. The user
-name is omitted if the stored document contains the ID.
+Pure. For a key with an ID, the ID is the user name: the access key ID of `aws_sigv4`, the client ID of `oauth2_client`. The
+user name is omitted if the stored document contains the ID.
 
 Source: RFC 7617 section 2, RFC 7616 section 3.4; docs/reference/bindings.md. Not here: the owner of a login (vault/bindings.py).
 """
