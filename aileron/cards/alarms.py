@@ -109,8 +109,8 @@ def _contradictions(fields: list[PreviewField], plan: Plan) -> Iterator[str]:
 
 
 def _elsewhere(field: PreviewField, given: Iterable[LabelledArgument]) -> Iterator[str]:
-    """Yield the text of an alarm if a field of the preview names a destination that certainly differs from the agent's. The field
-    need not have the argument's label.
+    """Yield the text of an alarm if a field of the preview names a destination that certainly differs from all those that the
+    agent gave, whatever their labels.
     """
     there = destinations(field.value) if is_destination(field.label) else None
     if there is None:

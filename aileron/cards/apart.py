@@ -1,6 +1,6 @@
-"""Reasons for which requests must be decided one by one, determined before their previews are read.
+"""Reasons why several requests cannot be approved on one card, as far as they are known before their previews are read.
 
-Reading a preview takes the approver's key, which a refusal should not.
+Reading a preview needs the approver's key, so these reasons are checked first: a refusal should not ask for the key.
 
 Pure. Source: docs/adr/0047-fewer-keys.md. Not here: which requests are alike (together.py), which also checks again after
 reading.

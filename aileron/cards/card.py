@@ -353,7 +353,7 @@ def _left_open(question: Question, subject: Subject, granted: ActionFile | None)
 
 
 def _of_unreadable(question: Question) -> Card:
-    """Return the card of a question that cannot be parsed because another version of Aileron asked it.
+    """Return the card of a question that cannot be parsed because another version of Aileron wrote it.
 
     The card shows the question as received, because its meaning is unknown.
     """
@@ -388,8 +388,8 @@ def _run_sections(
 ) -> Iterator[Section]:
     if preview is not None and preview.fields is not None:
         found = tuple(found_facts(preview.fields)) or (_fact("found", "nothing"),)
-        what = "what it would do, tried and rolled back" if plan.changes_only_seen else "current state, loaded"
-        yield Section(f"{what} {when(preview.taken_at)}", found)
+        title = "what it would do, tried and rolled back" if plan.changes_only_seen else "current state, loaded"
+        yield Section(f"{title} {when(preview.taken_at)}", found)
     arguments = tuple(argument_fact(argument, than.arguments.get(argument.name)) for argument in given)
     gone = tuple(
         Fact(visible(name), (_was("left out", before),))

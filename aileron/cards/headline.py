@@ -45,7 +45,7 @@ __all__ = ["Origin", "Span", "action_in", "cut_to_row", "headline_of", "quoted",
 _MAX_VALUE: Final = 60
 """Maximum number of characters of one value in a sentence: a title, an address, or the beginning of a text."""
 _MAX_LOOKED: Final = 8192
-"""Maximum number of characters that are read to find a value's beginning: more than anybody pads by hand; takes about 0.1 ms."""
+"""Maximum number of characters that are read to find the beginning of a padded value; takes about 0.1 ms."""
 _MAX_ROW_VALUE: Final = 32
 _MAX_ROW: Final = 160
 """Maximum number of characters of a row; no list is wider."""

@@ -1,7 +1,7 @@
 """Detection of hosts whose name could be taken for that of a known host.
 
-A host resembles a known one if its name contains the letters of the known one's domain, or if its own domain differs from that
-by at most one letter.
+A host resembles a known host if its name contains the letters of the known host's domain, or if its own domain differs from
+that domain by at most one letter.
 
 Pure. The result only draws a person's attention, and allows or refuses nothing, because other hosts can be just as bad.
 

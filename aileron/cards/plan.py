@@ -92,7 +92,8 @@ def preview_facts(plan: Plan) -> list[FactRow]:
 
 
 def settled_of(plan: Plan) -> list[tuple[str, Any]]:
-    """Return the values in steps' arguments to which the action file contributes more than a reference, each with its path.
+    """Return the values in steps' arguments that the action file sets completely or in part, each with its path. A value that
+    is only a reference to an argument is not included.
 
     Paths are compared, not values, because an agent could choose an argument that equals a value in the file. Results of earlier
     steps are in `unknown_of`; the file's text around them is included here.
@@ -229,9 +230,9 @@ def _in_letters(name: str) -> str:
     return ".".join(labels)
 
 
-def missing_lines(count: int, what: str, more: str) -> list[str]:
+def missing_lines(count: int, unit: str, more: str) -> list[str]:
     """Return lines that say how much is not shown, with the command that shows it on a line of its own, to be copied."""
-    return [f"… {count:,} more {what}:", more]
+    return [f"… {count:,} more {unit}:", more]
 
 
 def step_facts(number: int, step: Step, more: str | None, *, is_whole: bool) -> list[FactRow]:

@@ -69,7 +69,7 @@ def is_destination(name: str) -> bool:
 
 
 def says_who_gets_it(name: str) -> bool:
-    """Return whether a name says who is notified, invited or paid, openly or not."""
+    """Return whether a name says who is notified, invited or paid, including names for blind copies."""
     return as_compared(name) in _GETS_IT or _BLIND.fullmatch(as_compared(name).replace(" ", "")) is not None
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Row", "common_asker", "group_title", "in_order", "rows_for"]
 
 _MAX_TITLE: Final = 400
-"""Maximum number of characters of a title: the daemon's 160, of which each may become an escape. No list is wider."""
+"""Maximum number of characters of a title: the daemon sends at most 160, and escaping makes them more. No list is wider."""
 _MAX_WORDS: Final = 40
 """Maximum number of characters of a verdict or an alarm, which are in Aileron's words."""
 _NOT_READ: Final = "! UNREAD"
@@ -84,8 +84,8 @@ def group_title(rows: Sequence[Row], name: str) -> str:
     It is never one row's title, which would suggest that all have the same values.
     """
     differs = rows[0].differs
-    what = f"{' and '.join(differs)} differ{'' if len(differs) > 1 else 's'}" if differs else "identical"
-    return f"{name}, {what}"
+    difference = f"{' and '.join(differs)} differ{'' if len(differs) > 1 else 's'}" if differs else "identical"
+    return f"{name}, {difference}"
 
 
 def _row(entry: ApprovalEntry, tags: str) -> Row:

@@ -51,8 +51,8 @@ def signed_view(question: Question) -> tuple[Question, Plan | Subject]:
     except (TypeError, ValueError):  # a number that no digest covers
         raise _not_whole(question) from None
     if computed != question.digest:
-        what = "this plan" if isinstance(content, Plan) else "this subject"
-        raise MismatchError.between(what, question.digest, computed)
+        subject = "this plan" if isinstance(content, Plan) else "this subject"
+        raise MismatchError.between(subject, question.digest, computed)
     if isinstance(content, Plan):
         return msgspec.structs.replace(question, action=content.action, plan=content.to_json()), content
     built = msgspec.to_builtins(content)

@@ -404,9 +404,7 @@ def _of_tool_change(subject: ToolChangeConsent, more: str | None) -> Iterator[Fa
 
 
 def _of_host(subject: HostConsent) -> Iterator[FactRow]:
-    """Yield the facts about a host: the destination, and the consequence that only the agent and the host know what is
-    exchanged.
-    """
+    """Yield the facts about a host: the destination, and a note that only the agent and the host see the exchanged data."""
     yield "goes to", host_line(subject.destination)
     yield "agent", f"{subject.agent} in {subject.folder}"
     yield (

@@ -1,7 +1,8 @@
 """The weight of a question: how prominently to ask it, based on the effects of its steps as the action's author declares them.
 
 Pure. The author states the effect, like the rest of the file, and it is signed; it neither allows nor refuses anything. An
-undeclared effect counts as the heaviest, unless the file says that it can be undone.
+undeclared effect counts as the heaviest, unless the file says that it can be undone. The second step is how a person confirms
+an approval: by pressing a key, or by typing a word.
 
 | effect | sign | second step |
 |---|---|---|
@@ -95,8 +96,8 @@ def consent_verdict_of(subject: Subject, granted: ActionFile | None) -> Verdict:
     """Return the verdict for a consent, that is, a lasting permission.
 
     Approving it always takes a typed word. The verdict is not an alarm if the consent allows only reading, or no more than
-    before, by the subject alone, which is signed. For a connector, that is so if it reaches no host and needs no credential.
-    `granted` is the action of a grant, if its file is known to be the one that the subject names.
+    before, judged by the subject alone, which is signed. For a connector, that is so if it reaches no host and needs no
+    credential. `granted` is the action of a grant, if its file is known to be the one that the subject names.
     """
     match subject:
         case HostConsent():
