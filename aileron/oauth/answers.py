@@ -77,7 +77,7 @@ MAX_INTERVAL_S: Final = 60.0  # between two polls for a code; RFC 8628 says 5 if
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Expected:
-    """The expected values, with which the response to a sign-in is compared."""
+    """The values that the response to a sign-in must match."""
 
     host: str
     """The provider's host, for error messages."""

@@ -63,7 +63,7 @@ class Callback:
     def __init__(self, sockets: list[socket.socket]) -> None:
         self._sockets: Final = sockets
         self.port: Final[int] = sockets[0].getsockname()[1]
-        self.addresses: Final = frozenset(str(each.getsockname()[0]) for each in sockets)
+        self.addresses: Final = frozenset(str(listener.getsockname()[0]) for listener in sockets)
         self._waiting: Final[list[anyio.CancelScope]] = []
         """Time limits of the connections that have not sent a complete head yet, in order of age with the oldest first."""
         self._answered: Final = anyio.Event()
@@ -87,15 +87,15 @@ class Callback:
 
     def close(self) -> None:
         """Stop listening, and close the port."""
-        for each in self._sockets:
-            each.close()
+        for listener in self._sockets:
+            listener.close()
 
     @contextlib.asynccontextmanager
     async def answering(self, awaited: Awaited) -> AsyncIterator[None]:
         """Accept connections while the block runs."""
         async with anyio.create_task_group() as tasks:
-            for each in self._sockets:
-                tasks.start_soon(self._listen, await anyio.abc.SocketListener.from_socket(each.dup()), awaited)
+            for listener in self._sockets:
+                tasks.start_soon(self._listen, await anyio.abc.SocketListener.from_socket(listener.dup()), awaited)
             yield
             tasks.cancel_scope.cancel()
 

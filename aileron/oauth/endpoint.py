@@ -55,7 +55,7 @@ renewal.
 MAX_ANSWER_BYTES: Final = 64 << 10
 """Maximum size of a response in bytes: 64 KiB, for two tokens of 8 KiB and an ID token of 32 KiB."""
 _SETTINGS: Final = frozenset({Reason.PLAIN_HTTP.value, Reason.ADDRESS_NOT_PUBLIC.value})
-"""Reasons for which egress denies a request and that the user can fix with a setting."""
+"""Egress's reasons for denying a request that the user can fix with a setting."""
 _FORM: Final = "application/x-www-form-urlencoded"
 _JSON: Final = "application/json"
 _CLOSED: Final = frozenset({401, 403})
@@ -228,8 +228,8 @@ def _not_allowed(error: AileronError, host: str) -> ProviderError:
     publisher.
     """
     code = "not_allowed_yet" if error.failure.details.get("reason") in _SETTINGS else "not_allowed"
-    what = f"{SIGN_IN[code].what.format(host=host)} ({error.failure.message})"
-    return ProviderError(code, what, retriable=False, was_sent=False)
+    sentence = f"{SIGN_IN[code].what.format(host=host)} ({error.failure.message})"
+    return ProviderError(code, sentence, retriable=False, was_sent=False)
 
 
 def _unanswered(error: AileronError, host: str, journal: Unrecorded) -> ProviderError:
@@ -241,5 +241,5 @@ def _unanswered(error: AileronError, host: str, journal: Unrecorded) -> Provider
         return _not_allowed(error, host)
     if failure.failure_class is FailureClass.RESOURCE_LIMIT_EXCEEDED:  # an answer over MAX_ANSWER_BYTES
         return said("bad_answer", host)
-    what = f"{SIGN_IN['unreachable'].what.format(host=host)} ({failure.message})"
-    return ProviderError("unreachable", what, retriable=True, was_sent=journal.may_be_sent)
+    sentence = f"{SIGN_IN['unreachable'].what.format(host=host)} ({failure.message})"
+    return ProviderError("unreachable", sentence, retriable=True, was_sent=journal.may_be_sent)

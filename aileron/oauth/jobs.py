@@ -79,7 +79,7 @@ class JobTiming(msgspec.Struct, frozen=True):
     write_again_s: float = 10.0
     """Pause before a further attempt to write tokens that could not be written."""
     last_s: float = 5.0
-    """Time for requests in progress when the daemon stops: a response that is already on its way arrives within this time."""
+    """Time that requests in progress get when the daemon stops, so that a response that is already on its way arrives."""
 
 
 class Job:
@@ -105,7 +105,7 @@ class Series:
         self.failures, self.problem = 0, None
 
     def maybe_paused(self) -> Failure | None:
-        """Return the problem because of which no request is sent to the endpoint now, or None if requests can be sent."""
+        """Return the failure after which requests to the endpoint are paused, or None if requests can be sent."""
         left_s = self.pause_until - anyio.current_time()
         if self.problem is None or left_s <= 0:
             return None
@@ -126,8 +126,8 @@ class Jobs:
     def __init__(self, journal: JobJournal, pace: JobTiming, *, does: str, around_s: float) -> None:
         """Set up the jobs.
 
-        `does` says what a job does, as a phrase that precedes a binding's name. `around_s` is the time that a job can take in
-        addition to the exchange.
+        `does` says what a job does, as a phrase that precedes a binding's name. `around_s` is the time that a job can take
+        before and after its HTTP exchange.
         """
         self._journal: Final = journal
         self._pace: Final = pace

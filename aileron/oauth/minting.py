@@ -59,8 +59,8 @@ _ROOM_SHARE: Final = 4
 """Divisor of a token's lifetime: the token is replaced in the last quarter of its lifetime at the earliest."""
 _AROUND_S: Final = 30.0  # for the record, the key and the scrubber; the ledger has 10 s for a row
 _CLOCK_OFF_S: Final = 60.0
-"""Minimum difference in seconds between the server's clock and ours for which the clock is reported as the cause of a refusal.
-A smaller difference is no reason to refuse an assertion that is valid for five minutes.
+"""Minimum difference in seconds between the server's clock and this machine's, from which the clock is reported as the cause of
+a refusal. A smaller difference is no reason to refuse an assertion that is valid for five minutes.
 """
 _FOR_THE_CLOCK: Final = frozenset({"invalid_client", "invalid_grant", "invalid_request", "unknown_error"})
 """Error codes that servers use for an assertion that is not valid yet, or no longer valid."""
@@ -189,7 +189,7 @@ class Minting:
     def _state(self, credential: ClientCredential) -> _State:
         state = self._maybe_state(credential)
         if state is None:
-            make_room(self._states, lambda each: each.job is None)
+            make_room(self._states, lambda state: state.job is None)
             state = self._states[credential.name] = _State(_mark(credential))
         return state
 
@@ -301,8 +301,8 @@ def _with_clock(error: ProviderError, credential: ClientCredential, host: str, n
     if abs(ahead_s) < _CLOCK_OFF_S:
         return error
     way = "ahead of" if ahead_s > 0 else "behind"
-    what = f"{MINTING['clock_off'].what.format(host=host)} ({round(abs(ahead_s) / 60)} min {way} the server's)"
-    return ProviderError("clock_off", what, retriable=False)
+    sentence = f"{MINTING['clock_off'].what.format(host=host)} ({round(abs(ahead_s) / 60)} min {way} the server's)"
+    return ProviderError("clock_off", sentence, retriable=False)
 
 
 def _problem(credential: ClientCredential, code: str) -> Failure:

@@ -295,13 +295,13 @@ def not_signed_in(error: ProviderError, host: str, again: str) -> AileronError:
 def not_renewed(error: ProviderError, host: str, again: str) -> AileronError:
     """Return the error for a failed renewal: `binding_failed`, or `network_error` if a retry may succeed."""
     problem = RENEWAL.get(error.code)
-    what = error.sentence if problem is None else problem.what.format(host=host)
+    sentence = error.sentence if problem is None else problem.what.format(host=host)
     if not error.retriable:
-        return _failed(f"{what}; {_fix(problem or SIGN_IN[error.code], again)}", error, host)
+        return _failed(f"{sentence}; {_fix(problem or SIGN_IN[error.code], again)}", error, host)
     fix = "try again in a moment" if problem is None else _fix(problem, again)
     return AileronError(
         FailureClass.NETWORK_ERROR,
-        f"{what}; {fix}",
+        f"{sentence}; {fix}",
         boundary=Boundary.EXTERNAL,
         retriable=True,
         details={"code": error.code, "provider": host},
@@ -315,13 +315,13 @@ def not_minted(error: ProviderError, host: str, again: str, another: str) -> Ail
     `again` is the command that creates the binding anew; `another` says how to replace the secret (fixes.py).
     """
     problem = MINTING.get(error.code)
-    what = error.sentence if problem is None else problem.what.format(host=host) + _detail(error, host)
+    sentence = error.sentence if problem is None else problem.what.format(host=host) + _detail(error, host)
     fix = (problem or SIGN_IN[error.code]).fix.format(again=f"`{again}`", another=another)
     if not error.retriable:
-        return _failed(f"{what}; {fix}", error, host)
+        return _failed(f"{sentence}; {fix}", error, host)
     return AileronError(
         FailureClass.NETWORK_ERROR,
-        f"{what}; {'try again in a moment' if problem is None else fix}",
+        f"{sentence}; {'try again in a moment' if problem is None else fix}",
         boundary=Boundary.EXTERNAL,
         retriable=True,
         details={"code": error.code, "provider": host},

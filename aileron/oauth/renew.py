@@ -93,7 +93,7 @@ class Store(Protocol):
         ...
 
     def tokens(self, name: BindingName) -> TokenSet:
-        """Return the stored tokens."""
+        """Return the binding's stored tokens."""
         ...
 
     def put_tokens(self, name: BindingName, tokens: TokenSet, grant: OAuthGrant) -> None:
@@ -243,7 +243,7 @@ class Renewals:
     def _state(self, name: BindingName, grant: OAuthGrant) -> _State:
         state = self.states.get(name)
         if state is None or (state.obtained_ms != grant.obtained_ms and state.job is None):  # there was a new sign-in
-            make_room(self.states, lambda each: each.job is None and each.held is None)
+            make_room(self.states, lambda state: state.job is None and state.held is None)
             if state is not None and state.held is not None:
                 self._lose(state.held)
             state = self.states[name] = _State(grant.obtained_ms)
@@ -290,7 +290,7 @@ class Renewals:
         host = _provider_of(name, before)
         if before.refresh is None:
             raise AileronError.of(self._problem(name, "no_refresh_token"))
-        if sum(each.held is not None for each in self.states.values()) >= MAX_HELD:
+        if sum(state.held is not None for state in self.states.values()) >= MAX_HELD:
             raise AileronError.of(self._problem(name, "unwritten"))
         await self._journal.renewing(name, host)
         begun_ms = self._now_ms()

@@ -26,7 +26,7 @@ async def revoked(endpoints: Endpoints, tokens: TokenSet) -> str:
     if url is None:
         return "not offered"
     problem = await _maybe_unrevoked(endpoints, url, tokens, tokens.access, "access_token")
-    if tokens.refresh is not None:  # the important one; some providers end the other with it, and then do not know it
+    if tokens.refresh is not None:  # its result counts: some providers revoke the access token with it
         problem = await _maybe_unrevoked(endpoints, url, tokens, tokens.refresh, "refresh_token")
     return "revoked" if problem is None else f"failed: {problem}"
 

@@ -1,7 +1,7 @@
 """Lets a person sign in at a provider: in a browser on this machine, or with a code that they type into a browser elsewhere.
 
-Runs in the daemon. The person proves who they are to the provider, on its page; a code is returned, which only the holder of
-the verifier can exchange for tokens. The tokens are returned to the caller and not stored here.
+Runs in the daemon. The person proves who they are to the provider, on its page. The provider returns a code, which only the
+holder of the PKCE verifier can exchange for tokens. The tokens are returned to the caller and not stored here.
 
     1 check the manifest · 2 listen (browser) · 3 register a client, if the manifest has none · 4 ask for a code (device)
     5 invite the person · 6 wait, at most 10 minutes · 7 turn the code into tokens · 8 check what was granted · 9 show the result

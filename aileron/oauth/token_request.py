@@ -46,7 +46,7 @@ _BASIC: Final = b"Basic "
 _JTI_BYTES: Final = 16  # 128 bits: never used twice
 _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _SENDABLE: Final = re.compile(r"[\x20-\x7e]+")
-"""Pattern of text that consists of VSCHAR characters: RFC 6749, appendix A.2."""
+"""Pattern of text in printable ASCII (VSCHAR; RFC 6749, appendix A.2)."""
 _GRANT_TYPES: Final = {
     "client_credentials": "client_credentials",
     "jwt_bearer": "urn:ietf:params:oauth:grant-type:jwt-bearer",
