@@ -1,4 +1,5 @@
-"""Choice of the credential for a run: the one that the caller named, or the only one. There is no choice of a best credential.
+"""Choice of the credential for a run: the one that the caller named, or the only one. Aileron never chooses between several
+itself.
 
 Pure; handles no secret. Nothing is trusted: the name comes from a caller, and the requests from a publisher's manifest.
 
@@ -40,8 +41,9 @@ from aileron.model.plan import CredentialUse
 __all__ = ["MAX_CHOICES", "Bindings", "Choice", "choices", "credentials", "named"]
 
 MAX_CHOICES: Final = 32
-"""Maximum number of bindings, or of combinations of bindings, that are listed for a choice. A person or a model reads them all,
-and nobody has so many accounts."""
+"""Maximum number of bindings, or of combinations of bindings, that are listed for a choice. A person or a model reads all of
+them, and nobody has so many accounts.
+"""
 _MAX_QUOTED: Final = 200
 """Maximum number of characters of a caller's text that a message quotes; a binding's name has at most 194."""
 
@@ -56,8 +58,8 @@ class Bindings(Protocol):
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """A choice between several bindings that could be used.
 
-    `value` is the text that the caller gives; `uses` has the binding that is then used, for each connector with several usable
-    bindings.
+    `value` is the text with which a caller makes this choice; `uses` has the chosen binding for each connector that has several
+    usable bindings.
     """
 
     value: str
@@ -134,7 +136,7 @@ def choices(
     idle: frozenset[str] = frozenset(),
     reading: frozenset[str] = frozenset(),
 ) -> tuple[Choice, ...]:
-    """Return the choices between usable bindings that a caller has, ordered by the bindings' names.
+    """Return the choices between usable bindings that a caller can make, ordered by the bindings' names.
 
     Empty if no connector has several usable bindings, or if a connector has none. MAX_CHOICES + 1 choices mean that there are
     more than can be listed. Each choice's value stands for exactly its bindings, whatever other bindings exist now.

@@ -1,8 +1,8 @@
 """Checks of an action, and of a call of the action, against the operations that its connectors declare.
 
-Pure. Nobody should have to decide about a call that cannot work, such as one of an operation that does not exist or with an
-argument that it does not accept. The connector would refuse it as well, but only after the approval. The publisher records
-the operations: the record can only make calls impossible. If a manifest records none, nothing is refused here.
+Pure. Nobody should have to decide about a call that cannot work, such as a call of an operation that does not exist or that
+does not accept an argument. The connector would refuse the call as well, but only after the approval. The operations are those
+in the publisher's manifest. If it lists none, nothing is refused here.
 
     check_action   faults that every call of this file would have: for the author, when the file is added, validated or released
     check_call     faults of one call: for the caller, before a person is asked
@@ -73,7 +73,7 @@ def check_action(
 
 
 def check_seen(action: ActionFile, manifests: Mapping[Fqn, ConnectorManifest | None]) -> None:
-    """Check the step that changes only what a person saw in the preview, if the action has one.
+    """Check the step with `login = "previewed"`, which changes only what a person saw in the preview, if the action has one.
 
     There can be only one such step, and the preview must run an operation of its connector that shows these changes. Raises
     AileronError(invalid_request) if not, or if the preview has a line with the label that Aileron itself uses.

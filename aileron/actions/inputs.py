@@ -100,7 +100,7 @@ _KEYWORDS: Final = frozenset(
 
 
 def scalar_rule(entry: Table, kind: str) -> JSONObject:
-    """Return the rule of a scalar input, from the keys of its `[[inputs]]` entry; empty if there is none.
+    """Return the rule of a scalar input, from the keys of its `[[inputs]]` entry; empty if the entry has no rule.
 
     Raises AileronError with file and line if it is invalid.
     """

@@ -79,9 +79,12 @@ _ARGUMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smh])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 _EXPIRES_IN_S: Final = range(1, 24 * 3600 + 1)
-"""Allowed seconds that an approval can wait; after a day, a person no longer remembers what they approved."""
+"""Allowed values of `expires_in`, in seconds: the time until a question or its approval expires.
+
+After a day, a person no longer remembers what they approved.
+"""
 _UNDO_WINDOW_S: Final = range(3600 + 1)
-"""Allowed seconds for which an approved run can be held.
+"""Allowed values of `undo_window_s`: seconds for which an approved run waits and can still be cancelled.
 
 After an hour nobody wants to cancel a run any more, and a longer wait would be a schedule.
 """

@@ -9,8 +9,8 @@ In this order
 2. Every pinned connector is installed with exactly those bytes.
 3. Every step's operation is in the action's own `capabilities`.
 4. Every credential that a connector needs is bound for all that it requests, and exactly one binding is chosen (choosing.py).
-5. `${args.NAME}` is replaced once; a value that looks like a reference stays as it is. `${STEP.PATH}` stays too, and the plan
-   has its place, which is the only place that the run fills.
+5. `${args.NAME}` is replaced once; a value that looks like a reference stays as it is. `${STEP.PATH}` stays too; the plan lists
+   each place with such a reference, and the run fills only these places.
 6. Every operation exists in its connector, and accepts its arguments (fitting.py).
 
 A preview is resolved with its action, as a step that only reads. Egress limits its Grant to safe methods, and to streams of
@@ -209,10 +209,10 @@ def check_as_resolved(
 ) -> ActionFile:
     """Return the action file inside `plan` after checking that resolving that file again gives the same plan.
 
-    The file is resolved with the plan's arguments and bindings. This check is for a plan of which a part, such as the preview,
-    runs before a person has signed it. Others can write the file that stores the plan, so none of its statements about hosts,
-    credentials or reading only is trusted. The caller must still check that the action file has consent. Raises AileronError:
-    hash_mismatch if the plans differ, or what `resolve` raises.
+    The file is resolved with the plan's arguments and bindings. This check is for a plan that runs in part, such as its
+    preview, before a person has signed it. Others can write the file that stores the plan, so none of its statements about
+    hosts, credentials or reading only is trusted. The caller must still check that the action file has consent. Raises
+    AileronError: hash_mismatch if the plans differ, or what `resolve` raises.
     """
     action = parse_action(plan.action_text, file=f"{plan.action}.md")
     _check_own_text(plan, action)
@@ -303,7 +303,7 @@ def _roles(action: ActionFile, manifests: dict[str, ConnectorManifest]) -> _Role
     reading = {(pin, op): f"{pin} read_only" for pin, op in naming if manifests[pin].operation(op).login == "read_only"}
     naming |= reading
     own = {pin: key for (pin, _), key in naming.items()}
-    # Nobody is asked about an idle one
+    # An idle role needs no credential, so no person is asked about one.
     keys = {(pin, op): naming.get((pin, op), own.get(pin, pin)) for pin, op in used}
     return _Roles(
         keys=keys,

@@ -40,8 +40,9 @@ __all__ = ["ActionStore", "Listed"]
 _MAX_ACTIONS: Final = 1000
 """Maximum number of files that are listed; an agent cannot use a thousand tools, and each listing reads all files."""
 _FEW_ACTIONS: Final = 100
-"""Maximum number of actions with which `at_hand` returns an action: checking all their names takes 0.1 ms, and so needs no
-thread."""
+"""Maximum number of actions for which `at_hand` answers: a check of all their names takes 0.1 ms, short enough for the event
+loop.
+"""
 _MAX_STATE_BYTES: Final = 128 << 10
 """128 KiB: maximum size of `action-state.json`, enough for a thousand names of 64 characters."""
 _LOCK_DEADLINE_S: Final = 5.0
@@ -183,7 +184,7 @@ class ActionStore:
                 os.fsync(directory)
         except FileNotFoundError:
             raise self._unknown(name) from None
-        self.set_enabled(name, True)  # a new action of that name starts with a clean slate
+        self.set_enabled(name, True)  # a new action of that name starts enabled
 
     def is_enabled(self, name: str) -> bool:
         """Return whether the action is enabled, that is, the user has not disabled it."""

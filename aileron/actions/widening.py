@@ -7,10 +7,10 @@ Changes that widen
 - a new file
 - the gate removed; the preview removed, added or changed in any way, because the person's decision is based on it; for the same
   reason any change to the summary or to the effect of a step
-- `irreversible` true to false; the question waiting longer; the undo window shorter
+- `irreversible` true to false; a longer time until the question expires; a shorter undo window
 - in `[[requires.connectors]]` and `[[execute]]`: everything except a removed entry; and `idempotent` false to true
-- an input that is new, of another type, or no longer required; that accepts more than before, or has another default; a change of
-  its label, which is shown with its value when a person decides
+- an input that is new, of another type, or no longer required; that accepts more than before, or has another default; a change
+  of its label, which is shown with its value when a person decides
 
 Values are compared as JSON text: comments and layout do not count, and `1`, `1.0` and `true` are all different.
 
