@@ -1,8 +1,8 @@
 """Differences between a call and the most similar approved call of the same action.
 
-Pure; runs in the daemon. A person who approves the tenth call of an action has read the same text nine times, so differences are
-shown on top: another recipient, a larger amount, a new host. If mails go to two people in turn, the newest call always goes
-to the other person, and much would differ each time; compared with the most similar call, only new values differ.
+Pure; runs in the daemon. A person who approves the tenth call of an action has read the same text nine times, so differences
+are shown on top: another recipient, a larger amount, a new host. If mails go alternately to two people, the newest call always
+goes to the other person, and much would differ each time; compared with the most similar call, only new values differ.
 
 >>> [(change.where, change.before, change.after) for change in _arguments({"amount": 10}, {"amount": 1000})]
 [('args.amount (larger)', '10', '1000')]
@@ -125,10 +125,10 @@ def _pins(steps: tuple[Step, ...]) -> dict[str, str]:
     return {step.connector.name: f"{step.connector.version} {step.connector.hash}" for step in steps}
 
 
-def _by_connector(what: str, before: dict[str, str], now: dict[str, str]) -> Iterator[Change]:
+def _by_connector(kind: str, before: dict[str, str], now: dict[str, str]) -> Iterator[Change]:
     for name, value in now.items():
         if before.get(name) != value:
-            yield Change.of(f"{what} {name}", before.get(name), value)
+            yield Change.of(f"{kind} {name}", before.get(name), value)
 
 
 def _spelled(value: Any) -> str:

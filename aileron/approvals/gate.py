@@ -10,9 +10,10 @@ needed and no ApprovedPlan is made. `redeem` turns a person's decision into exac
 5. it has not been redeemed before
 
 1, 4 and 5 are one compare-and-set in the durable queue, so two callers cannot both redeem; 3 is checked there and again when
-the ApprovedPlan is made. 2 trusts the open vault and not the queue's file, and so does `spend`, the first step of a run that was
-approved or admitted by a grant: it records the use in the vault before anything is done, so it can happen only once. Left to the
-caller: that the action is still enabled, and that a grant's use is counted in the same commit that records the run.
+the ApprovedPlan is made. 2 trusts the open vault and not the queue's file. So does `spend`, the first step of a run that was
+approved or admitted by a grant: it records the use in the vault before the run does anything, so a decision or a use of a grant
+counts only once. Left to the caller: that the action is still enabled, and that a grant's use is counted in the same commit
+that records the run.
 
 Source: docs/adr/0007-approval-bound-to-a-plan-digest.md, docs/adr/0017-signed-decisions.md.
 """
@@ -77,7 +78,7 @@ class Queue(Protocol):
 
 
 class Approver(Protocol):
-    """Access to the approver of this home."""
+    """The approver of this home, and the vault's records of used decisions and grants."""
 
     def consents(self) -> Consents | None:
         """Return the approver's key and consents, verified; None if decisions are not signed.

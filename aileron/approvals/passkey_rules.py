@@ -3,8 +3,8 @@
 Runs in the daemon, twice: when a passkey was made, and when the approver's key has signed its enrollment, perhaps a quarter
 of an hour later. Trusts neither the passkey's maker nor the stored question.
 
-1. the passkey was made on this home's own page, at its current port
-2. its key is valid, and its id is that of its contents
+1. the passkey was made on the page that this home's daemon serves, at its current port
+2. its key is valid, and its id matches its contents
 3. it has a name of its own that a person can read, and is not enrolled yet
 4. the maximum number of passkeys is not reached
 

@@ -1,13 +1,13 @@
 """Rendering of a preview: the parts of an operation's output that the action selects, as text, in the action's order.
 
 Pure; runs in the daemon. Trusts neither side: the paths are from an untrusted file, and the output is from a connector, which
-received it from a service, where anybody may have written into it. Hidden characters stay as they are: surfaces make them
-visible, in all text.
+received it from a service, where anybody can have written it. Hidden characters are kept: the code that shows text makes them
+visible.
 
-A path consists of names and array indexes separated by dots. In an array of `{name, value}` tables, the form of mail headers,
-a name (in any case) stands for the value of its table; if several tables have that name, for all values, so that none can
-hide another. A path that begins with `...` begins at that name wherever it is: the one nearest to the top, and of those the
-first, so that data which an upstream nests deep inside cannot replace data that the connector wrote itself.
+A path consists of names and array indexes separated by dots. In an array of `{name, value}` tables, the form of mail headers, a
+name (in any case) selects the value of the table with that name; if several tables have the name, it selects all their values,
+so that none can hide another. A path that begins with `...` starts at the first name that matches, searching level by level
+from the top, so that data which a service nests deep inside cannot replace data that the connector wrote itself.
 
 >>> planned = [("Subject", "message.headers.Subject"), ("Size", "...size"), ("Cc", "message.cc")]
 >>> answer = {"message": {"headers": [{"name": "subject", "value": "Hi"}]}, "meta": {"size": 3}}

@@ -1,10 +1,10 @@
-"""Checks of a signed decision: its signer, its bytes and its time. Pure but for the arithmetic of Ed25519.
+"""Checks of a signed decision: its signer, its bytes and its time. Pure.
 
 Runs in the daemon, twice for every decision: when it arrives, and again when it is used, with the ledger's contents at that time.
 Trusts the given `Consents`, which come from an open vault; not the caller, and not the ledger's file, which anybody with
 a shell of the same user can write while no daemon runs.
 
-1. it is signed at all, by the key that decides for this home, or by a passkey that this key enrolled and nobody revoked
+1. it is signed, by the approver's key of this home, or by a passkey that this key enrolled and nobody revoked
 2. a passkey approves only the kinds that passkeys decide
 3. the signature is over exactly this question, this digest, this decision and reason, at this time
 4. it was made about now (checked on arrival), and no longer ago than the plan itself allows (checked on use)
@@ -152,7 +152,7 @@ def check_still_fresh(signed: Signature, plan: Plan, now: float | None = None) -
 
 
 def usable_until(signed: Signature, plan: Plan) -> float:
-    """Return the time from which the signature about `plan` is too old to be used, in seconds since the epoch."""
+    """Return the time, in seconds since the epoch, after which the signature about `plan` is too old to be used."""
     return _moment(signed.at) + plan.approval.expires_in_s + plan.approval.undo_window_s + CLOCK_S
 
 

@@ -4,7 +4,8 @@ Pure; runs in the daemon. The connector is untrusted, and so is the server that 
 accepted only as JSON in canonical form. The digest covers that form, so the bytes shown are the bytes accepted. A definition
 that cannot be shown in full cannot be accepted.
 
->>> [(one.where, one.before, one.after) for one in tool_changes('{"description":"Adds."}', '{"description":"Deletes."}')]
+>>> changes = tool_changes('{"description":"Adds."}', '{"description":"Deletes."}')
+>>> [(change.where, change.before, change.after) for change in changes]
 [('description', 'Adds.', 'Deletes.')]
 
 Source: docs/adr/0056-changed-tools.md, docs/reference/packed-mcp-tools.md. Not here: suspension (daemon/consent_service/).
@@ -39,7 +40,7 @@ MAX_CHANGES: Final = 64
 """Maximum number of differences that are listed singly: three screens. The complete definition is shown in addition."""
 _MAX_WHERE: Final = 200
 _MAX_DEPTH: Final = 64
-"""Nesting depth in a definition from which values are compared as a whole, not member by member."""
+"""Maximum nesting depth at which a definition's values are compared member by member; deeper ones are compared as a whole."""
 _MAX_NESTED: Final = 200
 """Maximum nesting depth of a tool's definition; no connector is made from a deeper one (importing/mcp_listing.py). A definition
 nested to just below the interpreter's recursion limit could be parsed in one function, but not in another that is called some
