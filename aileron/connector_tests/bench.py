@@ -1,7 +1,7 @@
-"""The real jail for an author's operations. Each run has a jail of its own, runs follow each other, and each gets a verdict.
+"""The bench, which runs a connector's operations one by one, each in a real jail of its own, and compares results with cases.
 
-Runs in `aileron connector test`, in its main thread (a template dies with the thread that started it). The program is the
-author's and is as untrusted as any: it gets what the manifest asks for, by the executor's own code.
+Runs in `aileron connector test`, in its main thread (a template dies with the thread that started it). The connector is
+untrusted like any other: the executor's own code gives it what its manifest asks for.
 
     with Bench(artifact) as bench:
         reports = bench.run(cases)
@@ -69,7 +69,7 @@ _T = TypeVar("_T")
 
 
 class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of one case. `problem` is None if the case went as expected. `log` has the lines of the connector's log."""
+    """Result of one case. `problem` is None if the case went as expected. `log` has the lines that the connector logged."""
 
     case: str
     problem: str | None
@@ -348,7 +348,7 @@ def _listening() -> Iterator[list[str]]:
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record.getMessage().partition(": ")[2])  # behind the run and the name
+            lines.append(record.getMessage().partition(": ")[2])  # after the run and the name
 
     said, keep = logging.getLogger("aileron.connector"), Keep()
     before = said.level, said.propagate

@@ -1,4 +1,4 @@
-"""The file `tests/cases.toml`: an operation's arguments, the service's answers, and the expected result.
+"""The parser of `tests/cases.toml`. A case has an operation's arguments, the service's responses, and the expected result.
 
     [[case]]
     name = "the newest things come first"
@@ -12,8 +12,8 @@
     credential = "api_key"
     json = ["b", "a"]
 
-An operation that opens a stream has `[[case.stream]]`, one that opens a WebSocket `[[case.websocket]]`, with the lines of its
-conversation (talk.py).
+An operation that opens a stream has `[[case.stream]]`, one that opens a WebSocket `[[case.websocket]]`, with the lines that
+both sides send (talk.py).
 
 Pure. The schema is closed, like those of manifests and actions: an unknown key is an error, and so is a case without an
 expectation.
@@ -125,7 +125,7 @@ SCHEMA: Final = {
 
 
 class CaseExchange(msgspec.Struct, frozen=True, kw_only=True):
-    """An expected request and its answer. `path` includes the query. A `host` of None means the manifest's first host."""
+    """An expected request and its response. `path` includes the query. A `host` of None means the manifest's first host."""
 
     method: str
     path: str

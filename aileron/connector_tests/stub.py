@@ -1,10 +1,11 @@
-"""Answers of a case, used in place of egress. The same rules apply, but no request leaves the machine.
+"""The stub that takes the place of egress in a case. It applies the same rules, but responds from the case: no request leaves
+the machine.
 
 A request is admitted by egress/rules.py itself, against a grant that is made from the manifest as for a run. An admitted
-request is looked up among the exchanges of the case. Each exchange serves once, in any order, since several requests may be
-open. A request that matches no exchange ends the run; otherwise an operation that caught the error would pass.
+request is looked up among the exchanges of the case. Each exchange is used once, in any order, since several requests can be
+open at once. A request that matches no exchange ends the run; otherwise an operation that caught the error would pass.
 
-Not here: resolving, TLS, injecting and scrubbing, which do not affect an operation.
+Not here: name resolution, TLS, injecting and scrubbing credentials, which do not affect an operation.
 """
 
 from __future__ import annotations
@@ -83,18 +84,17 @@ class Stub:
         _check_held(request, admitted, body, grant)
         sent = f" with the body {body[:_MAX_SHOWN].decode('utf-8', 'replace')!r}" if body else ""
         destination, path = admitted.url.destination, _paths(admitted)[-1]
-        what = f"no exchange is left for {admitted.method} {destination}{path}{sent}"
-        yield self.answered(admitted, request.credential, meter, what, body)
+        message = f"no exchange is left for {admitted.method} {destination}{path}{sent}"
+        yield self.answered(admitted, request.credential, meter, message, body)
 
     def answered(
-        self, admitted: AllowedRequest, credential: str | None, meter: Meter, what: str, body: bytes = b""
+        self, admitted: AllowedRequest, credential: str | None, meter: Meter, message: str, body: bytes = b""
     ) -> EgressResponse:
         """Return the answer of the matching exchange.
 
-        Raises AileronError with the message `what` if no exchange matches, and if the matching exchange is marked as
-        unreachable.
+        Raises AileronError, with `message` if no exchange matches, and if the matching exchange is marked as unreachable.
         """
-        exchange = self._taken(admitted, credential, body, what)
+        exchange = self._taken(admitted, credential, body, message)
         if exchange.unreachable:
             raise unreachable("connect", admitted.url.destination, ConnectionProblem("the case says so"))
         return _answer(exchange, admitted, meter)
@@ -104,7 +104,7 @@ class Stub:
         self.problem = self.problem or problem
         raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.USER)
 
-    def _taken(self, admitted: AllowedRequest, credential: str | None, body: bytes, what: str) -> CaseExchange:
+    def _taken(self, admitted: AllowedRequest, credential: str | None, body: bytes, message: str) -> CaseExchange:
         for exchange in self._left:
             if exchange.method != admitted.method or exchange.path not in _paths(admitted):
                 continue
@@ -115,7 +115,7 @@ class Stub:
                         f"{exchange} was asked with {credential or 'no'} credential; expected {exchange.credential}"
                     )
                 return exchange
-        return self.refuse(what)
+        return self.refuse(message)
 
 
 class _WebSockets:
@@ -140,8 +140,8 @@ class _WebSockets:
         admitted = _admitted_handshake(request, grant)
         expected = self._taken(admitted, request)
         if expected is None:
-            what = f"no [[case.websocket]], nor an exchange that answers its GET, is left for {request.url.partition('?')[0]}"
-            yield self._stub.answered(admitted, request.credential, meter, what)
+            message = f"no [[case.websocket]], nor an exchange that answers its GET, is left for {request.url.partition('?')[0]}"
+            yield self._stub.answered(admitted, request.credential, meter, message)
             return
         near, far = socket.socketpair()
         for end in (near, far):
@@ -183,7 +183,7 @@ class _WebSockets:
 
 
 class _Streams:
-    """The expected streams of one case. The connector can open each once; those to the same host serve in their order."""
+    """The expected streams of one case. The connector can open each once; streams to the same host are used in their order."""
 
     def __init__(self, stub: Stub, streams: tuple[CaseStream, ...], first: HostPort | None) -> None:
         self._stub: Final = stub
@@ -346,7 +346,7 @@ def _is_sent(expected: Any, body: bytes) -> bool:
         return True
     try:
         found = json.loads(body)
-        # TOML has no null: what has one is written as a string.
+        # TOML has no null: a value with a null is written as a string.
         return found == expected or (isinstance(expected, str) and found == json.loads(expected))
     except ValueError:
         return False
