@@ -1,7 +1,7 @@
 """Reads one field of one secret over HTTP from the key-value store (version 2) of HashiCorp Vault or OpenBao.
 
-The server is trusted with nothing but its token: it cannot redirect the request, its responses are bounded, and its address
-is checked like that of any destination. No part of a response is quoted.
+The server is trusted only with its token: it cannot redirect the request, its responses have a size limit, and its address is
+checked like that of any destination. No part of a response is quoted.
 
 Rules
 - TLS is required, except for a host in the user's `egress.private_plain`. An address that is not public needs `egress.private`.
@@ -30,7 +30,7 @@ from aileron.secret_stores.tokens import token_text
 __all__ = ["KeyValueStores"]
 
 MAX_ANSWER_BYTES: Final = 256 << 10
-"""256 KiB for a response: a secret of 64 KiB, escaped as JSON, and other fields."""
+"""256 KiB: maximum size of a response, enough for a secret of 64 KiB, escaped as JSON, and other fields."""
 
 
 class _Versioned(msgspec.Struct):
@@ -84,34 +84,34 @@ def _field(reference: SecretReference, body: bytes) -> Secret:
     try:
         fields = msgspec.json.decode(body, type=_Answer).data.data or {}
     except (ValueError, RecursionError):
-        what = "the answer is not that of a key-value store of version 2"
-        raise unfetched(str(reference), "bad_answer", what, f"see that {reference.mount} is one") from None
+        fault = "the answer is not that of a key-value store of version 2"
+        raise unfetched(str(reference), "bad_answer", fault, f"see that {reference.mount} is one") from None
     if reference.field not in fields:
-        what = f"the secret is there, and has no field {reference.field}"
-        raise unfetched(str(reference), "missing", what, "name another field after the #")
+        fault = f"the secret is there, and has no field {reference.field}"
+        raise unfetched(str(reference), "missing", fault, "name another field after the #")
     try:
         return Secret(msgspec.json.decode(fields[reference.field], type=str).encode())
     except ValueError:
-        what = f"the field {reference.field} is not text"
-        raise unfetched(str(reference), "not_text", what, "name another field after the #") from None
+        fault = f"the field {reference.field} is not text"
+        raise unfetched(str(reference), "not_text", fault, "name another field after the #") from None
 
 
 def _refusal(reference: SecretReference, to: HostPort, status: int, token: str) -> AileronError:
     text = str(reference)
     if status == 403:
-        what = f"{to} refuses the token {token} for it (403)"
-        return unfetched(text, "refused", what, f"store one that may read it with `aileron secret set {token}`")
+        fault = f"{to} refuses the token {token} for it (403)"
+        return unfetched(text, "refused", fault, f"store one that may read it with `aileron secret set {token}`")
     if status == 404:
         return unfetched(text, "missing", f"{to} has no such secret (404)", "add it there, or name another")
     if 300 <= status <= 399:
-        what = f"{to} answers with a redirect ({status}), which is not followed"
-        return unfetched(text, "redirected", what, "name the server that answers itself: the active node")
+        fault = f"{to} answers with a redirect ({status}), which is not followed"
+        return unfetched(text, "redirected", fault, "name the server that answers itself: the active node")
     if status == 503:
-        what = f"{to} is sealed, or out of service (503)"
-        return unfetched(text, "sealed", what, "unseal it, then try again", retriable=True)
+        fault = f"{to} is sealed, or out of service (503)"
+        return unfetched(text, "sealed", fault, "unseal it, then try again", retriable=True)
     is_later = status in (429, 473) or status >= 500
-    what = f"{to} answers with status {status}"
-    return unfetched(text, "bad_answer", what, "see what is wrong there, then try again", retriable=is_later)
+    fault = f"{to} answers with status {status}"
+    return unfetched(text, "bad_answer", fault, "see what is wrong there, then try again", retriable=is_later)
 
 
 def _unanswered(reference: SecretReference, error: AileronError) -> AileronError:
@@ -122,6 +122,6 @@ def _unanswered(reference: SecretReference, error: AileronError) -> AileronError
     if failure.failure_class is FailureClass.CAPABILITY_DENIED:
         return unfetched(str(reference), "not_allowed", failure.message, f"the host is {reference.host}")
     if failure.failure_class is FailureClass.RESOURCE_LIMIT_EXCEEDED:
-        what = f"the answer is larger than {MAX_ANSWER_BYTES >> 10} KiB"
-        return unfetched(str(reference), "too_large", what, "keep it in a secret with fewer fields")
+        fault = f"the answer is larger than {MAX_ANSWER_BYTES >> 10} KiB"
+        return unfetched(str(reference), "too_large", fault, "keep it in a secret with fewer fields")
     return unreached(str(reference), "unreachable", failure.message)

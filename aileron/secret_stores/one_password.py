@@ -22,7 +22,7 @@ from aileron.secret_stores.tokens import token_text
 __all__ = ["from_op"]
 
 _PASSED_ON: Final = ("HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "USER", "LOGNAME")
-"""Environment variables by which `op` finds its settings and the 1Password app."""
+"""Environment variables with which `op` finds its settings and the 1Password app."""
 _VARIABLE: Final = "OP_SERVICE_ACCOUNT_TOKEN"
 
 
@@ -51,15 +51,15 @@ async def from_op(
 def _why(reference: SecretReference, ended: Ended) -> AileronError:
     """Return the error that the output of `op` indicates. The output is searched but not quoted."""
     if ended.says(b"isn't a", b"isn't an", b"does not have a field", b"could not find", b"no item"):
-        what = "1Password has no such vault, item or field, or does not show it to this account"
+        fault = "1Password has no such vault, item or field, or does not show it to this account"
         return unfetched(
-            str(reference), "missing", what, f"see that `op read '{reference}'` works in a terminal of yours"
+            str(reference), "missing", fault, f"see that `op read '{reference}'` works in a terminal of yours"
         )
     if ended.says(
         b"sign in", b"signed in", b"no accounts configured", b"authorization", b"session expired", b"service account"
     ):
-        what = "1Password is locked, or its token does not count"
+        fault = "1Password is locked, or its token does not count"
         fix = "unlock the 1Password app, or store another service account's token, then try again"
-        return unfetched(str(reference), "locked", what, fix, retriable=True)
-    what = f"op ended with status {ended.status}"
-    return unfetched(str(reference), "refused", what, f"see that `op read '{reference}'` works in a terminal of yours")
+        return unfetched(str(reference), "locked", fault, fix, retriable=True)
+    fault = f"op ended with status {ended.status}"
+    return unfetched(str(reference), "refused", fault, f"see that `op read '{reference}'` works in a terminal of yours")

@@ -41,11 +41,11 @@ async def from_pass(
     Raises AileronError(binding_failed) if the entry is missing or cannot be decrypted.
     """
     entry = "/".join(reference.path)
-    # Left behind at the deadline: a home directory on a network may never answer.
+    # The thread is abandoned at the deadline: a home directory on a network may never respond.
     is_entry = await anyio.to_thread.run_sync(_is_entry, entry, environment, abandon_on_cancel=True)
     if not is_entry:
-        what = "the password store has no such entry"
-        raise unfetched(str(reference), "missing", what, _where(entry, environment))
+        fault = "the password store has no such entry"
+        raise unfetched(str(reference), "missing", fault, _where(entry, environment))
     given = {
         **chosen(environment, *_PASSED_ON),
         "PATH": programs.search_path(program),
@@ -81,8 +81,8 @@ def _why(reference: SecretReference, entry: str, ended: Ended) -> AileronError:
     """
     shown = f"`pass show '{entry}'`"
     if ended.says(b"no secret key", b"pinentry", b"no passphrase", b"cancelled", b"bad passphrase"):
-        what = "gpg has no key for it that is unlocked, and nobody is asked for a passphrase here"
+        fault = "gpg has no key for it that is unlocked, and nobody is asked for a passphrase here"
         fix = f"run {shown} in a terminal, so that gpg-agent knows it, then try again"
-        return unfetched(str(reference), "locked", what, fix, retriable=True)
-    what = f"pass ended with status {ended.status}"
-    return unfetched(str(reference), "refused", what, f"see that {shown} works in a terminal of yours")
+        return unfetched(str(reference), "locked", fault, fix, retriable=True)
+    fault = f"pass ended with status {ended.status}"
+    return unfetched(str(reference), "refused", fault, f"see that {shown} works in a terminal of yours")

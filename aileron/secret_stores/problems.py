@@ -34,24 +34,24 @@ ProblemCode = Literal[
 CODES: Final[tuple[str, ...]] = get_args(ProblemCode)
 
 
-def unfetched(reference: str, code: ProblemCode, what: str, fix: str, *, retriable: bool = False) -> AileronError:
-    """Return the `binding_failed` error for a store that does not give the secret. `what` and `fix` must be Aileron's own
+def unfetched(reference: str, code: ProblemCode, fault: str, fix: str, *, retriable: bool = False) -> AileronError:
+    """Return the `binding_failed` error for a store that does not give the secret. `fault` and `fix` must be Aileron's own
     text.
     """
     return AileronError(
         FailureClass.BINDING_FAILED,
-        f"the secret at {reference} cannot be fetched: {what}; {fix}",
+        f"the secret at {reference} cannot be fetched: {fault}; {fix}",
         boundary=Boundary.USER,
         details={"reference": reference, "code": code},
         retriable=retriable,
     )
 
 
-def unreached(reference: str, code: ProblemCode, what: str) -> AileronError:
+def unreached(reference: str, code: ProblemCode, fault: str) -> AileronError:
     """Return the `network_error` for a server that was not reached, or that did not answer in time."""
     return AileronError(
         FailureClass.NETWORK_ERROR,
-        f"the secret at {reference} cannot be fetched: {what}",
+        f"the secret at {reference} cannot be fetched: {fault}",
         boundary=Boundary.EXTERNAL,
         details={"reference": reference, "code": code},
         retriable=True,

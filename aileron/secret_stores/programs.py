@@ -1,6 +1,7 @@
-"""Finds and checks a program of the user's that prints a secret, runs it once within bounds, and then ends it.
+"""Finds and checks a program that prints a secret, such as pass(1), runs it once with a deadline and an output limit, and ends
+it.
 
-Runs in the daemon; the program runs as the user, as it would in their shell. The program could print any data without end.
+Runs in the daemon; the program runs as the user, as it would in their shell. Its output is untrusted and can be endless.
 
 Rules
 - An agent may have set the daemon's PATH. So programs are searched for only in the system's directories, and a program is
@@ -8,10 +9,9 @@ Rules
   with the reference, and checked again before each use.
 - A program runs without a shell, with empty standard input, without descriptors of the daemon, and with only the listed
   environment variables.
-- The program's output is read up to MAX_OUTPUT_BYTES. When the program has ended, at the deadline, or when it prints more,
-  its whole process group is killed before the program itself is reaped, because until then no other process can have its
-  number. A process that has left the group, as gpg-agent(1) does, continues; if it still has the pipes open, it is not waited
-  for.
+- The program's output is read up to MAX_OUTPUT_BYTES. When the program has ended, at the deadline, or when it prints more, its
+  whole process group is killed before the program itself is reaped, because until then no other process can have its process
+  id. A process that has left the group, as gpg-agent(1) does, continues; even if it has the pipes open, nothing waits for it.
 - The program's standard error is searched for words that indicate the fault, and is then discarded.
 
 Source: execve(2), setsid(2), kill(2), pidfd_open(2). Not here: the choice of the program (password_store.py, one_password.py).
@@ -40,8 +40,8 @@ MAX_OUTPUT_BYTES: Final = 64 << 10
 _MAX_SAID_BYTES: Final = 4096
 _PIECE_BYTES: Final = 16 << 10
 _KILLED_S: Final = 2.0
-"""Seconds to wait for a killed program to end. It takes microseconds, unless the program hangs in the kernel; then the
-program is left there.
+"""Seconds to wait for a killed program to end. It takes microseconds, unless the program hangs in the kernel; then it is left
+running.
 """
 _WRITABLE: Final = stat.S_IWGRP | stat.S_IWOTH
 
@@ -65,7 +65,7 @@ class Ended(NamedTuple):
 
 
 class Programs:
-    """The programs that can be run, that is, those in `directories` that belong to the user with the number `owner`."""
+    """The programs that can be run, that is, those in `directories` that belong to the user id `owner`."""
 
     def __init__(self, directories: tuple[str, ...] = SYSTEM_DIRECTORIES, owner: int = 0) -> None:
         self._directories: Final = directories
@@ -97,12 +97,12 @@ class Programs:
             try:
                 started = await anyio.to_thread.run_sync(self._start, command, environment, reference)
             except OSError as error:
-                what = f"{command[0]} does not start ({error.strerror})"
-                raise unfetched(reference, "not_installed", what, "see that it runs in a terminal") from None
+                fault = f"{command[0]} does not start ({error.strerror})"
+                raise unfetched(reference, "not_installed", fault, "see that it runs in a terminal") from None
             async with started as running:
                 return await _ended(running, reference)
-        what = f"{command[0]} did not answer in time and was ended"
-        raise unfetched(reference, "timed_out", what, f"see that `{_shown(command)}` answers", retriable=True)
+        fault = f"{command[0]} did not answer in time and was ended"
+        raise unfetched(reference, "timed_out", fault, f"see that `{_shown(command)}` answers", retriable=True)
 
     def _start(self, command: tuple[str, ...], environment: Mapping[str, str], reference: str) -> _Running:
         """Start the pinned program if it still exists and still belongs to the system. Raises AileronError(binding_failed)
@@ -112,12 +112,12 @@ class Programs:
         """
         path = command[0]
         if os.path.dirname(path) not in self._directories or not self._is_usable(path):
-            what = f"{path} is missing, or others than the system can change it"
+            fault = f"{path} is missing, or others than the system can change it"
             fix = (
                 f"install it there again; or approve another with `aileron secret set NAME --from '{reference}'`, with the name "
                 "that `aileron secret list` shows"
             )
-            raise unfetched(reference, "not_installed", what, fix)
+            raise unfetched(reference, "not_installed", fault, fix)
         process = subprocess.Popen(
             command,
             bufsize=0,
@@ -150,7 +150,7 @@ class Programs:
 
 
 def chosen(environment: Mapping[str, str], *names: str) -> dict[str, str]:
-    """Return those named variables that are set."""
+    """Return the variables in `names` that are set in `environment`."""
     return {name: environment[name] for name in names if environment.get(name)}
 
 
@@ -200,7 +200,7 @@ class _Running:
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process group of a program that is not reaped yet, so that its number cannot belong to another process."""
+    """Kill the process group of a program that is not reaped yet, so that its process id cannot belong to another process."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -238,8 +238,8 @@ async def _ended(running: _Running, reference: str) -> Ended:
         _drain(running.out, printed, MAX_OUTPUT_BYTES + 1)
         _drain(running.said, said, _MAX_SAID_BYTES)
     if len(printed) > MAX_OUTPUT_BYTES:
-        what = f"it prints more than {MAX_OUTPUT_BYTES >> 10} KiB"
-        raise unfetched(reference, "too_large", what, "name another secret")
+        fault = f"it prints more than {MAX_OUTPUT_BYTES >> 10} KiB"
+        raise unfetched(reference, "too_large", fault, "name another secret")
     return Ended(running.status, bytes(printed), bytes(said))
 
 

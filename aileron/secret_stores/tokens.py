@@ -1,4 +1,4 @@
-"""The token that opens a store. It is text of one line, which a header field and an environment variable can carry.
+"""The token that authenticates to a store: text of one line, so that it fits a header field and an environment variable.
 
 Runs in the daemon. Not here: the choice of the token, and sending it (key_value.py, one_password.py).
 """
@@ -21,6 +21,6 @@ def token_text(reference: SecretReference, token: Secret, name: str) -> str:
     except UnicodeDecodeError:
         text = ""
     if not text or not text.isprintable() or " " in text:
-        what = f"the token {name} holds what no token can"
-        raise unfetched(str(reference), "refused", what, f"store another with `aileron secret set {name}`")
+        fault = f"the token {name} holds what no token can"
+        raise unfetched(str(reference), "refused", fault, f"store another with `aileron secret set {name}`")
     return text
