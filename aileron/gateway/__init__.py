@@ -1,8 +1,8 @@
-"""The way to a model's API: a transparent reverse proxy on the daemon's TCP ports and for cells. It starts no programs.
+"""The gateway to models' APIs: a transparent reverse proxy, on the daemon's TCP ports and for cells. It starts no programs.
 
-proxy.py one request · upstreams.py where it goes, and which fields pass (pure) · sides.py the agent and the API · dial.py
-connections to the API, which do not go through egress
+proxy.py one request · upstreams.py its destination and its header fields (pure) · sides.py the streams of the agent and of the
+API, with their time limits · dial.py connections to the API, which do not go through egress
 
-If the vault has the key of an API, the key replaces the session's token. A body is read only for a session that began with
-injected tools (inject/).
+If the vault has the key of an API, the key replaces the session's token. A body is parsed only for a session that was started
+with injected tools (inject/).
 """

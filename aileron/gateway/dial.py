@@ -1,13 +1,13 @@
-"""Connections to upstreams for httpcore2, with TCP and TLS by anyio, because httpcore2's own backend falls short of the
-rules below.
+"""Connections to upstreams for httpcore2, with TCP and TLS by anyio, because httpcore2's own backend does not follow the rules
+below.
 
-Runs in the daemon. The names come from settings with a person's consent, so every address is allowed, with two
-exceptions: our own port, which would be a loop, and another machine under the name `localhost`.
+Runs in the daemon. The names come from settings with a person's consent, so every address is allowed, with two exceptions: the
+daemon's own ports, which would make a loop, and another machine under the name `localhost`.
 
 Rules
 - A TLS stream that ends without close_notify is an error, not an end, because a response may have been truncated.
 - Closing never waits: a silent peer cannot delay it.
-- A problem is reported in our own words. No message quotes what a peer sent.
+- Error messages are Aileron's own text, and quote nothing that a peer sent.
 
 Source: docs/reference/gateway.md; RFC 8446 section 6.1. Not here: how a peer is verified (tls.py).
 """
@@ -66,7 +66,7 @@ class Dialer(httpcore2.AsyncNetworkBackend):
         sock: socket.socket = stream.extra(anyio.abc.SocketAttribute.raw_socket)  # noqa: S610 - anyio's, not Django's
         try:
             peer = sock.getpeername()
-        except OSError:  # ENOTCONN: it was reset while the loop turned
+        except OSError:  # ENOTCONN: the peer reset the connection meanwhile
             await anyio.aclose_forcefully(stream)
             raise _unreachable(host, port, "the connection was reset at once") from None
         refusal = refusal_of(host, (peer[0], peer[1]), self._ours)

@@ -1,23 +1,23 @@
-"""The gateway: an agent's requests to a model's API, passed on byte for byte, and the responses as they come.
+"""The gateway passes an agent's requests to a model's API on byte for byte, and streams the responses back.
 
-An ASGI application in the daemon, behind the check of Host and Origin that every route has. It trusts neither the agent
-for the key, which may have to be its session's token, nor the provider for the end of a response. For an agent in a
-cell, the cell's door has determined the session (ingress/known.py); if the vault has the key, any key that the agent
-sends is then a placeholder.
+An ASGI application in the daemon, behind the check of Host and Origin that every route has. It trusts neither side. If the
+vault has the API key, the agent must send its session's token as the key. For an agent in a cell, the daemon identifies the
+session by the cell (ingress/known.py); if the vault has the API key, the key that the agent sends is only a placeholder. A
+provider is not trusted to end its responses properly.
 
     agent ⇄ Hypercorn ⇄ Gateway ⇄ httpcore2 ⇄ the provider
 
 Rules
-- A body is never stored or logged, and read only if the session began with injected tools (inject/). One piece of a
-  body is held at a time, and the next piece is taken when the other side took this one: a slow reader slows the
+- A body is never stored or logged, and parsed only if the session was started with injected tools (inject/). One piece of a
+  body is in memory at a time, and the next is read when the other side has taken it (backpressure): a slow agent slows the
   provider down, and a slow provider the agent.
 - Each piece is passed on at once.
-- An agent that disconnects ends the request upstream at once. A response that breaks off upstream also breaks off here,
-  and is never ended as if it were complete.
-- A session's token leaves with no request. A key from the vault goes only to the upstream that it is configured for.
-- Strangers, that is callers without an open session, have at most half of the places, and STRANGER_IDLE_S for the next
-  piece of their body. So however many strangers there are and however slow, callers with a session are served, by every
-  upstream.
+- If the agent disconnects, the request upstream is cancelled at once. If the provider's response breaks off, so does the
+  response to the agent: it is never ended as if it were complete.
+- No request is sent with a session's token. A key from the vault is sent only to the upstream that it is configured for.
+- Strangers, that is, callers without an open session, can have at most half of the requests in progress, and must send the next
+  piece of a body within STRANGER_IDLE_S. So callers with a session are served, however many strangers there are and however
+  slow they are.
 - The agent's side uses HTTP/1.1, the only version in which the server can break off a response.
 
 Source: docs/reference/gateway.md; RFC 9110, RFC 9112; the ASGI specification 3.0. Not here: the header fields that pass
@@ -186,7 +186,7 @@ class Gateway:
         except AileronError as error:
             await sides.upload.drain()
             if sides.answer.has_begun:
-                _log.warning("an answer broke off: %s", error)  # and is left unended, which the server makes plain
+                _log.warning("an answer broke off: %s", error)  # without an end, so the server breaks it off
             else:
                 await sides.answer.refuse(error.failure)
 

@@ -1,4 +1,4 @@
-"""The two sides of one exchange, the agent and the API, and the time that each of them is given.
+"""The two sides of one exchange, the agent's and the API's: their streams and their time limits.
 
 Runs in the daemon, both for a plain request (proxy.py) and for a request with rounds (inject/rounds.py). It does not
 trust either side to end its body properly.
@@ -6,7 +6,7 @@ trust either side to end its body properly.
 Rules
 - One piece of a body is held at a time.
 - An agent that disconnects cancels the exchange.
-- No message repeats the words of a library or a peer.
+- No error message quotes a library or a peer.
 
 Source: docs/reference/gateway.md; RFC 9110, RFC 9112; the ASGI specification 3.0. Not here: sockets (dial.py), header
 fields (upstreams.py), which callers are admitted (proxy.py).
@@ -69,37 +69,37 @@ sixth on.
 """
 _JSON: Final = msgspec.json.Encoder()
 _UNKEPT: Final = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
-"""Header fields of the gateway's own responses. A provider's response has only the fields that the provider sent."""
+"""Header fields of responses that the gateway itself makes. A provider's response has only the fields that the provider sent."""
 
 
 class Patience:
-    """The time limit of an exchange for its next party: provider, agent or Aileron's tools. When the time is used up,
-    `scope` is cancelled.
+    """The time limit for the party that an exchange waits for: provider, agent or Aileron's tools. When the time is up, `scope`
+    is cancelled.
 
-    A single deadline is moved, and seldom, because a scope for each of ten thousand chunks would be a tenth of the
-    gateway's cost.
+    A single deadline is moved, and only occasionally, because a new scope for each of ten thousand chunks would take a tenth of
+    the gateway's time.
     """
 
     def __init__(self) -> None:
         self.scope: Final = anyio.CancelScope()
-        self._who: Literal["provider", "agent", "us"] = "provider"
+        self._party: Literal["provider", "agent", "us"] = "provider"
         self._limit_s = 0.0
         self._since = 0.0
 
-    def wait_for(self, who: Literal["provider", "agent", "us"], limit_s: float | None = None) -> None:
-        """Restart the time limit, now for `who`: `limit_s` seconds (default: IDLE_S), or up to a hundredth less."""
+    def wait_for(self, party: Literal["provider", "agent", "us"], limit_s: float | None = None) -> None:
+        """Restart the time limit, now for `party`: `limit_s` seconds (default: IDLE_S), or up to 1 % less."""
         limit_s = IDLE_S if limit_s is None else limit_s
-        self._who = who
+        self._party = party
         now = time.monotonic()  # twice for each piece; the event loop's own clock is slower to look up
         if limit_s != self._limit_s or now - self._since > limit_s / 100:
             self._limit_s, self._since = limit_s, now
             self.scope.deadline = anyio.current_time() + limit_s
 
     def check(self) -> None:
-        """Raise AileronError(network_error) if `scope` was cancelled because the time was used up."""
+        """Raise AileronError(network_error) if `scope` was cancelled because the time was up."""
         if self.scope.cancelled_caught:
             whats = {"provider": "provider said or took", "agent": "agent sent or took", "us": "tools answered"}
-            what = whats[self._who]
+            what = whats[self._party]
             raise AileronError(
                 FailureClass.NETWORK_ERROR,
                 f"the {what} nothing for {self._limit_s:.0f} s",
@@ -109,8 +109,8 @@ class Patience:
 
 
 class Upload:
-    """The body of an agent's request as it arrives, and the watch for the agent's disconnecting. Only one task at a
-    time calls `receive`.
+    """The body of an agent's request as it arrives, and the detection that the agent has disconnected. Only one task at a time
+    calls `receive`.
 
     httpcore2 iterates the body once. When the iteration ends, for whatever reason, `watch` reads the rest of the body,
     if there is any, and waits for the agent to disconnect.
@@ -145,7 +145,7 @@ class Upload:
             self._note(await self._receive())
 
     async def drain(self) -> None:
-        """Let the agent finish sending its body, for at most DRAIN_S."""
+        """Read and discard the rest of the agent's body, for at most DRAIN_S."""
         self._released.set()
         if not self._whole.is_set():
             with anyio.move_on_after(DRAIN_S):
@@ -155,7 +155,7 @@ class Upload:
         message = await self._receive()
         self._note(message)
         if self._exchange.cancel_called:
-            await anyio.lowlevel.checkpoint()  # which does not return
+            await anyio.lowlevel.checkpoint()  # raises, as the exchange is cancelled
         body: bytes = message.get("body", b"")
         return body
 
@@ -187,7 +187,7 @@ class Answer:
         if self._pieces % _TURN == 0:
             await anyio.lowlevel.checkpoint()
             if self._exchange.cancel_called:
-                await anyio.sleep_forever()  # which ends at once
+                await anyio.sleep_forever()  # is cancelled at once
 
     async def end(self) -> None:
         """Send the end of a complete body."""
@@ -250,12 +250,12 @@ class Upstream:
         except _HTTP_ERRORS as error:
             raise _failed(to, error) from None
         finally:
-            with anyio.CancelScope(shield=True):  # it never waits: dial.py
+            with anyio.CancelScope(shield=True):  # closing never waits (dial.py)
                 await response.aclose()
 
 
 class Sides(msgspec.Struct, frozen=True):
-    """The agent's side of one exchange, and the time that both sides are given."""
+    """The agent's side of one exchange, and the time limit of both sides."""
 
     upload: Upload
     answer: Answer
@@ -297,5 +297,8 @@ def _failed(to: Destination, error: Exception | None) -> AileronError:
 
 
 def busy(why: str) -> AileronError:
-    """Return the error that the gateway or its pool is full. `why` ends with advice for the caller."""
+    """Return the AileronError(busy) for too many requests, in the gateway or in its connection pool.
+
+    `why` ends with advice for the caller.
+    """
     return AileronError(FailureClass.BUSY, why, retriable=True)

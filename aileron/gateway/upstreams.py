@@ -1,13 +1,11 @@
-"""The destination of a request to a model's API, and the header fields that pass. Pure.
+"""The destination of a request to a model's API, and the header fields that are passed on. Pure.
 
-The rules of a transparent proxy: requests are the agent's, responses the provider's, and neither side is trusted with
-fields that only the gateway may send. So fields of one connection stay on it, and a session's token stays in the
-daemon.
+A transparent proxy passes requests and responses on unchanged, except for header fields that neither side can be trusted with.
+So fields of one connection stay on it, and a session's token stays in the daemon.
 
 Rules
-- Only listed paths and methods pass, and only path segments that every program reads as the same names. A path that one
-  program could read as leading elsewhere would open, with a key from the vault, more than a way to models; and nobody
-  has a list of all the ways to write two dots.
+- Only listed paths and methods are passed on, and only if every program splits the path into the same segments. Otherwise a
+  path that one program normalizes (`..` has many encodings) could reach, with a key from the vault, other parts of the API.
 - A field that `Connection` names belongs to that connection only, except fields that determine where a message ends.
 - A key from the vault is inserted only after every key of the client was removed.
 
@@ -72,7 +70,7 @@ _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"host"})
 message elsewhere.
 """
 _OF_THESE_BYTES: Final = frozenset({b"content-digest", b"content-md5", b"digest", b"repr-digest", b"signature"})
-"""Fields of RFC 9530 and RFC 9421 that are wrong if the body is changed."""
+"""Header fields with a digest or a signature of the body (RFC 9530, RFC 9421), which are wrong if the body is changed."""
 _KEYS: Final = (b"x-api-key", b"authorization")
 _BEARER: Final = re.compile(rb"bearer +(\S+)", re.IGNORECASE)
 _TOKEN: Final = re.compile(rb"(?<![A-Za-z0-9_-])ail_[A-Za-z0-9_-]{43}")
@@ -82,15 +80,15 @@ _DECODED: Final = 4
 twice and three times. Text that could be decoded once more is not sent; nobody encodes that often.
 """
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-"""Methods of RFC 9110 section 9.3 and RFC 5789 whose response is about a resource. The response to TRACE would repeat
-the request, with the key; CONNECT has no such response; and the gateway does not know the meaning of any other method.
+"""Methods that are passed on (RFC 9110 section 9.3, RFC 5789). TRACE is missing, because its response would repeat the request
+with the key; CONNECT, because it opens a tunnel; and methods that the gateway does not know.
 """
 _SENT_PATH: Final = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*")
 """A path of RFC 3986 section 3.3: `pchar` and slashes."""
 _NAMES: Final = re.compile(rb"(?:(?:[A-Za-z0-9_~@-][A-Za-z0-9._~!$&'()*+,;=:@ -]*)?(?:/|\Z))*")
-"""Pattern of a path that was percent-decoded once: segments of the characters in _SENT_PATH and the space. No segment
-begins with a dot, or with a character that some program removes before it looks for dots. The path has no `%`, so
-nothing is left to decode, and no byte above ASCII, so no dot or slash in another spelling.
+"""Pattern of a path that was percent-decoded once: segments of the characters in _SENT_PATH and the space. No segment begins
+with a dot, or with a character that some program removes before it looks for dots. The path has no `%`, so it cannot be decoded
+again, and no byte above ASCII, so no other spelling of a dot or slash.
 """
 _SENDABLE: Final = re.compile(rb"[!-~]+")
 

@@ -1,15 +1,14 @@
 """Anthropic's Messages: Aileron's tools are added to a request, and calls of them are hidden from the answer.
 
 Rules
-- A model's block is repeated in the next round as it was: `thinking` with its signature, `redacted_thinking`, the
+- A content block of the model is repeated unchanged in the next round: `thinking` with its signature, `redacted_thinking`, the
   blocks of the provider's own tools. Only an empty text is left out, because the API does not accept one from a client.
 - The agent sees one message: the first round's id, the blocks of all rounds numbered consecutively, the last round's
   `stop_reason`, and the token counts of all rounds.
 - In a turn with calls of both the agent's and Aileron's tools, Aileron's run before the message ends. Their results are
   inserted before the agent's own results in its next request.
 
-Pure. Source: docs.anthropic.com, "Messages", "Streaming", "Tool use", "Extended thinking". Not here: all code that
-waits (exchange.py).
+Pure. Source: docs.anthropic.com, "Messages", "Streaming", "Tool use", "Extended thinking". Not here: I/O (exchange.py).
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ class MessagesAsk(Ask):
         return tool.get("name")
 
     def declared(self, name: str, tool: Tool) -> JSONObject:
-        """Return the declaration of a tool, without `cache_control`: if the agent has a cache breakpoint after its
-        tools, that covers these tools too.
+        """Return the declaration of a tool, without `cache_control`, because a cache breakpoint that the agent set after its
+        own tools covers this tool too.
         """
         return {"name": name, "description": tool.description, "input_schema": tool.schema}
 
@@ -112,7 +111,7 @@ class MessagesAsk(Ask):
         return (f'{{"role":"user","content":[{",".join(map(_result, answered))}]}}',)
 
     def answer(self, tools: Mapping[str, Tool]) -> MessagesAnswer:
-        """Return an empty message, to be filled from the provider's answers."""
+        """Return an empty message, to be filled from the provider's responses."""
         return MessagesAnswer(tools)
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
@@ -324,8 +323,8 @@ def _key(before: str, message: JSONObject) -> str:
 
 
 def _turn(message: JSONObject) -> list[str]:
-    """Return a message as strings by which conversations are compared. Thinking blocks are left out, because programs
-    drop them from older turns.
+    """Return a message as strings, for the comparison of conversations. Thinking blocks are left out, because programs drop
+    them from older turns.
     """
     rest = [block for block in _blocks(message) if block.get("type") not in ("text", "thinking", "redacted_thinking")]
     return [str(message.get("role")), _texts(message), *(canonical(_plain(block)) for block in rest)]

@@ -9,7 +9,7 @@ Rules
 - A request for more than one choice (`n`) or with `functions`, the API's old form, is passed on without Aileron's
   tools.
 
-Pure. Source: platform.openai.com, "Chat Completions", "Function calling". Not here: all code that waits (exchange.py).
+Pure. Source: platform.openai.com, "Chat Completions", "Function calling". Not here: I/O (exchange.py).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class ChatAsk(Ask):
         )
 
     def answer(self, tools: Mapping[str, Tool]) -> ChatAnswer:
-        """Return an empty completion, to be filled from the provider's answers."""
+        """Return an empty completion, to be filled from the provider's responses."""
         return ChatAnswer(tools)
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
@@ -388,8 +388,8 @@ def _key(before: str, message: JSONObject) -> str:
 
 
 def _turn(message: JSONObject) -> list[str] | None:
-    """Return a message as strings by which conversations are compared. Return None for instructions, because some
-    programs write the time into them.
+    """Return a message as strings, for the comparison of conversations. Return None for instructions, because some programs
+    write the time into them.
     """
     if message.get("role") in ("system", "developer"):
         return None

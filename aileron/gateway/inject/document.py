@@ -1,4 +1,4 @@
-r"""A JSON object as text, with the place of each member, so that a new part can be inserted and all other text stays
+r"""A JSON object as text, with the position of each member, so that parts can be inserted and all other text stays unchanged,
 byte for byte.
 
 A provider's prompt cache compares the text of a request with that of earlier requests. Decoding and encoding a value

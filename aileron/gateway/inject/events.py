@@ -1,4 +1,4 @@
-r"""Server-sent events, cut out of a stream: each with its own bytes, so that an unchanged event is passed on as it came.
+r"""A parser of server-sent events. Each event keeps its original bytes, so that an unchanged event is passed on byte for byte.
 
 Any split of the bytes gives the same events. An event has at most MAX_EVENT_BYTES; the bytes after the last event are
 `rest`.
@@ -49,7 +49,7 @@ class Events:
 
     @property
     def rest(self) -> bytes:
-        """Bytes that came after the last event."""
+        """Bytes after the last complete event."""
         return bytes(self._held)
 
     def feed(self, piece: bytes) -> list[Event]:

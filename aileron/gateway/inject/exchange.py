@@ -1,24 +1,23 @@
-"""An agent's request with all of its rounds. It is sent to the provider, Aileron's tools are called, and it is sent
-again, until there is an answer.
+"""An agent's request with all of its rounds. The request is sent to the provider, the calls of Aileron's tools in the response
+are made, and the request is sent again with their results, until a response has no such calls.
 
-Runs in the daemon, in the gateway's exchange, which it does not outlive: it is cancelled when the agent disconnects.
-Trusts neither side. A model's calls go through the door of the requesting session; the model gets the door's answers.
+Runs in the daemon, within the gateway's handling of the request, and is cancelled when the agent disconnects. Trusts neither
+side. A model's tool calls are made as requests of the agent's session, and the model gets their results.
 
 Rules
-- A body that is not understood is passed on as it is, and that is recorded. Such a request cannot cause a call: the
-  only calls that are made are those that a module of this package found in an answer to a request with Aileron's tools.
-- A request has at most MAX_ROUNDS rounds, and LONGEST_S seconds. Then the model is asked once more, with tool calls
-  disabled.
+- A body that cannot be parsed is passed on unchanged, which is recorded. Such a request cannot cause a call: calls are made
+  only if a module of this package found them in the response to a request with Aileron's tools.
+- A request has at most MAX_ROUNDS rounds, and LONGEST_S seconds. Then the model is asked once more, with tool calls disabled.
 - While tools run, and between rounds, a stream is kept alive.
-- A complete round is remembered before the next begins. If the same request is sent again after a failure, it continues
-  from there, so that no call is made twice. A request that is sent while an identical one still runs is independent,
-  and shares nothing with it.
-- A provider's failure in a later round is reported in that provider's form. After a transient failure, the round is
-  first retried, at most TRIES times.
+- A complete round is remembered before the next begins. If the same request is sent again after a failure, it continues from
+  there, so that no call is made twice. A request that is sent while an identical one still runs is independent, and shares
+  nothing with it.
+- A provider's failure in a later round is reported in that provider's form. After a transient failure, the round is first
+  retried, at most TRIES times.
 - No content of a conversation is logged or recorded.
 
-Source: docs/reference/injected-tools.md. Not here: fields, keys and sockets (proxy.py), what is understood (the modules of each
-API), sessions and the door (daemon/http/injected_tools.py).
+Source: docs/reference/injected-tools.md. Not here: header fields, keys and sockets (proxy.py), the form of requests (the module
+of each API), sessions and the calls of tools (daemon/http/injected_tools.py).
 """
 
 from __future__ import annotations
@@ -86,8 +85,8 @@ READERS: Final = 2
 holds many times the memory of its text.
 """
 MAX_HELD_BYTES: Final = 64 << 20
-"""Maximum size of all requests with injected tools that are in memory at once: 64 MiB, and half of it for one session.
-A request late in a long day has two or three megabytes. Further requests fail as `busy`.
+"""Maximum size of all requests with injected tools that are in memory at once: 64 MiB, and half of it for one session. A
+request late in a long conversation has two or three megabytes. Further requests fail as `busy`.
 """
 MAX_WHOLE_BYTES: Final = MAX_EVENT_BYTES
 """Maximum size in bytes of an answer that is not streamed: that of a stream's last event, which has the same content."""
@@ -101,8 +100,8 @@ MAX_TOOLS: Final = 128
 Responses.
 """
 MAX_ROUNDS: Final = 24
-"""Maximum number of rounds of one request in which the model calls Aileron's tools. A model that still calls tools then
-is assumed to go on forever.
+"""Maximum number of rounds of one request in which the model calls Aileron's tools. A model that still calls tools after so
+many rounds is assumed never to stop.
 """
 MAX_CALLS: Final = 32
 """Maximum number of calls of Aileron's tools that are made in one round. Further calls are refused."""
@@ -147,7 +146,7 @@ class Tools(Protocol):
         ...
 
     def is_injected(self, session: str) -> bool:
-        """Return whether tools are injected into the session's requests, which is decided at its start."""
+        """Return whether tools are injected into the session's requests. This is decided when the session starts."""
         ...
 
     async def offered(self, session: str, room: int) -> Sequence[Tool]:
@@ -220,7 +219,7 @@ class Agent(Protocol):
 
 
 class Understood(msgspec.Struct, frozen=True):
-    """A request that was understood, and the tools that are added to it, by the names that the model gets."""
+    """A parsed request, and the tools to add to it, by the names under which the model sees them."""
 
     session: str
     ask: Ask
@@ -285,8 +284,8 @@ class Holding:
 
 
 async def understood(injection: Injection, session: str, path: bytes, body: bytes) -> Understood | None:
-    """Return a request with the tools to add to it. Return None for a request to pass on unchanged, after recording the
-    reason.
+    """Parse a request, and return it with the tools to add. Return None, after recording the reason, for a request to pass on
+    unchanged.
     """
     kind = WIRES[path]
     try:
@@ -376,7 +375,7 @@ class Exchange:
             self._keep(said)
 
     def _keep(self, said: Sequence[str]) -> None:
-        """Remember what the model said so far, in case the agent sends the same request again."""
+        """Store the complete rounds so far, in case the agent sends the same request again."""
         if self._is_only:
             self._memory.put(self._unfinished, Entry(tuple(said)))
 
@@ -495,7 +494,7 @@ class Exchange:
                     else:
                         tasks.start_soon(one, number, call)
         except anyio.get_cancelled_exc_class():
-            if answers or begun:  # the agent may send the same request again: what was done is not done twice
+            if answers or begun:  # if the agent sends the request again, no call is made twice
                 known = [
                     answers.get(number) or Answered(call, _INTERRUPTED if number in begun else _NOT_BEGUN, True)
                     for number, call in enumerate(found.calls)
@@ -566,7 +565,7 @@ def _object(body: bytes) -> JSONObject | None:
 
 @contextlib.contextmanager
 def _understanding() -> Iterator[None]:
-    """Raise every error in reading a provider's answer as AileronError(network_error)."""
+    """Turn every error in parsing a provider's response into AileronError(network_error)."""
     try:
         yield
     except EventError as error:

@@ -7,7 +7,7 @@ accepts a history without its hidden rounds. All memories are lost when the daem
 A hidden round is reinserted only at its original place: its key contains a digest of all previous turns. If two
 conversations of a session are alike in every turn, no rounds are reinserted into either.
 
-Pure. Not here: what a key or a fragment is (the module of each API).
+Pure. Not here: the contents of keys and fragments (the module of each API).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ the model's text.
 """
 MAX_ENTRIES: Final = 1024
 MAX_SESSIONS: Final = 64
-"""Maximum number of sessions that are remembered at once, so 256 MiB at the very most. Only a fraction of all possible
-sessions uses injected tools.
+"""Maximum number of sessions that are remembered at once, so 256 MiB at most. Only a fraction of all sessions uses injected
+tools.
 """
 
 
@@ -63,8 +63,8 @@ class Memory:
 
     @contextlib.contextmanager
     def running(self, key: str) -> Iterator[bool]:
-        """Mark `key` as running until the block ends. Yield whether no other block with this key is running, in which
-        case the key's entry belongs to this block.
+        """Mark `key` as in use until the block ends. Yield True if no other block uses this key; the key's entry then belongs
+        to this block.
         """
         is_only = key not in self._running
         self._running.add(key)

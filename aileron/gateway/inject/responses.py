@@ -2,16 +2,15 @@
 
 Rules
 - The request of a next round is the agent's request with the model's items appended to its `input`. Reasoning items are
-  repeated as they came, unless the provider stores nothing and they carry no `encrypted_content`, because the API could
-  not find such items again. A `conversation` stores the model's items by itself, so only the results are sent.
-- The agent sees one response: the first round's id, the items of all rounds numbered consecutively, renumbered events,
-  and the token counts of all rounds. The agent's next `previous_response_id` is that id; it is replaced by the last
-  round's id, where the results of Aileron's tools are.
+  repeated as they came, unless the provider stores nothing and they carry no `encrypted_content`, because the API could not
+  find such items again. With a `conversation`, the provider stores the model's items itself, so only the results are sent.
+- The agent sees one response: the first round's id, the items of all rounds numbered consecutively, renumbered events, and the
+  token counts of all rounds. The agent's next `previous_response_id` is that id; it is replaced by the last round's id, where
+  the results of Aileron's tools are.
 - Aileron's tools are removed from the list of tools that the API repeats.
 - A request that runs in the background, or takes its tools from a stored prompt, is passed on without Aileron's tools.
 
-Pure. Source: platform.openai.com, "Responses", "Function calling", "Conversation state". Not here: all code that waits
-(exchange.py).
+Pure. Source: platform.openai.com, "Responses", "Function calling", "Conversation state". Not here: I/O (exchange.py).
 """
 
 from __future__ import annotations
@@ -132,7 +131,7 @@ class ResponsesAsk(Ask):
         )
 
     def answer(self, tools: Mapping[str, Tool]) -> ResponsesAnswer:
-        """Return an empty response, to be filled from the provider's answers."""
+        """Return an empty response, to be filled from the provider's responses."""
         return ResponsesAnswer(
             tools,
             is_stored=self.document.get("store") is not False,
@@ -167,8 +166,8 @@ class ResponsesAsk(Ask):
 
 
 class ResponsesAnswer(Answer):
-    """The response that an agent sees, over all rounds. `is_stored`: the provider stores it. `is_kept`: it belongs to a
-    conversation, in which the provider stores all items.
+    """The response that an agent sees, over all rounds. `is_stored` is true if the provider stores it, `is_kept` if it belongs
+    to a conversation, of which the provider stores all items.
     """
 
     def __init__(self, tools: Mapping[str, Tool], *, is_stored: bool, is_kept: bool) -> None:
@@ -382,8 +381,8 @@ def _key(before: str, said: Sequence[JSONObject]) -> str:
 
 
 def _turn(item: JSONObject) -> list[str] | None:
-    """Return an item as strings by which conversations are compared. Return None for reasoning, which programs drop,
-    and for instructions, because some programs write the time into them.
+    """Return an item as strings, for the comparison of conversations. Return None for reasoning, which programs drop, and for
+    instructions, because some programs write the time into them.
     """
     kind = item.get("type", "message")
     if kind == "reasoning" or item.get("role") in ("system", "developer"):

@@ -1,7 +1,8 @@
-"""A request that may get tools: its body is read, and the request is sent in rounds with these tools, or as it was.
+"""Handling of a request that can get injected tools: its body is read, and it is sent in rounds with the tools, or passed on
+unchanged.
 
 Runs in the daemon, in the gateway's exchange (proxy.py), which has already determined the session and the fields of the
-request. This module adapts the two sides (sides.py) for rounds, with another body and other fields if the request was
+request. This module adapts the two sides (sides.py) for rounds, with another body and other header fields if the request was
 changed.
 
 Source: docs/reference/injected-tools.md. Not here: the rounds themselves (exchange.py), which callers are admitted

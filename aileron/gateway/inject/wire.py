@@ -1,15 +1,14 @@
 """The parts that the three APIs have in common: the values that their modules take and return, and the interface of
 these modules.
 
-An `Ask` is one request of an agent that was understood. An `Answer` is what that agent sees, over all rounds. A round
-is one request to the provider and its answer; rounds in which the model called only Aileron's tools are hidden from the
-agent.
+An `Ask` is a parsed request of an agent. An `Answer` is the response that the agent sees, made from all rounds. A round is one
+request to the provider and its response; rounds in which the model called only Aileron's tools are hidden from the agent.
 
-Names. An Aileron tool is called `aileron_` plus its name, with at most MAX_NAME characters. If the agent declares that
-very name, the agent's tool keeps it and Aileron's tool becomes `aileron2_…`, and so on, so that an agent never sees one
-of its own tools under another name.
+Names. An Aileron tool is called `aileron_` plus its name, with at most MAX_NAME characters. If the agent declares a tool of the
+same name, Aileron's tool becomes `aileron2_…`, and so on: a tool of the agent's is never renamed.
 
-Pure. Source: docs/reference/injected-tools.md. Not here: sockets and time (exchange.py), what a tool does (daemon/).
+Pure. Source: docs/reference/injected-tools.md. Not here: sockets and time limits (exchange.py), the execution of a tool
+(daemon/).
 
 >>> named([Tool("send_mail", "Sends.", {})], frozenset({"aileron_send_mail"}))
 {'aileron2_send_mail': Tool(name='send_mail', description='Sends.', schema={})}
@@ -99,10 +98,10 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True):
-    """A model's answer in one round: the calls of Aileron's tools that can run, and the ids of the calls of the agent's
-    own tools. `said` are JSON fragments that repeat the complete answer in the next request; `shown` are these
-    fragments without calls of Aileron's tools. `is_over`: the provider said that the model has stopped, also if this
-    cut the answer short; false if the answer broke off or failed.
+    """A model's answer in one round: the calls of Aileron's tools to run, and the ids of the calls of the agent's own tools.
+    `said` are JSON fragments that repeat the complete answer in the next request; `shown` are these fragments without calls of
+    Aileron's tools. `is_over`: the provider said that the model has stopped, also if this cut the answer short; false if the
+    answer broke off or failed.
     """
 
     calls: tuple[Called, ...]
@@ -113,8 +112,8 @@ class Round(msgspec.Struct, frozen=True):
 
 
 def named(tools: Iterable[Tool], theirs: frozenset[str]) -> dict[str, Tool]:
-    """Return the tools by the names under which the model gets them, sorted. `theirs` are the names of the agent's own
-    tools, which these tools do not get.
+    """Return the tools by the names under which the model gets them, sorted. `theirs` are the names of the agent's own tools;
+    no other tool gets such a name.
     """
     found: dict[str, Tool] = {}
     for tool in sorted(tools, key=lambda tool: tool.name):
@@ -142,7 +141,7 @@ def text_of(parts: Iterable[str]) -> str:
 
 
 _MARKS: Final = frozenset({"cache_control"})
-"""Names of JSON members that an agent's program moves from turn to turn, so that comparisons ignore them."""
+"""Names of JSON members that comparisons ignore, because agents move them from one turn to another."""
 
 
 def canonical(value: JSON) -> str:
@@ -205,7 +204,7 @@ class Ask(ABC):
         """
         edits = self.recalled(memory)
         edits += self.continued(said) if said else []
-        # An edit that may add a member comes last: a value that ends where the members do has its own edits before that.
+        # Edits that may add a member come last: they insert where the last member ends, after any edit at the end of its value.
         edits.append(
             self.document.append("tools", [encoded(self.declared(name, tool)) for name, tool in tools.items()])
         )
@@ -264,8 +263,8 @@ class Ask(ABC):
 
 
 class Answer(ABC):
-    """The answer that one agent sees, over all rounds. A round is fed as events, or taken complete; then `end_round` is
-    called.
+    """The answer that an agent sees, made from all rounds. Each round is passed in as events (`feed`) or complete (`take`);
+    then `end_round` is called.
     """
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
@@ -297,7 +296,7 @@ class Answer(ABC):
 
     @abstractmethod
     def end_round(self) -> Round:
-        """End the round, and return what the model said in it."""
+        """End the round, and return the model's answer in it."""
 
     @abstractmethod
     def end(self) -> bytes:
