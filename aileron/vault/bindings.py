@@ -70,8 +70,8 @@ _TOKEN: Final = re.compile(r"[!#-\[\]-~]+")  # RFC 6749, appendix A: scope-token
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """A binding: the secret `secret` serves `connector` as a credential of `kind`. `created_at` is in seconds, with a
-    precision of a millisecond.
+    """A binding: the secret `secret` serves `connector` as a credential of `kind`. `created_at` is in seconds since the epoch,
+    with a precision of a millisecond.
 
     `reach` is None for a binding made before the reach was stored. With a `grant`, the secret's value is a sealed `TokenSet`
     that only this binding uses.

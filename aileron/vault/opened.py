@@ -1,8 +1,7 @@
 """An open vault: verified contents, and the key that verified them.
 
 This is the core of the package, and the only module with verified data: an `Opened` object exists only if its contents have a
-seal that was made with its key. Pure apart from randomness; the I/O, the lock and the clock are vault.py's. Runs in the
-daemon.
+seal that was made with its key. Pure apart from randomness; I/O, lock and clock are in vault.py. Runs in the daemon.
 
 Rules
 - Every change creates a new `Opened` object, with the next generation and its seal; the old object stays unchanged.
