@@ -32,8 +32,8 @@ closely. One regular expression of all forms would be slower than either search,
 in the `re` module's cache with the secret in it.
 
 Source: the encodings' RFCs (4648, 3986, 8259, 2045), the characters that PHP, Go and Python escape in JSON and HTML;
-the costs are in docs/adr/0033-what-is-scrubbed.md. Not here: which secrets are searched for (inject.py,
-credentials/lent.py), compressed bodies (decode.py, unlabelled.py).
+the costs are in docs/adr/0032-scrubbed-of-what-could-have-been-sent.md. Not here: which secrets are searched for
+(inject.py, credentials/lent.py), compressed bodies (decode.py, unlabelled.py).
 
 >>> Scrubber(Needles([b"hunter2-hunter2"])).scrub_whole(b'{"k": "hunter2-hunter2"}')
 (b'{"k": "***************"}', 1)
