@@ -532,10 +532,6 @@ class Scrubber:
         """Return the held-back bytes, masked, at the end of the stream."""
         return self._decide(bytes(self._held), len(self._held))
 
-    def is_clean(self) -> bool:
-        """Return whether the held-back bytes contain no complete occurrence."""
-        return not self._needles.occurrences(bytes(self._held))
-
     def _waits(self, known: int) -> bool:
         """Return whether to let the held-back bytes grow before they are searched again. `known` of them were held back
         before.

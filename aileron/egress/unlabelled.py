@@ -2,9 +2,9 @@
 unchanged.
 
 An archive is legitimately such a body; a reflected request that some layer of a service compressed without a header is
-one too. A connector can decompress the body that it gets. So a copy of each body is decompressed here, as gzip, zlib or
-raw deflate, for as long as it can be such a stream, and the result is searched. Compressed data cannot be masked, so a
-body that contains a secret is refused. Pure and incremental; runs in the daemon on hostile bytes.
+one too. A connector can decompress the body that it gets. So a copy of each body that begins as gzip or zlib is
+decompressed here, for as long as it can be such a stream, and the result is searched. Compressed data cannot be masked,
+so a body that contains a secret is refused. Pure and incremental; runs in the daemon on hostile bytes.
 
 Rules
 - A piece is given out when all of its decompressed bytes are searched and clean; the number of held-back bytes is
@@ -13,10 +13,10 @@ Rules
   The members of a gzip file are bounded by its size: many tiny ones are refused.
 - A body that turns out not to be such a stream, and bytes after a stream, are not searched here: scrub.py searches them
   as they are.
-- Raw deflate has no mark of its own. Its beginning can look like text, and text can look like its beginning for some 20
-  bytes. So the appearance of a body never ends the search; only an error of zlib does. Until then text of up to
-  _LOOKED_AT bytes is not delayed (such as the first of many events), unless it decompresses to a whole secret. Text
-  that ends inside a character does not count as text.
+- The first byte decides whether a body is followed, and only an error of zlib ends that. No JSON, HTML or stream of
+  events begins as gzip or zlib does. Text that does (`x^`, `HK`) is held back from what zlib makes of it, for some 20
+  bytes.
+- Raw deflate has no mark of its own, and is not searched (docs/adr/0032-scrubbed-of-what-could-have-been-sent.md).
 - With no secret to search for, nothing is held back or refused, and the stream is only followed, for _FOLLOWED_BYTES,
   so that it can be searched if a secret is bound meanwhile. A body that has exceeded _FOLLOWED_BYTES by then is
   refused.
@@ -33,7 +33,6 @@ are not searched.
 
 from __future__ import annotations
 
-import contextlib
 import zlib
 from collections import deque
 from collections.abc import Iterator
@@ -55,13 +54,11 @@ some hundred bytes.
 """
 MEMBER_BYTES: Final = 128
 _FOLLOWED_BYTES: Final = 1 << 20  # in or out, some 3 ms of work: answers of an API are less, archives more
-_LOOKED_AT: Final = 64  # bytes of a body's beginning that are checked for text
 _STEP_BYTES: Final = 16 << 10
 """Bytes of input between two copies of the decompressor's state (40 KiB), and the maximum that zlib copies at a
 member's end.
 """
 _JOINED_BYTES: Final = 1 << 10  # pieces are held together up to this size, or each byte of a held one could cost 150
-_NO_TEXT: Final = bytes(range(0x20)).translate(None, b"\t\n\f\r\x1b")
 _GZIP: Final = b"\x1f\x8b"
 
 
@@ -79,7 +76,6 @@ class Unlabelled:
         self._stream: zlib._Decompress | None = None
         self._is_gzip = False
         self._is_lost = False  # it was compressed, and not followed to its end
-        self._begin = b""  # up to twice _LOOKED_AT bytes of it
         self._held = deque[tuple[bytes, int]]()  # pieces, and the decompressed size of the body up to the end of each
         self._held_bytes = self._bytes_in = self._bytes_out = self._decided = self._members = 0
 
@@ -100,37 +96,26 @@ class Unlabelled:
         if self._stream is None:
             yield piece
             return
-        is_text = self._is_text_with(piece)
         for _each in self._inflate(memoryview(piece)):
             yield b""
         self._hold(piece)
-        yield from self._released(is_text=is_text)
+        yield from self._released()
 
     def finish(self) -> Iterator[bytes]:
         """Yield the held-back bytes at the end of the body."""
-        self._end()
+        self._stream = None
         yield from self._released()
 
     def _open(self, first: int) -> None:
-        """Choose the format by the first byte. No compressor begins raw deflate with bits that look like zlib, because
-        these bits are padding, and zero.
-        """
+        """Choose the format by the first byte. zlib itself refuses what is neither format, mostly at the second."""
         self._is_gzip = first == _GZIP[0]
-        wbits = 31 if self._is_gzip else 15 if first & 0x8F == 8 else -15
-        self._stream = zlib.decompressobj(wbits=wbits)
+        if self._is_gzip or first & 0x8F == 8:  # RFC 1950 section 2.2: deflate, in a window of at most 32 KiB
+            self._stream = zlib.decompressobj(wbits=31 if self._is_gzip else 15)
 
     def _inflate(self, data: memoryview) -> Iterator[None]:
+        """Search the output of these bytes, and yield after each piece of it. No stream is left after its end or an error."""
         while data and self._stream is not None:
-            step, data = data[:_STEP_BYTES], data[_STEP_BYTES:]
-            for _each in self._inflate_step(step):
-                yield
-        if self._stream is None:
-            self._end()
-
-    def _inflate_step(self, step: memoryview) -> Iterator[None]:
-        known = self._stream.copy() if self._stream is not None and self._needles else None
-        while step and self._stream is not None:
-            before = self._bytes_out
+            step = data[:_STEP_BYTES]
             try:
                 for out in _pieces(self._stream, step):
                     self._search(out)
@@ -138,17 +123,12 @@ class Unlabelled:
                     if not self._needles and max(self._bytes_in, self._bytes_out) > _FOLLOWED_BYTES:
                         self._stream, self._is_lost = None, True
                         return
-            except zlib.error:  # which gave out nothing of the call that failed
+            except zlib.error:
                 self._stream = None
-                if self._needles:
-                    known = known or zlib.decompressobj(wbits=31)
-                    for out in _behind(self._bytes_out - before, _up_to_the_error(known, step)):
-                        self._search(out)
-                        yield
                 return
-            step = step[len(step) - len(self._stream.unused_data) :]
+            data = data[len(step) - len(self._stream.unused_data) :]
             if self._stream.eof:
-                self._stream, known = self._next_member(step), None
+                self._stream = self._next_member(data)
 
     def _next_member(self, rest: memoryview) -> zlib._Decompress | None:
         """Return the decompressor of the next member (RFC 1952 section 2.2: members follow one another); None if no member
@@ -175,29 +155,17 @@ class Unlabelled:
                 "its body is compressed without saying so, and contains a secret that is bound for this host"
             )
 
-    def _end(self) -> None:
-        """End the search of the stream, which yields no more output."""
-        self._stream = None
-        self._search(b"", is_over=True)
-        self._decided = self._bytes_out
-
-    def _is_text_with(self, piece: bytes) -> bool:
-        """Return whether the complete body so far is UTF-8 without odd control characters, and no longer than raw
-        deflate can look like text by chance.
-        """
-        if len(self._begin) <= _LOOKED_AT:
-            self._begin += piece[: _LOOKED_AT + 1]
-        return len(self._begin) <= _LOOKED_AT and _is_text(self._begin)
-
     def _hold(self, piece: bytes) -> None:
         self._held_bytes += len(piece)
         if self._held and len(self._held[-1][0]) + len(piece) <= _JOINED_BYTES:
             piece = self._held.pop()[0] + piece
         self._held.append((piece, self._bytes_out))
 
-    def _released(self, *, is_text: bool = False) -> Iterator[bytes]:
-        decided = self._bytes_out if is_text and self._scrubber.is_clean() else self._decided
-        while self._held and self._held[0][1] <= decided:
+    def _released(self) -> Iterator[bytes]:
+        if self._stream is None:  # there is no more output
+            self._search(b"", is_over=True)
+            self._decided = self._bytes_out
+        while self._held and self._held[0][1] <= self._decided:
             piece = self._held.popleft()[0]
             self._held_bytes -= len(piece)
             yield piece
@@ -205,53 +173,28 @@ class Unlabelled:
             raise BadAnswerError("its body is compressed without saying so, and many bytes of it decode to nothing")
 
 
-def _is_text(begin: bytes) -> bool:
-    try:
-        begin.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return not begin.translate(None, bytes(set(range(0x100)) - set(_NO_TEXT)))
-
-
 def _pieces(stream: zlib._Decompress, data: memoryview | bytes) -> Iterator[bytes]:
+    """Yield the output of these bytes. Raises zlib's error after the output up to it."""
     while True:
-        out = stream.decompress(data, PIECE_BYTES)
+        before = stream.copy()
+        try:
+            out = stream.decompress(data, PIECE_BYTES)
+        except zlib.error:  # a call that fails gives out nothing
+            yield _up_to_the_error(before, data)
+            raise
         yield out
         data = stream.unconsumed_tail
         if stream.eof or (not data and len(out) < PIECE_BYTES):
             return
 
 
-def _up_to_the_error(stream: zlib._Decompress, data: memoryview) -> Iterator[bytes]:
-    """Yield the output of data up to its error. The data is processed in ever smaller parts, and finally byte by byte."""
-    for size in (_STEP_BYTES >> 4, _STEP_BYTES >> 8):
-        if len(data) <= size:
-            continue  # as one part it fails, that is known
-        for at in range(0, len(data), size):
-            before = stream.copy()
-            try:
-                yield from _pieces(stream, data[at : at + size])
-            except zlib.error:
-                stream, data = before, data[at : at + size]
-                break
-    yield from _byte_by_byte(stream, data)
-
-
-def _byte_by_byte(stream: zlib._Decompress, data: memoryview) -> Iterator[bytes]:
-    """Yield the output of a few bytes up to an error, joined because each yielded piece is searched by itself."""
-    last = bytearray()
-    with contextlib.suppress(zlib.error):
-        for at in range(len(data)):
-            for out in _pieces(stream, data[at : at + 1]):
-                last += out
-                if len(last) >= PIECE_BYTES:
-                    yield bytes(last)
-                    last.clear()
-    yield bytes(last)
-
-
-def _behind(known: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the pieces without the first `known` bytes of their concatenation."""
-    for piece in pieces:
-        yield piece[known:]
-        known = max(0, known - len(piece))
+def _up_to_the_error(stream: zlib._Decompress, data: memoryview | bytes) -> bytes:
+    """Return the output of the longest beginning of these bytes that has no error. It is less than a piece."""
+    out, good, bad = b"", -1, len(data)  # no bytes have output too, if the last call ended with a full piece
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            out, good = stream.copy().decompress(data[:middle], PIECE_BYTES), middle
+        except zlib.error:
+            bad = middle
+    return out
