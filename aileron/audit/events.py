@@ -64,6 +64,7 @@ __all__ = [
     "EgressDenied",
     "EgressEffects",
     "EgressEnvelope",
+    "EgressEvent",
     "EgressFinished",
     "EgressSending",
     "EgressSubmitted",
@@ -1224,6 +1225,8 @@ Notice = (
     | DaemonStopped
 )
 """Events that do not change the state of a run or an approval."""
+EgressEvent = EgressSending | EgressFinished | EgressDenied | EgressEnvelope | EgressEffects | EgressSubmitted
+"""Events of the requests that a step makes. They do not change the state of its run."""
 Event = (
     Genesis
     | RunRequested
@@ -1232,12 +1235,7 @@ Event = (
     | RunRetried
     | RunFinished
     | RunUnknown
-    | EgressSending
-    | EgressFinished
-    | EgressDenied
-    | EgressEnvelope
-    | EgressEffects
-    | EgressSubmitted
+    | EgressEvent
     | ConnectorAudit
     | ApprovalRequested
     | ApprovalEdited

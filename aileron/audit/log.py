@@ -37,12 +37,7 @@ from aileron.audit.events import (
     ConsentEnded,
     DaemonStarted,
     DaemonStopped,
-    EgressDenied,
-    EgressEffects,
-    EgressEnvelope,
-    EgressFinished,
-    EgressSending,
-    EgressSubmitted,
+    EgressEvent,
     Event,
     GrantRevoked,
     GrantUsed,
@@ -340,113 +335,6 @@ class Audit(Questions):
 
     # What a step does
 
-    async def egress_sending(
-        self,
-        run_id: str,
-        step: Step,
-        *,
-        request: int,
-        method: str,
-        destination: HostPort,
-        path: str,
-        credential: str | None,
-    ) -> None:
-        """Record that request number `request` of a step is about to leave; `path` is without the query."""
-        await self._append(
-            EgressSending(
-                run=run_id,
-                step=step.id,
-                connector=step.connector.name,
-                request=request,
-                method=method,
-                host=destination.host,
-                port=destination.port,
-                path=path.partition("?")[0],  # cut off by the caller already; a query may hold a secret, so twice
-                credential=credential,
-            )
-        )
-
-    async def egress_finished(
-        self,
-        run_id: str,
-        step: Step,
-        *,
-        request: int,
-        status: int | None,
-        bytes_up: int,
-        bytes_down: int,
-        ms: float,
-        address: str | None,
-        scrubbed: int,
-        failure_class: FailureClass | None,
-    ) -> None:
-        """Record that request number `request` of a step ended; sizes are those of the bodies, in bytes.
-
-        The record is not yet durable when this returns, but becomes durable before any later record. So any later record of
-        the connector's acts implies this one.
-        """
-        self._later(
-            EgressFinished(
-                run=run_id,
-                step=step.id,
-                connector=step.connector.name,
-                request=request,
-                status=status,
-                bytes_up=bytes_up,
-                bytes_down=bytes_down,
-                ms=int(ms),
-                address=address,
-                scrubbed=scrubbed,
-                failure_class=failure_class,
-            )
-        )
-
-    async def egress_denied(
-        self, run_id: str, step: Step, *, request: int, method: str, destination: str, reason: str
-    ) -> None:
-        """Record that a rule refused request number `request` of a step; `method` and `destination` are hostile text."""
-        await self._append(
-            EgressDenied(
-                run=run_id,
-                step=step.id,
-                connector=step.connector.name,
-                request=request,
-                method=bounded(method, MAX_NAME_CHARACTERS),
-                destination=bounded(destination, MAX_DESTINATION_CHARACTERS),
-                reason=reason,
-            )
-        )
-
-    async def egress_envelope(
-        self, run_id: str, step: Step, *, request: int, sender: str, recipients: Sequence[str], size: int | None
-    ) -> None:
-        """Record that the login with request number `request` of a step is about to send a message."""
-        await self._append(
-            EgressEnvelope(
-                run=run_id,
-                step=step.id,
-                connector=step.connector.name,
-                request=request,
-                sender=bounded(sender, MAX_DESTINATION_CHARACTERS),
-                recipients=tuple(bounded(recipient, MAX_DESTINATION_CHARACTERS) for recipient in recipients),
-                size=size,
-            )
-        )
-
-    async def egress_effects(self, run_id: str, step: Step, *, request: int, digest: str) -> None:
-        """Record the changes of a login's transaction before it is rolled back or committed."""
-        await self._append(
-            EgressEffects(run=run_id, step=step.id, connector=step.connector.name, request=request, digest=digest)
-        )
-
-    async def egress_submitted(self, run_id: str, step: Step, *, request: int, size: int, code: int) -> None:
-        """Record the server's response to the most recent message of a login."""
-        await self._append(
-            EgressSubmitted(
-                run=run_id, step=step.id, connector=step.connector.name, request=request, size=size, code=code
-            )
-        )
-
     async def connector_event(self, run_id: str, step: Step, event: str, fields: JSONObject) -> None:
         """Record a connector's own event.
 
@@ -681,11 +569,11 @@ class Audit(Questions):
 
         return await self._ledger.commit(write)
 
-    async def note(self, event: Notice) -> int:
+    async def note(self, event: Notice | EgressEvent) -> int:
         """Record an event that changes no run or approval; return the row's number."""
         return await self._append(event)
 
-    def note_end(self, event: Notice) -> None:
+    def note_end(self, event: Notice | EgressEvent) -> None:
         """Record the end of an activity whose start was noted. Nothing may depend on this record.
 
         It is written to disk with the next record, after 20 ms at most.

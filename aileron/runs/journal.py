@@ -1,6 +1,7 @@
 """Journals of the executor and the egress engine that write records of the audit: for runs in progress, and for spares.
 
-Translates between their small Protocols, which know nothing of a ledger, and audit/log.py.
+Translates between their small Protocols, which know nothing of a ledger, and audit/log.py. A connector's text is hostile: it
+is bounded here, or in audit/log.py.
 """
 
 from __future__ import annotations
@@ -8,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from aileron.audit.events import ConnectorActedEarly
+from aileron.audit.events import (
+    ConnectorActedEarly,
+    EgressDenied,
+    EgressEffects,
+    EgressEnvelope,
+    EgressFinished,
+    EgressSending,
+    EgressSubmitted,
+)
 from aileron.audit.log import Audit
+from aileron.audit.moves import MAX_DESTINATION_CHARACTERS, MAX_NAME_CHARACTERS, bounded
 from aileron.egress.journal import EffectsReport, MailIntent, MailReport, RequestDenial, RequestIntent, RequestReport
 from aileron.executor.spares import Early
 from aileron.model.failure import Failure
@@ -88,56 +98,87 @@ class _StepJournal:
         self._note = note
 
     async def sending(self, intent: RequestIntent) -> None:
-        await self._audit.egress_sending(
-            self._run_id,
-            self._step,
-            request=intent.number,
-            method=intent.method,
-            destination=intent.destination,
-            path=intent.path,
-            credential=intent.identity,
+        await self._audit.note(
+            EgressSending(
+                run=self._run_id,
+                step=self._step.id,
+                connector=self._step.connector.name,
+                request=intent.number,
+                method=intent.method,
+                host=intent.destination.host,
+                port=intent.destination.port,
+                path=intent.path.partition("?")[0],  # cut off by egress already; a query may hold a secret, so twice
+                credential=intent.identity,
+            )
         )
 
     async def denied(self, denial: RequestDenial) -> None:
-        await self._audit.egress_denied(
-            self._run_id,
-            self._step,
-            request=denial.number,
-            method=denial.method,
-            destination=denial.destination,
-            reason=denial.reason,
+        await self._audit.note(
+            EgressDenied(
+                run=self._run_id,
+                step=self._step.id,
+                connector=self._step.connector.name,
+                request=denial.number,
+                method=bounded(denial.method, MAX_NAME_CHARACTERS),
+                destination=bounded(denial.destination, MAX_DESTINATION_CHARACTERS),
+                reason=denial.reason,
+            )
         )
 
     async def mail_sending(self, intent: MailIntent) -> None:
-        await self._audit.egress_envelope(
-            self._run_id,
-            self._step,
-            request=intent.number,
-            sender=intent.sender,
-            recipients=intent.recipients,
-            size=intent.size,
+        await self._audit.note(
+            EgressEnvelope(
+                run=self._run_id,
+                step=self._step.id,
+                connector=self._step.connector.name,
+                request=intent.number,
+                sender=bounded(intent.sender, MAX_DESTINATION_CHARACTERS),
+                recipients=tuple(bounded(recipient, MAX_DESTINATION_CHARACTERS) for recipient in intent.recipients),
+                size=intent.size,
+            )
         )
 
     async def effects(self, report: EffectsReport) -> None:
-        await self._audit.egress_effects(self._run_id, self._step, request=report.number, digest=report.digest)
+        await self._audit.note(
+            EgressEffects(
+                run=self._run_id,
+                step=self._step.id,
+                connector=self._step.connector.name,
+                request=report.number,
+                digest=report.digest,
+            )
+        )
 
     async def mail_sent(self, report: MailReport) -> None:
-        await self._audit.egress_submitted(
-            self._run_id, self._step, request=report.number, size=report.size, code=report.code
+        await self._audit.note(
+            EgressSubmitted(
+                run=self._run_id,
+                step=self._step.id,
+                connector=self._step.connector.name,
+                request=report.number,
+                size=report.size,
+                code=report.code,
+            )
         )
 
     async def finished(self, report: RequestReport) -> None:
-        await self._audit.egress_finished(
-            self._run_id,
-            self._step,
-            request=report.number,
-            status=report.status,
-            bytes_up=report.bytes_up,
-            bytes_down=report.bytes_down,
-            ms=report.ms,
-            address=report.address,
-            scrubbed=report.scrubbed,
-            failure_class=report.failure,
+        """Record how a request ended. This is durable before any later record, so a later record of the connector's acts implies
+        this one.
+        """
+        self._audit.note_end(
+            EgressFinished(
+                run=self._run_id,
+                step=self._step.id,
+                connector=self._step.connector.name,
+                request=report.number,
+                status=report.status,
+                bytes_up=report.bytes_up,
+                bytes_down=report.bytes_down,
+                ms=int(report.ms),
+                address=report.address,
+                scrubbed=report.scrubbed,
+                failure_class=report.failure,
+            )
         )
 
     async def connector_event(self, event: str, fields: JSONObject) -> None:

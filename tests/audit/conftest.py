@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from aileron.audit.log import Audit
+from aileron.egress.journal import RequestIntent
 from aileron.ledger import EventFilter, Ledger
 from aileron.model.consent import Constraint, GrantConsent
 from aileron.model.invocation import Invocation, Scope
@@ -17,6 +18,7 @@ from aileron.model.manifest import ApprovalRule, CredentialNeed, LimitsSpec
 from aileron.model.names import BindingName, HostPort
 from aileron.model.outcome import Pending
 from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan, Step
+from aileron.runs.journal import LedgerJournal
 
 START_S = 1_800_000_000.0
 
@@ -89,15 +91,8 @@ def an_invocation(**changes: Any) -> Invocation:
 
 async def cut_short(audit: Audit, run_id: str, plan: Plan) -> None:
     """Interrupt a run that had sent something when its daemon ended."""
-    await audit.egress_sending(
-        run_id,
-        plan.steps[0],
-        request=1,
-        method="POST",
-        destination=HostPort("api.example.com", 443),
-        path="/v1/send",
-        credential=None,
-    )
+    intent = RequestIntent(1, "POST", HostPort("api.example.com", 443), "/v1/send", None)
+    await LedgerJournal(audit, run_id).of_step(plan.steps[0]).sending(intent)
     await audit.interrupted(run_id)
 
 

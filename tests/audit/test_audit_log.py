@@ -14,6 +14,7 @@ from aileron.audit.events import EVENT_TYPES, Event, Genesis, SecretSet, VaultCr
 from aileron.audit.log import Audit, Repeated
 from aileron.audit.moves import MAX_DETAILS_BYTES, MAX_MESSAGE_CHARACTERS, MAX_OUTCOME_BYTES
 from aileron.audit.verify import verify
+from aileron.egress.journal import RequestIntent, RequestReport
 from aileron.ledger import Ledger
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation
@@ -21,6 +22,7 @@ from aileron.model.json_value import JSONObject
 from aileron.model.names import HostPort
 from aileron.model.outcome import Failed, Outcome, RunStatus, Succeeded
 from aileron.model.plan import Plan
+from aileron.runs.journal import LedgerJournal
 from tests.audit.conftest import Clock, a_plan, an_invocation, cut_short
 from tests.support.answers import as_json
 
@@ -210,29 +212,11 @@ async def test_an_outgoing_request_is_recorded_before_and_after(
     audit: Audit, plan: Plan, asked: Invocation, facts: Facts
 ) -> None:
     """The rows have destination, credential, bytes and time; never a query string, even if a caller passes one."""
-    run_id, step = await audit.requested(plan, asked, layers=LAYERS), plan.steps[0]
+    run_id = await audit.requested(plan, asked, layers=LAYERS)
+    journal, where = LedgerJournal(audit, run_id).of_step(plan.steps[0]), HostPort("api.example.com", 443)
 
-    await audit.egress_sending(
-        run_id,
-        step,
-        request=1,
-        method="POST",
-        destination=HostPort("api.example.com", 443),
-        path="/v1/send?token=s3cret",
-        credential="basic/mail/office",
-    )
-    await audit.egress_finished(
-        run_id,
-        step,
-        request=1,
-        status=200,
-        bytes_up=10,
-        bytes_down=20,
-        ms=3.7,
-        address="93.184.216.34",
-        scrubbed=1,
-        failure_class=None,
-    )
+    await journal.sending(RequestIntent(1, "POST", where, "/v1/send?token=s3cret", "basic/mail/office"))
+    await journal.finished(RequestReport(1, 200, 10, 20, 3.7, "93.184.216.34", 1, None))
     assert [fact["type"] for fact in facts(run_id)[2:]] == ["egress.sending"], "the end waits for company"
     await audit.daemon_stopped("1.0.0")
 

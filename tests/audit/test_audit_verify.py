@@ -22,12 +22,14 @@ from hypothesis import strategies as st
 
 from aileron.audit.log import Audit, GrantUse
 from aileron.audit.verify import Reason, Report, verify
+from aileron.egress.journal import RequestDenial
 from aileron.ledger import ApprovalState, Head, Ledger
 from aileron.ledger.chain import NO_HASH, link, make_record
 from aileron.model.consent import ConsentKind
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation
 from aileron.model.outcome import Failed, Pending, RunStatus, Succeeded
+from aileron.runs.journal import LedgerJournal
 from tests.audit.conftest import START_S, Clock, a_grant, a_plan, an_invocation, cut_short
 from tests.audit.signer import Signer
 from tests.cli.questions import SUBJECTS
@@ -353,7 +355,7 @@ async def _every_state(audit: Audit, clock: Clock) -> None:
     failure = Failure(failure_class=FailureClass.NETWORK_ERROR, message="no", boundary=Boundary.EXTERNAL)
     await audit.retried(running, plan.steps[0], 1, failure, 1.0)
     await audit.started(running, plan.steps[0], 2, ["seccomp"])
-    await audit.egress_denied(running, plan.steps[0], request=1, method="GET", destination="x:1", reason="url_host")
+    await LedgerJournal(audit, running).of_step(plan.steps[0]).denied(RequestDenial(1, "GET", "x:1", "url_host"))
     await audit.requested(plan, asked(session="other"))
     over = await audit.requested(plan, an_invocation(), layers=["seccomp"])
     await audit.finished(over, Succeeded(run_id=over, result={"sent": [1.5, "ü"]}), 3)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from aileron.audit.events import InjectionAdded, InjectionSkipped, Notice
+from aileron.audit.events import EgressEvent, InjectionAdded, InjectionSkipped, Notice
 from aileron.audit.log import Audit
 from aileron.daemon.http.injected_tools import InjectedTools
 from aileron.ledger import EventFilter, Ledger
@@ -21,7 +21,7 @@ class _FullDisk(Audit):
 
     is_full = True
 
-    async def note(self, event: Notice) -> int:
+    async def note(self, event: Notice | EgressEvent) -> int:
         """Note an event, or raise the error of a ledger on a full disk."""
         if self.is_full:
             raise AileronError(FailureClass.INTERNAL_ERROR, "the disk is full")
