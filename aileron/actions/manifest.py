@@ -45,6 +45,7 @@ from aileron.actions.summary import MAX_SUMMARY, Place, is_same_name, template_o
 from aileron.model.canonical import sha256_digest
 from aileron.model.document import MAX_NUMBER, Field, Kind, Table, check_text, read_document, refusal
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.fields import full_name, version
 from aileron.model.json_value import JSONObject
 from aileron.model.manifest import (
     ActionFile,
@@ -60,7 +61,6 @@ from aileron.model.names import (
     ACTION_NAME,
     FQN,
     INPUT_NAME,
-    MAX_VERSION,
     OP_NAME,
     PIN,
     SEMVER,
@@ -113,14 +113,7 @@ SCHEMA: Final = {
         pattern=ACTION_NAME.pattern,
         example="send-email",
     ),
-    "version": Field(
-        Kind.STRING,
-        required=True,
-        says="strict SemVer; a source file may say `0.0.0-dev`",
-        pattern=SEMVER,
-        bounds=range(5, MAX_VERSION + 1),
-        example="1.2.0",
-    ),
+    "version": version("strict SemVer; a source file may say `0.0.0-dev`"),
     "source": Field(
         Kind.STRING,
         says="`NAME@VERSION` it was copied from; never fetched again by itself",
@@ -155,21 +148,8 @@ SCHEMA: Final = {
                 says="each connector the action calls, once",
                 bounds=_SOME,
                 fields={
-                    "name": Field(
-                        Kind.STRING,
-                        required=True,
-                        says="the connector's full name",
-                        pattern=FQN,
-                        example="github://acme/mail",
-                    ),
-                    "version": Field(
-                        Kind.STRING,
-                        required=True,
-                        says="strict SemVer: one version, no range",
-                        pattern=SEMVER,
-                        bounds=range(5, MAX_VERSION + 1),
-                        example="1.2.0",
-                    ),
+                    "name": full_name("the connector's full name"),
+                    "version": version("strict SemVer: one version, no range"),
                     "hash": Field(
                         Kind.STRING,
                         required=True,
@@ -278,13 +258,7 @@ SCHEMA: Final = {
                 pattern=STEP_ID.pattern,
                 example="send",
             ),
-            "connector": Field(
-                Kind.STRING,
-                required=True,
-                says="one of `[[requires.connectors]]`",
-                pattern=FQN,
-                example="github://acme/mail",
-            ),
+            "connector": full_name("one of `[[requires.connectors]]`"),
             "op": Field(
                 Kind.STRING,
                 required=True,
@@ -341,11 +315,8 @@ SCHEMA: Final = {
                 Kind.TABLE,
                 says="what a person sees of the effect before they decide",
                 fields={
-                    "connector": Field(
-                        Kind.STRING,
-                        says="one of `[[requires.connectors]]`; needed only if there are several",
-                        pattern=FQN,
-                        example="github://acme/mail",
+                    "connector": full_name(
+                        "one of `[[requires.connectors]]`; needed only if there are several", required=False
                     ),
                     "op": Field(
                         Kind.STRING,
@@ -461,21 +432,15 @@ def _split(text: str, file: str) -> _Parts:
 
 def _tags(table: Table) -> tuple[str, ...]:
     found = table.strings("tags")
-    if "tags" in table and not 1 <= len(found) <= _MAX_TAGS:
-        raise table.refuse("tags", f"tags has {len(found)} words; expected 1 to {_MAX_TAGS}, or no such key")
     for tag in found:
-        if not TAG.fullmatch(tag) or found.count(tag) > 1:
-            problem = f"tag {tag!r} is listed twice" if TAG.fullmatch(tag) else f"invalid tag {tag!r}"
-            raise table.refuse("tags", f"{problem}: use each once, lower-case letters, digits, '_' or '-', at most 32")
+        if not TAG.fullmatch(tag):
+            raise table.refuse("tags", f"invalid tag {tag!r}: use lower-case letters, digits, '_' or '-', at most 32")
     return found
 
 
 def _connectors(table: Table, allow_placeholder: bool) -> tuple[RequiredConnector, ...]:
-    entries = table.table("requires").tables("connectors")
-    if not entries:
-        raise table.refuse("requires", "no [[requires.connectors]]: an action needs at least one connector")
     connectors: dict[Fqn, RequiredConnector] = {}
-    for entry in entries:
+    for entry in table.table("requires").tables("connectors"):
         connector = _connector(entry, allow_placeholder)
         if connector.name in connectors:
             raise entry.refuse("name", f"connector {connector.name} is listed twice")
@@ -503,12 +468,10 @@ def _hash(entry: Table, allow_placeholder: bool) -> str:
 
 def _capabilities(entry: Table) -> tuple[str, ...]:
     found = entry.strings("capabilities")
-    if not found:
-        raise entry.refuse("capabilities", "capabilities is empty; name the operations this action uses")
     for capability in found:
-        if not capability or "*" in capability or found.count(capability) > 1:
-            problem = f"capability {capability!r} is empty, a wildcard or listed twice"
-            raise entry.refuse("capabilities", f"{problem}; name each operation once")
+        if not capability or "*" in capability:
+            problem = f"capability {capability!r} is empty or a wildcard"
+            raise entry.refuse("capabilities", f"{problem}; name the operations this action uses")
     return found
 
 
@@ -558,11 +521,8 @@ def _rule(entry: Table, kind: str) -> JSONObject:
 
 
 def _steps(table: Table, connectors: set[Fqn], inputs: tuple[InputSpec, ...]) -> tuple[StepSpec, ...]:
-    entries = table.tables("execute")
-    if not entries:
-        raise table.refuse("execute", "no [[execute]]: an action needs at least one step")
     steps: dict[str, StepSpec] = {}
-    for entry in entries:
+    for entry in table.tables("execute"):
         step = _step(entry, connectors, _Known({spec.name: spec for spec in inputs}, tuple(steps)))
         if step.id in steps:
             raise entry.refuse("id", f"step id {step.id!r} is used twice; each id must be unique in its file")
@@ -743,11 +703,8 @@ def _previewed(table: Table, connectors: tuple[RequiredConnector, ...]) -> Requi
 
 
 def _render(table: Table) -> dict[str, str]:
-    lines = table.free("render")
-    if not 1 <= len(lines) <= _MAX_RENDERED:
-        raise table.refuse("render", f"render has {len(lines)} labels; expected 1 to {_MAX_RENDERED}")
     paths: dict[str, str] = {}
-    for label, path in lines.items():
+    for label, path in table.free("render").items():
         if not label.strip() or label != label.strip() or len(label) > _MAX_LABEL:
             raise table.refuse(
                 "render", f"label {label!r} must have 1 to {_MAX_LABEL} characters, without blanks at the ends", label

@@ -23,6 +23,7 @@ aileron.model.failure.AileronError: a.toml:1: unknown key 'nmae'; did you mean '
 from __future__ import annotations
 
 import enum
+import json
 import math
 import re
 import tomllib
@@ -83,8 +84,8 @@ class Kind(enum.Enum):
 class Field(msgspec.Struct, frozen=True):
     """A key of a table: its type, whether it is required, and for tables the keys inside.
 
-    `choices`, and the `bounds` of an integer, are checked here. `pattern` and other bounds only repeat, as far as they can, the
-    checks of the value's own parser, for editors, which do not have that parser.
+    All of it is checked here, except that `pattern` and the `bounds` of a string only repeat, as far as they can, the checks of
+    the value's own parser, for editors, which do not have that parser.
     """
 
     kind: Kind
@@ -190,11 +191,14 @@ def refusal(file: str, line: int | None, problem: str, boundary: Boundary) -> Ai
 class Table:
     """A table whose shape has been checked. Its accessors rely on that check."""
 
-    def __init__(self, source: _Source, path: _Path, values: JSONObject, schema: Schema) -> None:
+    def __init__(
+        self, source: _Source, path: _Path, values: JSONObject, schema: Schema, *, is_optional: bool = False
+    ) -> None:
         self._source: Final = source
         self._path: Final = path
         self._values: Final = values
         self._schema: Final = schema
+        self._is_optional: Final = is_optional
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
@@ -259,7 +263,8 @@ class Table:
 
     def table(self, key: str) -> Table:
         """Return the table under `key`; empty if the table is optional and absent."""
-        return Table(self._source, (*self._path, key), self.free(key), self._schema[key].fields)
+        field = self._schema[key]
+        return Table(self._source, (*self._path, key), self.free(key), field.fields, is_optional=not field.required)
 
     def tables(self, key: str) -> tuple[Table, ...]:
         """Return the array of tables under `key`; empty if the key is absent."""
@@ -294,6 +299,8 @@ class Table:
             )
         if field.kind is Kind.INTEGER and field.bounds is not None and value not in field.bounds:
             raise self.refuse(key, f"{key} = {_shown(value)} is not between {field.bounds[0]} and {field.bounds[-1]}")
+        if isinstance(value, list | dict):
+            self._check_entries(key, field, value)
         if field.kind is Kind.TABLE:
             self.table(key).check_shape()
         elif field.kind is Kind.TABLES:
@@ -304,6 +311,24 @@ class Table:
         else:
             for text in value if isinstance(value, list) else [value]:
                 self._check_visible((key,), text, prose=False)
+
+    def _check_entries(self, key: str, field: Field, entries: list[JSON] | JSONObject) -> None:
+        if field.bounds is not None and len(entries) not in field.bounds:
+            found = f"has {len(entries)} entries" if entries else "is empty"
+            hint = "" if entries else self._instead_of_none(key, field)
+            raise self.refuse(key, f"{key} {found}; expected {_spelled_bounds(field.bounds)}{hint}")
+        seen = set[str]()
+        for index, text in enumerate(map(str, entries) if field.is_unique else ()):
+            if text in seen:
+                raise self.refuse(key, f"{key} has {text!r} twice; write each once", index)
+            seen.add(text)
+
+    def _instead_of_none(self, key: str, field: Field) -> str:
+        """Return what to write in place of an array or a table without entries."""
+        example = f", such as {json.dumps(field.example)}" if isinstance(field.example, list) else ""
+        if field.required and not self._is_optional:
+            return example
+        return f"{example}, or leave out {self._header() if field.required else key}"
 
     def _check_free(self, path: tuple[str, ...], value: object) -> None:
         # Recursion is bounded: `check_nesting` counted the brackets and the dots.
@@ -325,11 +350,11 @@ class Table:
             raise self.refuse(path[0], problem, *path[1:])
 
     def _place(self) -> str:
-        names = [part for part in self._path if isinstance(part, str)]
-        if not names:
-            return ""
-        header = ".".join(names)
-        return f" in [[{header}]]" if isinstance(self._path[-1], int) else f" in [{header}]"
+        return f" in {self._header()}" if self._path else ""
+
+    def _header(self) -> str:
+        name = ".".join(part for part in self._path if isinstance(part, str))
+        return f"[[{name}]]" if isinstance(self._path[-1], int) else f"[{name}]"
 
     def _nearest(self, key: str) -> str:
         return _meant(key, self._schema) or f"; expected one of {', '.join(self._schema)}"
@@ -549,6 +574,12 @@ def _shown(number: object) -> str:
     Python raises ValueError for the decimal form of numbers with thousands of digits.
     """
     return str(number) if isinstance(number, int) and abs(number) <= MAX_NUMBER else "a number of 2**53 or more"
+
+
+def _spelled_bounds(bounds: range) -> str:
+    if bounds[-1] == MAX_NUMBER:
+        return f"at least {bounds[0]}"
+    return f"{bounds[0]} to {bounds[-1]}" if bounds[0] else f"at most {bounds[-1]}"
 
 
 def _meant(word: object, known: Iterable[str]) -> str:

@@ -169,13 +169,11 @@ def _logins(
     texts = table.strings("logins")
     if "logins" in table and credential_facts(kind).logs_in_with is None:
         raise table.refuse("logins", f'logins needs kind = "login" or "oauth2", but this is {kind!r}')
-    if not texts and ("logins" in table or kind == "login"):
+    if not texts and kind == "login":
         fix = 'name where to log in, such as logins = ["imap://imap.example.com:993"]'
         raise table.refuse("logins", f"a credential of kind {kind} with no logins; {fix}")
-    if len(texts) > MAX_LOGINS:
-        raise table.refuse("logins", f"{len(texts)} logins; at most {MAX_LOGINS}")
     if unbound := [text for text in texts if _UNBOUND_LOGIN.fullmatch(text)]:
-        if not allow_unbound or len(unbound) != len(texts) or len(set(texts)) != len(texts):
+        if not allow_unbound or len(unbound) != len(texts):
             protocol = unbound[0].partition(":")[0]
             fix = f"build it with `aileron connector build DIR --login {protocol}://NAME:PORT`"
             raise table.refuse("logins", f"logins has the placeholder {unbound[0]!r}: {fix}")
@@ -195,8 +193,6 @@ def _logins(
 
 def _commands(table: Table) -> tuple[str, ...]:
     commands = table.strings("commands")
-    if "commands" in table and not (1 <= len(commands) <= MAX_COMMANDS and len(set(commands)) == len(commands)):
-        raise table.refuse("commands", f"{len(commands)} commands; 1 to {MAX_COMMANDS}, each once")
     for command in commands:
         table.attempt("commands", _check_command, command)
     has_ssh = any(text.startswith("ssh") for text in table.strings("logins"))

@@ -22,7 +22,7 @@ from aileron.model.document import Field, Kind, Table
 from aileron.model.manifest import OAuth2Provider
 from aileron.model.names import check_host
 
-__all__ = ["ADDRESS", "OAUTH2", "check_provider_url", "check_resource", "parse_provider", "parse_scopes"]
+__all__ = ["ADDRESS", "MAX_SCOPES", "OAUTH2", "check_provider_url", "check_resource", "parse_provider", "parse_scopes"]
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1"})
 _UNBOUND: Final = "bound-at-"
@@ -31,7 +31,7 @@ _MAX_CLIENT: Final = 512
 """Maximum number of characters in a client id or secret; real ones have less than a hundred."""
 _CLIENT: Final = re.compile(rf"[\x20-\x7e]{{1,{_MAX_CLIENT}}}")  # RFC 6749 appendix A, VSCHAR
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3, scope-token
-_MAX_SCOPES: Final = 64
+MAX_SCOPES: Final = 64
 """Maximum number of scopes per connector: a person reads them before they consent; the widest known application has a dozen."""
 _PCHAR: Final = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
 _PROVIDER_URL: Final = re.compile(
@@ -126,7 +126,7 @@ OAUTH2: Final = {
         Kind.STRINGS,
         required=True,
         says="the provider's scopes, each once; `[]` if the provider needs none",
-        bounds=range(_MAX_SCOPES + 1),
+        bounds=range(MAX_SCOPES + 1),
         is_unique=True,
         pattern=_SCOPE.pattern,
         example=["openid", "email"],
@@ -230,8 +230,6 @@ def parse_scopes(table: Table) -> tuple[str, ...]:
     if not all(map(_SCOPE.fullmatch, scopes)):
         problem = "scopes is not a list of the provider's scopes, one string each, without blanks and quotes"
         raise table.refuse("scopes", problem)
-    if len(scopes) > _MAX_SCOPES or len(set(scopes)) != len(scopes):
-        raise table.refuse("scopes", f"{len(scopes)} scopes; at most {_MAX_SCOPES}, each once")
     return scopes
 
 
@@ -272,8 +270,6 @@ def check_resource(text: str) -> str:
 
 def _authorize_params(table: Table) -> tuple[tuple[str, str], ...]:
     params = table.free("authorize_params")
-    if len(params) > _MAX_PARAMS:
-        raise table.refuse("authorize_params", f"{len(params)} parameters; at most {_MAX_PARAMS}")
     checked: list[tuple[str, str]] = []
     for name, value in params.items():
         if not _PARAM.fullmatch(name):

@@ -207,8 +207,6 @@ def _words(table: Table, key: str, characters: int) -> str:
 
 def _entries(table: Table) -> Iterator[SuiteEntry]:
     texts = table.strings("actions")
-    if not 1 <= len(texts) <= MAX_ENTRIES:
-        raise table.refuse("actions", f"actions has {len(texts)} entries; expected 1 to {MAX_ENTRIES}")
     for index, (text, line) in enumerate(zip(texts, table.element_lines("actions"), strict=True)):
         try:
             yield SuiteEntry(_entry(text), line)

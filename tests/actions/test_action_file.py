@@ -102,11 +102,15 @@ def test_tags_are_read_in_order(action_text: Text) -> None:
 
 
 WRONG = [
-    ("[[requires", "tags = []\n\n[[requires", ":6: tags has 0 words; expected 1 to 8"),
-    ("[[requires", f"tags = {[f't{n}' for n in range(9)]}\n\n[[requires", ":6: tags has 9 words; expected 1 to 8"),
-    ("[[requires", 'tags = ["Mail"]\n\n[[requires', ":6: invalid tag 'Mail': use each once, lower-case"),
+    (
+        "[[requires",
+        "tags = []\n\n[[requires",
+        ':6: tags is empty; expected 1 to 8, such as ["mail"], or leave out tags',
+    ),
+    ("[[requires", f"tags = {[f't{n}' for n in range(9)]}\n\n[[requires", ":6: tags has 9 entries; expected 1 to 8"),
+    ("[[requires", 'tags = ["Mail"]\n\n[[requires', ":6: invalid tag 'Mail': use lower-case"),
     ("[[requires", f'tags = ["{"a" * 33}"]\n\n[[requires', f":6: invalid tag '{'a' * 33}'"),
-    ("[[requires", 'tags = ["a", "a"]\n\n[[requires', ":6: tag 'a' is listed twice"),
+    ("[[requires", 'tags = ["a", "a"]\n\n[[requires', ":6: tags has 'a' twice; write each once"),
     ("+++\nname", "---\nname", ":1: the first line is not +++"),
     ("+++\n\n# Send", "\n# Send", "no second +++ line"),
     ('name = "send-email"', 'nmae = "send-email"', ":2: unknown key 'nmae'; did you mean 'name'?"),
@@ -121,12 +125,12 @@ WRONG = [
     (f'hash = "{PIN}"', "", ":6: missing key 'hash' (string) in [[requires.connectors]]"),
     (f'"{PIN}"', '"sha256:abc123..."', ":9: hash: 'sha256:abc123...' is not sha256: and 64"),
     (f'"{PIN}"', '"sha256:bound-at-release"', ":9: hash is the placeholder 'sha256:bound-at-release': install"),
-    ('["send_email"]', "[]", ":10: capabilities is empty"),
-    ('["send_email"]', '["*"]', ":10: capability '*' is empty, a wildcard"),
+    ('["send_email"]', "[]", ':10: capabilities is empty; expected at least 1, such as ["send_email"]'),
+    ('["send_email"]', '["*"]', ":10: capability '*' is empty or a wildcard; name the operations"),
     (
         '["send_email"]',
         '["send_email", "send_email"]',
-        ":10: capability 'send_email' is empty, a wildcard or listed twice",
+        ":10: capabilities has 'send_email' twice",
     ),
     ('["send_email"]', '"send_email"', ":10: 'capabilities' is a string; expected an array of strings"),
     ("[match]\nintent", "[match]\nintend", ":13: unknown key 'intend' in [match]; did you mean 'intent'?"),
@@ -283,7 +287,8 @@ def test_a_preview_has_1_to_32_lines(action_text: Text) -> None:
         if is_fine:
             assert parse(text).preview is not None
         else:
-            assert f"render has {count} labels; expected 1 to 32" in refusal(text)
+            found = f"render has {count} entries; expected 1 to 32" if count else "render is empty; expected 1 to 32"
+            assert found in refusal(text)
 
 
 def test_the_connector_of_a_preview_is_not_guessed(action_text: Text) -> None:

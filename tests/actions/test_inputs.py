@@ -118,7 +118,7 @@ def test_a_rule_is_shown_to_the_model_as_json_schema(
         ('type = "boolean"\nenum = [true]', "enum does not apply to an input of type 'boolean'"),
         ('type = "string"\nminimum = 1', "minimum does not apply to an input of type 'string'"),
         ('type = "integer"\nmin_length = 1', "min_length does not apply to an input of type 'integer'"),
-        ('type = "string"\nenum = []', "enum is not a list of 1 to 256 values"),
+        ('type = "string"\nenum = []', "enum is empty; expected 1 to 256"),
         ('type = "string"\nenum = ["a", "a"]', "enum contains a value twice"),
         ('type = "string"\nenum = ["a", 1]', "enum has a value that is not of type 'string'"),
         ('type = "integer"\nminimum = 2\nmaximum = 1', "minimum is above maximum, so no value fits"),

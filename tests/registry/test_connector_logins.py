@@ -135,7 +135,7 @@ WRONG = [
         MAIL,
         '["imap://imap.example.com:993", "smtp://smtp.example.com:587"]',
         "[]",
-        ":11: a credential of kind login wi",
+        ':11: logins is empty; expected 1 to 8, such as ["imap://imap.example.com:993"], or',
     ),
     (MAIL, '"login"', '"basic"', ':11: logins needs kind = "login" or "oauth2", but this is \'basic\''),
     (MAIL, '"login"', '"api_key"', ':11: logins needs kind = "login" or "oauth2", but this is \'api_key\''),
@@ -208,8 +208,13 @@ WRONG = [
     (GIT, '"subsystem sftp"', '"süd"', ":12: commands: 's\\xfcd' is not ASCII"),
     (GIT, '"subsystem sftp"', '"subsystem *"', "commands: 'subsystem *' is not `subsystem NAME`"),
     (GIT, "git-upload-pack 'team", "* 'team", "leaves the program open; spell out the first word"),
-    (GIT, '"subsystem sftp"', "\"git-upload-pack 'team/*.git'\"", ":12: 2 commands; 1 to 16, each once"),
-    (GIT, '["git-upload-pack \'team/*.git\'", "subsystem sftp"]', "[]", ":12: 0 commands; 1 to 16, each once"),
+    (
+        GIT,
+        '"subsystem sftp"',
+        "\"git-upload-pack 'team/*.git'\"",
+        ":12: commands has \"git-upload-pack 'team/*.git'\" twice",
+    ),
+    (GIT, '["git-upload-pack \'team/*.git\'", "subsystem sftp"]', "[]", ":12: commands is empty; expected 1 to 16"),
     (GIT, "ssh://", "ssh+plain://", "ssh is always encrypted; leave +plain out"),
     (
         GIT.replace('hosts = ["git', 'hosts = ["imap.example.com:993", "git'),
@@ -258,7 +263,7 @@ def test_there_are_at_most_eight_logins() -> None:
     need = parse(with_logins(8)).credential
     assert need is not None
     assert len(need.logins) == 8
-    assert "9 logins; at most 8" in refusal(with_logins(9))
+    assert "logins has 9 entries; expected 1 to 8" in refusal(with_logins(9))
 
 
 def test_a_build_binds_the_logins_and_their_hosts(tmp_path: Path) -> None:

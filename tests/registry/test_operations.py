@@ -228,7 +228,10 @@ def test_a_written_record_is_read_back() -> None:
             '[[operations]]\nname = "go"\n[[operations.parameters]]\nname = "a"\ntypes = ["text"]\n',
             "types is not some of",
         ),
-        ('[[operations]]\nname = "go"\n[[operations.parameters]]\nname = "a"\nenum = [1.5]\n', "strings and integers"),
+        (
+            '[[operations]]\nname = "go"\n[[operations.parameters]]\nname = "a"\nenum = [1.5]\n',
+            "neither a string nor an integer",
+        ),
     ],
 )
 def test_handwritten_operations_are_checked(text: str, problem: str) -> None:

@@ -91,7 +91,7 @@ WRONG = [
     ('"What we use."', '""', ":2: description is empty or longer than 500 characters"),
     ('"What we use."', '"What\\u202ewe use."', ":2: 'description' holds a hidden character: U+202E"),
     ('"What we use."', '"What\\nwe use."', ":2: 'description' holds a hidden character: U+000A"),
-    ('  "actions/a",\n', "", ":3: actions has 0 entries; expected 1 to 100"),
+    ('  "actions/a",\n', "", ":3: actions is empty; expected 1 to 100"),
     ('"actions/a"', "7", ":3: 'actions' is an array"),
     ('"actions/a"', '""', ":4: actions: an entry is empty or longer than 512 characters"),
     ("actions/a", "a/" * 300 + "a", ":4: actions: an entry is empty or longer than 512 characters"),
