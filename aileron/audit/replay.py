@@ -18,9 +18,11 @@ Not here: outcomes and frozen plans, whose digests the events have (verify.py), 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Container
 from typing import Final, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from aileron.audit.events import (
     ApprovalAnswered,
@@ -40,12 +42,11 @@ from aileron.audit.events import (
     RunUnknown,
 )
 from aileron.audit.moves import MOVES
-from aileron.ledger import IDEMPOTENCY_KEPT_US, ApprovalState, Recorded
+from aileron.ledger import IDEMPOTENCY_KEPT_US, ApprovalRow, ApprovalState, CandidateRow, Recorded, RoundRow, RunRow
 from aileron.model.decision import digest_with_preview
-from aileron.model.invocation import Scope
 from aileron.model.outcome import RunStatus
 
-__all__ = ["Moving", "OutOfOrderError", "Replay", "ToldApproval", "ToldCandidate", "ToldGrant", "ToldRound", "ToldRun"]
+__all__ = ["Moving", "OutOfOrderError", "Replay", "ToldApproval", "ToldGrant"]
 
 
 class OutOfOrderError(Exception):
@@ -72,38 +73,6 @@ Moving = (
 """Events that change the state of a run, an approval or a grant."""
 
 
-class ToldRun(msgspec.Struct, kw_only=True):
-    """A run according to the events: the columns of its row, except the outcome."""
-
-    id: str
-    action: str
-    session: str
-    scope: Scope
-    status: RunStatus
-    plan_digest: str
-    approval: str | None = None
-    connector: str | None = None
-    created_us: int
-    changed_us: int
-
-
-class ToldCandidate(msgspec.Struct, kw_only=True):
-    """An additional digest that could be decided, according to the events."""
-
-    digest: str
-    plan_digest: str
-    preview: str | None
-    made_us: int
-
-
-class ToldRound(msgspec.Struct, kw_only=True):
-    """A question to the agent, and its answer, according to the events."""
-
-    number: int
-    question: str
-    answer: str | None = None
-
-
 class ToldGrant(msgspec.Struct, kw_only=True):
     """A grant's number of uses, and the time of its revocation in µs, according to the events."""
 
@@ -111,34 +80,17 @@ class ToldGrant(msgspec.Struct, kw_only=True):
     revoked_us: int | None = None
 
 
-class ToldApproval(msgspec.Struct, kw_only=True):
-    """An approval according to the events: the columns of its row, except its subject, and the rows that belong to it."""
+class ToldApproval(msgspec.Struct):
+    """An approval according to the events: its row, and the rows that belong to it."""
 
-    id: str
-    kind: str
-    run: str | None
-    digest: str
-    state: ApprovalState
-    created_us: int
-    expires_us: int
-    decided_us: int | None = None
-    reason: str | None = None
-    surface: str | None = None
-    name: str | None = None
-    asked: str | None = None
-    preview: str | None = None
-    key_id: str | None = None
-    signed_at: str | None = None
-    signature: str | None = None
-    head: str | None = None
-    head_signature: str | None = None
-    candidates: list[ToldCandidate] = []
-    conversation: list[ToldRound] = []
+    row: ApprovalRow
+    candidates: list[CandidateRow] = []
+    conversation: list[RoundRow] = []
 
-    def candidate(self, digest: str) -> ToldCandidate | None:
+    def candidate(self, digest: str) -> CandidateRow | None:
         """Return the candidate with this digest, which may be the question itself; None if no candidate has it."""
-        if digest == self.digest:
-            return ToldCandidate(digest=digest, plan_digest=digest, preview=None, made_us=self.created_us)
+        if digest == self.row.digest:
+            return CandidateRow(digest=digest, plan_digest=digest, preview=None, made_us=self.row.created_us)
         return next((candidate for candidate in self.candidates if candidate.digest == digest), None)
 
 
@@ -146,8 +98,8 @@ class Replay:
     """The replayed states: pass every event in order, and read at the end which runs and approvals must still be open."""
 
     def __init__(self) -> None:
-        self.runs: Final[dict[str, ToldRun]] = {}
-        """Runs that have not ended."""
+        self.runs: Final[dict[str, RunRow]] = {}
+        """Runs that have not ended: the columns of each row, except the outcome."""
         self.approvals: Final[dict[str, ToldApproval]] = {}
         """Approvals that have not ended."""
         self.claims: Final[dict[str, tuple[int, str]]] = {}
@@ -159,7 +111,7 @@ class Replay:
         self.counts: Final = dict.fromkeys(("runs", "approvals", "candidates", "conversation"), 0)
         """Number of rows that each table must have."""
 
-    def follow(self, told: Recorded[Moving]) -> list[ToldRun | ToldApproval]:
+    def follow(self, told: Recorded[Moving]) -> list[RunRow | ToldApproval]:
         """Apply the next event; return the runs and approvals that it ended, whose rows must stay unchanged."""
         at_us = told.at_us
         match told.event:
@@ -200,10 +152,8 @@ class Replay:
 
     def _begin_run(self, event: RunRequested, at_us: int) -> None:
         run_id = str(event.run)
-        if run_id in self.runs:
-            raise OutOfOrderError(f"{run_id} begins a second time")
-        self.counts["runs"] += 1
-        self.runs[run_id] = ToldRun(
+        self._count("runs", run_id, self.runs)
+        self.runs[run_id] = RunRow(
             id=run_id,
             action=event.action,
             session=event.session,
@@ -216,6 +166,11 @@ class Replay:
         if event.claim is not None:
             self._claim(run_id, at_us, event.claim)
 
+    def _count(self, kind: str, begun: str, open_ones: Container[str]) -> None:
+        if begun in open_ones:
+            raise OutOfOrderError(f"{begun} begins a second time")
+        self.counts[kind] += 1
+
     def _claim(self, run_id: str, at_us: int, digest: str) -> None:
         """Add the idempotency key that a run took, and forget expired keys: the ledger does both in the same transaction."""
         while self._by_age and self._by_age[0][0] <= at_us - IDEMPOTENCY_KEPT_US:
@@ -224,11 +179,15 @@ class Replay:
         heapq.heappush(self._by_age, (at_us, run_id))  # not a queue: the clock may have been set back in between
 
     def _begin_approval(self, event: ApprovalRequested, at_us: int) -> None:
-        approval_id = str(event.approval)
-        if approval_id in self.approvals:
-            raise OutOfOrderError(f"{approval_id} begins a second time")
-        self.counts["approvals"] += 1
-        self.approvals[approval_id] = ToldApproval(
+        approval_id, name = str(event.approval), event.name
+        self._count("approvals", approval_id, self.approvals)
+        if event.run is not None:
+            run = self._run(event.run)
+            if (run.status, run.changed_us, run.approval) != (RunStatus.APPROVED, run.created_us, None):
+                raise OutOfOrderError(f"{run.id} is running, but a question about it is asked")
+            self.runs[run.id] = replace(run, status=RunStatus.PENDING_APPROVAL, changed_us=at_us, approval=approval_id)
+            name = run.action if name is None else name  # of a row from before questions had names
+        row = ApprovalRow(
             id=approval_id,
             kind=event.kind,
             run=event.run,
@@ -236,36 +195,29 @@ class Replay:
             state=ApprovalState.PENDING,
             created_us=at_us,
             expires_us=event.expires_at_us,
-            name=event.name,
+            name=name,
         )
-        if event.run is None:
-            return
-        run = self._run(event.run)
-        if (run.status, run.changed_us, run.approval) != (RunStatus.APPROVED, run.created_us, None):
-            raise OutOfOrderError(f"{run.id} is running, but a question about it is asked")
-        run.status, run.changed_us, run.approval = RunStatus.PENDING_APPROVAL, at_us, approval_id
-        if event.name is None:  # rows from before questions had names: the ledger gave them this name
-            self.approvals[approval_id].name = run.action
+        self.approvals[approval_id] = ToldApproval(row)
 
     def _edit(self, event: ApprovalEdited, at_us: int) -> None:
         approval, digest = self._waiting(event), event.digest
         if approval.candidate(digest) is not None:
-            raise OutOfOrderError(f"{approval.id} is edited to a plan that it already has")
-        self._add(approval, ToldCandidate(digest=digest, plan_digest=digest, preview=None, made_us=at_us))
+            raise OutOfOrderError(f"{approval.row.id} is edited to a plan that it already has")
+        self._add(approval, CandidateRow(digest=digest, plan_digest=digest, preview=None, made_us=at_us))
 
     def _preview(self, event: ApprovalPreviewed, at_us: int) -> None:
         approval, digest, plan_digest, preview = self._waiting(event), event.digest, event.plan_digest, event.preview
         known = approval.candidate(plan_digest)
         if known is None or known.preview is not None:
-            raise OutOfOrderError(f"{approval.id} has a preview of a plan that is not its own")
+            raise OutOfOrderError(f"{approval.row.id} has a preview of a plan that is not its own")
         if digest is None:
             return
         if digest != digest_with_preview(str(plan_digest), str(preview)):
-            raise OutOfOrderError(f"{approval.id} has a preview whose digest is not that of plan and preview")
+            raise OutOfOrderError(f"{approval.row.id} has a preview whose digest is not that of plan and preview")
         if approval.candidate(digest) is None:
-            self._add(approval, ToldCandidate(digest=digest, plan_digest=plan_digest, preview=preview, made_us=at_us))
+            self._add(approval, CandidateRow(digest=digest, plan_digest=plan_digest, preview=preview, made_us=at_us))
 
-    def _add(self, approval: ToldApproval, candidate: ToldCandidate) -> None:
+    def _add(self, approval: ToldApproval, candidate: CandidateRow) -> None:
         approval.candidates.append(candidate)
         self.counts["candidates"] += 1
 
@@ -273,45 +225,49 @@ class Replay:
         approval = self._waiting(event)
         rounds = approval.conversation
         if event.number != len(rounds) + 1 or (rounds and rounds[-1].answer is None):
-            raise OutOfOrderError(f"{approval.id} has a question before the last one is answered")
-        rounds.append(ToldRound(number=len(rounds) + 1, question=event.text))
+            raise OutOfOrderError(f"{approval.row.id} has a question before the last one is answered")
+        rounds.append(RoundRow(number=len(rounds) + 1, question=event.text, answer=None))
         self.counts["conversation"] += 1
 
     def _answer(self, event: ApprovalAnswered) -> None:
         approval = self._waiting(event)
         rounds = approval.conversation
         if event.number != len(rounds) or not rounds or rounds[-1].answer is not None:
-            raise OutOfOrderError(f"{approval.id} has an answer without a question")
-        rounds[-1].answer = event.text
+            raise OutOfOrderError(f"{approval.row.id} has an answer without a question")
+        rounds[-1] = replace(rounds[-1], answer=event.text)
 
-    def _decide(self, event: ApprovalDecided, at_us: int) -> list[ToldRun | ToldApproval]:
+    def _decide(self, event: ApprovalDecided, at_us: int) -> list[RunRow | ToldApproval]:
         approval, digest = self._waiting(event), event.digest
-        candidate = approval.candidate(digest)
+        candidate, asked = approval.candidate(digest), approval.row
         if candidate is None or candidate.preview != event.preview:
-            raise OutOfOrderError(f"{approval.id} has a decision about something that was never asked")
-        if digest != approval.digest:
-            approval.asked, approval.digest = approval.digest, digest
-        approval.preview = candidate.preview
-        if event.kind != approval.kind:  # the kind decides which signatures count
-            raise OutOfOrderError(f"{approval.id} has a decision about another kind")
-        for name in _SIGNED:
-            setattr(approval, name, getattr(event, name))
-        approval.expires_us = approval.expires_us if event.until_us is None else event.until_us
-        approval.reason = event.reason
+            raise OutOfOrderError(f"{asked.id} has a decision about something that was never asked")
+        if event.kind != asked.kind:  # the kind decides which signatures count
+            raise OutOfOrderError(f"{asked.id} has a decision about another kind")
+        approval.row = replace(
+            asked,
+            asked=asked.asked if digest == asked.digest else asked.digest,
+            digest=digest,
+            preview=candidate.preview,
+            key_id=event.key_id,
+            signed_at=event.signed_at,
+            signature=event.signature,
+            head=event.head,
+            head_signature=event.head_signature,
+            expires_us=asked.expires_us if event.until_us is None else event.until_us,
+            reason=event.reason,
+        )
         if event.decision != "approve":
             return [self._end_approval(approval, ApprovalState.DENIED, at_us, event.surface)]
-        approval.surface = event.surface
-        approval.state = ApprovalState.APPROVED
-        approval.decided_us = at_us
+        approval.row = replace(approval.row, surface=event.surface, state=ApprovalState.APPROVED, decided_us=at_us)
         if event.run is not None:
             self._move(event.run, RunStatus.APPROVED, at_us)
         return []
 
-    def _redeem(self, event: ApprovalRedeemed, at_us: int) -> list[ToldRun | ToldApproval]:
+    def _redeem(self, event: ApprovalRedeemed, at_us: int) -> list[RunRow | ToldApproval]:
         approval = self._approval(event)
-        if approval.state is not ApprovalState.APPROVED or event.digest != approval.digest:
-            raise OutOfOrderError(f"{approval.id} is used without a decision that covers it")
-        if approval.run is not None:
+        if approval.row.state is not ApprovalState.APPROVED or event.digest != approval.row.digest:
+            raise OutOfOrderError(f"{approval.row.id} is used without a decision that covers it")
+        if approval.row.run is not None:
             self._move(event.run, RunStatus.RUNNING, at_us)
         return [self._end_approval(approval, ApprovalState.REDEEMED, at_us)]
 
@@ -319,7 +275,7 @@ class Replay:
         run = self._run(event.run)
         if run.approval is not None and run.status is not RunStatus.RUNNING:
             raise OutOfOrderError(f"{run.id} begins without the decision it waits for")
-        self._move(event.run, RunStatus.RUNNING, at_us).connector = event.connector
+        self.runs[run.id] = replace(self._move(event.run, RunStatus.RUNNING, at_us), connector=event.connector)
 
     def _use_grant(self, event: GrantUsed) -> None:
         self._run(event.run)
@@ -331,14 +287,13 @@ class Replay:
     def _grant(self, event: GrantUsed | GrantRevoked) -> ToldGrant:
         return self.grants.setdefault(str(event.grant), ToldGrant())
 
-    def _move(self, run_id: str | None, status: RunStatus, at_us: int) -> ToldRun:
+    def _move(self, run_id: str | None, status: RunStatus, at_us: int) -> RunRow:
         run = self._run(run_id)
         _check_move(run, status)
-        run.status = status
-        run.changed_us = at_us
-        return run
+        moved = self.runs[run.id] = replace(run, status=status, changed_us=at_us)
+        return moved
 
-    def _end_run(self, event: RunFinished | RunUnknown, status: RunStatus, at_us: int) -> ToldRun:
+    def _end_run(self, event: RunFinished | RunUnknown, status: RunStatus, at_us: int) -> RunRow:
         run = self._move(event.run, status, at_us)
         del self.runs[run.id]
         return run
@@ -346,13 +301,17 @@ class Replay:
     def _end_approval(
         self, approval: ToldApproval, state: ApprovalState, at_us: int, surface: str | None = None
     ) -> ToldApproval:
-        del self.approvals[approval.id]
-        approval.state = state
-        approval.decided_us = at_us if approval.decided_us is None else approval.decided_us
-        approval.surface = approval.surface if surface is None else surface
+        row = approval.row
+        del self.approvals[row.id]
+        approval.row = replace(
+            row,
+            state=state,
+            decided_us=at_us if row.decided_us is None else row.decided_us,
+            surface=row.surface if surface is None else surface,
+        )
         return approval
 
-    def _run(self, run_id: str | None) -> ToldRun:
+    def _run(self, run_id: str | None) -> RunRow:
         try:
             return self.runs[str(run_id)]
         except KeyError:
@@ -366,8 +325,8 @@ class Replay:
 
     def _waiting(self, event: _OfApproval) -> ToldApproval:
         approval = self._approval(event)
-        if approval.state is not ApprovalState.PENDING:
-            raise OutOfOrderError(f"{approval.id} was already decided")
+        if approval.row.state is not ApprovalState.PENDING:
+            raise OutOfOrderError(f"{approval.row.id} was already decided")
         return approval
 
 
@@ -381,10 +340,9 @@ _OfApproval = (
     | ApprovalExpired
     | ApprovalCancelled
 )
-_SIGNED: Final = ("key_id", "signed_at", "signature", "head", "head_signature")
 
 
-def _check_move(run: ToldRun, status: RunStatus) -> None:
+def _check_move(run: RunRow, status: RunStatus) -> None:
     """Raise OutOfOrderError unless MOVES, which the ledger's writers follow too, has a change from the run's status to
     `status`.
     """

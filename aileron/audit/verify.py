@@ -33,13 +33,14 @@ from typing import Final, get_args
 import msgspec
 
 from aileron.audit.frozen import is_frozen, subject_of
-from aileron.audit.replay import Moving, OutOfOrderError, Replay, ToldApproval, ToldRun
+from aileron.audit.replay import Moving, OutOfOrderError, Replay, ToldApproval
 from aileron.audit.signatures import Decisions, ForeignHeadError, Signatures, Signed, WrongSignatureError
 from aileron.ledger import (
     ACTION_KIND,
     NO_HASH,
     Head,
     Recorded,
+    RunRow,
     StoredLedger,
     StoredRow,
     claim_digest,
@@ -348,14 +349,15 @@ class _Clock:
             )
 
 
-def _check_state(stored: StoredLedger, seq: int | None, told: ToldRun | ToldApproval) -> None:
-    row = stored.run(told.id) if isinstance(told, ToldRun) else stored.approval(told.id)
+def _check_state(stored: StoredLedger, seq: int | None, told: RunRow | ToldApproval) -> None:
+    expected = told.row if isinstance(told, ToldApproval) else told
+    row = stored.run(expected.id) if isinstance(expected, RunRow) else stored.approval(expected.id)
     if row is None:
-        raise _FoundError(Reason.STATE, seq, f"{told.id} is missing, although events mention it")
+        raise _FoundError(Reason.STATE, seq, f"{expected.id} is missing, although events mention it")
     for name, value in row.items():
-        if value != getattr(told, name):
+        if value != getattr(expected, name):
             raise _FoundError(
-                Reason.STATE, seq, f"{told.id} is stored with a different {name} than in the events: {value!r:.100}"
+                Reason.STATE, seq, f"{expected.id} is stored with a different {name} than in the events: {value!r:.100}"
             )
     if isinstance(told, ToldApproval):
         _check_belonging(stored, seq, told)
@@ -363,19 +365,19 @@ def _check_state(stored: StoredLedger, seq: int | None, told: ToldRun | ToldAppr
 
 def _check_belonging(stored: StoredLedger, seq: int | None, told: ToldApproval) -> None:
     """Check the stored candidates of a question, and the stored conversation about it, against the events."""
-    candidates = stored.candidates(told.id)
+    candidates = stored.candidates(told.row.id)
     subjects = [candidate.pop("subject") for candidate in candidates]
     for kind, there, expected in (
         ("candidates", candidates, told.candidates),
-        ("conversation", stored.conversation(told.id), told.conversation),
+        ("conversation", stored.conversation(told.row.id), told.conversation),
     ):
         if there != [msgspec.structs.asdict(row) for row in expected]:
-            raise _FoundError(Reason.STATE, seq, f"{told.id} is stored with different {kind} than in the events")
+            raise _FoundError(Reason.STATE, seq, f"{told.row.id} is stored with different {kind} than in the events")
     for candidate, subject in zip(told.candidates, subjects, strict=True):
         is_edit = candidate.preview is None
         if not (isinstance(subject, bytes) and is_frozen(subject, candidate.digest) if is_edit else subject is None):
             raise _FoundError(
-                Reason.PLAN, seq, f"the stored plan of an edit of {told.id} differs from the recorded one"
+                Reason.PLAN, seq, f"the stored plan of an edit of {told.row.id} differs from the recorded one"
             )
 
 
