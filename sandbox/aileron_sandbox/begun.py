@@ -1,13 +1,13 @@
-"""The process of a template before it receives its preparation. It is an interpreter that imports what it needs, and waits.
+"""A template process that is started early: it imports its modules, then waits for its preparation.
 
-Runs on the host. A host that has other work to do executes this process first, and sends the preparation as soon as
-it is known (`Template.begin`). This module imports little, because such a host has imported nothing yet.
+Runs on the host. A host with other work to do starts this process first, and sends the preparation as soon as it is
+known (`Template.begin`). This module imports little, because it is loaded before the host has imported anything else.
 
 Rules
-- The process has no descriptor of the host but one end of a socket, and ends when the other end is closed: to abandon it, the
-  host closes that end, and waits.
-- It is executed from a thread that lives as long as the template (jail.py).
-- Both ends of the socket run the same version: if the files were replaced since the host imported them, nothing is executed.
+- The process inherits one descriptor, its end of a socket, and exits when the host closes the other end. To abandon the
+  process, the host closes its end and waits.
+- It must be started from a thread that lives as long as the template (jail.py).
+- Host and process must run the same version: if the source files changed since the host imported them, no process is used.
 
 Not here: the preparation (template/template_messages.py), what the process does with it (template/__main__.py).
 """
@@ -36,9 +36,7 @@ _HERE: Final = os.path.dirname(os.path.realpath(__file__))
 
 
 def _stamps(folder: str) -> Iterator[tuple[str, int, int, int]]:
-    """Yield the path, inode, size and time of each source file of a package. This package has 60 files, read in half
-    a millisecond.
-    """
+    """Yield the path, inode, size and time of each source file of a package. Takes 0.5 ms for this package's 60 files."""
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.is_dir():
@@ -52,9 +50,7 @@ _IMPORTED: Final = tuple(_stamps(_HERE))
 
 
 class Begun(NamedTuple):
-    """A template's process that waits for its preparation, and the host's end of its control socket. The process has the
-    other end.
-    """
+    """A running template process that waits for its preparation, and the host's end of its control socket."""
 
     control: socket.socket
     process: subprocess.Popen[bytes]
@@ -74,7 +70,7 @@ class Begun(NamedTuple):
             undo.callback(ours.close)
             with theirs:
                 control = str(theirs.fileno())
-                # posix_spawn-like: Popen uses vfork(2), whose price does not grow with this process (a fork's does). A session
+                # Popen uses vfork(2), whose cost does not grow with this process's memory, as that of fork(2) does. A session
                 # of its own: otherwise Ctrl-C in the host's terminal would end the template while the host is ending children.
                 process = subprocess.Popen(
                     [str(executable), "-I", "-S", "-X", "utf8", "-B", "-c", _BOOT, os.path.dirname(_HERE), control],

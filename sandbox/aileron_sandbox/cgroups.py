@@ -11,19 +11,19 @@ its confinement and cannot leave it, since a jail does not have the file system 
         groups.give_back(group)
 
 Rules
-- Groups are made only below this process's own group or, as an ordinary user on v2, below the nearest ancestor that the user
-  can write to: it was delegated to them. No group is made above one with a memory limit, because that limit was meant for all
-  processes here.
+- Groups are made only below this process's own group or, for an ordinary user on v2, below its nearest ancestor that
+  the user can write to, which was delegated to the user. An ancestor above a group with a memory limit is never used,
+  because children there would escape that limit.
 - A directory of groups belongs to one `Groups`, which holds a lock on it. An unlocked directory was left behind by a host
   that was killed, and the next host removes it. (The lock decides, because the process id in the directory's name may belong
   to another pid namespace.)
-- A later child uses the group again. Its counters are not reset, and only the difference to the last reading counts, so a
-  caller that has seen a child of the group killed calls `is_out_of_memory` before giving the group back.
-- The kernel checks the rights of the process that opened `cgroup.procs` (cgroups(7), "opened with"; v1 since Linux 5.16), so
-  the host opens it, and a child without any right of its own can enter by it.
+- A group is used again for later children. Its counters are never reset; only the difference to the last reading
+  counts. So if a child was killed, call `is_out_of_memory` before giving its group back.
+- The kernel checks the rights of the process that opened `cgroup.procs` (cgroups(7), "opened with"; v1 since Linux
+  5.16). So the host opens the file, and a child without rights can enter the group through the descriptor.
 
-Source: Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst of Linux. Not here: a bound on processes; RLIMIT_NPROC,
-counted in a child's own user namespace, is one for the whole tree.
+Source: Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst of Linux. Not here: the limit on the number of
+processes (RLIMIT_NPROC, which covers a child's whole tree because it counts in the child's own user namespace).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _ATTEMPTS: Final = 3
 """Number of attempts to make a directory and lock it before another host removes it as left behind by a killed host."""
 _REMOVAL_DEADLINE_S: Final = 1.0  # a group is empty when its last process is reaped, and the kernel needs a moment more
 _REMOVAL_PAUSE_S: Final = 0.005
-_TRIAL_BYTES: Final = 1 << 30  # nobody is in the group that gets it
+_TRIAL_BYTES: Final = 1 << 30  # a limit for an empty group, to see whether it can be set
 _NANOSECONDS: Final = 1_000_000_000
 _MICROSECONDS: Final = 1_000_000
 
@@ -72,7 +72,7 @@ class Place(msgspec.Struct, frozen=True):
 
 @functools.cache
 def find() -> Place | None:
-    """Return the best directories in which this process can make control groups, found by making one; None if there are
+    """Return the best directories in which this process can make control groups, found by trial; None if there are
     none. The result is cached.
 
     Raises OSError if no descriptor is available for the attempt.
@@ -85,12 +85,11 @@ def find() -> Place | None:
 
 
 def take_one() -> tuple[Groups, Group] | None:
-    """Take a control group for one child; None if this machine has none. If the group is out of memory, the kernel does not
-    kill it as a whole. Nothing reads its processor time.
+    """Take a control group with a memory limit for one child; None if this machine has none. If the group is out of
+    memory, the kernel kills single processes, not the whole group.
 
-    An attempt like that of `find` makes the group, which is kept. No v1 group that counts processor time is used,
-    because each child that enters one waits 10 ms for the kernel (RCU). Raises OSError if no descriptor is available
-    for the attempt.
+    Places are tried as in `find`, and the first group that can be made is returned. v1 groups that count processor time
+    are not used, because entering one takes 10 ms (RCU in the kernel). Raises OSError if no descriptor is available.
     """
     for place in _candidates():
         if place.cpu is None and (taken := _maybe_taken(place, ends_together=False)) is not None:
@@ -184,8 +183,8 @@ class Groups:
     """The control groups of one template: as many as the largest number of children it had at once. Not thread-safe."""
 
     def __init__(self, place: Place, *, ends_together: bool = True) -> None:
-        """Make the directory of groups. If `ends_together`, the v2 kernel kills all processes of a group that is out
-        of memory, because half of a program would be of no use.
+        """Make the directory of groups. With `ends_together`, the kernel (v2) kills all processes of a group that is
+        out of memory, instead of some of a program's processes.
         """
         self._place: Final = place
         self._ends_together: Final = ends_together
@@ -217,13 +216,13 @@ class Groups:
         return group
 
     def give_back(self, group: Group) -> None:
-        """Keep a group whose processes have ended for a later child, unless it has become unusable."""
+        """Return a group, whose processes have ended, to the pool for later children, unless it has become unusable."""
         if not group._is_lost:
             self._free.append(group)
 
     def close(self) -> None:
-        """Remove all groups, whose processes must be ending. Groups still in use at the deadline are left to the next
-        host. Idempotent.
+        """Remove all groups; their processes must be ending. Groups that still have processes at the deadline are left
+        for the next host to remove. Idempotent.
         """
         until = time.monotonic() + _REMOVAL_DEADLINE_S
         for path in self._own:
@@ -255,12 +254,10 @@ class Groups:
 class _Mount(msgspec.Struct, frozen=True):
     mount_point: Path
     root: Path
-    """Path, in its hierarchy, of the group that is mounted at the mount point."""
+    """Path of the group whose directory is the mount point, within its hierarchy."""
 
     def below(self, path: Path) -> Path:
-        """Return the directory of the group `path`; the mount point if `path` is outside the mount, as in a container
-        with its own view.
-        """
+        """Return the directory of the group `path`; the mount point if `path` is not below it, as in a container."""
         return self.mount_point / path.relative_to(self.root) if path.is_relative_to(self.root) else self.mount_point
 
 
@@ -311,7 +308,9 @@ def _candidates() -> Iterator[Place]:
 
 
 def _candidates_v2(own: Path, top: Path) -> Iterator[Path]:
-    """Yield this process's own group, then its ancestors that are delegated to an ordinary user, up to the first with a limit."""
+    """Yield this process's own group and, for an ordinary user, the ancestors that are delegated to the user, up to the
+    first with a memory limit.
+    """
     directory = own
     while True:
         yield directory
@@ -331,8 +330,8 @@ def _has_limit(directory: Path) -> bool:
 
 
 def _maybe_taken(place: Place, *, ends_together: bool = True) -> tuple[Groups, Group] | None:
-    """Take a group at a place, and check that a limit can be set on it. Return None if that fails, because not every
-    writable directory can have groups with a limit.
+    """Make a group at a place, and check that a limit can be set on it. Return None if that fails, as in a writable
+    directory without the memory controller.
     """
     with contextlib.ExitStack() as undo:
         try:

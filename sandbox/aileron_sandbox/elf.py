@@ -1,10 +1,9 @@
 """The files that a compiled program needs to see: none, or its loader and the libraries that it needs directly or indirectly.
 
-Runs on the host, before a template for the program is started. The program is hostile: it is only read, through a
-descriptor. Neither the program nor its loader is run, which `ldd` would do. Its contents decide only which libraries
-of the system's own directories the program can see, read-only: a library is given as a plain file name, and looked
-for in the directories below alone. A search path of its own would be a way to name any file of the user's, so a
-program that needs one is refused.
+Runs on the host, before a template for the program is started. The program is hostile: it is only read, through a descriptor.
+Neither the program nor its loader is run, which `ldd` would do. Its contents decide only which libraries of the system's own
+directories the program can see, read-only: a library is given as a plain file name, and looked for in the directories below
+alone. A program with its own search path (RPATH, RUNPATH) could name any file of the user, so it is refused.
 
 >>> ElfRuntime.of_program(program).libraries                                       # doctest: +SKIP
 (PosixPath('/lib64/ld-linux-x86-64.so.2'), PosixPath('/lib/x86_64-linux-gnu/libc.so.6'))
@@ -12,12 +11,12 @@ program that needs one is refused.
 Rules
 - Only the parts that the kernel and the loader use are read: the header, the program headers, PT_INTERP and PT_DYNAMIC.
   Sections are ignored, as they may say anything.
-- Every read is bounded, and anything odd is refused. The loader in the jail decides in the end, and logs the libraries that
-  it cannot find.
+- Every read is bounded, and malformed data is refused. Whether the program starts is decided by the loader in the jail,
+  which logs the libraries that it cannot find.
 - A library is looked for where the loader in the jail will look, without /etc/ld.so.cache, which the jail lacks.
 
-Source: elf(5), ld.so(8), System V ABI chapter 5. Read with `struct`: the libraries for this read sections first, without
-bounds, and take 45 ms to import. Not here: making the files visible (template/mounts.py).
+Source: elf(5), ld.so(8), System V ABI chapter 5. Parsed with `struct`, because Python's ELF libraries read sections
+first, without bounds, and take 45 ms to import. Not here: making the files visible (template/mounts.py).
 """
 
 from __future__ import annotations
@@ -74,7 +73,9 @@ _PLATFORMS: Final = {
 """Properties of each supported machine: e_machine, the path of glibc's loader, and its default directories, Debian's first."""
 _MACHINES: Final = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv"}
 _LATE: Final = "libgcc_s.so.1"
-"""A library that glibc loads when a thread is cancelled, but that no file names. It is shown if the machine has it."""
+"""Library that glibc loads when a thread is cancelled, although no ELF file lists it as needed. The program can see it
+if the machine has it.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +83,8 @@ class ElfRuntime:
     """Host paths of the files that a compiled program may read. They have the same paths in the jail. `libraries`
     begins with the loader, and is empty for a static program.
 
-    Two programs with equal runtimes may share a template. `executable` is the interpreter that runs the template
-    itself. It is not in the jail.
+    Programs with equal runtimes can share a template. `executable` is the interpreter that runs the template itself. It
+    is not in the jail.
     """
 
     executable: Path
@@ -96,19 +97,19 @@ class ElfRuntime:
         Raises JailUnavailable, with the fix, if the program cannot run here because it is for another machine, is
         truncated, is not a program, has a search path of its own, or needs a library that is missing.
         """
-        here = _here()
-        needs = _read_needs(program, "the program", here)
+        platform = _here()
+        needs = _read_needs(program, "the program", platform)
         executable = interpreter()
         if needs.interpreter is None:
             if needs.libraries:
                 raise JailUnavailable("the program is a shared library", "link it as an executable")
             return cls(executable)
-        if needs.interpreter != here.loader:
+        if needs.interpreter != platform.loader:
             raise JailUnavailable(
-                f"the program asks for the loader {needs.interpreter!r}, and this machine's is {here.loader!r}",
+                f"the program asks for the loader {needs.interpreter!r}, and this machine's is {platform.loader!r}",
                 "link it statically, or build it for this machine's C library",
             )
-        return cls(executable, tuple(_closure(needs, here)))
+        return cls(executable, tuple(_closure(needs, platform)))
 
     @property
     def loader(self) -> Path | None:
@@ -122,12 +123,12 @@ def libraries_of(files: Iterable[Path], optional: Iterable[str]) -> tuple[Path, 
     Raises JailUnavailable if a file is not for this machine, cannot be opened, or needs a library outside the
     system's directories.
     """
-    here = _here()
-    wanted = [name for name in optional if _find(name, here) is not None]
+    platform = _here()
+    wanted = [name for name in optional if _find(name, platform) is not None]
     for path in files:
         with _opened(path) as file:
-            wanted += _read_needs(file, str(path), here).libraries
-    return tuple(sorted(_closure(_Needs(here.loader, tuple(wanted), ""), here)))
+            wanted += _read_needs(file, str(path), platform).libraries
+    return tuple(sorted(_closure(_Needs(platform.loader, tuple(wanted), ""), platform)))
 
 
 class _Needs(NamedTuple):
@@ -139,7 +140,7 @@ class _Needs(NamedTuple):
 
 
 class _Bad(Exception):
-    """The file is not a valid ELF file for this machine; the message says why."""
+    """Error: the file is not a valid ELF file for this machine. The message says why."""
 
 
 def _here() -> _Platform:
@@ -149,15 +150,15 @@ def _here() -> _Platform:
     return _PLATFORMS[machine]
 
 
-def _closure(needs: _Needs, here: _Platform) -> Iterator[Path]:
+def _closure(needs: _Needs, platform: _Platform) -> Iterator[Path]:
     """Yield the loader, then each library once, in the breadth-first order in which the loader would load them."""
-    loader = Path(here.loader)
+    loader = Path(platform.loader)
     if not loader.is_file():
         raise JailUnavailable(f"{loader} does not exist", "apt-get install libc6, or link the program statically")
     yield loader
     seen = {loader.name}
     waiting = [(name, "the program") for name in needs.libraries]
-    optional = _find(_LATE, here)
+    optional = _find(_LATE, platform)
     if optional is not None:
         waiting.append((_LATE, "threads"))
     while waiting:
@@ -167,21 +168,21 @@ def _closure(needs: _Needs, here: _Platform) -> Iterator[Path]:
         seen.add(name)
         if len(seen) > _MAX_LIBRARIES:
             raise JailUnavailable(f"the program needs more than {_MAX_LIBRARIES} libraries", "link it statically")
-        path = _find(name, here)
+        path = _find(name, platform)
         if path is None:
             raise JailUnavailable(
-                f"{asked_by} needs {name!r}, which is not in {', '.join(here.directories)}",
+                f"{asked_by} needs {name!r}, which is not in {', '.join(platform.directories)}",
                 "install the package that has it, or link the program statically",
             )
         yield path
         with _opened(path) as library:
-            waiting += [(wanted, str(path)) for wanted in _read_needs(library, str(path), here).libraries]
+            waiting += [(wanted, str(path)) for wanted in _read_needs(library, str(path), platform).libraries]
 
 
-def _find(name: str, here: _Platform) -> Path | None:
+def _find(name: str, platform: _Platform) -> Path | None:
     if not _NAME.fullmatch(name) or name in {".", ".."}:
         raise JailUnavailable(f"a library is named {name[:80]!r}", "link against plain file names, without a path")
-    candidates = (Path(directory, name) for directory in here.directories)
+    candidates = (Path(directory, name) for directory in platform.directories)
     return next((path for path in candidates if path.is_file()), None)
 
 
@@ -197,27 +198,29 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _read_needs(file: int, what: str, here: _Platform) -> _Needs:
+def _read_needs(file: int, name: str, platform: _Platform) -> _Needs:
     try:
-        needs = _parse(file, here)
+        needs = _parse(file, platform)
     except (_Bad, struct.error, UnicodeDecodeError, OSError, OverflowError) as error:
-        raise JailUnavailable(f"{what} cannot run on this machine: {error}", "build it for this machine") from error
-    foreign = [entry for entry in needs.search_path.split(":") if entry and entry.rstrip("/") not in here.directories]
+        raise JailUnavailable(f"{name} cannot run on this machine: {error}", "build it for this machine") from error
+    foreign = [
+        entry for entry in needs.search_path.split(":") if entry and entry.rstrip("/") not in platform.directories
+    ]
     if foreign:
         raise JailUnavailable(
-            f"{what} looks for libraries in {foreign[0]!r}, but a jail contains only the system's",
+            f"{name} looks for libraries in {foreign[0]!r}, but a jail contains only the system's",
             "link it statically, or without -rpath",
         )
     return needs
 
 
-def _parse(file: int, here: _Platform) -> _Needs:
+def _parse(file: int, platform: _Platform) -> _Needs:
     header = _HEADER.unpack(os.pread(file, _HEADER.size, 0))
     magic, elf_class, order, _, kind, machine = header[:6]
     if magic != b"\x7fELF" or elf_class != _CLASS_64 or order != _LITTLE_ENDIAN:
         raise _Bad("it is not a 64-bit little-endian ELF file")
-    if machine != here.machine:
-        ours = _MACHINES.get(here.machine, here.machine)
+    if machine != platform.machine:
+        ours = _MACHINES.get(platform.machine, platform.machine)
         raise _Bad(f"it is for {_MACHINES.get(machine, f'machine {machine}')}, but this machine is {ours}")
     if kind not in {_EXECUTABLE, _SHARED}:
         raise _Bad(f"it is not a program but an ELF file of type {kind}")

@@ -1,4 +1,4 @@
-"""The ways in which a child can end, as values with their reason.
+"""The ways in which a child can end, one class each.
 
 `Exited`, `Signalled`, `OverLimit` and `NetworkAttempt` are endings of a program that ran confined. `RefusedToStart`
 means that the confinement could not be completed, and no line of the program ran, because the jail never starts with
@@ -53,8 +53,8 @@ class Signalled:
 
 @dataclasses.dataclass(frozen=True)
 class OverLimit:
-    """The program was ended because it exceeded a limit: by the kernel, or by the host where the kernel counts per
-    process only.
+    """The program exceeded a limit and was killed: by the kernel, or by the host where the kernel limits only single
+    processes.
     """
 
     limit: Literal["cpu", "memory"]
@@ -75,7 +75,7 @@ class NetworkAttempt:
 
 @dataclasses.dataclass(frozen=True)
 class RefusedToStart:
-    """A step of the confinement failed, and no line of the program ran."""
+    """A step of the confinement failed, so the program was never run."""
 
     step: str
     errno: int

@@ -6,9 +6,10 @@ into the jail.
 
 A child gets two filters, and the stricter result of the two counts (seccomp(2)):
 
-1. `compile_network`: the calls by which a program reaches a network. With `watched`, the kernel notifies the template, which
-   answers in the kernel's place (template/attempts.py); otherwise the call fails with EACCES. Either way none of these calls
-   is executed. The filter also notifies of the end of a process (`ENDS`), so that the end waits for the answers.
+1. `compile_network`: the calls by which a program reaches a network. With `watched`, the kernel notifies the template,
+   which answers in the kernel's place (template/attempts.py); otherwise the call fails with EACCES. Either way none of
+   these calls is executed. The filter also notifies of the end of a process (`ENDS`), so that a process ends only after
+   its earlier calls were answered.
 2. `compile_profile`: the allow list of the child's profile. It allows the calls that the first filter answers.
 
 `compile_server` makes an allow list for processes that serve unknown clients at the daemon's ports, and
@@ -20,9 +21,9 @@ Rules of all lists but a cell's
 - They are allow lists: a call that is not listed fails with EPERM. (A KILL default ends honest programs on a stray prctl:
   measured.)
 - The same applies to flags. Where an argument selects what the kernel does, the list has its allowed values.
-- No socket that can name a peer exists. `socketpair(AF_UNIX)` is allowed: event loops wake themselves with one. `setsockopt`
-  is not, because SO_ATTACH_FILTER compiles a program of the caller into the kernel; only TCP options pass, to the network
-  filter.
+- A program can create no socket that can name a peer. `socketpair(AF_UNIX)` is allowed: event loops wake themselves
+  with one. `setsockopt` is not, because SO_ATTACH_FILTER compiles a program of the caller into the kernel; only TCP
+  options pass, to the network filter.
 - `KILLED` has the calls that no honest program makes; they are answered with SIGSYS.
 - Native ABI only: i386 and x32 entries are killed (libseccomp's bad-architecture action).
 - Landlock does not cover metadata (chmod, chown, utimes), other processes, or non-file objects: they are not on the list.
@@ -106,7 +107,9 @@ ALLOWED_MORE: Final[dict[Profile, tuple[str, ...]]] = {
 """Additional allowed calls, by profile."""
 
 ONLY_ALONE: Final = ("tgkill",)
-"""Calls that the mode `landlock` does not allow: without its own pid namespace, a process could reach other processes by them."""
+"""Calls of ALLOWED that the mode `landlock` forbids: without its own pid namespace, a process could affect other
+processes with them.
+"""
 
 ANSWERED: Final = {
     "socket": errno.EACCES,
@@ -316,9 +319,9 @@ SERVER: Final = tuple(
     getsockname getpeername listen accept
     """.split()
 )
-"""Calls of a server that has its listeners, and opens no file and no connection: the calls of ALLOWED that do not
-concern files or other processes, and those that accept connections. Its sockets are those that it was given or
-accepted, and pairs of its own.
+"""Allowed calls of a server that has its listeners already, and opens no file and no connection: the calls of ALLOWED
+that do not concern files or other processes, and those that accept connections. It can only use sockets that it
+inherited or accepted, and socket pairs.
 """
 _SERVER_ARGUMENTS: Final = (
     "pipe2", "close_range", "fcntl", "ioctl", "mmap", "mprotect", "mremap", "madvise", "membarrier", "futex", "arch_prctl",
@@ -353,14 +356,14 @@ SERVER_SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
         (_one_of(1, _IPPROTO_TCP), _one_of(2, _TCP_NODELAY)),
     ),
 }
-"""Calls of a server that depend on arguments, in the form of SOME_ARGUMENTS."""
+"""Calls of a server that are allowed with some arguments, in the form of SOME_ARGUMENTS."""
 
 LOGIN: Final = tuple(name for name in SERVER if name not in ("listen", "accept"))
-"""Calls of a process that logs in over the socket that it was given: the calls of SERVER without those that accept
-connections.
+"""Allowed calls of a process that logs in to a service over a socket that it inherited: the calls of SERVER without
+those that accept connections.
 """
 LOGIN_SOME_ARGUMENTS: Final = {name: value for name, value in SERVER_SOME_ARGUMENTS.items() if name != "accept4"}
-"""Calls of a process that logs in that depend on arguments, in the form of SOME_ARGUMENTS."""
+"""Calls of LOGIN that are allowed with some arguments, in the form of SOME_ARGUMENTS."""
 _PR_SET_PDEATHSIG: Final = 1
 _SECCOMP_SET_MODE_FILTER: Final = 1
 _FORKS: Final = ("wait4",)
@@ -372,7 +375,7 @@ _FORKS_SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
 
 
 class Refusal(NamedTuple):
-    """An errno with which a call fails if all of the conditions hold."""
+    """A rule of the deny list: the call fails with an errno if all of the conditions hold."""
 
     errno: int
     where: tuple[Only, ...] = ()
@@ -494,7 +497,9 @@ CELL_REFUSED_WHERE: Final[dict[str, tuple[Refusal, ...]]] = {
 """Calls that a cell refuses if one of their conditions holds. docs/reference/cell.md describes the conditions in words."""
 
 NEWEST_CALL: Final = 469
-"""Number of file_setattr, Linux 6.17. In a cell, newer calls fail with ENOSYS until a developer has reviewed them."""
+"""Highest system call number that a cell allows: file_setattr, Linux 6.17. Newer calls fail with ENOSYS until a
+developer has reviewed them.
+"""
 _NEWER_THAN_LIBSECCOMP: Final = {
     "quotactl_fd": 443,
     "memfd_secret": 447,
@@ -533,15 +538,14 @@ def compile_profile(profile: Profile, mode: Mode = "namespaces") -> bytes:
 def compile_server() -> bytes:
     """Compile the allow list of a server with unknown clients. Raises OSError or ImportError if libseccomp is missing.
 
-    Calls that a jail refuses with an errno of their own get the same errno here. Calls that are KILLED in a jail end
-    this process.
+    The calls in ANSWERED fail with the same errno as in a jail. The calls in KILLED end the process.
     """
     return _outside_a_jail(SERVER, SERVER_SOME_ARGUMENTS)
 
 
 def compile_login(*, forks: bool) -> bytes:
-    """Compile the allow list of a process that logs in, which has its sockets and gets no others. `forks` is for the
-    process that forks such processes. Each forked process installs the list without `forks` before it reads anything.
+    """Compile the allow list of a process that logs in to a service and has all its sockets already. With `forks`, it is
+    the list of the parent that forks such processes; each child installs the list without `forks` before it reads anything.
     """
     if forks:
         return _outside_a_jail(LOGIN + _FORKS, LOGIN_SOME_ARGUMENTS | _FORKS_SOME_ARGUMENTS)
@@ -577,8 +581,8 @@ def _refuse_where(rule: _Rule, name: str, refusal: Refusal) -> None:
 
 
 def _without_newer(program: bytes) -> bytes:
-    """Prefix the program with a check that makes calls above NEWEST_CALL fail with ENOSYS. libseccomp has no rule for
-    numbers.
+    """Prefix the program with a check that makes calls above NEWEST_CALL fail with ENOSYS. libseccomp cannot express a
+    range of call numbers.
 
     Calls of x32, which have still higher numbers, are left to the program, which ends the process. Calls of another
     architecture are also left to the program if their number is not above NEWEST_CALL; otherwise they fail with ENOSYS.
@@ -644,8 +648,8 @@ def _allow_where(rule: _Rule, name: str, alternatives: tuple[_Conditions, ...]) 
 
 
 def _leave_to_the_network_filter(rule: _Rule) -> None:
-    """Allow the calls that the network filter answers, because a refusal here would override its notification. Refuse
-    other sockets.
+    """Allow the calls that the network filter handles, because a refusal here would override its notification. Refuse
+    sockets of other families.
     """
     pyseccomp = import_pyseccomp()
     argument = pyseccomp.Arg
@@ -662,7 +666,7 @@ def _leave_to_the_network_filter(rule: _Rule) -> None:
 
 
 def _rules_of(program: Any) -> _Rule:
-    """Return a function that adds a rule to the program, and skips calls that this architecture lacks."""
+    """Return a function that adds a rule to the program, but ignores calls that this architecture lacks."""
     pyseccomp = import_pyseccomp()
     program.set_attr(_BAD_ARCH, pyseccomp.KILL_PROCESS)
     program.set_attr(_CTL_OPTIMIZE, _BINARY_TREE)

@@ -30,7 +30,7 @@ SYSCTLS: Final = (
     "user.max_user_namespaces",
     "user.max_net_namespaces",
 )
-"""Settings by which distributions forbid user namespaces, and further settings that a report about a machine should show."""
+"""Names of sysctls with which distributions forbid user namespaces, and of others that a report about a machine shows."""
 _NAMESPACES: Final = frozenset({"namespaces and root", "pid namespace"})
 _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _MARKS_OF_CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
@@ -91,7 +91,9 @@ class Machine(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_this(cls, executable: str) -> Self:
-        """Read the facts of this machine from /proc/sys and from the files that container engines leave."""
+        """Read the facts about this machine from /proc/sys and from files that container engines create, such as
+        /.dockerenv.
+        """
         found = {}
         for name in SYSCTLS:
             with contextlib.suppress(OSError):
@@ -139,7 +141,9 @@ def fix_cell(step: str, number: int, machine: Machine) -> str:
 
 
 def is_short_of_descriptors(error: Exception) -> bool:
-    """Return whether the error says that too many files are open. It may be transient, so it says nothing about the machine."""
+    """Return whether the error says that too many files are open. Such an error may be transient, so it does not mean
+    that this machine cannot run a jail.
+    """
     return isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR
 
 

@@ -15,14 +15,14 @@ Rules
   of its filter hangs up; on older kernels together with its `ending`.
 - `kill` goes through the pidfd, so a recycled pid is never signalled.
 - Closing a Child kills it; closing the Template kills all children. A closed child is reaped when `pump` next reads its
-  message, and counts until then.
+  message, and counts towards MAX_CHILDREN until then.
 - Every child of a template with groups has a control group. `is_watched` says which children must be measured nevertheless; a
   caller with a loop of its own reads their `tree`, calls `judge`, and reads again after the time that `judge` returns
   (`Child.wait` does this).
 - Start the template from a thread that lives as long as the template (PR_SET_PDEATHSIG fires when the parent *thread* ends,
   prctl(2)).
 
-Not here: what may be in a frame (frames/), whether to run something at all.
+Not here: the contents of frames (frames/), the decision to run a program (aileron).
 """
 
 from __future__ import annotations
@@ -99,9 +99,8 @@ _FRAME_PIPE_BYTES: Final = 256 << 10
 MiB, pipe(7)) after 32 children.
 """
 _CPU_LIMIT_SHARE: Final = 0.75
-"""Share of the processor time limit that must have been used for a SIGKILL to be attributed to the limit. The kernel
-checks RLIMIT_CPU by whole timer ticks but reports the exact time: 870 ms were seen for 1 s on a busy virtual machine,
-996 on an idle one.
+"""Fraction of the processor time limit above which a SIGKILL is attributed to that limit. The kernel checks RLIMIT_CPU
+by whole timer ticks but reports the exact time: 870 ms were seen for 1 s on a busy virtual machine, 996 on an idle one.
 """
 _LEAST_PERIOD_S: Final = 0.02
 """Minimum number of seconds between two measurements. One takes up to 5 ms, and the kernel counts processor time in
@@ -128,7 +127,7 @@ _NEEDS_GROUP: Final = (
 
 
 class TemplateGone(Exception):
-    """The template process has ended, and all its children with it. The caller must start another template."""
+    """Error: the template process has ended, and all its children with it. The caller must start another template."""
 
 
 class Template:
@@ -303,7 +302,7 @@ class Template:
             self._news.unregister(listener)
 
     def _give_group(self) -> None:
-        """Send the template one more control group, ahead of the request for a child."""
+        """Send the template one more control group, before the child that will use it is requested."""
         if self._groups is not None:
             with self._given_group(self._groups) as (message, fds):
                 self._send_datagram(message.encode(), fds)
@@ -385,7 +384,7 @@ class Template:
             case Listening():
                 child._listening(fds)
             case Asked():
-                child._stop_listening()  # only its ending counts from here on: it says what it tried
+                child._stop_listening()  # from here on only the ending counts, which names the destination
             case Failed():
                 child._failed(message)
             case Attempted():
@@ -574,8 +573,8 @@ class Child:
 
     @property
     def is_watched(self) -> bool:
-        """True if the kernel alone does not enforce the limits for all processes of the child together, or does not
-        report which limit was exceeded.
+        """True if the caller must measure this child (`tree`, `judge`), because the kernel alone does not limit all its
+        processes together, or does not report which limit was exceeded.
         """
         profile = self._policy.profile
         # If a v1 group is out of memory, the kernel ends only one process; and only we bound the processor time of a group.
@@ -733,8 +732,8 @@ class Child:
             self.ending = Signalled(-code, usage)
 
     def _is_out_of_memory(self, code: int) -> bool:
-        """Return whether the child ran out of memory. The group is read only if the child was killed or may have lost
-        a process.
+        """Return whether the child ran out of memory. Its control group is read only if the child, or one of its
+        processes, may have been killed.
         """
         is_possible = code == -signal.SIGKILL or self._policy.profile == "elf-subprocess"
         return is_possible and self._group is not None and self._group.is_out_of_memory()
@@ -742,7 +741,7 @@ class Child:
 
 @dataclasses.dataclass(frozen=True)
 class _Both:
-    """A process tree whose memory its control group counts, and whose processor time is summed over its processes."""
+    """A `Tree` that reads memory from the child's control group, and adds up the processor time of its processes."""
 
     group: cgroups.Group
     processes: ProcessTree
@@ -775,8 +774,8 @@ def _closed(fd: int) -> int:
 
 
 def check_possible(profile: Profile, mode: Mode, *, is_compiled: bool) -> None:
-    """Raise JailUnavailable, with the fix, if no jail of this mode on this machine can hold such a program. Either other
-    processes could attach to it (ADR 34), or nothing would limit the memory of all its processes together (ADR 35).
+    """Raise JailUnavailable, with the fix, if no jail of this mode on this machine can confine such a program, because
+    other processes could attach to it (ADR 34), or nothing would limit the memory of all its processes together (ADR 35).
     """
     if mode == "landlock" and is_compiled:
         raise JailUnavailable(
@@ -826,7 +825,7 @@ def _maybe_groups() -> cgroups.Groups | None:
 def _find_groups() -> cgroups.Place | None:
     try:
         return cgroups.find()
-    except OSError as error:  # no descriptor is free to look with
+    except OSError as error:  # no descriptor is free for the check
         raise JailUnavailable(f"cannot look for control groups: {error}", _fix_of(error)) from error
 
 

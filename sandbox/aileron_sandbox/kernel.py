@@ -110,9 +110,7 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 _KEPT_BYTES: Final = 16 << 20
-"""Maximum size of freed memory that a heap keeps, 16 MiB: a few frames of the largest size, of which each end holds
-some at once.
-"""
+"""Maximum number of bytes of freed memory that malloc keeps for reuse, 16 MiB: a few frames of the largest size."""
 
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _CAP_LAST_CAP_FILE: Final = "/proc/sys/kernel/cap_last_cap"
@@ -188,10 +186,10 @@ _process_vm_readv = _declared("process_vm_readv", ctypes.c_int, _pointer, _word,
 _syscall_of_any = _declared("syscall", ctypes.c_long, *(_pointer,) * 5)
 
 
-def _check(result: int, what: str) -> int:
+def _check(result: int, call: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{call}: {os.strerror(number)}")
     return result
 
 
@@ -212,7 +210,9 @@ def maybe_share_descriptors(thread: int, other: int) -> bool | None:
 
 
 def exit_thread(code: int) -> NoReturn:
-    """End this thread by exit(2), and so a process that has no other thread. Libraries can only end a complete process."""
+    """End only this thread, exit(2). A process without other threads ends with it. (The C library's exit functions end
+    all threads.)
+    """
     _syscall("exit", code)
     raise AssertionError("it does not return")
 
@@ -272,7 +272,7 @@ def new_tmpfs(options: Mapping[str, str]) -> int:
 
 
 def move_mount(mount: int, target: str) -> None:
-    """Move the mount that the descriptor `mount` refers to to the path `target`, move_mount(2)."""
+    """Move a mount, given as the descriptor `mount`, to the path `target`, move_mount(2)."""
     _syscall("move_mount", mount, b"", _AT_FDCWD, target.encode(), _MOVE_MOUNT_F_EMPTY_PATH)
 
 
@@ -282,8 +282,8 @@ def copy_mount(target: str) -> int:
 
 
 def copy_tree(place: int) -> int:
-    """Copy the mount that contains `place`, from `place` downwards with all mounts below, and return a descriptor,
-    open_tree(2).
+    """Copy the part of a mount at and below `place` (a descriptor), with all mounts below it, and return a descriptor
+    of the copy, open_tree(2).
 
     The copy is not mounted anywhere. In a user namespace a copy without the mounts below fails with EINVAL,
     mount_namespaces(7).
@@ -307,15 +307,16 @@ def move_mount_onto(mount: int, place: int) -> None:
 
 
 def open_resolved(directory: int, path: str, flags: int, resolve: int) -> int:
-    """Open a path by openat2(2), and return a descriptor that exec closes. If `resolve` forbids it, raises OSError
-    with ELOOP for a symbolic link and EXDEV for a path that leaves the directory.
+    """Open a path by openat2(2), and return a descriptor that exec closes. `resolve` has RESOLVE_… flags; if they
+    forbid them, a symbolic link raises OSError ELOOP, and a path that leaves the directory EXDEV.
     """
     how = _OpenHow(flags=flags | os.O_CLOEXEC, mode=0, resolve=resolve)
     return _syscall("openat2", directory, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
 
 
 def map_mount_ids(mount: int, namespace: int, attributes: int) -> None:
-    """Show the owners in `mount` as the user namespace maps them, and add MOUNT_ATTR flags, mount_setattr(2).
+    """Make `mount` an ID-mapped mount, whose files have the owners that the user namespace maps them to, and add
+    MOUNT_ATTR flags, mount_setattr(2).
 
     `mount` must not have been mounted anywhere. Raises OSError EINVAL if the file system cannot do this (tmpfs before
     Linux 6.3).
@@ -359,7 +360,7 @@ def last_capability() -> int:
 def drop_bounding_set(last: int) -> None:
     """Empty the bounding set, so that no later exec could regain a capability, capabilities(7). Needs CAP_SETPCAP."""
     for capability in range(last + 1):
-        # Not `prctl`: forty calls of it are the dearest step of a child (0.12 ms, measured).
+        # Not `prctl`: forty calls of it are the most expensive step of a child (0.12 ms, measured).
         _check(_prctl(PR_CAPBSET_DROP, capability, 0, 0, 0), "prctl PR_CAPBSET_DROP")
 
 
@@ -451,7 +452,9 @@ def landlock_abi() -> int:
 
 
 def landlock_create_ruleset(abi: int, fs: int, net: int, scoped: int) -> int:
-    """Return a ruleset descriptor that handles these rights. The struct is cut to the size that this ABI knows."""
+    """Return a descriptor of a Landlock ruleset that denies these rights unless a rule allows them. The struct has the
+    size that this ABI knows.
+    """
     attr = _LandlockRuleset(handled_access_fs=fs, handled_access_net=net, scoped=scoped)
     size = 8 if abi < 4 else 16 if abi < 6 else 24
     return _syscall("landlock_create_ruleset", ctypes.byref(attr), size, 0)

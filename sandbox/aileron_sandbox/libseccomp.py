@@ -41,7 +41,9 @@ def import_pyseccomp() -> Any:
 
 
 def _are_found_by_name() -> bool:
-    """Return whether the loader finds both libraries. With another C library, or without libseccomp, the search looks further."""
+    """Return whether the loader finds both libraries by name. If not, with another C library or without libseccomp, the
+    search is needed.
+    """
     try:
         for name in _NAMES.values():
             ctypes.CDLL(name)

@@ -14,8 +14,9 @@ from typing import Final, Literal
 __all__ = ["Mode", "Policy", "Profile"]
 
 Mode = Literal["namespaces", "landlock"]
-"""The layers that jails are made of: all layers, or those that need no user namespaces. The latter is for a machine
-that forbids user namespaces, and used only if the user chose it (template/landlocked.py).
+"""The way in which a jail is confined: `namespaces` uses all layers, `landlock` only those that need no user
+namespaces. The latter is for machines that forbid these, and is used only if the user chose it
+(template/landlocked.py).
 """
 
 Profile = Literal["python", "elf", "elf-subprocess"]

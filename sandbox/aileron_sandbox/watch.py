@@ -1,10 +1,10 @@
 """The memory and processor time of a jail's whole tree of processes, for limits that the kernel enforces per process only.
 
 Runs on the host, in any thread: a `Tree` measures when its method is called. Where a jail has a cgroup, the kernel
-counts for all its processes (cgroups.py). Elsewhere `ProcessTree` adds up the numbers of each process: its page
-tables, and its pages as PSS, in which a page that n processes share counts as an nth (proc_pid_smaps(5)). The PSS of
-a process that is not dumpable can be read only with more privilege than its owner has; without it a page counts once
-for each process that has it, and a program that forks with much in memory is ended early.
+counts for all its processes (cgroups.py). Elsewhere `ProcessTree` adds up the numbers of each process: its page tables,
+and its pages as PSS (proportional set size), where a page that n processes share counts as 1/n (proc_pid_smaps(5)). The
+PSS of a process that is not dumpable can be read only with more privilege than its owner has; without it a page counts
+once for each process that has it, and a program that forks with much in memory is ended early.
 
 Usage that begins and ends between two measurements is not seen. Meanwhile RLIMIT_DATA and RLIMIT_CPU limit each
 process, and a deadline limits all processes.
@@ -60,7 +60,7 @@ class Used(NamedTuple):
     """Memory and processor time of a jail's processes together at one measurement."""
 
     memory_bytes: int
-    """Memory in use in bytes; 0 if the kernel enforces the limit, because `is_out_of_memory` then reports an excess."""
+    """Memory in use in bytes; 0 if the kernel enforces the limit, which `is_out_of_memory` then reports as exceeded."""
     cpu_s: float
     is_out_of_memory: bool = False
 
@@ -83,12 +83,12 @@ class ProcessTree:
     shared_bytes: int = 0
     """Bytes that each process shares with the template at its fork. A constant, not measured again."""
     _cpu_seen_s: dict[tuple[int, float], float] = dataclasses.field(default_factory=dict, repr=False)
-    """Processor seconds by process (number and start time). Processes that ended without being waited for still count."""
+    """Processor seconds by process id and start time. Processes that ended without being waited for still count."""
 
     def footprint(self) -> Footprint:
-        """Return the current processes and an upper bound of their memory: a shared page counts for each process. The
-        kernel has these numbers ready. PSS takes a walk through all pages, 10 ms for each GiB, and a process that
-        allocates memory waits for it.
+        """Return the current processes and an upper bound of their memory, in which a shared page counts once for each
+        process. The kernel has these numbers ready, unlike PSS: for that it walks through all pages, 10 ms for each
+        GiB, and blocks processes that allocate memory meanwhile.
         """
         pids = [process.pid for process in self._processes()]
         found = [_status(pid) for pid in pids]
@@ -145,7 +145,7 @@ class Footprint(NamedTuple):
     threads, descriptor tables.
     """
     descriptors: int
-    """Number of descriptors for which the processes' descriptor tables have room."""
+    """Total size of the processes' descriptor tables, as a number of descriptors."""
 
 
 class TooMuchToSeeError(Exception):
@@ -155,7 +155,9 @@ class TooMuchToSeeError(Exception):
 
 
 class Proportional(NamedTuple):
-    """The PSS of processes, including swapped pages, without their mappings of files that are counted elsewhere."""
+    """The proportional memory (PSS) of processes, including swapped pages, without mappings of files that are counted
+    elsewhere.
+    """
 
     total_bytes: int
     shared_bytes: int

@@ -1,11 +1,10 @@
-"""The messages between the host and a cell: datagrams over one SOCK_SEQPACKET socket, and one file that comes with
-the first datagram.
+"""The messages between the host and a cell: datagrams over one SOCK_SEQPACKET socket, some with descriptors attached.
 
-The file is the `Preparation`, a memory file that comes with `Go`. Before it the process that will be the cell sends
-`Looked`, with such a file too, if it had to look for closed files (closed.py). After it the host sends `Begin`,
-`Signal` and `Connect`, and the cell `Ready`, `Failed`, `Begun`, `Stopped`, `Continued`, `Ended` and `Connected`, some
-with descriptors attached. The cell's first process runs our code, but the host still requires a fixed form of its
-messages. The agent has neither end of the socket.
+If the process that will become the cell was told to look for closed files (closed.py), it first sends `Looked` with a
+memory file that lists them. The host sends `Go` with a memory file that contains the `Preparation`. From then on the
+host sends `Begin`, `Signal` and `Connect`, and the cell `Ready`, `Failed`, `Begun`, `Stopped`, `Continued`, `Ended` and
+`Connected`. The cell's first process runs our code; the host checks the form of its messages nevertheless. The agent
+has neither end of the socket.
 
 Imported while a cell starts, so imports are few. `marshal` reads the preparation in 0.1 ms, and suffices because both ends
 are the same interpreter. msgspec takes 35 ms to import and `typing` 12 (measured), more than the rest of a cell's start.
@@ -51,7 +50,7 @@ MAX_DATAGRAM: Final = 8 << 10
 """Maximum size of a datagram in bytes. The largest is `Failed`, with a message of 4 KiB."""
 MAX_DESCRIPTORS: Final = 40
 """Maximum number of descriptors attached to one datagram: two for each of sixteen listeners, the terminal, and the
-seven of every cell.
+seven that every cell sends.
 """
 
 # From the host.
@@ -65,7 +64,9 @@ _FAILED: Final = struct.Struct("!i32s")
 
 
 class Preparation:
-    """The instructions from which a cell is made. Paths are as in the policy."""
+    """The data that the process needs to become a cell: the policy, the agent's command, and its streams. Paths are as
+    in the policy.
+    """
 
     __slots__ = (
         "binds",
@@ -87,7 +88,7 @@ class Preparation:
     )
 
     binds: tuple[tuple[str, str, bool, bool], ...]
-    """Binds as (source, target, is writable, shows the mounts below the source)."""
+    """Binds as (source, target, is_writable, with_mounts); the last says whether mounts below the source are shown, too."""
     command: tuple[str, ...]
     environment: dict[str, str]
     files: tuple[tuple[str, bytes], ...]
@@ -100,7 +101,9 @@ class Preparation:
     overlay: tuple[str, str, str, str] | None
     """The overlay as (lower, upper, work, target)."""
     pipes: tuple[int, int, int]
-    """The agent's ends of the pipes, by their descriptor numbers on arrival (prepare.py); -1 if a stream is the terminal."""
+    """Descriptor numbers, in the process that receives them (prepare.py), of the agent's ends of the pipes 0, 1 and 2;
+    -1 for a terminal.
+    """
     scratch_bytes: int
     streams: tuple[str, str, str]
     tcp_listeners: tuple[tuple[str, int], ...]
@@ -117,7 +120,9 @@ class Preparation:
 
     @classmethod
     def decode(cls, data: bytes) -> Preparation:
-        """Decode a preparation from bytes of `encode` that come from the host."""
+        """Decode a preparation from bytes that `encode` returned. They must come from the host, because marshal is not
+        safe for other data.
+        """
         return cls(**marshal.loads(data))  # noqa: S302 - the bytes come from the host, which decides here anyway
 
 

@@ -2,8 +2,8 @@
 
     closed, unseen = closed_below(("/etc", "/opt"))
 
-Reads modes, and changes nothing. Six thousand files take 25 ms, so a command that starts a cell lets the process that
-will become the cell do this in parallel (stub.py). Imports are few, because that process must start fast.
+Reads modes, and changes nothing. Six thousand files take 25 ms, so the process that will become the cell does this
+while the command that starts the cell does other work (stub.py). Imports are few, because that process must start fast.
 
 Source: inode(7), readdir(3). Not here: which directories (aileron/launch/system_mounts.py), the masks (mounts.py).
 """
@@ -54,7 +54,9 @@ def encode_closed(closed: Closed) -> bytes:
 
 
 def decode_closed(data: bytes) -> Closed:
-    """Decode bytes of `encode_closed` that come from our own process, before it contains anything of the agent."""
+    """Decode bytes that `encode_closed` returned. They must come from our own process, before it has run any code of
+    the agent.
+    """
     closed, unseen = marshal.loads(data)  # noqa: S302 - by whom, the docstring says
     return closed, unseen
 

@@ -10,12 +10,12 @@ Owns the stub process, the control socket, the listeners and the host's ends of 
 trusts no data from a stream, a listener or a connection.
 
 Rules
-- A cell is over when `event` says `Ended` or `NotStarted`: by then the agent's remaining processes are being killed.
-- `close` kills everything and waits for it. A host that dies does the same, in the kernel: the stub dies with the thread that
-  started it (PR_SET_PDEATHSIG, prctl(2)), and the first process with the stub.
+- A cell has ended when `event` returns `Ended` or `NotStarted`. The agent's remaining processes are then being killed.
+- `close` kills all processes of the cell and waits for their end. If the host dies, the kernel kills them: the stub
+  dies with the thread that started it (PR_SET_PDEATHSIG, prctl(2)), and the first process with the stub.
 - Not thread-safe: one thread or one event loop owns a cell.
 
-Not here: what the streams mean to a terminal, the programs that answer at a listener (aileron/cell).
+Not here: filtering the agent's output for a terminal, serving the listeners (aileron/cell).
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ Streams = tuple[Kind, Kind, Kind]
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """The agent was stopped, for example by Ctrl-Z. The agent continues after `signal(SIGCONT)`."""
+    """Event: the agent was stopped, for example by Ctrl-Z. It continues after `signal(SIGCONT)`."""
 
     signal: int
 
 
 class Continued(msgspec.Struct, frozen=True):
-    """The stopped agent has continued."""
+    """Event: the stopped agent has continued."""
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The agent has ended with exit status `code` or by `signal`, and the cell with it. `why` is the reason if the
-    host or the kernel ended it because of its memory; else None.
+    """Event: the agent has ended, with exit status `code` or by `signal`, and the cell with it. `why` is the reason if
+    the host or the kernel ended it because of its memory; else None.
     """
 
     code: int | None
@@ -79,7 +79,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class NotStarted(msgspec.Struct, frozen=True):
-    """The agent's program could not be executed, and the cell has ended."""
+    """Event: the agent's program could not be executed, and the cell has ended."""
 
     errno: int
 
@@ -95,12 +95,12 @@ _FIRST: Final = 7
 diagnostics, and its three lists of System V objects.
 """
 _MAX_EVENTS: Final = 1024
-"""Maximum number of events that are stored while a response is awaited. An agent that stops and continues all the
-time makes many.
+"""Maximum number of events that are stored while `connect` waits for its response. An agent that stops and continues
+repeatedly causes many.
 """
 _TCP_SHARE: Final = 4
-"""Divisor of the memory limit: where TCP buffers are counted separately, a quarter of the limit is added for them.
-Servers on loopback need less.
+"""Divisor of the memory limit that gives the additional limit for TCP buffers, where the kernel counts them separately
+(v1): a quarter. Servers on loopback need less.
 """
 _SEES_SOCKETS: Final = (
     "load the kernel modules unix_diag, tcp_diag, udp_diag and netlink_diag, or start it where control groups can be made: "
@@ -113,7 +113,7 @@ _LAYERS: Final = (
 
 
 class Cell:
-    """A running cell, as its host uses it. Make one with `start`."""
+    """The host's handle of a running cell. Make one with `start`."""
 
     def __init__(self, policy: CellPolicy, streams: Streams) -> None:
         self._policy = policy
@@ -183,7 +183,7 @@ class Cell:
 
     @contextlib.contextmanager
     def _or_closed(self) -> Iterator[None]:
-        """Close the cell if the block fails. An OSError is raised as JailUnavailable."""
+        """Close the cell if the block raises an error. An OSError is raised as JailUnavailable."""
         try:
             yield
         except OSError as error:
@@ -276,7 +276,7 @@ class Cell:
 
     @property
     def control(self) -> int:
-        """Descriptor that is readable when `event` may have an event to return, for epoll(7) or poll(2)."""
+        """Descriptor to wait on with epoll(7) or poll(2). When it is readable, call `event`."""
         return self._control.fileno()
 
     def begin(self) -> None:
@@ -483,7 +483,7 @@ def _preparation(
 
 
 def _half_of(kind: int) -> int:
-    """Return half of this user's limit: the kernel counts a cell's timers and message queues against the person's limit, too."""
+    """Return half of this user's limit of the kind RLIMIT_…, because the kernel counts a cell's use of it as the user's, too."""
     most = resource.getrlimit(kind)[1]
     return most if most == resource.RLIM_INFINITY else most // 2
 
@@ -503,7 +503,7 @@ def _listener(fd: int) -> socket.socket:
 
 
 def _connected(candidate: socket.socket) -> int:
-    """Wait for a pending connection, and return its errno, which is 0 if it is connected."""
+    """Wait until a pending connection is decided. Return 0 if it is connected, else the errno."""
     poll = select.poll()
     poll.register(candidate, select.POLLOUT)
     if not poll.poll(_CONNECT_DEADLINE_S * 1000):

@@ -1,5 +1,5 @@
-"""Memory that a cell holds in addition to its processes' resident pages. Without a control group, the cell's limit
-would miss it.
+"""Measurement of memory that a cell uses besides its processes' resident pages: socket buffers, pipes, memory files and
+System V objects. It is needed where no control group counts this memory.
 
 Runs on the host, in the thread that watches the cell's memory (door.py). The host asks the kernel through descriptors
 that the first process opened before the agent existed, and that belong to the cell's own namespaces.
@@ -16,8 +16,8 @@ Counted
 - Memory files (memfd_create(2)) that a process has open, mapped or not, by their blocks.
 - Pipes, each by its maximum size.
 
-A socket whose other end is gone may hold data that the other end sent, and the kernel no longer says how much: the
-maximum counts.
+A socket whose other end is closed may still hold data from that end, and the kernel no longer says how much, so the
+maximum is counted.
 
 A memory file that was sent through a socket, but not received yet, is in no descriptor table (`sends_descriptors`),
 and its size cannot be read: shared.py finds it in the machine's totals.
@@ -47,7 +47,7 @@ _ATTRIBUTE: Final = struct.Struct("=HH")  # nlattr
 _SOCK_DIAG_BY_FAMILY: Final = 20
 _NLM_F_REQUEST_DUMP: Final = 0x301
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
-_ANSWER_DEADLINE_S: Final = 1.0  # the kernel answers within the call; but a look must never hang
+_ANSWER_DEADLINE_S: Final = 1.0  # the kernel answers within the call; a measurement must not hang if it does not
 _ANSWER_BYTES: Final = 64 << 10  # of one datagram; the kernel makes them 32 KiB at most
 _MOST_SOCKETS: Final = 1 << 18
 _MOST_DESCRIPTORS: Final = 1 << 17
@@ -57,7 +57,9 @@ _ALL_STATES: Final = 0xFFFFFFFF
 
 
 class _Family(NamedTuple):
-    """A request to sock_diag, with the offset of the attributes in a response and the number of the attribute `SK_MEMINFO`."""
+    """A request to sock_diag(7) for one address family, with the offset of the attributes in a response and the number
+    of the attribute `SK_MEMINFO`.
+    """
 
     request: bytes
     attributes_at: int
@@ -81,13 +83,13 @@ _FAMILIES: Final = (
     *(_ip(family, protocol) for family in (socket.AF_INET, socket.AF_INET6) for protocol in (6, 17)),
 )
 _SOCKET_BYTES: Final = 4 * _KIB
-"""Bytes that count for an empty socket with its inode and its name: about 2 KiB were measured."""
+"""Bytes that are counted for a socket itself, with its inode and name. About 2 KiB were measured."""
 _DATAGRAMS: Final = 11
 """Number of datagrams that can wait in one socket: max_dgram_qlen of a new network namespace, plus one."""
 _SEMAPHORE_BYTES: Final = 64  # struct sem, a cache line each, ipc/sem.c
 _MESSAGE_BYTES: Final = 64  # struct msg_msg and what kmalloc rounds it to
 _PIPE_BYTES: Final = 8 * _KIB
-"""Maximum number of bytes in a pipe of a user who is over pipe-user-pages-soft, pipe(7)."""
+"""Maximum number of bytes in a pipe that is made while the user's pipes exceed pipe-user-pages-soft, pipe(7)."""
 _LARGE_PIPE_BYTES: Final = 1 << 20  # pipe-max-size
 _PIPES_BYTES: Final = 64 << 20
 """Bytes that a user's pipes may hold before new pipes get only _PIPE_BYTES: 16,384 pages, pipe-user-pages-soft."""
@@ -126,12 +128,12 @@ class Held:
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of memory files and System V shared memory, which the kernel's totals for the machine count as shared."""
+        """Bytes of memory files and System V shared memory, which are part of the machine's total of shared memory."""
         return self._files_bytes + self._shm_bytes
 
     def look_at_kernel(self) -> None:
-        """Measure sockets and System V objects. Raises OSError if the kernel does not give the numbers, and
-        TooMuchToSeeError if they are too many.
+        """Measure sockets and System V objects. Raises OSError if the kernel does not return the numbers, and
+        TooMuchToSeeError if there are too many objects.
         """
         sockets = sum(self._sockets_bytes(family) for family in _FAMILIES)
         self._shm_bytes, others = self._system_v_bytes()
@@ -160,8 +162,8 @@ class Held:
         self._pipes_bytes = _bytes_of_pipes(sum(name.startswith("pipe:") for name in self._in_tables))
 
     def sends_descriptors(self, pids: Iterable[int]) -> bool:
-        """Return whether descriptors wait, or may wait, in a socket to be received. A socket that was in no
-        descriptor table at the last measurement waits in another socket.
+        """Return whether a socket holds, or may hold, descriptors that were sent and not received yet. A socket that
+        was in no descriptor table at the last measurement was itself sent in this way.
         """
         if any(f"socket:[{inode}]" not in self._in_tables for inode in self._sockets):
             return True
@@ -182,8 +184,8 @@ class Held:
         return sum(_SOCKET_BYTES + self._unix_bytes(fixed, attributes, open_ones) for fixed, attributes in answers)
 
     def _unix_bytes(self, fixed: bytes, attributes: dict[int, bytes], open_ones: set[int]) -> int:
-        """Return the bytes in the buffers of a Unix socket. Data counts for its sender until it is read. If the
-        sender is closed or unknown, the maximum that it can have sent counts for the receiver.
+        """Return the bytes in the buffers of a Unix socket. Unread data is counted for the socket that sent it. If that
+        socket is closed or unknown, the maximum that it can have sent is counted for the receiver.
         """
         own = _buffers(attributes.get(_UNIX_MEMORY, b""))
         (waiting,) = struct.unpack_from("=I", attributes.get(_UNIX_QUEUE, bytes(4)))
@@ -209,7 +211,7 @@ class Held:
             while data:
                 size, kind, _, sequence, _ = _HEADER.unpack_from(data)
                 message, data = data[_HEADER.size : size], data[_aligned(size) :]
-                if sequence != self._sequence:  # an answer to a look that was given up
+                if sequence != self._sequence:  # a response to an earlier request that was abandoned
                     continue
                 if kind == _NLMSG_DONE:
                     return
@@ -245,8 +247,8 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _buffers(memory: bytes) -> int:
-    """Return the bytes in a socket's buffers by its `SK_MEMINFO`: received, its limit, sent, its limit, reserved, queued,
-    options, backlog.
+    """Return the bytes in a socket's buffers from its `SK_MEMINFO`: received, receive limit, sent, send limit,
+    reserved, queued, options, backlog.
     """
     if len(memory) < 32:
         return 0
@@ -268,7 +270,7 @@ def _bytes_of_pipes(count: int) -> int:
 
 
 def _tables(pids: Iterable[int]) -> Iterator[str]:
-    """Yield the descriptor directory of each table of these processes: a thread may have a table of its own
+    """Yield the path in /proc of each descriptor table of these processes. A thread may have a table of its own
     (unshare(2), CLONE_FILES).
     """
     for pid in pids:
@@ -285,8 +287,8 @@ def _tables(pids: Iterable[int]) -> Iterator[str]:
 
 
 def _is_same(own: str, table: str, known: bool | None) -> bool:
-    """Return whether two threads share one descriptor table. If `known` is None, as in containers, compare the
-    numbers of their descriptors. A thread that has ended has no table, and must not hide another thread's.
+    """Return whether two threads share one descriptor table. `known` is the answer of kcmp(2); if that call is not
+    available (None), as in containers, compare the descriptors' numbers. False if either thread has ended.
     """
     if known is not None:
         return known

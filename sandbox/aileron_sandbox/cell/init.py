@@ -14,9 +14,10 @@ sends SIGCONT when the host continues.
 Rules
 - One thread, one poll(2), no other blocking call.
 - Every import happens before the root changes: afterwards the standard library is no longer at its path.
-- A step that fails is reported by its name, and then the agent does not exist.
+- If a step fails, its name is reported and the agent is not started.
 
-Source: pid_namespaces(7), credentials(7), tty_ioctl(4), wait(2). Not here: the mounts (mounts.py), the lists (filters.py).
+Source: pid_namespaces(7), credentials(7), tty_ioctl(4), wait(2). Not here: the mounts (mounts.py), the lists of system
+calls (filters.py).
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ _LOOK: Final = os.O_RDONLY | os.O_CLOEXEC
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 _IFREQ: Final = struct.Struct("16sh14x")
 _BACKLOG: Final = 128
-"""Maximum number of connections that wait to be accepted. The kernel's own bound for a listener is 4096 (net.core.somaxconn)."""
+"""Backlog of the listeners: the maximum number of connections that wait to be accepted. The kernel's limit is 4096
+(net.core.somaxconn).
+"""
 _LOOPBACK: Final = ((_socket.AF_INET, "127.0.0.1"), (_socket.AF_INET6, "::1"))
 _IGNORED: Final = tuple(
     getattr(_signal, name) for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTSTP", "SIGTTIN", "SIGTTOU")
@@ -76,9 +79,9 @@ _IGNORED: Final = tuple(
 SIGTTOU to be able to choose the foreground group.
 """
 _RESTORED: Final = (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD)
-"""Further signals whose handling Python or this module changed, and that are reset for the agent."""
+"""Other signals whose handling Python or this module changes, so that it must be reset for the agent."""
 _FAILED: Final = 3
-"""Number of the descriptor that reports an agent that could not be executed. Exec closes the descriptor."""
+"""Descriptor number of the pipe that reports that the agent's program could not be executed. A successful exec closes it."""
 _SCHED_DEADLINE: Final = 6  # sched(7)
 _ASIDE: Final = 64  # above every target, so that no dup2 overwrites a source
 _NOT_FOUND: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
@@ -101,7 +104,7 @@ def main(control: _socket.socket, preparation: Preparation, sockets: list[str], 
         last_capability = kernel.last_capability()  # now, while the host's /proc is visible
         step = "loopback"
         _set_loopback_up()
-        step = ""  # from here on the root's own
+        step = ""  # `root` has its own steps
         root.build()
         root.enter()
         step = "landlock"
@@ -226,7 +229,7 @@ class _Init:
                 return True
 
     def _has_begun(self) -> bool:
-        """Start the agent. Return False if its program cannot be executed; the cell is then over."""
+        """Start the agent. Return False if its program cannot be executed; the cell then ends."""
         if self._agent:
             return True
         read, write = os.pipe2(os.O_CLOEXEC)
@@ -241,7 +244,7 @@ class _Init:
             self._control.send(NOT_STARTED + failure)
             return False
         self._agent = pid
-        for fd in self._preparation.pipes:  # the agent's ends: while they are open here, the pipes would never end
+        for fd in self._preparation.pipes:  # while the agent's ends are open here, too, the host reads no end of file
             if fd >= 0:
                 os.close(fd)
         self._control.send(BEGUN)
@@ -286,7 +289,9 @@ class _Init:
 
 
 def _nothing(_number: int, _frame: object) -> None:
-    """Do nothing for SIGCHLD: without a handler Python writes nothing to the wakeup descriptor."""
+    """Ignore SIGCHLD, but as a handler: without one, Python does not write to the wakeup descriptor
+    (signal.set_wakeup_fd).
+    """
 
 
 # Before the agent
@@ -300,7 +305,7 @@ def _set_loopback_up() -> None:
 
 
 class _Closing:
-    """A context manager that closes a raw `_socket.socket`, which cannot be used in a `with` statement itself."""
+    """A context manager that closes a raw `_socket.socket`, which is none itself."""
 
     def __init__(self, socket: _socket.socket) -> None:
         self._socket = socket
@@ -320,8 +325,8 @@ def _writable(preparation: Preparation) -> tuple[str, ...]:
 
 
 def _held() -> list[int]:
-    """Open the descriptors through which the host sees the objects of this network and IPC namespace: sock_diag, and
-    the lists of System V objects. The lists are empty files if the kernel lacks System V IPC.
+    """Open the descriptors with which the host measures the memory of this network and IPC namespace (held.py):
+    sock_diag, and the lists of System V objects. The lists are empty files if the kernel lacks System V IPC.
     """
     diagnostics = _socket.socket(_AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG).detach()
     lists = [f"/proc/sysvipc/{name}" for name in ("shm", "sem", "msg")]
@@ -351,7 +356,7 @@ def _listen(preparation: Preparation) -> list[tuple[str, list[_socket.socket]]]:
 
 
 def _maybe_listener(family: int, address: str, port: int) -> _socket.socket | None:
-    """Return a listening socket; None if the machine has no IPv6 at all, or cells have no such address."""
+    """Return a listening socket, or None if it would need IPv6 and the machine or the cell has none."""
     try:
         made = _socket.socket(family, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
         made.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
@@ -408,7 +413,7 @@ def _become_agent(
 
 
 def _be_no_better_than_others() -> None:
-    """Undo a raised priority or real-time scheduling of root's command, so that the agent does not inherit it."""
+    """Reset a raised priority or real-time scheduling of a command of root, so that the agent does not inherit it."""
     if os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR, _SCHED_DEADLINE):
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     if os.getpriority(os.PRIO_PROCESS, 0) < 0:
@@ -416,7 +421,7 @@ def _be_no_better_than_others() -> None:
 
 
 def _arrange(sources: list[int]) -> None:
-    """Move the source descriptors to 0, 1, 2 and `_FAILED`. Exec closes the last."""
+    """Move the source descriptors to 0, 1, 2 and `_FAILED`. Only `_FAILED` is closed by exec."""
     aside = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ASIDE) for fd in sources]
     for target, fd in enumerate(aside):
         os.dup2(fd, target, inheritable=target != _FAILED)

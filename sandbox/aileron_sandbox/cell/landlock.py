@@ -4,8 +4,8 @@ Every visible file may be read and executed. Writable binds, the home, and the c
 A rule for a directory applies to everything below it, so a read-only place inside a writable one is protected by its
 mount alone. Signals and abstract sockets end at the domain (ABI 6): the first process is outside this domain.
 
-With ABI 1, Linux 5.13 to 5.18, no file could be moved to another directory (LANDLOCK_ACCESS_FS_REFER): on those
-kernels Landlock is left out, and the layers say so.
+With ABI 1, Linux 5.13 to 5.18, no file could be moved to another directory (LANDLOCK_ACCESS_FS_REFER). On those kernels
+Landlock is not used, and is missing from the reported layers.
 
 Source: landlock(7). Not here: the rights of a connector, which has fewer (template/landlock.py).
 """

@@ -1,10 +1,10 @@
 """The memory limit of a cell that no control group bounds: a thread that measures the cell's memory at intervals, and
 ends the cell if it is over the limit.
 
-Runs on the host. A measurement adds up the memory of processes and what held.py finds in addition. The sum is an
-upper bound, because shared pages count more than once. Only if it is over the limit is the memory added up again,
-page by page, with each page counted once. Shared memory that no process and no descriptor shows counts as the cell's
-unless other processes have it (shared.py).
+Runs on the host. A measurement adds up the memory of processes and what held.py finds in addition. The sum is an upper
+bound, because shared pages count more than once. Only if it is over the limit is the memory added up again, page by
+page, with each page counted once. Shared memory that no process has mapped or open counts as the cell's, unless
+processes outside explain it (shared.py).
 
 Memory that is allocated and freed between two measurements is not seen: in a second, an agent that allocates as fast
 as it can gets a GiB or two.
@@ -27,16 +27,16 @@ from aileron_sandbox.watch import WATCH_PERIOD_S, Footprint, ProcessTree, TooMuc
 
 __all__ = ["MemoryWatch"]
 
-_STOP_DEADLINE_S: Final = 10.0  # a look at thousands of processes takes a second
+_STOP_DEADLINE_S: Final = 10.0  # a measurement of thousands of processes takes a second
 _MOST_LOOKS: Final = 8
-"""Maximum number of measurements with one list of descriptors. Renewing the list takes 10 ms for a browser."""
+"""Number of measurements after which the cell's descriptors are listed again, which takes 10 ms for a browser."""
 _MOST_FAILURES: Final = 8
 """Maximum number of measurements in a row that may fail, because the machine may be short of descriptors or memory
 for a moment.
 """
 _NEW_BYTES: Final = 64 << 20
 _NEW_DESCRIPTORS: Final = 4096
-"""Growth of the machine's shared memory, or of the descriptor tables, at which the list of descriptors is renewed at once."""
+"""Growth of the machine's shared memory (bytes), and of the descriptor tables, at which descriptors are listed again at once."""
 
 
 class MemoryWatch(threading.Thread):
@@ -59,7 +59,7 @@ class MemoryWatch(threading.Thread):
         self._over = threading.Event()
         self._looks = self._shared_bytes = self._descriptors = 0
         self.why: str | None = None
-        """The reason for which the watch ended the cell; None if it did not."""
+        """Reason why the watch ended the cell; None if it did not."""
 
     def run(self) -> None:
         """Measure the memory at intervals until `close` is called or the cell is ended."""
@@ -98,7 +98,7 @@ class MemoryWatch(threading.Thread):
         return not self._is_surely_below(seen) and not self._is_below(seen)
 
     def _is_surely_below(self, seen: Footprint) -> bool:
-        """Return whether the cell is below its limit even if shared memory is counted more than once."""
+        """Return whether the cell is below its limit by the upper bound, in which shared memory counts more than once."""
         return seen.resident_bytes + self._unknown_bytes() <= self._left_bytes(seen)
 
     def _is_below(self, seen: Footprint) -> bool:

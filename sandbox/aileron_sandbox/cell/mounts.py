@@ -10,15 +10,15 @@ namespace and none outside. Trusts the policy, but not the files at its paths: a
 put a symbolic link anywhere in the project.
 
 Rules
-- A source is opened before anything is mounted, without following a link, and copied with all mounts below it: the kernel
-  rightly refuses a copy without them in a user namespace (mount_namespaces(7), locked mounts).
+- A source is opened before anything is mounted, without following a link, and copied with all mounts below it: in a
+  user namespace the kernel refuses a copy without them (mount_namespaces(7), locked mounts).
 - A copy is made read-only, nosuid and nodev, recursively, before it is mounted where any process could see it.
-- A mount below a source is covered by an empty file or directory, unless the bind says `mounts`. A later bind may cover that.
-- A socket of a program outside the cell is covered, too, if it is below a source. A socket that is made there later is not
-  covered.
+- A mount below a source is covered by an empty file or directory, unless the bind has `mounts`. A later bind can cover
+  that file or directory again.
+- A socket of a program outside the cell is covered, too, if it is below a source. A socket made there after the start is not.
 - The path of a target is followed component by component, and a symbolic link on the way is an error. Missing components are
   made, but only in a file system of the cell's own: never in a bind, whose file system is the host's.
-- Each mount is put on a descriptor, not on a name.
+- Each mount is attached to an open descriptor, not to a path.
 
 Source: mount_namespaces(7), open_tree(2), move_mount(2), openat2(2), proc(5). Not here: the order of the steps (init.py).
 """
@@ -69,13 +69,13 @@ _MADE: Final = ".made"
 _ROOT_OPTIONS: Final = "size=16m,nr_inodes=65536,mode=0755"
 """Mount options of the root that limit the number of mount points, links and files in it."""
 _BYTES_PER_FILE: Final = 4096
-"""Bytes of a scratch directory's size for each inode. The kernel uses at least as many for a file."""
+"""Bytes of a scratch directory's size for which one inode is allowed. A file takes at least as many bytes in the kernel."""
 _QUIET: Final = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
 _READ_ONLY: Final = _QUIET | kernel.MOUNT_ATTR_RDONLY
 _OWN: Final = kernel.MS_NOSUID | kernel.MS_NODEV
 _KEPT_FLAGS: Final = ((os.ST_NOEXEC, kernel.MS_NOEXEC), (0x2000, kernel.MS_NOSYMFOLLOW))
-"""Pairs of a flag ST_ of statvfs(3) and its MS_ of mount(2), in addition to those of `_OWN`. 0x2000 is ST_NOSYMFOLLOW
-of statfs(2), Linux 5.10.
+"""Flags that an overlay takes from its project's mount, in addition to `_OWN`: pairs of a statvfs(3) flag (ST_…) and
+its mount(2) flag (MS_…). 0x2000 is ST_NOSYMFOLLOW of statfs(2), Linux 5.10.
 """
 _LOOK: Final = os.O_PATH | os.O_CLOEXEC
 _LOOK_AT_LINK: Final = _LOOK | os.O_NOFOLLOW
@@ -216,9 +216,10 @@ class Root:
 
     def _bound_processes(self, path: str) -> None:
         """Limit the number of processes through the highest process id, because RLIMIT_NPROC does not apply to the
-        host's root. The first 300 ids are given only once.
+        host's root. The kernel assigns the first 300 ids only once, so they are added to the limit.
 
-        Before Linux 6.14 only the machine has a highest id. A cell started by root could change it, so it is left alone.
+        Before Linux 6.14 only the machine has a highest id. A cell that root started could change the machine's, so it
+        is not set there.
         """
         release = os.uname().release.split(".")
         if os.getuid() != 0 or (int(release[0]), int(release[1].split("-")[0])) < _OWN_PID_MAX:
@@ -323,8 +324,8 @@ class Root:
                 os.close(place)
 
     def _place_of_overlay(self) -> int:
-        """Return the number of binds to mount before the overlay: it follows the bind that contains it, and precedes
-        the binds inside it. -1 if there is no overlay.
+        """Return how many of the binds are mounted before the overlay: up to the bind that contains it, so that binds
+        inside it follow. -1 if there is no overlay.
         """
         overlay = self._preparation.overlay
         if overlay is None:
@@ -380,7 +381,7 @@ class Root:
     # Mounting
 
     def _cover(self, place: int) -> None:
-        """Mount an empty file or directory over the one that the descriptor `place` is open on, and close `place`."""
+        """Mount an empty file or directory over the file or directory that `place` is a descriptor of, and close `place`."""
         is_directory = stat.S_ISDIR(os.fstat(place).st_mode)
         _mount_and_close(self._blank("directory" if is_directory else "file"), place)
 

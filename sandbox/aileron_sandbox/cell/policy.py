@@ -34,7 +34,9 @@ _GIB: Final = 1 << 30
 _MAX_BINDS: Final = 256
 """Maximum number of binds of a cell. Each is a mount; a session with many toolchains has thirty."""
 MAX_MASKED: Final = 4096
-"""Maximum number of masked paths of a cell. Each is a mount, too; a root's /etc has twenty paths that other users cannot read."""
+"""Maximum number of masked paths of a cell. Each is a mount, too. If root starts the cell, /etc has twenty paths to
+mask, because other users cannot read them.
+"""
 _MAX_FILE: Final = 1 << 16
 """Maximum size in bytes of one file that is created, such as a list of hosts or users."""
 MEMORY_BYTES: Final = 8 * _GIB
@@ -42,8 +44,8 @@ PROCESSES: Final = 4096
 OPEN_FILES: Final = 65536
 FILE_BYTES: Final = 64 * _GIB
 SCRATCH_BYTES: Final = 4 * _GIB
-"""Size of each scratch directory in bytes. These five constants are the defaults of a policy, whose fields say what
-each limits.
+"""Size of each scratch directory in bytes. This and the next four constants are defaults of `CellPolicy`, whose fields
+explain the limits.
 """
 _MAX_LISTENERS: Final = 16
 
@@ -52,8 +54,8 @@ class Bind(msgspec.Struct, frozen=True):
     """A file or directory of the host, shown at `target` in the cell.
 
     Mounts below the source on the host are empty in the cell, whether the bind is writable or not: a project may have
-    another directory of the person mounted in it, which nobody meant to show. `mounts` shows these mounts, and is for
-    system directories, where mounts are the machine's own layout. To show a single mount, give it a bind of its own.
+    another directory of the person mounted in it, which was not meant to be visible. `mounts` shows these mounts, and is
+    for system directories, where mounts are the machine's own layout. To show a single mount, give it a bind of its own.
     """
 
     source: str
@@ -93,7 +95,7 @@ class CellPolicy(msgspec.Struct, frozen=True, kw_only=True):
     masked: tuple[str, ...] = ()
     """Paths inside binds, as seen in the cell, that are shown as an empty directory or as an unreadable file."""
     links: tuple[tuple[str, str], ...] = ()
-    """Symbolic links in the root, as (path, target): for example `/bin` on a merged file system."""
+    """Symbolic links to create in the root, as (path, target), such as ("/bin", "usr/bin")."""
     files: tuple[tuple[str, bytes], ...] = ()
     """Read-only files to create, as (path, contents). They cover any file that a bind shows at the same path."""
     tcp_listeners: tuple[tuple[str, int], ...] = ()
@@ -103,8 +105,8 @@ class CellPolicy(msgspec.Struct, frozen=True, kw_only=True):
     unix_listeners: tuple[tuple[str, str], ...] = ()
     """Listeners at paths in the cell, as (name, path). The path's directory is created."""
     memory_bytes: int = MEMORY_BYTES
-    """Maximum memory of all processes of the cell together, in bytes. Where the machine cannot bound it (cgroups.py),
-    it is watched, and the cell is ended if it is exceeded.
+    """Maximum memory of all processes of the cell together, in bytes. Without control groups (cgroups.py), the host
+    measures the memory, and ends a cell that exceeds the limit.
     """
     processes: int = PROCESSES
     """Maximum number of processes and threads (RLIMIT_NPROC, counted in the cell's own user namespace). A parallel

@@ -1,9 +1,9 @@
 """The program that becomes a cell: it leaves the host's namespaces, and forks the first process of the new ones.
 
-Started by stub.py as `python -I -S -X utf8` with an empty environment and the control socket. It has one thread and
-no data of the agent. It looks for files that are closed to other users, reports them, and compiles the filter. Both
-results are the same for every cell. Then it waits for the preparation. It stays outside the new pid namespace, as
-a stub that waits for the first process and dies with the host; all later messages come from the first process.
+Started by stub.py as `python -I -S -X utf8` with an empty environment and the control socket. It has one thread and no
+data of the agent. It looks for files that are closed to other users, reports them, and compiles the seccomp filter:
+neither depends on the cell's policy. Then it waits for the preparation. It stays outside the new pid namespace, as a
+stub that waits for the first process and dies with the host; all later messages come from the first process.
 
     host ── exec ──> stub ── fork ──> init (pid 1) ── fork ──> agent
 
@@ -86,8 +86,8 @@ def _say_closed(control: _socket.socket, look_at: list[str]) -> None:
 
 
 def _compiled() -> tuple[bytes, str]:
-    """Return the compiled seccomp filter and an empty string, or no filter and the reason. The reason is reported after the
-    preparation has arrived, not while the host writes it.
+    """Return the compiled seccomp filter and an empty string, or no filter and the reason. The caller reports the
+    reason after the preparation has arrived, so that the host is not writing at the same time.
     """
     try:
         from aileron_sandbox.filters import compile_cell  # 20 ms with libseccomp, while the host has other things to do
@@ -114,8 +114,8 @@ def _told(control: _socket.socket) -> Preparation:
 
 
 def _sockets() -> list[str]:
-    """Return the paths to which programs outside the cell have bound sockets, as the network namespace that this
-    process is about to leave lists them, proc_net(5).
+    """Return the paths to which programs outside the cell have bound sockets, from the list of the host's network
+    namespace, proc_net(5). Call this before the process leaves that namespace.
     """
     with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
         next(file)

@@ -1,17 +1,18 @@
-"""Shared memory that no process of a cell shows, distinguished from the shared memory of processes outside.
+"""An estimate of the shared memory that a cell holds although none of its processes has it mapped or open.
 
-A memory file that waits in a socket keeps all its pages, and so does shared memory of which one page is still mapped.
-The kernel does not tell an ordinary user which process holds them, but counts them in the machine's total. So if that
-total has grown since the cell began, and neither the cell nor a process outside shows the memory, it counts as the
-cell's, provided that the cell has means to hold it: a socket with descriptors in it, or such a mapping (memory.py).
+A memory file that was sent to a socket and not received keeps all its pages, and so does shared memory of which one
+page is still mapped. The kernel does not tell an ordinary user which process holds such pages, but counts them in the
+machine's total. So the growth of that total since the cell began counts as the cell's, minus the memory that the cell's
+processes and those outside are seen to use. It counts only while the cell can hold such pages: while it has a socket
+with descriptors in it, or a mapping of shared memory (memory.py).
 
     others = Others()                      # before the agent runs
     others.unknown_bytes(cell_bytes)       # the machine's shared memory minus cell_bytes and the initial amount
     others.explain(pids)                   # measure processes outside the cell
 
-Runs on the host. If a process outside frees memory, the cell may hide the same amount for two seconds.
+Runs on the host. If a process outside frees memory, the cell can use the same amount unnoticed for two seconds.
 
-Source: proc_meminfo(5), tmpfs(5). Not here: the memory that a cell shows (held.py).
+Source: proc_meminfo(5), tmpfs(5). Not here: memory that a process of the cell has mapped or open (held.py).
 """
 
 from __future__ import annotations
@@ -32,22 +33,26 @@ _TMPFS: Final = re.compile(rb"^\S+ \S+ (\S+) \S+ (\S+) .*? - tmpfs ", re.MULTILI
 
 
 class Others:
-    """The shared memory of all processes outside one cell."""
+    """An estimate of the shared memory of all processes outside one cell."""
 
     def __init__(self) -> None:
         self._bytes = machine_bytes()
         self._shown_bytes = _shown_outside(())
 
     def unknown_bytes(self, cell_bytes: int) -> int:
-        """Return the bytes of shared memory that belong neither to processes outside nor to the `cell_bytes` of the cell."""
+        """Return the machine's bytes of shared memory, minus those of processes outside and the `cell_bytes` that the
+        cell is seen to use.
+        """
         return max(0, machine_bytes() - cell_bytes - self._bytes)
 
     def lower(self, most_bytes: int) -> None:
-        """Record that processes outside have at most this number of bytes of shared memory."""
+        """Lower the estimate to this number of bytes, if it is higher."""
         self._bytes = min(self._bytes, most_bytes)
 
     def explain(self, pids: Collection[int]) -> None:
-        """Measure the processes outside (takes 10 ms), and add the growth of their memory. `pids` are the cell's processes."""
+        """Measure the shared memory of the processes outside (10 ms), and add its growth to the estimate. `pids` are
+        the cell's processes, which are left out.
+        """
         shown_bytes = _shown_outside(pids)
         self._bytes += max(0, shown_bytes - self._shown_bytes)
         self._shown_bytes = shown_bytes
@@ -71,8 +76,8 @@ def _shown_outside(pids: Collection[int]) -> int:
 
 
 def _tmpfs(pids: Iterable[int]) -> dict[bytes, int]:
-    """Return the used bytes, by device, of each tmpfs that these processes have mounted, as other cells do.
-    Unreadable ones are skipped.
+    """Return the used bytes, by device, of each tmpfs in the mount namespaces of these processes, such as those of
+    other cells. Unreadable ones are skipped.
     """
     found: dict[bytes, int] = {}
     seen: set[str] = set()

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["FRESH_S", "Stub"]
 
 FRESH_S: Final = 2.0
-"""Seconds for which a list of closed files counts as current. A launch takes a tenth of that, or minutes if it asks a person."""
+"""Seconds for which a list of closed files counts as current. A launch takes a tenth of that, or minutes if a person
+must answer a question first.
+"""
 
 _STOP_DEADLINE_S: Final = 10.0  # a namespace with thousands of processes takes a second to be killed
 _DEADLINE_S: Final = 20.0  # 15 ms measured; a machine that is starting up may take a hundred times that
@@ -118,7 +120,7 @@ class Stub:
         """
         from aileron_sandbox.cell.cell_messages import GO
 
-        _ = self.closed  # otherwise that would be read as the answer
+        _ = self.closed  # read that report first: otherwise it would be taken for the answer to `Go`
         with open(os.memfd_create("cell", os.MFD_CLOEXEC), "w+b") as file:
             file.write(preparation.encode())
             file.seek(0)
@@ -149,7 +151,9 @@ class Stub:
 
 
 class _Entry(threading.Thread):
-    """A thread that puts the process into a control group before the process forks. A child forked earlier would stay outside."""
+    """A thread that puts the process into a control group. It must be done before the process forks: an earlier child
+    would stay outside.
+    """
 
     def __init__(self, pid: int) -> None:
         super().__init__(name="cell-group", daemon=True)
@@ -158,7 +162,7 @@ class _Entry(threading.Thread):
         self._error: Exception | None = None
 
     def run(self) -> None:
-        """Put the process into a group, and store an error for `result`."""
+        """Put the process into a control group, or store the error that `result` raises."""
         try:
             self._enter()
         except Exception as error:  # noqa: BLE001 - any error is raised to the caller that wants the group
@@ -181,7 +185,9 @@ class _Entry(threading.Thread):
         self._taken = taken
 
     def result(self) -> tuple[Groups, Group] | None:
-        """Wait until a group is taken, and return it; None if there is none. Raises OSError, including TimeoutError."""
+        """Wait until the process is in a control group, and return that group; None if this machine has none. Raises
+        OSError, including TimeoutError.
+        """
         self.join(_DEADLINE_S)
         if self.is_alive():
             raise TimeoutError(errno.ETIMEDOUT, f"no control group after {_DEADLINE_S:.0f} s")
@@ -190,7 +196,7 @@ class _Entry(threading.Thread):
         return self._taken
 
     def close(self) -> None:
-        """Remove the group after its processes have ended."""
+        """Remove the control group. Its processes must have ended."""
         self.join(_DEADLINE_S)
         if self._taken is not None:
             self._taken[0].close()
@@ -198,7 +204,7 @@ class _Entry(threading.Thread):
 
 
 def _library() -> str:
-    """Return the directory of pyseccomp. The process would not find it, because it starts without the installed packages."""
+    """Return the directory of pyseccomp, for the process to import it: the process starts without site-packages."""
     found = importlib.util.find_spec("pyseccomp")
     if found is None or found.origin is None:
         raise JailUnavailable("pyseccomp is not installed", "pip install pyseccomp")

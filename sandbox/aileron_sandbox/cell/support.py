@@ -1,5 +1,5 @@
-"""A report on whether this machine can run a cell, found out by running one. If it cannot, the report has the failed
-step and the fix.
+"""A report on whether this machine can run a cell, made by running one. If it cannot, the report has the failed step
+and the fix.
 
 Runs on the host. A layer counts as in force because a program ran while confined by all layers. `examine_cell` does
 not raise for a machine without cells, since reporting that is its purpose.
@@ -71,7 +71,7 @@ def _try_once() -> tuple[str, ...]:
 
 
 def _policy() -> CellPolicy:
-    """Return a policy that shows the system directories only."""
+    """Return the policy of the trial cell, which shows only the system directories."""
     binds, links = [Bind("/usr", "/usr", mounts=True)], []
     for path in (f"/{name}" for name in _ROOTS):
         if os.path.islink(path):

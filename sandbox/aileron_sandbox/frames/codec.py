@@ -9,8 +9,8 @@ Rules
 - Any key order, integer width and float width is accepted. Duplicate keys at any depth, unknown or missing fields, wrong
   types, bin and ext types, NaN and infinities, keys that are not strings, invalid UTF-8, values nested deeper than
   MAX_DEPTH, bytes after the map, and a body where none belongs raise FrameError.
-- After a FrameError a decoder is dead: every later call raises the error again.
-- None means that no frame is complete yet. The caller empties a decoder with next_frame() before feeding it again.
+- After a FrameError a decoder is unusable: every later call raises the error again.
+- next_frame() returns None if no frame is complete yet. Call it until it does, before you call feed() again.
 
     prefix_and_header, body = encode(Chunk(id=1), b"...")
     decoder = Decoder(FromJail)
@@ -62,21 +62,20 @@ MAX_BODY_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 64
 """Maximum nesting of lists and maps. Responses of real services stay below 20 levels; CPython's own limit is about 1,000."""
 MAX_OUTPUT_VALUES: Final = 1 << 17
-"""Maximum number of values in an output sent as the body. One byte can be an empty map of 64 bytes in memory: without this
-bound 1 MiB from a jail would be 70 MiB in the host. With it, at most 9 MiB; the densest honest output (floats) just fits.
+"""Maximum number of values in an output sent as the body. One byte can be an empty map of 64 bytes in memory: without
+this bound 1 MiB from a jail would be 70 MiB in the host. With it, at most 9 MiB. 1 MiB of floats, the largest number of
+values in a useful output, is just within the bound.
 """
 
 _PREFIX_BYTES: Final = 8
 _MAX_WALK_DEPTH: Final = MAX_DEPTH + 2
-"""Maximum nesting of a complete header. A value is one or two levels inside its header; check_json counts the value's
-own levels.
+"""Maximum nesting of a complete header. MAX_DEPTH applies to values, which are one or two levels inside of a header
+(check_json).
 """
 _MAX_BUFFERED_BYTES: Final = 2 * (_PREFIX_BYTES + MAX_HEADER_BYTES + MAX_BODY_BYTES)
-"""Maximum number of bytes that a decoder may hold: one incomplete frame, and one read of the size of the largest pipe."""
+"""Maximum number of bytes that a decoder buffers: one incomplete frame, and one read of the size of the largest pipe."""
 _SMALL_CHUNK_BYTES: Final = 4096
-"""Size below which received pieces are merged, so that a peer that sends single bytes costs one byte each and not an
-object each.
-"""
+"""Size in bytes below which received pieces are merged, so that single bytes from a peer do not take a Python object each."""
 _TOO_DEEP: Final = f"values are nested deeper than {MAX_DEPTH} levels"
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -100,12 +99,14 @@ _LOOSE_FIELDS: Final = {
 
 
 class FrameError(Exception):
-    """The bytes are not a frame, or the message cannot become a frame. The sender is at fault, and the conversation is over."""
+    """The bytes are not a frame, or the message cannot be encoded as a frame. The sender is at fault, and the
+    conversation must end.
+    """
 
 
 class FrameTooLargeError(FrameError):
-    """The message is valid but does not fit into one frame. If a decoder raises this error, the output of a result is
-    too large.
+    """Error: the message is valid but does not fit into one frame. A decoder raises it if the output of a result is too
+    large.
     """
 
 
@@ -117,7 +118,7 @@ class Frame(NamedTuple):
 
 
 def encode(message: Message, body: bytes | memoryview = b"") -> tuple[bytes, bytes | memoryview]:
-    """Return the prefix with the header, and the body, ready for writev. `body` is returned without a copy.
+    """Return a frame as two parts for writev(2): the prefix with the header, and the body, which is not copied.
 
     The output of a `Result` that is too large for a header becomes the body. Raises FrameError for a message that a
     decoder would refuse, and FrameTooLargeError for one that does not fit.
@@ -146,7 +147,7 @@ def _decoder_of(incoming: Any) -> msgspec.msgpack.Decoder[Any]:
 
 
 for _direction in (ToJail, FromJail):
-    _decoder_of(_direction)  # now, which in a template is before its children
+    _decoder_of(_direction)  # build the decoders on import: in a template, before children are forked
 
 
 class Decoder:
@@ -155,15 +156,15 @@ class Decoder:
     def __init__(self, incoming: Any) -> None:
         self._decoder: Final = _decoder_of(incoming)
         self._chunks: Final[list[bytes | bytearray]] = []
-        self._taken = 0  # bytes of the first chunk that are used up
-        self._size = 0  # bytes held and not used up
+        self._taken = 0  # bytes of the first chunk that were consumed
+        self._size = 0  # buffered bytes that were not consumed yet
         self._lengths: tuple[int, int] | None = None
         self._error: FrameError | None = None
 
     @property
     def missing_bytes(self) -> int:
-        """Minimum number of bytes that the current frame still needs, as far as known: the size of the next read. 0
-        if the frame is complete.
+        """Minimum number of bytes until the current frame is complete, as far as known; 0 if it is complete. Use it as
+        the size of the next read.
         """
         return max(0, self._expected_bytes - self._size)
 
@@ -180,7 +181,9 @@ class Decoder:
         return self._size == 0 and self._lengths is None
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Add bytes that were read, at most 1 MiB at a time. Raises FrameError if the decoder is dead or was not emptied."""
+        """Add bytes that were read, at most 1 MiB at a time. Raises FrameError after an earlier error, or if too many
+        bytes were fed without taking frames out.
+        """
         self._check_alive()
         if self._size + len(data) > _MAX_BUFFERED_BYTES:
             self._die(f"more than {_MAX_BUFFERED_BYTES} bytes fed and not taken out as frames")
@@ -237,7 +240,9 @@ class Decoder:
         last += data
 
     def _take(self, count: int) -> bytes:
-        """Remove and return the next `count` bytes, which must be buffered. A chunk of exactly this size is not copied."""
+        """Remove and return the next `count` bytes, which must be buffered. If a buffered piece has exactly this size,
+        it is not copied.
+        """
         if not count:
             return b""
         self._size -= count
@@ -287,7 +292,7 @@ def _count_values(value: Any) -> int:
     count = depth = 0
     while level:
         count += len(level)
-        if count > MAX_BODY_BYTES:  # a value takes a byte at least; and a list that holds itself must have an end
+        if count > MAX_BODY_BYTES:  # a value takes at least a byte; this also stops at a list that contains itself
             raise FrameTooLargeError(f"more than {MAX_BODY_BYTES} values")
         below: list[Any] = []
         for kind in set(map(type, level)) - _SCALARS:

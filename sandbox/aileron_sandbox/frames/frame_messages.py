@@ -64,8 +64,8 @@ _CLOSE_CODES: Final = frozenset({*range(1000, 1004), *range(1007, 1014), *range(
 """Close codes that an endpoint of a WebSocket may send: RFC 6455 section 7.4, and 1012 and 1013, which IANA registered later."""
 
 RequestId = Annotated[int, msgspec.Meta(ge=1, le=(1 << 32) - 1)]
-"""The number of a request, chosen by the jail. Each is larger than the last, so one comparison shows whether it was
-ever issued.
+"""The id of a request, chosen by the jail. Each id is larger than the one before, so a comparison with the last id
+shows whether an id was ever used.
 """
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Command = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
@@ -76,11 +76,11 @@ CloseCode = Annotated[int, msgspec.Meta(ge=1000, le=4999)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Headers = list[tuple[str, str]]
-"""Header names and values, in order, with repeated names. Characters U+0000 to U+00FF stand for the bytes of the value."""
+"""Header fields as (name, value), in order; names may repeat. Values are bytes decoded as Latin-1 (U+0000 to U+00FF)."""
 
 
 def is_close_code(code: int) -> bool:
-    """Return whether an endpoint of a WebSocket may send this close code."""
+    """Return whether an endpoint of a WebSocket may send this close code (RFC 6455 section 7.4)."""
     return code in _CLOSE_CODES
 
 
@@ -140,7 +140,7 @@ class Invoke(_Message, frozen=True, kw_only=True, tag="invoke"):
 
 
 class HttpHead(_Message, frozen=True, kw_only=True, tag="http_head"):
-    """Status and headers of the response to request `id`. Its body follows as chunks, of which the last has `end` set."""
+    """Status and headers of the response to request `id`. Its body follows as chunks; the last chunk has `end` set."""
 
     id: RequestId
     status: Status
@@ -148,7 +148,7 @@ class HttpHead(_Message, frozen=True, kw_only=True, tag="http_head"):
 
 
 class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
-    """Request `id` has failed, before or after its `HttpHead`, and is over. The connector may handle the failure."""
+    """Request `id` has failed, before or after its `HttpHead`. No frame for it follows. The connector can handle the failure."""
 
     id: RequestId
     error: FrameFailure
@@ -192,8 +192,8 @@ class WebSocketClose(_Message, frozen=True, kw_only=True, tag="websocket_close")
     """The close of a WebSocket. Sent to the jail, it is the final frame: the WebSocket is closed, with the service's
     code and reason. Sent from the jail, it tells the host to close the WebSocket.
 
-    No `code` means that the close frame had none (RFC 6455 section 7.1.5), so there is no `reason` either. A reason
-    is truncated to 123 bytes when it is sent (section 5.5).
+    `code` is None if the close frame had none (RFC 6455 section 7.1.5); `reason` is then empty. A reason is truncated
+    to 123 bytes when it is sent (section 5.5).
     """
 
     id: RequestId
@@ -212,8 +212,8 @@ class WebSocketClose(_Message, frozen=True, kw_only=True, tag="websocket_close")
 
 
 class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
-    """The connector has done the work that does not depend on the invocation, and waits for the invocation. Optional;
-    if sent, it is the connector's first frame.
+    """Notice that the connector has loaded and waits for its invocation. Optional; if sent, it is the connector's first
+    frame.
     """
 
 
@@ -234,17 +234,17 @@ class Progress(_Message, frozen=True, kw_only=True, tag="progress"):
 
 
 class AuditEvent(_Message, frozen=True, kw_only=True, tag="audit"):
-    """A fact for the audit trail in the connector's words, which the trail marks as such."""
+    """A fact for the audit trail, stated by the connector. The trail marks it as the connector's own words."""
 
     event: str
     fields: JSONObject = {}
 
 
 class HttpRequest(_Message, frozen=True, kw_only=True, tag="http"):
-    """A request that the host is to send. `credential` is the declared kind of credential that the host adds.
+    """An HTTP request for the host to send. `credential` is the declared kind of credential that the host adds.
 
-    `body` is `none`, `inline` (the bytes follow this header), or `stream` (chunks with this id follow, of which the
-    last has `end` set).
+    `body` is `none`, `inline` (the bytes follow this header), or `stream` (chunks with this id follow, the last with
+    `end` set).
     """
 
     id: RequestId
@@ -256,11 +256,10 @@ class HttpRequest(_Message, frozen=True, kw_only=True, tag="http"):
 
 
 class TcpOpen(_Message, frozen=True, kw_only=True, tag="tcp_open"):
-    """A stream of bytes that the host is to connect. `tls` tells the host to use TLS from the first byte and to
-    verify `host`.
+    """An order to connect a stream of bytes. `tls` tells the host to use TLS from the first byte and to verify `host`.
 
-    Streams and requests share their ids. There is no field for a credential: if the manifest has a login, the host logs in by
-    itself, and ignores `tls`. `command` is what an `ssh` login executes.
+    Streams and requests have ids from the same sequence. There is no field for a credential: if the manifest has a
+    login, the host logs in by itself, and ignores `tls`. `command` is what an `ssh` login executes.
     """
 
     id: RequestId
@@ -271,7 +270,7 @@ class TcpOpen(_Message, frozen=True, kw_only=True, tag="tcp_open"):
 
 
 class WebSocketOpen(_Message, frozen=True, kw_only=True, tag="websocket_open"):
-    """A WebSocket that the host is to open. WebSockets and requests share their ids; `credential` is used as in a request.
+    """An order to open a WebSocket. WebSockets and requests have ids from the same sequence; `credential` is as in a request.
 
     If the service responds with anything but a WebSocket, its response is delivered like the response to a request.
     """
@@ -284,8 +283,8 @@ class WebSocketOpen(_Message, frozen=True, kw_only=True, tag="websocket_open"):
 
 
 class Cancel(_Message, frozen=True, kw_only=True, tag="cancel"):
-    """The jail wants no more of the response to request `id`, and sends no more of its body. The host still ends the
-    request with a final frame.
+    """The jail's notice that it reads no more of the response to request `id`, and sends no more of its body. The host
+    still ends the request with a final frame.
     """
 
     id: RequestId

@@ -8,19 +8,19 @@ Rules
 1. `invoke` comes once, and is the host's first frame. Before it the jail sends nothing, or `ready` as its first frame;
    `invoke` and `ready` may cross.
 2. The jail ends with one `result` or `failure`. Nothing follows it, and requests still open end with it.
-3. Request ids grow. At most MAX_IN_FLIGHT requests are open at once.
-4. A request has two halves. Down (host to jail): `http_head`, chunks, the last with `end`; or `refused` at any time, also
-   after the head. Exactly one of these two ends it: the final frame. Up (jail to host), only for `body="stream"`: chunks, the
-   last with `end`; or `cancel`. The request is over, and no longer counts as open, when both halves are over. A stream
-   (`tcp_open`) is a request whose answer begins with `tcp_opened` instead of `http_head`, and that always has an up half,
-   which opens with `tcp_opened` only. Either half may end first. A WebSocket (`websocket_open`) is a request whose halves
-   carry messages. Both halves open with `websocket_opened`, and each ends with `websocket_close`. The parts of a message
-   follow one another, and are of one type. Where `http_head` comes instead, the answer is that of a request, and the up half
-   ends without a message.
+3. Each request id is larger than the one before. At most MAX_IN_FLIGHT requests are open at once.
+4. A request has two halves. Down (host to jail): `http_head`, chunks, the last with `end`; or `refused` at any time,
+   also after the head. Exactly one of these two ends it: the final frame. Up (jail to host), only for `body="stream"`:
+   chunks, the last with `end`; or `cancel`. The request no longer counts as open when both halves have ended. A stream
+   (`tcp_open`) is a request whose answer begins with `tcp_opened` instead of `http_head`, and that always has an up
+   half, which opens with `tcp_opened` only. Either half may end first. A WebSocket (`websocket_open`) is a request
+   whose halves carry messages. Both halves open with `websocket_opened`, and each ends with `websocket_close`. The
+   parts of a message follow one another, and are of one type. If `http_head` comes instead, the service opened no
+   WebSocket: the answer is that of a request, and the up half ends without a message.
 5. The answer may be complete, or refused, before the request's body is. The jail then still ends its half, with `cancel`.
 6. After `cancel` the jail waits for the final frame and discards all frames before it; the host sends the final frame soon
    (`refused` unless the answer was just complete). So both sides agree on the end of a cancelled request.
-7. A `cancel` that crosses the final frame on the way reaches the host when the request is over: it is ignored.
+7. A `cancel` that crosses the final frame on the way reaches the host after the request has ended, and is ignored.
 
 The sessions cannot check rule 6's "soon". Pure; no I/O, no clock. Source: docs/reference/frames.md.
 """
@@ -61,7 +61,7 @@ fit in a jail.
 
 
 class ProtocolError(FrameError):
-    """The frame is well formed, but not allowed at this point."""
+    """Error: the frame is well formed, but not allowed at this point."""
 
 
 _Kind = Literal["http", "tcp", "websocket"]
@@ -72,12 +72,12 @@ of `websocket_opened`.
 
 
 class _Messages:
-    """A check of one direction of a WebSocket: all parts of a message are text, or none is."""
+    """A check of one direction of a WebSocket: the parts of a message must all be text, or all be binary."""
 
     __slots__ = ("_is_text",)
 
     def __init__(self) -> None:
-        self._is_text: bool | None = None  # of the message of which a part is to come
+        self._is_text: bool | None = None  # type of the unfinished message; None between messages
 
     def take(self, part: WebSocketMessage) -> None:
         if self._is_text not in (None, part.text):
@@ -95,7 +95,7 @@ class _Request:
         self.is_uploading = is_uploading
         self.has_head = False
         self.up, self.down = _Messages(), _Messages()
-        self.is_open = kind == "http"  # bytes or messages may come up
+        self.is_open = kind == "http"  # True if the jail may send bytes or messages
         self.is_answered = False
         self.cancelled = False
 
@@ -108,7 +108,7 @@ class _Session:
     def __init__(self) -> None:
         self._invoked = False
         self._over = False
-        self._has_spoken = False  # the jail
+        self._has_spoken = False  # True once the jail has sent a frame
         self._last_id = 0
         self._requests: Final[dict[int, _Request]] = {}
 
@@ -119,7 +119,7 @@ class _Session:
 
     @property
     def open_ids(self) -> tuple[int, ...]:
-        """Ids of the requests that are not over, oldest first."""
+        """Ids of the requests that have not ended, oldest first."""
         return tuple(self._requests)
 
     def is_cancelled(self, request_id: int) -> bool:
@@ -128,7 +128,7 @@ class _Session:
         return request is not None and request.cancelled
 
     def is_answered(self, request_id: int) -> bool:
-        """Return whether the final frame of this request was sent; the rest of its upload then has no reader."""
+        """Return whether the final frame of this request was sent. The host then ignores the rest of its upload."""
         request = self._requests.get(request_id)
         return request_id <= self._last_id if request is None else request.is_answered
 

@@ -9,7 +9,7 @@ pid namespace, every child ends with it.
 
 Rules
 - No module may register an at-fork handler here: they double the time of a fork, and a process with one thread needs none.
-- Between taking a request and having closed its descriptors, nothing is forked but the child that gets them.
+- From taking a request until its descriptors are closed, no process is forked but the child that gets them.
 - Every child has the modules imported here: the standard library and the host's `preload`. Their state is the same in all
   children; a library that notices a fork by a new process id does not notice this one (both are pid 1).
 
@@ -68,8 +68,9 @@ __all__ = ["main"]
 _REHEARSALS: Final = 20
 _IDLE_MS: Final = 2  # a busy host sends its next request within 0.3 ms; a fork ahead would only delay that
 _IDLE_BESIDE_OTHERS_MS: Final = 10
-"""Milliseconds without events until a child is forked ahead while others run. A child that only computes ends sooner,
-and a fork during that time doubles the time of its end (measured). A child that runs longer waits for its host.
+"""Milliseconds without events after which a child is forked ahead while other children run. A child that only computes
+ends before that, and a fork meanwhile would double the time that its end takes (measured). A child that runs longer is
+usually waiting for its host.
 """
 _LAST_ANSWER_MS: Final = 1000  # it takes 1 or less; a machine that is busy may take a hundred times that
 _RESERVE: Final = 2
@@ -83,8 +84,8 @@ _MAX_DESCRIPTORS: Final = 8
 """Maximum number of descriptors attached to one datagram: those of a request, and those of a control group."""
 _STATUS_BATCH: Final = 64 * FAILED_SIZE
 _WATCHED: Final = "network-attempts"
-"""Name of the layer that reports network attempts. It is not a protection: without it attempts are refused all the
-same, but their destination is unknown.
+"""Name of the layer that reports network attempts. It is not a protection: without it attempts fail, too, but their
+destination is unknown.
 """
 _PRIVATE: Final = "private-memory"
 """Name of the layer that keeps other processes of the user out of a compiled program's memory (program_places.py). It does
@@ -106,14 +107,14 @@ class _Ready(NamedTuple):
     has_groups: bool
     announcement: Ready
     rehearsal: str | None
-    """Path of the program to rehearse; None if children exec their program."""
+    """Path of the program with which the template rehearses; None if children exec their program."""
 
 
 def main(control_fd: int) -> NoReturn:
     """Prepare the template, announce that it is ready, rehearse, and serve requests until the host closes the control socket."""
     control = socket.socket(fileno=control_fd)
     ready = _prepare(control, _told(control))
-    with contextlib.suppress(ConnectionError):  # the host went away while it was being told something
+    with contextlib.suppress(ConnectionError):  # the host exited before it received everything
         control.send(ready.announcement.encode())
         if ready.rehearsal is not None:
             _rehearse(ready.rehearsal)
@@ -122,8 +123,8 @@ def main(control_fd: int) -> NoReturn:
 
 
 def _told(control: socket.socket) -> Preparation:
-    """Wait for the preparation and return it. Until it arrives, no other process can attach. Exit if the host has
-    closed the socket.
+    """Wait for the preparation and return it. While waiting, this process is undumpable, so no other process can
+    attach. Exit if the host has closed the socket.
     """
     privileges.set_dumpable(False)
     try:
@@ -197,8 +198,8 @@ def _prepare(control: socket.socket, preparation: Preparation) -> _Ready:
 
 
 def _rehearse(path: str) -> None:
-    """Rehearse with the program at `path`, after the announcement, so that the host can go on with its own start. The
-    memory that a child starts with stays the same (measured).
+    """Rehearse with the program at `path`. This is done after `Ready` was sent, so that the host can continue
+    meanwhile. It does not increase the memory that a child starts with (measured).
     """
     program.rehearse(path, _REHEARSALS)
     gc.collect()
@@ -396,11 +397,11 @@ class _Template:
                 return
 
     def _idle_ms(self) -> int | None:
-        """Return the milliseconds without events after which a child is forked ahead; None if none is to be forked."""
+        """Return the milliseconds without events after which a child is forked ahead; None to fork none."""
         if not self._may_fork_ahead or len(self._reserve) >= _RESERVE or (self._has_groups and not self._groups):
             return None
         if any(forked.door.fileno() in self._doors for forked in self._reserve):
-            return None  # one after the other: the reason that ends one on its way would end the next
+            return None  # one at a time: if a child fails before it waits, the next would fail for the same reason
         return _IDLE_MS if len(self._children) == len(self._reserve) else _IDLE_BESIDE_OTHERS_MS
 
     def _pass_on_failures(self) -> None:
@@ -412,8 +413,9 @@ class _Template:
             self._control.send(batch[start : start + FAILED_SIZE])
 
     def _let_answer(self, forked: _Forked, *, is_asked: bool) -> None:
-        """Handle a call on a child's listener. Allow the end of a process; at the first other call, fork a process
-        that answers this child from now on. If not `is_asked`, the child has no process left that could make a call.
+        """Handle an event on the listener of a child's filter. If the call is the end of a process, allow it; at the
+        first other call, fork a process that answers this child's calls from now on. If not `is_asked`, there is no
+        call: the child has no process left.
         """
         if is_asked and forked.watched is not None and forked.watched.maybe_let_end():
             return
@@ -432,7 +434,7 @@ class _Template:
             attempts.forget_question()
 
     def _fork_answering(self, watched: attempts.Watched, forked: _Forked) -> None:
-        if self._own_pid_namespace is not None:  # otherwise the fork would be in the last child's
+        if self._own_pid_namespace is not None:  # otherwise the fork would be in the last child's pid namespace
             kernel.setns(self._own_pid_namespace, kernel.CLONE_NEWPID)
         pid = os.fork()
         if pid == 0:
@@ -448,9 +450,8 @@ class _Template:
         self._poll.register(pidfd, select.POLLIN)
 
     def _end_answering(self, forked: _Forked, *, within_ms: int | None = None) -> None:
-        """Reap the process that answered this child. If the child is gone, wait `within_ms` for that process to end:
-        no other process can keep it waiting. Without `within_ms` the process has already ended by itself, and the
-        child is killed.
+        """Reap the process that answered this child's calls. If the child has ended, pass `within_ms` to wait that long
+        for the process, and then kill it. None means that the process has ended first, so the child is killed.
         """
         if forked.answered_by is None:
             return

@@ -1,4 +1,4 @@
-"""Answers, in the kernel's place, to the calls by which a program tries to reach a network by itself.
+"""Answers, in place of the kernel, to system calls with which a jailed program tries to reach a network by itself.
 
 Runs in a process of its own for each child that makes such a call, forked by the template at the first such call. The
 child is hostile: the bytes read from its memory are of its choosing. They are bounded, and decide only the text that
@@ -12,10 +12,10 @@ never scheduled. The template itself only allows the end of a process, and reads
 | call | answer |
 |---|---|
 | `socket` of IPv4 or IPv6 | a descriptor of /dev/null, so that libraries that only test for a network continue |
-| `setsockopt` of TCP | done, though it is not: clients set options before they connect |
+| `setsockopt` of TCP | success, but without effect: clients set options before they connect |
 | `connect`, `sendto`, `sendmsg`, `sendmmsg` to an IP address | none: the host receives the address, and the child is ended |
 | these calls to another kind of address, or without one | EACCES, EPERM |
-| `exit_group` | it is allowed. Calls arrive in their order, so an attempt before the end is reported first |
+| `exit_group` | allowed. Calls arrive in order, so an attempt before the end is reported first |
 
 With a datagram to 0.0.0.0:0 the child's own Python reports the name that the program wanted to look up (lookups.py).
 
@@ -47,9 +47,7 @@ _MOST_ANSWERS: Final = 4096
 time. Honest libraries make a handful.
 """
 _MOST_ENDS: Final = 16
-"""Maximum number of processes of one child whose end the template itself allows. Each takes it 30 µs. Most children
-have one process.
-"""
+"""Maximum number of processes of one child whose end the template itself allows (30 µs each). Most children have one."""
 _LONGEST_LOOKUP: Final = 253 + len(":65535")  # RFC 1035 section 2.3.4
 _LOOKUP: Final = re.compile(r"[A-Za-z0-9._-]{1,253}:[0-9A-Za-z-]{0,15}")
 _NOWHERE: Final = "0.0.0.0:0"
@@ -77,7 +75,7 @@ _CALLS: Final = {
 }
 _INET, _INET6 = struct.Struct("!HH4s"), struct.Struct("!HHI16s")  # family, port, (flow,) address
 _SOCKADDR_BYTES: Final = 28  # struct sockaddr_in6, the largest that is read
-_MSGHDR: Final = struct.Struct("=QI")  # its first two members, and those of struct mmsghdr: address, and how long
+_MSGHDR: Final = struct.Struct("=QI")  # its first two members, and those of struct mmsghdr: address, and its length
 
 
 # Larger than what fcntl.ioctl copies to its stack (1024 bytes), so that a child's bytes are nowhere else in the template.
@@ -95,7 +93,7 @@ class Watched:
     """The calls of one child that reach for a network, and the answers to them. This object closes `listener` and `memory`.
 
     `memory` is /proc/PID/mem of the child, opened before the child became undumpable. It is -1 for a program that was
-    exec'ed or may fork, because its memory is then another.
+    exec'ed or may fork, because the descriptor would not refer to the program's present memory.
     """
 
     def __init__(self, listener: int, memory: int) -> None:
@@ -135,8 +133,9 @@ class Watched:
         return True
 
     def answer(self, *, kept: bool = False) -> str | None:
-        """Answer one call, or the `kept` one. Return the call's destination if it tried to reach one: the child then
-        waits in the call, and must be ended. Never blocks once `listener` is readable.
+        """Answer the next call, or if `kept` the call that `maybe_let_end` has kept. If the call names a destination,
+        return the destination and do not answer: the child waits in the call, and the caller must end it. Never blocks
+        once `listener` is readable.
         """
         if not kept:
             forget_question()
@@ -201,7 +200,7 @@ class Watched:
             return None
         if place == _NOWHERE and call.name == "sendto":
             place = self._looked_up(call) or place
-        # Without this check the pid may belong to another process by now, and the memory read was that one's.
+        # If the call is no longer pending, the pid may belong to another process, whose memory was read. Raises OSError then.
         fcntl.ioctl(self.listener, _IS_VALID, call.id.to_bytes(8, sys.byteorder))
         return f"network:{place}"
 
@@ -236,8 +235,8 @@ class Watched:
 
 
 def run(watched: Watched, pidfd: int, number: int, control: int) -> NoReturn:
-    """Answer one child until it is gone or tries to reach a destination. The destination is reported on `control`,
-    and the child is ended.
+    """Answer one child's calls until the child has ended or names a destination. Report the destination on `control`,
+    and kill the child.
     """
     try:
         descriptors.close_all_but(*watched.descriptors, pidfd, control)
@@ -268,8 +267,8 @@ def _first_destination(watched: Watched, pidfd: int) -> str | None:
 
 
 def forget_question() -> None:
-    """Set the received call to zeros, because every later child, a fork of the template, could read it, and the next
-    receive needs zeros.
+    """Overwrite the received call with zeros. Later children, which are forks of the template, could read it otherwise,
+    and the next receive needs zeros.
     """
     _question[:] = bytes(len(_question))
 

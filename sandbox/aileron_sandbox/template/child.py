@@ -87,7 +87,7 @@ def _run(path: str, profile: Profile) -> int:
         code = program.run(path)
     finally:
         if profile != "python" or program.has_threads():
-            os._exit(code)  # ends all that the program left; earlier calls of those are answered first
+            os._exit(code)  # ends all processes that the program left; their earlier calls are answered first
     return code
 
 

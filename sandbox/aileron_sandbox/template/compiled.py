@@ -1,4 +1,4 @@
-"""The exec of a compiled program, by which a confined child becomes it.
+"""The exec with which a confined child becomes a compiled program.
 
 The program's bytes were copied from the host's sealed memory file to a mount of the child's own, which is read-only
 by then; no process could attach to the child while it copied them. The child is a Python process until the exec, in a

@@ -6,7 +6,7 @@ namespaces and root, cannot gain privileges, and is pid 1 of its own pid namespa
 Rules
 - Every step succeeds or raises an error. No step warns, none is skipped, and no error is handled here: the caller reports the
   step's name and ends the child.
-- The order matters and each line says why.
+- The order matters; a comment at each step says why.
 
 Source: docs/explanation/jail.md; nsjail's contain.cc is the model of the form. Not here: the steps that the template takes once
 for all children (__main__.py).
@@ -134,8 +134,8 @@ def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[Step]:
 
 
 def refuse_network(prepared: Prepared, memory: list[int]) -> None:
-    """Install the filter that stops calls that reach for a network. If they are watched, send the template the
-    listener and `memory`.
+    """Install the filter that stops system calls that would reach a network. If the template answers them, send it the
+    filter's listener and the descriptor in `memory`.
     """
     if not prepared.is_watched:
         prepared.network.install()

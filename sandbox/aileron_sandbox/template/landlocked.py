@@ -53,8 +53,8 @@ ever fail.
 LAYERS: Final = ("no-namespaces", "no-capabilities", "no-new-privs", "rlimits")
 PROGRAM_AT: Final = descriptors.FRAMES_OUT + 1
 PROGRAM: Final = f"/proc/self/fd/{PROGRAM_AT}"
-"""Path of the program's verified bytes, which are in a sealed memory file, open for reading. In this mode no mount could
-hold a file of them.
+"""Path of the program's verified bytes, which are in a sealed memory file, open for reading. This mode has no mount on
+which to store them as a file.
 """
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 
@@ -95,9 +95,11 @@ def build_ruleset(preparation: Preparation, abi: int) -> int:
 
 
 class _Packages:
-    """A finder in `sys.meta_path` for the host's packages, by name: the directories around them cannot be listed.
+    """A finder in `sys.meta_path` for the host's packages. It maps names to paths, because the directories that contain
+    the packages cannot be listed.
 
-    A key is the path of a package, or of a module in one, below the directory of the SDK in a jail with namespaces.
+    Keys of `packages` are paths relative to `/sdk` in a jail with namespaces, such as `pkg` or `pkg/module.py`; values
+    are host paths.
     """
 
     def __init__(self, packages: Mapping[str, str]) -> None:

@@ -1,6 +1,6 @@
 """Resource limits of one child, setrlimit(2). Hard and soft limits are equal, so a child cannot raise them.
 
-RLIMIT_DATA is the memory limit: it counts private writable pages, which is what an allocation is. It does not count
+RLIMIT_DATA is the memory limit: it counts private writable pages, which allocations consist of. It does not count
 shared mappings, mappings that grow down, or pages made read-only after they were written (mprotect(2)). So RLIMIT_AS,
 which counts every mapping, is only a little higher: enough for the stack and for libraries loaded late. If the host
 sent control groups, these bound all processes of the child together, and also memory that no rlimit counts: scratch,

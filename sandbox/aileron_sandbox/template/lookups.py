@@ -5,8 +5,9 @@ system's resolver query 127.0.0.1:53, which does not help a person; so the inter
 instead, by a datagram that is never sent (attempts.py). Security does not depend on these functions: the calls of a
 program that avoids them are refused by the kernel.
 
-Numeric addresses are converted as usual, and the names that every host has for itself (hosts(5)) resolve to loopback: libraries
-look up their own host to say who they are. For the same reason the look-up of an address's name only fails as "not found".
+Numeric addresses are converted as usual, and the names that every host has for itself (hosts(5)) resolve to loopback:
+libraries look up their own host to say who they are. For the same reason, looking up the name of an address does not
+end the program, but fails as "not found".
 
 Source: getaddrinfo(3). Not here: the names in requests to the supervisor, which it looks up itself.
 """

@@ -1,4 +1,5 @@
-"""The place of a compiled program: a mount whose files have no known owner, so that no other process can attach to the program.
+"""The mount that stores a compiled program: its files have no known owner, so that no other process can attach to the
+running program.
 
 A Python child is not dumpable, and the memory it has from its fork belongs to the host's user namespace, in which
 another process of the same user has no capability. An exec changes both: the program would be dumpable, and its
@@ -14,7 +15,8 @@ namespace is then the initial one.
     template: tmpfs ── mounted on /app for a moment, copied, the copy mapped ──> (to write to, to mount), neither mounted
     child:    write the program to the first, mount the second on /app, read-only
 
-The price: the template cannot read that memory either, so the destination of such a program's attempt is unknown (attempts.py).
+The price: the template cannot read that memory either, so it does not know which destination such a program tried to
+reach (attempts.py).
 
 Needs tmpfs with mapped ids, Linux 6.3. If that is missing, `Maker.maybe_begin` returns None, and a program is on a
 mount of its child.

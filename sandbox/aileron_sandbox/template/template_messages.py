@@ -181,7 +181,9 @@ class Listening:
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """The child made a call that reaches for a network. Its destination is being determined, and is reported before `Ended`."""
+    """The child made a system call that would reach a network. The destination is being determined, and is reported
+    before `Ended`.
+    """
 
     child: int
 
