@@ -1,9 +1,9 @@
-"""The requests of a connector: each is checked against its step and sent through egress, and its response is returned
-in frames.
+"""Handles a connector's requests: checks each against the step's grant, sends it through egress, and returns the
+response in frames.
 
 Runs in the daemon, one broker per try of a step. The connector is hostile: each of its requests is compared with the
-grant that was resolved before the connector started, never with its own statements. The connector can handle a network
-failure (`refused`); any other failure, above all a denied capability, ends the invocation.
+grant that was fixed before the connector started, and nothing that it says changes the grant. The connector can handle
+a network failure (`refused`); any other failure, above all a denied capability, ends the invocation.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from aileron_sandbox.frames.frame_messages import (
 __all__ = ["Broker", "Request", "Send", "StreamsOut", "WayOut", "WebSocketsOut", "check_imported"]
 
 _UPLOAD_CHUNKS: Final = 1
-"""Maximum number of chunks of a request body that wait for the upstream. While so many wait, no more frames are read, so the
-connector's pipe fills up and the connector has to wait.
+"""Maximum number of chunks of a request body that wait for the upstream. At the maximum, no more frames are read, so
+the connector's pipe fills up and the connector has to wait.
 """
 
 _FLUSH_S: Final = 5.0
@@ -55,7 +55,7 @@ _FLUSH_S: Final = 5.0
 for a service to respond to a WebSocket's close.
 """
 _END_S: Final = 1.0
-"""Further seconds for the end of a stream, which is recorded."""
+"""Seconds after _FLUSH_S in which the end of a stream is recorded."""
 _GOING_AWAY: Final = 1001
 """Close code for a WebSocket that the connector abandoned without closing it (RFC 6455 section 7.4.1)."""
 
@@ -66,7 +66,7 @@ Send = Callable[[ToJail, bytes], Awaitable[None]]
 
 
 class StreamsOut(Protocol):
-    """The interface through which streams of bytes leave the daemon."""
+    """The part of egress that opens streams of bytes."""
 
     def open(
         self, request: StreamRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
@@ -76,7 +76,7 @@ class StreamsOut(Protocol):
 
 
 class WebSocketsOut(Protocol):
-    """The interface through which WebSockets leave the daemon."""
+    """The part of egress that opens WebSockets."""
 
     def open(
         self, request: WebSocketRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
@@ -86,29 +86,29 @@ class WebSocketsOut(Protocol):
 
 
 class WayOut(Protocol):
-    """The interface through which requests leave: egress/engine.py, the only way out of the jail. In an author's cases,
-    the responses come from a file instead (connector_tests/).
+    """The interface to egress, the only way out of the jail, which egress/engine.py implements. In tests of connectors,
+    a stand-in returns responses from a file (connector_tests/).
     """
 
     @property
     def streams(self) -> StreamsOut:
-        """The way out for streams."""
+        """The part of egress for streams."""
         ...
 
     @property
     def websockets(self) -> WebSocketsOut:
-        """The way out for WebSockets."""
+        """The part of egress for WebSockets."""
         ...
 
     def open(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> contextlib.AbstractAsyncContextManager[EgressResponse]:
-        """Open a request; see egress/engine.py."""
+        """Send a request; see egress/engine.py."""
         ...
 
 
 def check_imported(function: HostFunction, step: Step) -> None:
-    """Raise AileronError(capability_denied) if the manifest does not import the host function."""
+    """Raise AileronError(capability_denied) if the connector's manifest does not import this host function."""
     if function not in step.grant.imports:
         raise AileronError(
             FailureClass.CAPABILITY_DENIED,
@@ -131,7 +131,7 @@ _End = (
 
 
 class _Open:
-    """A request or stream in progress, with the means to stop it, and the destination of its incoming bytes."""
+    """A request or stream in progress: how to cancel it, and where to put the bytes that the connector sends for it."""
 
     def __init__(self) -> None:
         self.scope: Final = anyio.CancelScope()
@@ -144,7 +144,7 @@ class _Open:
 
     @property
     def ends(self) -> tuple[_End | None, ...]:
-        """All ends of the entry's memory streams; None for a stream that it does not have."""
+        """Both ends of each of its memory streams (anyio), to be closed; None for a stream that it does not have."""
         return self.upload, self.body, self.said, self.to_say
 
 
@@ -171,7 +171,7 @@ class Broker:
             entry.upload, entry.body = anyio.create_memory_object_stream[bytes](_UPLOAD_CHUNKS)
 
     async def deliver(self, frame: Frame) -> None:
-        """Route a chunk, a message or a cancel to its request. Frames for a request that is over are dropped."""
+        """Route a chunk, a message or a cancel to its request. Frames for a request that has ended are dropped."""
         message = frame.message
         if isinstance(message, Cancel):
             entry = self._open.get(message.id)
@@ -231,8 +231,8 @@ class Broker:
                     stream.close()
 
     async def _exchange(self, request: HttpRequest, body: bytes | AsyncIterator[bytes] | None) -> bool:
-        """Execute one HTTP request, to the last chunk of its response. Return True, because the final frame has then
-        been sent.
+        """Execute one HTTP request, and send its response up to the last chunk. Always return True: the final frame was
+        sent.
         """
         asked = EgressRequest(
             method=request.method,
@@ -252,8 +252,8 @@ class Broker:
         await self._send(Chunk(id=request_id, end=True), b"")
 
     async def _connect(self, request: TcpOpen, entry: _Open) -> bool:
-        """Execute one stream, until both directions are over. Return False if the connector closed the stream and waits
-        for the final frame.
+        """Execute one stream until both directions have ended. Return False if the connector closed the stream and the
+        final frame must still be sent.
         """
         asked = StreamRequest(request.host, request.port, request.tls, request.command)
         streams = self._egress.streams
@@ -285,7 +285,7 @@ class Broker:
 
     async def _talk(self, request: WebSocketOpen, entry: _Open) -> bool:
         """Execute one WebSocket until it is closed, or relay the service's response if the service opened none. Return
-        False if the connector closed the WebSocket and waits for the final frame.
+        False if the connector closed the WebSocket and the final frame must still be sent.
         """
         asked = WebSocketRequest(
             url=request.url,
@@ -306,7 +306,7 @@ class Broker:
         return not entry.hung_up.is_set()
 
     async def _converse(self, request_id: int, websocket: WebSocket, entry: _Open, hung_up: anyio.Event) -> None:
-        """Relay messages in both directions, until both sides have closed the WebSocket."""
+        """Relay messages in both directions until both sides have closed the WebSocket."""
         both, is_closed = _BothWays(hung_up), False
 
         async def up() -> None:
@@ -327,7 +327,7 @@ class Broker:
                     message = WebSocketMessage(id=request_id, text=heard.is_text, more=not heard.is_last)
                     await self._send(message, heard.data)
                 is_closed = True
-                both.upward.cancel()  # from now on the service reads nothing of the connector
+                both.upward.cancel()  # the service no longer reads
                 await self._send(WebSocketClose(id=request_id, code=heard.code, reason=heard.reason), b"")
 
         await both.carry(up, down, websocket.attend)
@@ -362,7 +362,7 @@ class _BothWays:
         down: Callable[[], Awaitable[None]],
         attend: Callable[[], Awaitable[None]],
     ) -> None:
-        """Run both directions until they are over, and `attend` concurrently."""
+        """Run `up` and `down` until both have ended. Meanwhile, run `attend`."""
         async with anyio.create_task_group() as watching:
             watching.start_soon(self._close_when_told)
             watching.start_soon(self._carry, attend, anyio.CancelScope())

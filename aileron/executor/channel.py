@@ -28,26 +28,23 @@ __all__ = ["FrameChannel", "Share"]
 
 _READ_BYTES: Final = 256 << 10  # the pipe's size: one read empties it
 _SHARE: Final = 0.25
-"""Fraction of the event loop's time for one connector's frames. Four connectors that flood the loop leave as much time
-as one that computes would.
+"""Maximum fraction of the event loop's time for one connector's frames. Four connectors that send without pause leave
+as much time for other work as one program that computes without pause.
 """
 _AHEAD_S: Final = 0.005
 """Seconds of the loop's time that a connector can use before it must wait. 200 small frames in a row, or 50 MB in large
 frames, do not exceed it.
 """
 _MOST_S: Final = 0.1
-"""Maximum number of seconds that are charged for one frame; the most expensive frame takes 0.08 s to decode. If the
-clock shows more, this process had to wait for a processor meanwhile, and the connector must not wait four times as long
-because of that.
+"""Maximum number of seconds that are charged for one frame; the most expensive frame takes 0.08 s to decode. If more time
+has passed, this process waited for a processor, and the connector must not be made to wait four times as long for that.
 """
 _FRAME_S: Final = 20e-6
-"""Seconds that a frame costs in addition to its decoding, for the session and the reaction to the frame (measured: 5 to
-30 µs).
-"""
+"""Seconds charged for a frame in addition to its decoding, for checking its order and acting on it (measured: 5 to 30 µs)."""
 
 
 class Share:
-    """A connector's use of the event loop's time. Times are in seconds of one monotonic clock."""
+    """A count of the event loop's time that one connector has used. Times are in seconds of one monotonic clock."""
 
     def __init__(self, now: float) -> None:
         self._owed = 0.0
@@ -78,8 +75,8 @@ class FrameChannel:
     async def send(self, message: ToJail, body: bytes | memoryview = b"") -> None:
         """Write one complete frame. Raises BrokenPipeError if the child has closed its end.
 
-        If a send is cancelled halfway, the stream is unusable, so only a task that ends with the conversation may be
-        cancelled here.
+        A cancelled send can leave half a frame in the pipe, so a task may be cancelled here only if the conversation
+        ends with it.
         """
         header, payload = encode(message, body)
         parts: list[bytes | memoryview] = [header, payload] if len(payload) else [header]
@@ -117,8 +114,8 @@ class FrameChannel:
                 return self._taken()
 
     def rest(self) -> Frame | None:
-        """Return a frame that has already arrived, or None. Call this once the child has left and sends nothing more.
-        Raises FrameError for bytes that are not frames.
+        """Return a frame that has already arrived, or None. Call this only when the child has left, so that no more
+        bytes arrive. Raises FrameError for bytes that are not frames.
         """
         if self._kept is not None:
             return self._taken()

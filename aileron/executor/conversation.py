@@ -1,4 +1,4 @@
-"""The conversation of one try of one step: the frames between the supervisor and one jailed connector, to its end.
+"""The conversation between the supervisor and one jailed connector, in frames, for one try of one step.
 
 Runs in the daemon; the other side is hostile. The result is the step's output or one AileronError. Whatever happens,
 the caller ends the jail.
@@ -71,8 +71,8 @@ _LEAVE_S: Final = 1.0
 needs a millisecond.
 """
 _KILLED_S: Final = 10.0
-"""Maximum seconds from SIGKILL until the connector's end is reported: usually a millisecond, longer on a machine that
-is overloaded. The verdict must be true even then.
+"""Maximum seconds from SIGKILL until the connector's end is reported. It usually takes a millisecond; the wait is long
+so that the reported reason is right on an overloaded machine, too.
 """
 _LOG_BYTES: Final = 64 << 10
 """Maximum number of bytes stored of one try's log: some hundred lines, enough for a traceback. The logs of 64 jails
@@ -89,10 +89,10 @@ _log = logging.getLogger("aileron.connector")
 
 
 class StepJournal(EgressJournal, Protocol):
-    """Protocol with which one step records its requests and audit events in the ledger, and reports progress."""
+    """The interface with which one step records its requests and audit events in the ledger, and reports progress."""
 
     async def connector_event(self, event: str, fields: JSONObject) -> None:
-        """Record an audit event in the connector's own words."""
+        """Record an audit event as the connector stated it."""
         ...
 
     def progressed(self, done: int | float, total: int | float | None, message: str | None) -> None:
@@ -101,7 +101,7 @@ class StepJournal(EgressJournal, Protocol):
 
 
 class Claims:
-    """The number of audit events that a step has written, in one object for all tries of the step."""
+    """A counter of the audit events that a step has written. All tries of the step share one object."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -116,7 +116,7 @@ class Claims:
 
 
 class HostConversation:
-    """The exchange of frames with one jailed connector, in one try of a step. Call `run` once.
+    """The supervisor's end of the conversation with one jailed connector. Call `run` once.
 
     `was_ready`: the connector sent `ready` while it was a spare. `leave_s` replaces _LEAVE_S.
     """
@@ -159,7 +159,7 @@ class HostConversation:
         self._outbox, self._to_write = anyio.create_memory_object_stream[tuple[ToJail, bytes]](0)
 
     async def run(self, deadline: float) -> Any:
-        """Return the step's output, or raise the AileronError that the try ended with. `deadline` as in
+        """Return the step's output, or raise the AileronError that the try ended with. `deadline` is in the time of
         `anyio.current_time()`.
         """
         with self._outbox, self._to_write, anyio.move_on_at(deadline) as scope:
@@ -227,7 +227,7 @@ class HostConversation:
                 return
 
     async def _act(self, frame: Frame, broker: Broker, tasks: TaskGroup) -> bool:
-        """Act on a frame. Return True if it is the connector's last frame."""
+        """Handle one frame from the connector. Return True if it is the connector's last frame."""
         match frame.message:
             case Result(output=output):
                 self._output, self._has_output = output, True
@@ -253,7 +253,7 @@ class HostConversation:
                 self._said_ready = True
             case Log() as line:
                 check_imported(HostFunction.LOG, self._step)
-                if not self._log_cut:  # or a flood of them would be formatted for nothing
+                if not self._log_cut:  # after the cut, lines are not even formatted
                     self._keep_log(f"{line.level}: {line.message} {line.fields or ''}".rstrip().encode() + b"\n")
             case Progress() as report:
                 check_imported(HostFunction.PROGRESS, self._step)
@@ -277,13 +277,13 @@ class HostConversation:
         await self._outbox.send((message, body))
 
     async def _write_frames(self, tasks: TaskGroup) -> None:
-        """Write one complete frame after the other. The session is informed here, in the order of the wire."""
+        """Write the frames one by one. Each is checked by the session here, in the order in which they are written."""
         try:
             async for message, body in self._to_write:
                 if self._session.is_over:
                     continue  # the connector has sent its last frame; requests in progress no longer matter
                 if isinstance(message, Refused) and self._session.is_answered(message.id):
-                    continue  # 1 the last chunk is taken · 2 a cancel wakes its sender · 3 which refuses a complete request
+                    continue  # 1 the last chunk is written · 2 a cancel wakes its sender · 3 that refuses a complete request
                 self._session.sending(message)
                 await self._channel.send(message, body)
         except BrokenPipeError:
@@ -294,15 +294,15 @@ class HostConversation:
             tasks.cancel_scope.cancel()
 
     async def _leave(self, tasks: TaskGroup) -> None:
-        """Wait for the connector to leave after its last frame. No frame may follow."""
+        """Wait for the connector to leave after its last frame. A further frame raises FrameError."""
         try:
             await self._nothing_follows(tasks)
         except FrameError as error:
             self._take_back()
-            raise FrameError(str(error)) from error  # plain, even if too large: the frame should not exist
+            raise FrameError(str(error)) from error  # never FrameTooLargeError: no frame is allowed here
         self._read_rest_of_log()
         ending = self._jailed.ending
-        # Reported with its end: a connector that tried a connection does not just leave
+        # A network attempt counts even after the last frame; it is reported together with the connector's end
         if isinstance(ending, NetworkAttempt):
             self._take_back()
             await self._denied(ending)
@@ -315,7 +315,7 @@ class HostConversation:
             frame = await self._channel.receive()
             if frame is None:
                 await self._jailed.wait_left()
-        # Now, and not with the jail, so that a network attempt is reported
+        # Kill it here, not when the jail is ended, so that a network attempt is still reported
         if frame is None and not self._jailed.has_left:
             await self._kill_and_wait(self._jailed.wait_left)
         if frame is None:
@@ -329,23 +329,23 @@ class HostConversation:
         waiting.cancel()
 
     def _take_back(self) -> None:
-        """Discard the connector's last frame, because a frame followed that is not allowed there."""
+        """Discard the result or failure in the connector's last frame, because of what the connector did afterwards."""
         self._has_output = False
         self._verdict = None
 
     async def _denied(self, attempt: NetworkAttempt) -> None:
-        """Record a network attempt before the run ends, as a refused request is recorded; then set the verdict."""
+        """Record a network attempt like a refused request, before the run ends; then set the verdict."""
         destination = attempt.destination.removeprefix("network:")
         await self._journal.denied(RequestDenial(0, "connect", destination, Reason.SYSTEM_CALL.value))
         granted = [f"network:{host}" for host in self._step.grant.hosts]
         self._decide(endings.reached_for_a_network(attempt, self._name, granted))
 
     async def _ended_early(self) -> None:
-        """Set the verdict after a stream that ended without a last frame: either the connector is gone, or it closed
+        """Set the verdict when the connector's pipe ended without a last frame: the connector has ended, or it closed
         its end and still runs.
 
-        The connector's ending distinguishes the two cases, not the time that the report takes, because a kill changes
-        nothing for a connector that is gone.
+        The connector's ending tells these apart, however late it is reported, because killing a connector that has
+        ended does not change its ending.
         """
         with anyio.move_on_after(self._leave_s):
             await self._jailed.wait_ended()
@@ -362,7 +362,9 @@ class HostConversation:
         self._decide(endings.ended_without_result(ending, self._name, self._visible_log()[-_LOG_TAIL:]))
 
     async def _kill_and_wait(self, until: Callable[[], Awaitable[object]]) -> None:
-        """Kill the connector, and wait for `until`, which reports its end, for at most _KILLED_S."""
+        """Kill the connector, and wait at most _KILLED_S seconds for `until`, a function that returns when the end is
+        reported.
+        """
         self._jailed.child.kill()
         with anyio.move_on_after(_KILLED_S):
             await until()
@@ -374,7 +376,7 @@ class HostConversation:
             self._read_log(log)
 
     def _read_rest_of_log(self) -> None:
-        """Read the rest of the log. No process writes any more, so all of it is in the pipe, which holds 64 KiB."""
+        """Read the rest of the log. No process can still write, so all of it is in the pipe, which has 64 KiB."""
         while self._read_log(self._jailed.child.log):
             pass
 
@@ -408,7 +410,7 @@ class HostConversation:
 
 
 def _hosts(grant: Grant) -> list[GrantedHost]:
-    """Return the granted destinations in the form in which they are described to the connector."""
+    """Return the granted destinations as the `invoke` frame lists them."""
     logins = (
         {}
         if grant.credential is None

@@ -1,7 +1,7 @@
-"""The failures that a connector's end, or the connector's own report, is translated to. Pure.
+"""Translation of the way a connector ended, or of the failure that it reported, into a failure of the run. Pure.
 
-The sandbox cannot know our failures, so all of its errors are translated here. A connector can claim only the failure
-classes that an honest connector needs; any other class becomes `connector_runtime_error`.
+The sandbox does not know Aileron's failure classes, so all of its errors are translated here. A connector can claim
+only the failure classes that an honest connector needs; any other class becomes `connector_runtime_error`.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def ended_without_result(ending: Ending, connector: str, log_tail: str) -> Ailer
 
 
 def reached_for_a_network(attempt: NetworkAttempt, connector: str, granted: list[str]) -> AileronError:
-    """Return the failure of a connector that bypassed the supervisor. `granted` are the hosts that the connector can
-    reach through the supervisor.
+    """Return the failure of a connector that tried to reach a network without the supervisor. `granted` are the hosts
+    that it could have reached through the supervisor.
     """
     destination = attempt.destination.removeprefix("network:")
     return AileronError(
@@ -101,14 +101,14 @@ def reached_for_a_network(attempt: NetworkAttempt, connector: str, granted: list
 
 
 def over_limit(limit: str, message: str) -> AileronError:
-    """Return the failure of a run that was ended by the limit of this name."""
+    """Return the failure of a run that exceeded the limit named `limit`, such as `wall`."""
     return AileronError(
         FailureClass.RESOURCE_LIMIT_EXCEEDED, message, boundary=Boundary.SANDBOX, details={"limit": limit}
     )
 
 
 def broke_the_protocol(connector: str, why: str) -> AileronError:
-    """Return the failure of a connector that sent a frame that is never allowed, or not at that time."""
+    """Return the failure of a connector that violated the frame protocol. `why` says how."""
     return _runtime_error(f"{connector} violated the frame protocol: {why}"[:_MAX_MESSAGE], {"protocol": True})
 
 

@@ -37,10 +37,12 @@ _JITTER_STEPS: Final = 1 << 16
 
 
 class RunJournal(Protocol):
-    """Protocol with which the steps of one run are recorded in the ledger. Each record is durable when its method returns."""
+    """The interface with which the steps of one run are recorded in the ledger. Each record is durable when its method
+    returns.
+    """
 
     async def started(self, step: Step, attempt: int, layers: tuple[str, ...]) -> None:
-        """Record that a jail is about to be told to run the step."""
+        """Record the start of a try, before anything is sent to its jail."""
         ...
 
     async def retried(self, step: Step, attempt: int, failure: Failure, delay_s: float) -> None:
@@ -48,7 +50,7 @@ class RunJournal(Protocol):
         ...
 
     def of_step(self, step: Step) -> StepJournal:
-        """Return the journal for the step's own records."""
+        """Return the journal in which the step records its requests and audit events."""
         ...
 
 
@@ -74,8 +76,8 @@ class Executor:
         self._spares = spares
 
     def layers_ahead(self, plan: Plan) -> tuple[str, ...] | None:
-        """Return the layers of the plan's first jail, as the record of the jail's start lists them. Return None if the
-        layers are known only when the jail is needed, because the template may still have to be started.
+        """Return the confinement layers of the plan's first jail, as they will be recorded. None if they are not known
+        yet, because a template must be started first.
         """
         first = plan.steps[0] if plan.steps else None
         if first is None or self._store.known_kind(first.connector) != "python":
@@ -120,7 +122,7 @@ class Executor:
         return output
 
     def _maybe_spare(self, step: Step) -> Spare | None:
-        """Take a spare of the step's connector, whichever kind of program the connector is; None if there is no spare."""
+        """Take a spare of the step's connector, compiled or in Python; None if there is none."""
         found = (self._spares.maybe_take(step.connector, policy_of(step, kind)) for kind in get_args(Kind))
         return next((spare for spare in found if spare is not None), None)
 
@@ -166,7 +168,7 @@ def _delay(step: Step, failure: Failure, retries: int, left_s: float) -> float |
 
 
 def _final(error: AileronError, step: Step, retries: int) -> AileronError:
-    """Return the failure for the caller: it is retriable only if the step is idempotent, and states the number of tries."""
+    """Return the failure for the caller. It is retriable only if the step is idempotent, and states the number of retries."""
     failure = error.failure
     details = {**failure.details, "step": step.id}
     if failure.failure_class is FailureClass.CAPABILITY_DENIED:

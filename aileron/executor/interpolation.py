@@ -24,7 +24,7 @@ __all__ = ["with_answers"]
 
 def with_answers(step: Step, answers: Mapping[str, JSON]) -> Step:
     """Return the step with the results of earlier steps inserted into its arguments, at the places that `filled` lists.
-    `answers` has the results by step id. `filled` itself does not change.
+    `answers` has the results by step id.
 
     Raises AileronError(bad_input) if a result has no such value, a value cannot be inserted into a text, or the
     arguments get too large.

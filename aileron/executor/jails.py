@@ -1,4 +1,5 @@
-"""The templates and their children, for an event loop: start, wait for a child's end without blocking, restart a dead template.
+"""Management of templates and jails on an event loop: start them, wait for their end without blocking, restart a
+template that ended.
 
 Runs in the daemon. One task for each template (below `serve`) reads its messages and wakes the tasks that wait for a
 child. One template is for Python, unless it was unused for long. Others are started when they are first needed, and
@@ -75,8 +76,8 @@ seconds, and costs 100 ms each time.
 """
 _TREES: Final = "trees"
 _Kind = ElfRuntime | Literal["trees"]
-"""Type of a template that is started on demand: for compiled programs with a set of libraries (ElfRuntime), or for
-Python that may fork (`trees`).
+"""Kind of a template that is started on demand: for compiled programs with these libraries (ElfRuntime), or for Python
+programs that may fork (`trees`).
 """
 _log = logging.getLogger(__name__)
 
@@ -103,27 +104,27 @@ class Jailed:
 
     @property
     def ending(self) -> Ending | None:
-        """The way the connector ended, once all of its processes are gone; None before."""
+        """The connector's ending; None until all of its processes have been reaped."""
         return self._child.ending or self._lost
 
     @property
     def is_outdated(self) -> bool:
-        """True if the connector's template is gone or being replaced."""
+        """True if the connector's template has ended or is being replaced."""
         return self._warm.is_retired
 
     @property
     def has_left(self) -> bool:
-        """True once none of the connector's processes can do anything any more (`Child.has_left`), though they may
+        """True once none of the connector's processes can make another system call (`Child.has_left`), though they may
         still exist.
         """
         return self._child.has_left or self._lost is not None
 
     async def wait_left(self) -> None:
-        """Wait until the connector `has_left`, which happens before its end or at the same time."""
+        """Wait until the connector `has_left`, which is at the latest when it has ended."""
         await self._left.wait()
 
     async def wait_ended(self) -> Ending:
-        """Wait until all processes of the child are gone, and return how it ended."""
+        """Wait until all processes of the child have been reaped, and return how the child ended."""
         await self._ended.wait()
         ending = self.ending
         if ending is None:
@@ -169,12 +170,12 @@ class _Warm:
         self.opened = 0
         self.is_retired = False
         self.is_dead = False
-        self._scope: anyio.CancelScope | None = None  # made where there is an event loop
+        self._scope: anyio.CancelScope | None = None  # set by `wake`, which runs in the event loop
         self._is_stopped = False
 
     @property
     def in_use(self) -> int:
-        """Number of connectors that work for a run."""
+        """Number of connectors that are working for a run now."""
         return sum(not (jailed.is_spare or jailed.is_leaving) for jailed in self.running.values())
 
     @property
@@ -188,7 +189,7 @@ class _Warm:
         return self.in_use >= _MAX_RUNNING
 
     def is_unused_since(self, time: float) -> bool:
-        """Return whether no connector runs in the template, and the template was not requested since `time`."""
+        """Return whether the template has no connector, and was last used at or before `time`."""
         return not self.running and self.used_at <= time
 
     async def wake(self) -> None:
@@ -202,7 +203,7 @@ class _Warm:
                         jailed._changed()
 
     def stop(self) -> None:
-        """End `wake`, because no task waits any more."""
+        """Make `wake` return, because no task waits for a child."""
         self._is_stopped = True
         if self._scope is not None:
             self._scope.cancel()
@@ -222,7 +223,7 @@ class _Warm:
             self.stop()
 
     def died(self) -> None:
-        """Mark the template, and all connectors that ran in it, as gone."""
+        """Record that the template has ended, and with it all its connectors."""
         self.is_retired = self.is_dead = True
         for jailed in list(self.running.values()):
             jailed._template_died()
@@ -243,7 +244,7 @@ class Jails:
         starting: Starting | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin to start the template for Python, unless `starting` passes one that was begun already. Raises
+        """Begin to start the template for Python, unless `starting` is one that was begun before. Raises
         JailUnavailable if no template can be started.
 
         `clock` returns seconds since any fixed time, and determines when unused templates end.
@@ -263,7 +264,7 @@ class Jails:
 
     @property
     def mode(self) -> Mode:
-        """Mode of the jails, that is the mechanism that confines them."""
+        """The mechanism that confines the jails: `namespaces` or `landlock`."""
         return self._mode
 
     @property
@@ -312,8 +313,8 @@ class Jails:
         return self._warm(policy, runtime).template.layers(policy.profile)
 
     def is_current(self, jailed: Jailed, runtime: ElfRuntime | None) -> bool:
-        """Return whether another connector of this kind would now be started in the same template. `runtime` is None
-        for Python.
+        """Return whether a new connector of this kind would be started in the same template as `jailed`. `runtime` is
+        None for Python.
         """
         if jailed.is_outdated:
             return False
@@ -364,7 +365,7 @@ class Jails:
 
     @asynccontextmanager
     async def ended(self, jailed: Jailed) -> AsyncIterator[Jailed]:
-        """Yield a jail that was begun, and `end` it when the block is left."""
+        """Yield a jail from `begin`, and `end` it when the block is left."""
         try:
             yield jailed
         finally:
@@ -397,7 +398,7 @@ class Jails:
 
     async def end(self, jailed: Jailed) -> None:
         """Kill the connector if necessary, and wait until it is reaped, also while the caller is being cancelled. A
-        connector that has already left can do nothing, so it is reaped in the background, unless _MAX_LEAVING are.
+        connector that has already left can do nothing, so it is reaped in the background, unless _MAX_LEAVING already are.
         """
         jailed._watching.cancel()
         is_harmless = jailed.has_left and jailed.ending is None
@@ -420,7 +421,7 @@ class Jails:
             jailed._warm.forget(jailed)
         if jailed.is_leaving and isinstance(
             jailed.ending, NetworkAttempt
-        ):  # detected as it died, by a fault: after the result was returned
+        ):  # the attempt was made while the process was dying, after the result was returned
             _log.warning("a connector tried to connect to %s in the moment of its end", jailed.ending.destination)
         if scope.cancelled_caught:
             _log.error("a jail was not reaped %s s after it was killed or had left", _REAP_DEADLINE_S)
@@ -471,7 +472,7 @@ class Jails:
         JailUnavailable if it could not be started.
         """
         if self._waiting is not None:
-            self._waiting.cancel()  # the template's message is read here, so that task would not be woken
+            self._waiting.cancel()  # that task waits for the template's message, which is read here
         self._python = python = _Warm(starting.finish(), self._clock())
         if self._tasks is not None:
             self._tasks.start_soon(self._serve_python, python)
@@ -505,7 +506,7 @@ class Jails:
     def _template_for(self, kind: _Kind) -> Template:
         if isinstance(kind, ElfRuntime):
             return Template.start(kind, mode=self._mode)
-        # A process that does not fork is bounded well enough without a group, which is costly to enter (ADR 16); several are not.
+        # Programs that fork need a control group. A single process is limited without one, and entering one is costly (ADR 16).
         check_possible("elf-subprocess", self._mode, is_compiled=False)
         return Template.start(self._runtime, mode=self._mode, memory_by="groups")
 
@@ -561,14 +562,14 @@ class Jails:
         dead.died()
         try:
             self._python_now()
-        except JailUnavailable:  # as when no descriptor is free, which passes
+        except JailUnavailable:  # it may be transient, such as a lack of descriptors
             _log.exception("cannot start another template: the next run tries again")
 
 
 def _open_child(template: Template, program: int, policy: Policy, *, listens: bool) -> Child:
     try:
         return Child.open(template, program, policy, listens=listens)
-    except ValueError as error:  # a program that this mode has no jail for
+    except ValueError as error:  # this mode has no jail for the program
         raise _no_jail(error) from error
     except BlockingIOError as error:
         raise _busy() from error

@@ -1,4 +1,4 @@
-"""A connector's verified bytes, for the code that starts a jail with these bytes.
+"""The interface to a connector's verified program, for the code that starts a jail with it.
 
 Runs in the daemon. Not here: the files, and their verification (registry/content.py).
 """
@@ -34,7 +34,7 @@ class Program(Protocol):
 
     @property
     def stamp(self) -> object:
-        """Stamp of the connector's files, taken before they were read (`ConnectorStore.stamp`)."""
+        """Stamp of the connector's files, taken before they were read; see `ConnectorStore.stamp`."""
         ...
 
 
@@ -46,8 +46,8 @@ class ConnectorStore(Protocol):
         ...
 
     def open_kept(self, pin: ConnectorPin) -> AbstractContextManager[Program] | None:
-        """Open bytes that were verified before, if they are small and their files were not touched since; None
-        otherwise. Reads no file, so it can be called on the event loop.
+        """Return bytes that are kept in memory from an earlier verification, if their files have not changed since;
+        else None. Reads no file, so it can be called on the event loop.
         """
         ...
 
@@ -56,8 +56,8 @@ class ConnectorStore(Protocol):
         ...
 
     def known_kind(self, pin: ConnectorPin) -> Kind | None:
-        """Return the kind of program that the last verification determined, without reading the program again. None if
-        it was not verified yet.
+        """Return the kind of program found by the last verification, without reading the program again. None if there
+        was none.
         """
         ...
 
@@ -72,8 +72,8 @@ async def opened(store: ConnectorStore, pin: ConnectorPin) -> AbstractContextMan
 
 
 async def runtime_of(pin: ConnectorPin, kind: Kind, program: int) -> ElfRuntime | None:
-    """Return the files that a compiled program needs in its jail, None for Python. Raises AileronError if this machine
-    does not have these files.
+    """Return the libraries that a compiled program needs in its jail; None for Python. Raises AileronError if this
+    machine lacks one.
     """
     if kind == "python":
         return None

@@ -23,7 +23,7 @@ MAX_RETRIES: Final = 3
 _JITTER_SHARE: Final = 0.25  # spreads callers that failed together; small enough to keep 1/2/4 recognisable
 _TOO_MANY_REQUESTS: Final = 429
 _LASTING: Final = frozenset({"certificate", "not_encrypted", "weak_login", "protocol"})
-"""Values of `details.reason` of a `network_error` that lasts until something is changed."""
+"""Values of `details.reason` in a `network_error` that lasts until a person changes something."""
 
 
 def is_transient(failure: Failure) -> bool:
@@ -39,13 +39,15 @@ def is_transient(failure: Failure) -> bool:
 
 
 def is_lasting(details: JSONMembers) -> bool:
-    """Return whether the same request fails until something is changed, judged by the details of a `network_error`."""
+    """Return whether the details of a `network_error` mean that retries fail until a person changes something."""
     reason = details.get("reason")  # any JSON value: a list cannot be looked up in a set
     return isinstance(reason, str) and reason in _LASTING
 
 
 def retry_after_s(failure: Failure) -> int | None:
-    """Return the upstream's requested wait, if the connector passed it on as `details.retry_after_s` in whole seconds."""
+    """Return the seconds that the upstream asked to wait, if the connector passed them on as a whole number in
+    `details.retry_after_s`; else None.
+    """
     value = failure.details.get("retry_after_s")
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 

@@ -1,5 +1,5 @@
-"""Spares: jails that are started in advance, in which a recently used connector waits, loaded and confined, for its
-next run.
+"""Spares: jails that are started in advance. In each, a recently used connector is loaded and confined, and waits for
+its next run.
 
 Runs in the daemon; a waiting connector is as hostile as a running one. A spare is a jail like any other (jails.py),
 with one connector's verified bytes, which has not been told anything: no arguments, no hosts, no run. The run that
@@ -50,7 +50,7 @@ __all__ = ["Bounds", "Early", "Spare", "SpareJournal", "Spares"]
 _LATER_S: Final = 0.002
 """Seconds after a run until a spare for the next run is made, so that the result goes out first."""
 _LAST_WORDS_S: Final = 1.0
-"""Maximum seconds to wait for the report on how a spare ended, after it exited or closed its frame pipe."""
+"""Maximum seconds to wait for the report how a spare ended, after it exited or closed its frame pipe."""
 _READY_BYTES: Final = 256
 """Maximum number of bytes to read from a waiting connector's frame pipe: a `ready` frame has 20 to 40, depending on its
 encoding.
@@ -58,7 +58,7 @@ encoding.
 _PREFIX_BYTES: Final = 8
 """Bytes before the header of a frame: the length of the header, and that of the body."""
 _MOST_QUIET: Final = 256
-"""Maximum number of connectors for which the daemon remembers that they acted before their first `invoke` frame."""
+"""Maximum number of connectors whose early acts are remembered."""
 
 Early = Literal["frame", "output", "network", "exit", "resources"]
 """Early act of a connector, before an `invoke` frame told it what to do: it sent a frame, wrote output, used the
@@ -104,7 +104,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class SpareJournal(Protocol):
-    """The part of the ledger in which spares record early acts of connectors."""
+    """The interface to the ledger with which early acts of connectors are recorded."""
 
     async def acted_early(self, pin: ConnectorPin, what: Early, destination: str | None) -> None:
         """Record that a spare of `pin` was ended for an early act. `destination` is where the spare tried to connect,
@@ -137,7 +137,7 @@ class Spare(msgspec.Struct, eq=False):
 
 
 class _Quiet(msgspec.Struct):
-    """The period during which a connector that acted early gets no spares."""
+    """The time during which a connector that acted early gets no spares."""
 
     until: float
     lasts_s: float
@@ -146,7 +146,7 @@ class _Quiet(msgspec.Struct):
 class Spares:
     """The spares of one daemon. No spares are made unless `serve` is running.
 
-    `fence` returns a different value whenever all waiting spares have become unusable, whatever their connectors.
+    `fence` returns a value that changes whenever all waiting spares have become unusable.
     """
 
     def __init__(
@@ -189,8 +189,7 @@ class Spares:
             self._wanted.clear()
 
     def maybe_take(self, pin: ConnectorPin, policy: Policy) -> Spare | None:
-        """Take a spare for a try of this connector under these limits; None if there is none. The caller has to end the
-        spare's jail.
+        """Take a spare of this connector with these limits; None if there is none. The caller must end the spare's jail.
 
         Raises AileronError(busy) if too many connectors are running.
         """
@@ -210,7 +209,7 @@ class Spares:
         """Request a spare after a successful run of this connector. If that run used a spare, request as many as are
         allowed.
 
-        Ignored in the mode without namespaces, where each waiting process is one more that others can see.
+        Ignored in the mode without namespaces, because jails there can see one another's processes.
         """
         if self._jails.mode != "namespaces":
             return
@@ -258,7 +257,7 @@ class Spares:
         await self._jails.end(spare.jailed)
         if early is None:
             return
-        ending = spare.jailed.ending  # read now: the report may have been slow
+        ending = spare.jailed.ending  # read again: the ending may have been reported late
         destination = None
         if isinstance(ending, NetworkAttempt):
             early, destination = "network", ending.destination.removeprefix("network:")
@@ -355,8 +354,8 @@ class _Used(NamedTuple):
 
 
 def _used(pids: Sequence[int], bounds: Bounds) -> _Used:
-    """Return the resources that these processes use. Reads files, so run it in a thread. A process that is gone, or not
-    started yet, uses nothing. Raises OSError.
+    """Return the resources that these processes use. Reads files, so call it in a thread. A process that has ended, or
+    has not started, counts as 0. Raises OSError.
     """
     import psutil  # 17 ms, and only where there are spares
 
@@ -377,7 +376,9 @@ def _used(pids: Sequence[int], bounds: Bounds) -> _Used:
 
 
 def _acted(spare: Spare) -> Early | None:
-    """Return the early act of a spare's connector, or None. Once a run has taken the spare, that run reads the frames instead."""
+    """Return the early act of a spare's connector, or None. Do not call this after a run has taken the spare: it reads
+    frames that the run needs.
+    """
     spare.early = spare.early or _acts(spare)  # a frame can be read only once
     return spare.early
 
@@ -402,9 +403,7 @@ def _acts(spare: Spare) -> Early | None:
 
 
 def _hears_ready(spare: Spare) -> bool:
-    """Read from a waiting spare's frame pipe. Return whether the data is exactly one complete `ready` frame, the
-    spare's first.
-    """
+    """Read from a waiting spare's frame pipe. Return whether exactly one complete `ready` frame arrived, the spare's first."""
     data = os.read(spare.jailed.child.frames_out, _READY_BYTES)
     decoder = Decoder(FromJail)
     decoder.feed(data)
