@@ -1,4 +1,4 @@
-"""The confinement of a hidden process. Before it reads the first untrusted byte, the process gives up files, new
+"""The confinement of a helper process. Before it reads the first untrusted byte, the process gives up files, new
 connections, signals, and most system calls.
 
 Runs in that process, once, before there is a second thread: Landlock and seccomp bind the calling thread and those it starts.
@@ -31,8 +31,8 @@ def compiled(compile_filter: Callable[[], bytes], otherwise: str) -> kernel.Filt
 
 
 def confine(calls: kernel.Filter, *, data_bytes: int, file_bytes: int) -> None:
-    """Give up all rights except `data_bytes` of memory (RLIMIT_DATA), open files up to `file_bytes`, and the filter's
-    system calls.
+    """Give up all rights except memory up to `data_bytes` (RLIMIT_DATA), writing to open files up to `file_bytes`
+    (RLIMIT_FSIZE), and the system calls that the filter allows.
 
     Raises OSError if the kernel cannot do this; the process must then not start its work.
     """

@@ -1,4 +1,5 @@
-"""Packets between the daemon and its processes, with descriptors and the sender's process id. unix(7), SOCK_SEQPACKET.
+"""Receiving packets with descriptors and the sender's process id, as the daemon and its helper processes send them.
+unix(7), SOCK_SEQPACKET.
 
 Runs on both sides. Not here: the meaning of the packets.
 """
@@ -22,7 +23,9 @@ _CREDENTIALS: Final = struct.Struct("iII")
 
 
 class Received(NamedTuple):
-    """A packet with its descriptors and its sender's process id, which the kernel provides only if SO_PASSCRED is set."""
+    """A received packet with its descriptors and its sender's process id. The kernel provides that id only if
+    SO_PASSCRED is set.
+    """
 
     packet: bytes
     descriptors: list[int]
@@ -45,13 +48,13 @@ def received_with(sock: socket.socket, size: int, most: int, flags: int = 0) -> 
                 passed.frombytes(data[: len(data) - len(data) % passed.itemsize])
             case socket.SOL_SOCKET, socket.SCM_CREDENTIALS:
                 sender, _, _ = _CREDENTIALS.unpack(data)
-    for descriptor in passed[most:]:  # without SO_PASSCRED, there was room for more
+    for descriptor in passed[most:]:  # without SO_PASSCRED, the ancillary buffer has room for more
         os.close(descriptor)
     return Received(packet, list(passed[:most]), sender)
 
 
 def are_free(count: int, descriptor: int) -> bool:
-    """Return whether `count` more descriptors are available, by making copies of `descriptor` and closing them again.
+    """Return whether this process can open `count` more descriptors, by making copies of `descriptor` and closing them again.
 
     Call it before `received_with`: the kernel drops received descriptors for which there is no free number, unix(7).
     """

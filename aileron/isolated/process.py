@@ -1,14 +1,14 @@
-"""The program's side: the program hides, and works in a child whose memory no other process could ever read.
+"""The helper program's side: the program hides its memory, and works in a child whose memory no other process could ever read.
 
     exec ── may be looked into ──► undumpable ── new control socket ──► fork ──► child: imports, works
                                                                          └── waits for it
 
-Between execve(2) and the prctl(2) below, any process of the same user may open this one's memory, and keep it open to
-read later secrets there. A fork has its own memory. Likewise, any such process may copy a descriptor of this process,
-and receive its data. So no secret is sent over the socket with which this process was started. When it is hidden, it
-makes another socket, and passes one end to the daemon, which accepts it from this process alone. A tracer that
-attached in time to follow this process is detected (`TracerPid`), and then no work is done. Both processes end at
-once when the daemon ends.
+Between execve(2) and the prctl(2) below, any process of the same user can open this process's memory, and keep it open
+to read later secrets. Therefore the work is done in a fork, which has memory of its own. Likewise, any such process can
+copy a descriptor of this process, and receive its data. So no secret is sent over the socket with which this process
+was started. Once this process is hidden, it makes another socket and passes one end to the daemon, which accepts that
+end from this process alone. A tracer that attached before is detected (`TracerPid`), and then no work is done. Both
+processes end at once when the daemon ends.
 
 A process that wrote into this process's memory before it hid, or traced it and detached in time, is not detected.
 
@@ -61,8 +61,8 @@ def _hide() -> None:
 
 
 def _control_passed_over(seen: int) -> int:
-    """Make a control socket, send one end to the daemon over the socket `seen`, and return the other. Other processes
-    may have `seen` by now, but only the daemon reads from it, and the kernel gives the daemon the sender's process id.
+    """Make a control socket, send one end to the daemon over the socket `seen`, and return the other end. Other
+    processes may have copied `seen`, but the kernel tells the daemon the sender's process id.
     """
     import socket  # not before this process is hidden: it takes time
 

@@ -1,5 +1,5 @@
-"""The daemon's side: the daemon starts the program, receives the control socket that the hidden program made, and
-communicates over it.
+"""The daemon's side: the daemon starts a helper program, receives the control socket that the program made once it was
+hidden, and communicates over that socket.
 
 The two processes share the open file description of a passed socket, including O_NONBLOCK, which the other process
 may clear (open(2)). So each call on such a socket sets MSG_DONTWAIT.
@@ -31,8 +31,8 @@ _LOOK_S: Final = 0.01
 
 
 def started(execute: Callable[[int], subprocess.Popen[bytes]]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start a process by calling `execute` with a socket, and return the daemon's end of the socket and the process.
-    Raises OSError if that fails.
+    """Start a process by calling `execute` with its end of a new socket, as a descriptor. Return the daemon's end and
+    the process. Raises OSError if that fails.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
@@ -45,8 +45,8 @@ def started(execute: Callable[[int], subprocess.Popen[bytes]]) -> tuple[socket.s
 
 
 async def control_of(process: int, ours: socket.socket) -> socket.socket:
-    """Wait for the control socket that the process makes once it has hidden, and return the daemon's end. It arrives
-    over `ours`, the socket with which the process was started. Raises OSError if no valid one arrives.
+    """Wait until the process has hidden itself and sends one end of its control socket, and return that end. It arrives
+    over `ours`, the daemon's end of the socket from `started`. Raises OSError if none arrives, or it is not valid.
     """
     with anyio.move_on_after(HIDE_S) as waiting:
         await anyio.wait_readable(ours)
@@ -110,7 +110,7 @@ async def send(sock: socket.socket, packet: bytes, passed: Sequence[socket.socke
 
 
 async def _wait_reaped(process: subprocess.Popen[bytes]) -> None:
-    # By polling: a thread or a descriptor to wait with may not be available just now.
+    # Poll, because no thread or descriptor to wait with may be available.
     while process.poll() is None:  # noqa: ASYNC110 - nothing in this process could set an event
         await anyio.sleep(_LOOK_S)
 
