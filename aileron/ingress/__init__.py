@@ -1,9 +1,10 @@
-"""The process that serves TCP clients for the daemon: it parses the bytes that strangers send, and has no key of the vault.
+"""The process that serves the daemon's TCP clients. It parses what unknown callers (strangers) send, and does not have
+the vault's key.
 
     stranger ── TCP, TLS, HTTP/1.1 ──► ingress ── messages, one socket pair for each request ──► daemon
 
 Every program on this machine, and on `daemon.listen` every client that reaches it, can send bytes to the daemon's
-ports. This process parses those bytes at a lower priority, without file system and network of its own. The daemon,
+ports. This process parses those bytes at a lower priority, and without access to files and the network. The daemon,
 which has the vault's key, gets complete and typed requests, and from unknown callers only as many as it has time for.
 The only key here is that of the TLS certificate of `daemon.listen`.
 

@@ -1,6 +1,7 @@
-"""The program that the daemon executes: `python -m aileron.ingress SOCKET_FD`. It hides, and serves in a child.
+"""The program that the daemon executes: `python -m aileron.ingress SOCKET_FD`. It hides its memory from other
+processes, and serves in a child process.
 
-No other process can have read that child's memory before it hides.
+The child's memory was hidden from the start.
 
 Source: aileron/isolated/process.py, which hides the process and forks the child. Not here: serving (process.py).
 """
@@ -20,9 +21,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(control: int) -> int:
-    from aileron.ingress.process import (
-        serve_control,  # not before: imports belong in the memory of the process that keeps them
-    )
+    # Imported by the child only, so that the modules are in its own memory.
+    from aileron.ingress.process import serve_control
 
     return serve_control(control)
 

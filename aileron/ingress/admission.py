@@ -1,15 +1,14 @@
 """Admission of requests: which callers are known, and how much work unknown callers may cause in the daemon.
 
-Runs in ingress. A caller is known by the token or cookie of an open session (known.py); every other caller is a
+Runs in ingress. A caller with the token or cookie of an open session is known (known.py); every other caller is a
 stranger. Strangers share a budget: requests per second, by the kind of request, and uploaded bytes per second. So the
-work that they cause is bounded, independent of their number and their requests. A request that would wait longer than
-WAIT_S is refused here.
+work that they cause is bounded, however many they are. A request that would wait longer than WAIT_S is refused here.
 
 Rules
 - Known callers never wait.
 - Strangers are served in the order of their requests; at most MAX_WAITING wait, and at most MAX_UNDER_WAY have a turn.
-- Rates are chosen so that this machine can bear them, but a person does not notice them: a browser that opens the page sends
-  five requests, a coding agent with its own key a few per second.
+- The rates are low enough for this machine, and high enough that a person does not notice them: a browser that opens
+  the page sends five requests, a coding agent with its own key a few per second.
 
 Source: docs/adr/0031-ingress.md, which has the cost of a request. Not here: connections (server.py).
 """
@@ -39,19 +38,19 @@ accepts at once (daemon/http/ingress.py). So the daemon always accepts requests 
 slow.
 """
 PAGES_PER_S, PAGES_AT_ONCE = 20.0, 100.0
-"""Requests for pages without an open session, per second and at once: each takes 2 ms of the daemon's time, so they
-take 4 % of it. A form counts as FORM requests, because its browser is looked up in /proc, which takes 20 ms.
+"""Maximum requests for pages without an open session, per second and in a burst. Each takes 2 ms of the daemon's time,
+so they take 4 % of it. A form counts as FORM requests, because its browser is looked up in /proc, which takes 20 ms.
 """
 FORM: Final = 5.0
 AGENTS_PER_S, AGENTS_AT_ONCE = 20.0, 100.0
-"""Requests below /v1 and at /mcp without a known token, per second and at once. Each is refused, which takes 1 ms."""
+"""Maximum requests below /v1 and at /mcp without a known token, per second and in a burst. Each is refused, in 1 ms."""
 MODELS_PER_S, MODELS_AT_ONCE = 40.0, 200.0
-"""Requests through the gateway without a session's token, per second and at once. Each takes 3 ms, and a connection to
-the provider.
+"""Maximum requests through the gateway without a session's token, per second and in a burst. Each takes 3 ms, and a
+connection to the provider.
 """
 BYTES_PER_S, BYTES_AT_ONCE = 8.0 * (1 << 20), 32.0 * (1 << 20)
-"""Bytes in the bodies of requests without an open session, per second and at once: a piece of 8 KiB takes 0.15 ms of
-the daemon's time, so this is 15 % of it. A long conversation with pictures is 32 MiB.
+"""Maximum bytes in bodies of requests without an open session, per second and in a burst. 8 KiB take 0.15 ms of the
+daemon's time, so this is 15 % of it. A long conversation with pictures is 32 MiB.
 """
 _MAX_SHOWN: Final = 8
 """Maximum number of tokens and cookies in one request that are checked: a browser sends the cookies of every port of
@@ -65,7 +64,9 @@ class BusyError(Exception):
 
 
 class TokenBucket:
-    """A budget of `rate` per second that saves up to `most`. A caller that takes more than is available waits for its turn."""
+    """A rate limiter (token bucket): it refills with `rate` tokens per second, up to `most`. A caller that takes more
+    than it holds waits.
+    """
 
     def __init__(self, rate: float, most: float) -> None:
         self._rate: Final = rate
@@ -74,8 +75,8 @@ class TokenBucket:
         self._at = 0.0
 
     def take(self, cost: float, within_s: float) -> float | None:
-        """Take `cost` and return the seconds until it is available. If that is more than `within_s`, take nothing and
-        return None.
+        """Take `cost` tokens, and return the seconds to wait until the bucket has refilled. If that is more than
+        `within_s`, take nothing and return None.
         """
         now = asyncio.get_running_loop().time()
         self._left = min(self._most, self._left + (now - self._at) * self._rate)
@@ -102,7 +103,7 @@ class Admission:
         self._uploading = asyncio.Lock()
 
     def know(self, digests: Collection[str]) -> None:
-        """Replace the digests of the tokens and cookies by which callers are known."""
+        """Replace the digests of the tokens and cookies that identify known callers."""
         self._known = frozenset(digests)
 
     def is_known(self, scope: Scope) -> bool:
@@ -128,9 +129,9 @@ class Admission:
             self._under_way -= 1
 
     async def upload(self, size: int) -> None:
-        """Wait until `size` more bytes may be passed on from the bodies of requests without an open session."""
-        # However long it takes: an admitted request is served, at the rate that is left for it. Only one upload at a time
-        # overdraws the budget, so that none waits for the bytes of clients that have gone.
+        """Wait until the budget allows `size` more body bytes of requests without an open session."""
+        # No time limit: an admitted request is served, as fast as the budget allows. Only one upload at a time overdraws the
+        # budget, so that no request waits for the bytes of clients that have disconnected.
         async with self._uploading:
             await asyncio.sleep(self._bytes.take(size, float("inf")) or 0.0)
 
@@ -153,8 +154,8 @@ class Admission:
 
 
 def candidates(fields: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
-    """Return the values in a request that may belong to a session: bearer tokens, API keys, values of cookies. At
-    most _MAX_SHOWN are returned.
+    """Return the values in a request's header fields that may be a session's secret: bearer tokens, API keys, values of
+    cookies. At most _MAX_SHOWN are returned.
     """
     found: list[bytes] = []
     for name, value in fields:

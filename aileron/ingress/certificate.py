@@ -1,7 +1,7 @@
 """The certificate of `daemon.listen`: a check that it can be used, and the names for which it is valid.
 
-Runs in ingress, and in the daemon at its start. The certificate is the one that was read with the settings, so that the one
-with a person's consent is the one presented; its private key is read here, and no other user must be able to read it.
+Runs in ingress, and in the daemon at its start. The certificate itself was read with the settings, so that exactly the
+certificate to which a person consented is presented. Its private key is read here, and must not be readable for other users.
 
 Source: docs/reference/configuration.md; RFC 8446 through OpenSSL. Not here: the server (server.py).
 """
@@ -39,7 +39,9 @@ def tls_context(certificate_pem: str, key: Path) -> ssl.SSLContext:
 
 
 def certificate_names(certificate_pem: str) -> list[str]:
-    """Return a certificate's DNS names and addresses in the form that a Host header has, without port, and omitting wildcards."""
+    """Return a certificate's DNS names and IP addresses as a Host header would have them, without port. Wildcards are
+    left out.
+    """
     from cryptography import x509  # only where the daemon listens
 
     certificate = x509.load_pem_x509_certificate(certificate_pem.encode())

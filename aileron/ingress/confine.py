@@ -1,9 +1,9 @@
 """The rights that ingress gives up before it reads the first byte from a stranger: files, new connections, signals,
 most system calls, and its priority.
 
-Runs in ingress, once, before there is a second thread: Landlock and seccomp confine the calling thread and the
-threads that it starts. An attacker who takes over this process has the ports, and all data that passes through it,
-including the passphrase typed into the page. The attacker does not have the vault's key, any file, the network or the
+Runs in ingress, once, before there is a second thread: Landlock and seccomp confine the calling thread and the threads
+that it starts. An attacker who takes over this process has the ports, and all data that passes through it, including
+the passphrase typed into the page. The attacker does not get the vault's key, any file, the network or control of the
 daemon, and can make only the system calls that serving needs.
 
 Source: nice(2); docs/adr/0031-ingress.md. Not here: how rights are given up (isolated/confine.py), the list of system
@@ -24,12 +24,10 @@ from aileron.isolated.confine import compiled
 __all__ = ["PRIORITY", "confine"]
 
 PRIORITY: Final = 10
-"""The nice(2) value added to the daemon's. During a flood of requests, ingress gets a tenth of a processor's time
-that both want.
-"""
+"""Increment for nice(2). If ingress and the daemon compete for a processor, ingress gets a tenth of its time."""
 DATA_BYTES: Final = 512 << 20
-"""RLIMIT_DATA in bytes, a limit for unforeseen use, because server.py counts and bounds all known use. A process that
-exceeds it ends, and is restarted.
+"""RLIMIT_DATA in bytes, for memory use that nobody foresaw; server.py limits all other use. A process that exceeds it
+ends, and is restarted.
 """
 
 

@@ -1,16 +1,17 @@
-"""The TCP connections of one door: their maximum number, and the choice of the one that is closed for a new one.
+"""The TCP connections of one TCP service (door): their maximum number, and which connection is closed to make room for
+a new one.
 
-    accepted ──► silent ──(a request)──► asking ──(its response begins)──► answered ──(it is over)──► silent
+    accepted ──► silent ──(a request)──► asking ──(its response begins)──► answered ──(response ends)──► silent
                     └──────────── in any state: a request shows an open session ────────────► known
 
 Rules
-- There are at most MAX_CONNECTIONS at once. When all are taken, one connection of a stranger is ended for each new one: the
-  oldest of those that wait (for TLS, a head, a body, or their turn). If no more than MAX_SILENT wait, the oldest stranger's
-  connection is ended, so that a client that has just connected has time to send a request.
-- At most MAX_SILENT connections have no request; for one more, the oldest of these is ended. A connection whose TLS is not
-  established has no request.
-- A known caller's connection is never ended for another. The caller is a stranger again with the first request that shows no
-  open session.
+- There are at most MAX_CONNECTIONS at once. At the maximum, one stranger's connection is ended for each new one: the
+  oldest that waits (for TLS, a head, a body, or its turn). If no more than MAX_SILENT wait, the oldest of all
+  strangers' connections is ended instead, so that a client that has just connected has time to send a request.
+- At most MAX_SILENT connections have no request. If there is one more, the oldest of them is ended. A connection whose
+  TLS is not established counts as having no request.
+- A known caller's connection is never ended to make room. The caller becomes a stranger with its first request without
+  the token or cookie of an open session.
 - If all callers are known, a new connection is closed at once.
 
 Source: docs/adr/0031-ingress.md. Not here: which callers are known (admission.py), deadlines (server.py).
@@ -34,12 +35,12 @@ MAX_CONNECTIONS: Final = 512
 the gateway, and an eighth of the descriptors if there are 4,096. Each costs some 50 KiB.
 """
 MAX_SILENT: Final = 128
-"""Maximum number of connections to a TCP service that have no request yet: Aileron's own clients send one as soon as
-they are connected, or have sent one lately.
+"""Maximum number of connections to a TCP service that have no request at the moment. Aileron's own clients send a
+request as soon as they are connected, or have just sent one.
 """
 ACCEPTED_AT_ONCE: Final = 8
 """Number of connections accepted in one turn of the event loop. A request is read five turns after its connection is
-accepted, so the connection cannot have become the oldest of MAX_SILENT before that.
+accepted. In that time too few newer connections are accepted to make it the oldest of MAX_SILENT.
 """
 BACKLOG: Final = 128
 RECEIVE_BUFFER: Final = 65536
@@ -80,7 +81,7 @@ class Places:
         return True
 
     def at(self, descriptor: int) -> Place | None:
-        """Return the place of the connection with this descriptor; None if the connection has ended."""
+        """Return the place of the connection with this file descriptor; None if the connection has ended."""
         return self._taken.get(descriptor)
 
     def take(self, place: Place) -> None:
@@ -115,10 +116,10 @@ class Places:
         for group in (self._strangers, self._waiting, self._silent):
             group.pop(place, None)
 
-    def _say(self, what: str) -> None:
+    def _say(self, outcome: str) -> None:
         if time.monotonic() - self._said_at >= _SAY_AGAIN_S:
             self._said_at = time.monotonic()
-            _log.warning("%s connections over TCP are open: %s", MAX_CONNECTIONS, what)
+            _log.warning("%s connections over TCP are open: %s", MAX_CONNECTIONS, outcome)
 
 
 class Place(socket.socket):
@@ -167,7 +168,7 @@ class Place(socket.socket):
         self._leave()
         if self._ends is not None:
             self._ends()
-        elif (transport := _transport_at(self.fileno())) is not None:  # it is TLS's, before there is any
+        elif (transport := _transport_at(self.fileno())) is not None:  # while TLS is being established
             transport.abort()
 
     def close(self) -> None:
@@ -195,31 +196,33 @@ def place_of(scope: Scope) -> Place | None:
 
 
 def _transport_at(descriptor: int) -> asyncio.WriteTransport | None:
-    """Return the transport with which asyncio reads a connection before TLS is established; asyncio does not export it.
+    """Return asyncio's transport for a connection on which TLS is not established yet, from asyncio's private attributes.
 
-    The connection cannot be ended without asyncio either: the filter forbids shutdown(2) for reading, because it
-    would end listeners as well (aileron_sandbox/filters.py).
+    There is no other way to end the connection: the seccomp filter forbids shutdown(2) for reading, because that could
+    also end listeners (aileron_sandbox/filters.py).
     """
     transport: asyncio.WriteTransport | None = asyncio.get_running_loop()._transports.get(descriptor)  # type: ignore[attr-defined]
-    if transport is None or transport.get_extra_info("socket").fileno() != descriptor:  # one that had the number before
+    if transport is None or transport.get_extra_info("socket").fileno() != descriptor:  # of an earlier connection
         return None
     return transport
 
 
 class Bounded(socket.socket):
-    """A TCP listener, owned by this object, that accepts only connections for which there is a place."""
+    """A TCP listener that accepts a connection only if there is a place for it. This object owns the listener's socket."""
 
     def __init__(self, listener: socket.socket, places: Places) -> None:
         super().__init__(listener.family, listener.type, listener.proto, listener.detach())
         self._places = places
-        # What is accepted has it too (tcp(7)); asyncio sets it only on sockets that know their protocol, which these do not.
-        # Without it the second piece of an answer waits for the acknowledgement of the first, which may be put off for 40 ms.
+        # Accepted sockets inherit the option (tcp(7)). asyncio does not set it, because these sockets do not state a protocol.
+        # Without it, the second piece of a response waits for the acknowledgement of the first, which can take 40 ms.
         self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Else the kernel takes megabytes of each connection that nobody reads, and they are read before its end is found.
+        # Otherwise the kernel buffers megabytes of each connection, which must all be read before its end is detected.
         self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
 
     def listen(self, backlog: int = 0) -> None:
-        """Listen with a fixed backlog: asyncio passes the number of connections that it accepts at once instead."""
+        """Listen with a fixed backlog, and ignore `backlog`: asyncio passes the number of connections that it accepts
+        at once.
+        """
         super().listen(BACKLOG)
 
     def accept(self) -> tuple[socket.socket, Any]:
@@ -227,5 +230,5 @@ class Bounded(socket.socket):
         accepted, address = super().accept()
         if not self._places.make_room():
             accepted.close()
-            raise BlockingIOError  # others have their turn before the next
+            raise BlockingIOError  # asyncio then runs other tasks before it accepts again
         return Place(accepted, self._places), address

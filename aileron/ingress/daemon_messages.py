@@ -4,12 +4,12 @@
     control    Start, Known, Stop  daemon → ingress     a packet with one descriptor, an exchange  ingress → daemon
     exchange   Request, Body…      ingress → daemon     Head, Body…                                daemon → ingress
 
-The first socket is the one with which ingress is started: a fast process of the same user can have it, too
-(isolated/process.py). The daemon sends nothing on it, and accepts only packets from the process that it started
+The first socket is the one with which ingress is started. Another process of the same user may have copied it
+(isolated/process.py), so the daemon sends nothing on it, and accepts only packets from the process that it started
 (SCM_CREDENTIALS).
 
-An exchange is a socket pair made for one request. Closing an end tells the daemon that the client has disconnected,
-or tells ingress that the response is incomplete, unless its last Body said that it was complete.
+An exchange is a socket pair made for one request. If ingress closes its end, the client has disconnected. If the daemon
+closes its end before the last Body, the response is incomplete.
 
 Rules
 - The daemon trusts messages of ingress no more than a stranger's request: the set of valid messages is closed and bounded,
@@ -64,8 +64,8 @@ Address = tuple[str, int]
 
 
 class Listening(msgspec.Struct, frozen=True):
-    """A TCP service of the daemon: its name as `door`, and the number of its listeners among the attached descriptors,
-    which come in this order.
+    """A TCP service of the daemon: its name as `door`, and how many of the attached descriptors are its listeners.
+    Descriptors are attached in the order of the services.
     """
 
     door: str
@@ -75,7 +75,7 @@ class Listening(msgspec.Struct, frozen=True):
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
     """The daemon's order to serve these TCP services. The listeners are attached as descriptors. `certificate_key` is
-    the path of a file.
+    the path of the private key's file.
     """
 
     doors: list[Listening]
@@ -100,8 +100,8 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
-    """The head of a request, sent by ingress: an ASGI scope without the server's own parts, and without properties of
-    the TCP service that the daemon knows: its address, and whether it has TLS.
+    """The head of a request, sent by ingress: the parts of an ASGI scope that come from the client. The daemon itself
+    knows the address of the TCP service, and whether it has TLS.
     """
 
     door: str
@@ -131,7 +131,7 @@ class Body(msgspec.Struct, frozen=True, tag="body"):
 
 
 class MessageError(Exception):
-    """The other side did not send a valid message."""
+    """Error: the other side sent an invalid message."""
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

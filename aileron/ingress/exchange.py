@@ -7,9 +7,9 @@ Runs in ingress and in the daemon, each of which can be either side. A socket's 
 shared with the other process, so each call on the socket sets MSG_DONTWAIT.
 
 Rules
-- In each direction one piece is held at a time: a side that does not read stops the other. After each piece, other tasks have
-  a turn.
-- When a client disconnects, the exchange is closed. An incomplete response is never ended like a complete one.
+- In each direction at most one piece of a body is stored: a side that does not read blocks the other. After each piece,
+  other tasks run.
+- When a client disconnects, the exchange is closed. An incomplete response is never shown to the client as complete.
 
 Source: the ASGI specification 3.0; docs/adr/0031-ingress.md. Not here: the messages (daemon_messages.py), which process
 passes requests to which (forward.py, daemon/http).
@@ -47,10 +47,10 @@ _PIECE: Final = 65536
 
 
 class UploadBudget(Protocol):
-    """A budget that decides when bytes of a body may be passed on."""
+    """The interface to a budget that limits uploaded bytes."""
 
     async def upload(self, size: int) -> None:
-        """Wait until `size` bytes may be passed on."""
+        """Wait until the budget allows `size` more bytes."""
         ...
 
 
@@ -126,9 +126,7 @@ class Exchange:
 
     async def receive(self) -> Message:
         """Return the next ASGI message of the request."""
-        await (
-            anyio.lowlevel.checkpoint()
-        )  # a packet that is there already is read without a wait: other tasks have their turn between two pieces
+        await anyio.lowlevel.checkpoint()  # reading a packet that has already arrived does not yield to other tasks
         packet = await self._packet()
         if not packet:
             return {"type": "http.disconnect"}
@@ -161,7 +159,7 @@ class Exchange:
             return b""
 
     async def _put(self, packet: bytes) -> None:
-        async with self._sending:  # an application may have two tasks that send, one of which only sends signs of life
+        async with self._sending:  # an application may send from two tasks: the response, and keep-alive data
             if self._is_gone:
                 return
             try:
@@ -172,10 +170,10 @@ class Exchange:
 
 @contextlib.contextmanager
 def unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
-    """Shut down an exchange's socket for reading at the end of the block, and discard the data that was not read.
+    """Shut down an exchange's socket for reading at the end of the block, and discard unread data.
 
-    If a socket is closed while it has unread data, data that it sent is discarded, too: the other end gets ECONNRESET
-    before it can read that data (net/unix/af_unix.c).
+    Otherwise closing the socket would discard data that it has sent, too: the other end gets ECONNRESET before it can
+    read that data (net/unix/af_unix.c).
     """
     try:
         yield
@@ -187,8 +185,8 @@ def unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
 
 
 async def _upload(ours: socket.socket, receive: Receive, budget: UploadBudget | None) -> None:
-    """Pass on the request's body until the client disconnects, and then tell the process at the other end. Cancelled
-    when the response is complete.
+    """Pass on the request's body until the client disconnects, and then shut down the socket for writing. The caller
+    cancels this when the response is complete.
     """
     with contextlib.suppress(OSError):  # the other side no longer reads; its answer may still come
         while True:
@@ -216,8 +214,8 @@ async def _answer(ours: socket.socket, send: Send) -> None:
                 await send({"type": "http.response.body", "body": body.data, "more_body": body.more})
                 if not body.more:
                     return
-        await asyncio.sleep(0)  # neither call waits if both are ready: a fast answer would keep the loop to itself
+        await asyncio.sleep(0)  # if both sockets are ready, nothing above yields to other tasks
 
 
 async def _put(ours: socket.socket, packet: bytes) -> None:
-    await asyncio.get_running_loop().sock_sendall(ours, packet)  # one packet, or none: it is never sent in parts
+    await asyncio.get_running_loop().sock_sendall(ours, packet)  # a packet is sent completely or not at all

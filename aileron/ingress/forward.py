@@ -1,6 +1,6 @@
 """The application that ingress serves: it passes one request to the daemon, and returns the response.
 
-Runs in ingress. It only decides whether a stranger's request has to wait (admission.py).
+Runs in ingress. The only decision made here is whether an unknown caller's request has to wait (admission.py).
 
 Source: docs/adr/0031-ingress.md. Not here: how a request is transferred (exchange.py), the daemon's end
 (daemon/http/ingress.py).
@@ -23,8 +23,8 @@ from aileron.ingress.refusals import refuse_stranger
 __all__ = ["Forward"]
 
 DRAIN_S: Final = 1.0
-"""Seconds to read the rest of an unwanted body. If a client still writes when its connection is closed, it sees a
-broken pipe, not the refusal.
+"""Seconds to read the rest of a refused request's body. A client that still writes when its connection is closed gets a
+broken pipe instead of the refusal.
 """
 
 
@@ -61,10 +61,10 @@ class Forward:
                     await self._hand_over(theirs)
                 await pass_on(ours, head, receive, send, budget)
             except (OSError, MessageError):
-                return  # the daemon has dropped it: an unfinished answer breaks off
+                return  # the daemon dropped the request; the client sees an incomplete response
 
     async def _hand_over(self, theirs: socket.socket) -> None:
-        async with self._handing_over:  # one task waits for the socket, and the others for that task
+        async with self._handing_over:  # so that only one task waits until the socket is writable
             while True:
                 try:
                     socket.send_fds(self._control, [b"x"], [theirs.fileno()])

@@ -1,12 +1,12 @@
-"""The callers that are known at the ports: digests of open sessions' tokens and cookies, stored by the daemon and
-sent to ingress.
+"""The known callers at the TCP ports: digests of open sessions' tokens and cookies, which the daemon stores and sends
+to ingress.
 
 Runs in the daemon. A digest gives no access: it only tells ingress that a request is worth the daemon's time. The
 daemon decides by the token or cookie itself whether to accept the request.
 
-The flag `SHOWS_SESSION`, which an application of the daemon gets with a request, is set by ingress: it is for the
-distribution of places, and gives no access. The mark that a request comes from a cell is set by the daemon itself
-when it identifies the cell, and gives the request the access of that session.
+The flag `SHOWS_SESSION` in a request's ASGI state is set by ingress. It decides how resources are shared among callers
+(places), and gives no access. The mark that a request comes from a cell is set by the daemon itself when it identifies
+the cell, and gives the request the access of that session.
 
 Source: docs/adr/0031-ingress.md. Not here: sessions (daemon/http/sessions.py, web/sessions.py), the digest's use
 (admission.py).
@@ -55,8 +55,8 @@ def cell_session_of(scope: Scope) -> str | None:
 
 
 class KnownCallers:
-    """The digests by which callers with an open session are known. Sessions add and remove digests, and the subscriber
-    is notified.
+    """A set of the digests of open sessions' tokens and cookies. Sessions add and remove digests, and a subscriber is
+    notified.
     """
 
     def __init__(self) -> None:

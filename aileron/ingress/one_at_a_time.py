@@ -1,12 +1,12 @@
 """HTTP/1.1 on one connection: one request at a time, with detection of a client that disconnects while it waits for
 its response.
 
-Runs between a connection (server.py) and the application, as a subclass of Hypercorn's H11Protocol. Hypercorn stores
-data that a client sends before its response is complete, and reads no more until then. So it would not detect that the
-client has disconnected, and a response without an end would continue for ever.
+Runs between a connection (server.py) and the application, as a subclass of Hypercorn's H11Protocol. If a client sends
+data before its response is complete, Hypercorn stores the data and reads no more until then. So it would not detect
+that the client has disconnected, and an endless response would never stop.
 
-    request ──(whole)──► what comes now was sent ahead: thrown away, `Connection: close`, MAX_AHEAD at most
-               └──(whole response sent)──► what comes now is the next request: it waits for its turn
+    request ──(complete)──► data that arrives now was sent ahead: discarded, `Connection: close`, MAX_AHEAD at most
+               └──(complete response sent)──► data that arrives now is the next request, which waits for its turn
 
 Rules
 - A connection is read while its response is made. Data that arrives meanwhile is not stored; only its arrival is recorded.
@@ -37,8 +37,8 @@ from aileron.ingress.request_line import AsSpelled
 __all__ = ["MAX_AHEAD", "AppTasks", "OneAtATime"]
 
 MAX_AHEAD: Final = 65536
-"""Maximum number of bytes that a client sends before its response is complete, which are discarded. A client that sends
-more gets no response, because reading them is work.
+"""Maximum number of bytes that a client can send before its response is complete; they are discarded. If it sends more,
+its connection is closed without a response, because reading costs time.
 """
 _WHOLE: Final = (h11.DONE, h11.MIGHT_SWITCH_PROTOCOL, h11.MUST_CLOSE)  # type: ignore[attr-defined] # it does
 """States of h11's connection in which the client's request has been read completely."""
@@ -76,11 +76,10 @@ class _Ended:
 
 
 class _Inbox:
-    """A queue of an application's incoming messages: one piece of a body at a time, and finally one message that the
+    """A queue of incoming messages for an application: at most one piece of the body, and finally the message that the
     client has disconnected.
 
-    Hypercorn's own queue holds ten pieces, and a task that adds another would wait for ever for an application that
-    has ended.
+    Hypercorn's own queue holds ten pieces, and if the application has ended, a task that adds another would wait for ever.
     """
 
     def __init__(self) -> None:
@@ -116,13 +115,13 @@ class _Inbox:
         return message
 
     def _move(self) -> None:
-        """Wake the waiting tasks."""
+        """Wake the tasks that wait in `put` or `get`."""
         self._moved.set()
         self._moved = asyncio.Event()
 
 
 class AppTasks(TaskGroup):
-    """The tasks of a connection, with an `_Inbox` for each application."""
+    """Hypercorn's task group of a connection, changed so that each application gets an `_Inbox`."""
 
     async def spawn_app(
         self, app: AppWrapper, config: Config, scope: Scope, send: Callable[[ASGISendEvent | None], Awaitable[None]]
@@ -164,9 +163,7 @@ class OneAtATime(AsSpelled):
         self._is_head = False
         self._ahead = 0
         self._unsaid: int | None = None
-        """Number of bytes of the response that the client has not received yet; None while the client cannot know
-        which byte is the last.
-        """
+        """Number of bytes of the response that were not sent yet; None before the response, and while its length is unknown."""
 
     async def handle(self, event: Event) -> None:
         """Handle an event from the client."""

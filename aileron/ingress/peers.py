@@ -1,12 +1,11 @@
-"""The process that connected to a socket of the home, distinguished from every other process that had or will have
-the same id.
+"""Identification of the process that connected to a socket of the home, by more than its process id, which can be reused.
 
 Runs in the daemon. SO_PEERCRED gives the id of the process when it connected. The process may have ended since, and
 another may have its id. So a connection's process is identified by its id and its start time (proc_pid_stat(5), field
 22), read while the kernel says that the process that connected still exists (SO_PEERPIDFD, Linux 6.5).
 
-Before Linux 6.5 the start time is that of the process that has the id when the connection is accepted, microseconds
-after it was made. Processes could be confused only if the first ended in between, and its id was assigned again.
+Before Linux 6.5 the start time is that of the process that has the id when the connection is accepted, microseconds after
+it was made. Two processes could be confused only if the first ended within that time and its id was assigned again.
 
 Source: unix(7), SO_PEERCRED; linux/include/uapi/asm-generic/socket.h, SO_PEERPIDFD; pidfd_open(2): readable once it has ended.
 Not here: descent (daemon/http/families.py), connections over TCP (daemon/http/peer.py).

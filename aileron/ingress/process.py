@@ -1,11 +1,12 @@
-"""The process after no other process can read its memory: it receives its listeners, confines itself, and serves
-until it gets the order to stop.
+"""The ingress process once its memory is hidden: it receives its listeners, confines itself, and serves until it gets
+the order to stop.
 
-It ends by itself when no client has connected for long. No connection is lost: it ends between two events of its loop, when
-there is no connection. A later connection waits in the backlog of a listener that the daemon also has, and watches.
+The process exits by itself when no client has connected for UNUSED_S. No connection is lost: the process exits between
+two turns of its event loop, without a connection, and the daemon watches the same listeners. A later connection waits
+in the backlog until the daemon has started a new process.
 
-All modules that are needed later are imported before it confines itself, and the certificate's key is read before:
-afterwards this process can open no file, begin no connection, and send no signal.
+Before the process confines itself, it imports all modules that it needs later, and reads the certificate's key.
+Afterwards it can open no file, begin no connection, and send no signal.
 
 Source: docs/adr/0031-ingress.md. Not here: how the process is hidden (isolated/process.py), the rights that it gives up
 (confine.py).
@@ -56,7 +57,7 @@ def serve_control(descriptor: int) -> int:
     control = socket.socket(fileno=descriptor)
     logging.basicConfig(level=logging.WARNING, format="ingress: %(levelname)s %(name)s: %(message)s")
     packet, descriptors, _ = received_with(control, MAX_PACKET, _MAX_LISTENERS)
-    start = decode_order(packet)  # MessageError where the daemon has gone: an empty packet is no order
+    start = decode_order(packet)  # an empty packet, if the daemon has ended, raises MessageError
     if not isinstance(start, Start):
         raise MessageError("the first order is not to start")
     doors = _doors(start, descriptors)
@@ -123,7 +124,7 @@ class _Ingress:
         while not self._stopped.is_set():
             with anyio.move_on_after(TIDY_S):
                 await self._stopped.wait()
-            gc.collect()  # broken-off requests are in cycles, and too little is made afterwards to collect them
+            gc.collect()  # interrupted requests leave reference cycles, and an idle process allocates too little to collect them
             kernel.return_free_memory()
             if all(places.is_unused_since(time.monotonic() - UNUSED_S) for places in self._places):
                 os._exit(0)  # at once: a connection accepted from here on would be lost

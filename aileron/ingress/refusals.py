@@ -1,5 +1,5 @@
-"""Refusals that the server itself sends, before any application. Each has the form of every response of the daemon,
-and ends its connection.
+"""Refusals that the server itself sends, before the request reaches an application. Each has the form of the daemon's
+error responses, and closes its connection.
 
 Source: docs/reference/failures.md; RFC 9111 section 5.2.2.5 (no-store); WHATWG Fetch (nosniff). Not here: the reasons
 for refusals (admission.py, request_line.py).
@@ -23,7 +23,7 @@ _BUSY: Final = AileronError(
 
 
 async def refuse(send: Send, failure: Failure, status: int, *more: tuple[bytes, bytes]) -> None:
-    """Respond with this failure, and with the additional header fields `more`."""
+    """Respond with this failure as JSON, and with the additional header fields `more`."""
     body = msgspec.json.encode(ErrorAnswer(error=ErrorBody.of(failure, None)))
     fields = [
         (b"content-type", b"application/json"),

@@ -7,7 +7,7 @@ server may interpret them differently.
 Rules
 - A method is case-sensitive (RFC 9110 section 9.1). A method that is not listed is answered 501 (section 15.6.2).
 - HTTP/1.0 and HTTP/1.1 are supported; any other version is answered 505 (section 15.6.6).
-- If the server does not provide the spelling of a method, every request fails with KeyError.
+- If the server does not store the method's spelling (`AsSpelled`), every request fails with KeyError.
 
 Source: RFC 9110, RFC 5789; docs/reference/http-api.md. Not here: the methods of a route or of the gateway.
 """
@@ -76,7 +76,7 @@ class KnownRequests:
         """Handle an ASGI event."""
         if scope["type"] == "http" and (refusal := _refusal(scope)) is not None:
             problem, status = refusal
-            # The body is not waited for: the connection ends with the answer, and the sender is no client of ours.
+            # Respond without reading the body: the connection is closed, and no client of Aileron sends such a request.
             await refuse(send, AileronError(FailureClass.INVALID_REQUEST, problem).failure, status)
             return
         await self._app(scope, receive, send)

@@ -1,4 +1,4 @@
-"""The HTTP server behind every door: Hypercorn's connections with bounds, unencrypted or over TLS.
+"""The HTTP server of every service (door) of the daemon: Hypercorn with bounds, unencrypted or over TLS.
 
 Runs in ingress for the doors on TCP, and in the daemon for the sockets of the home.
 
@@ -8,7 +8,7 @@ Rules
 - One request is handled at a time: data that a client sends before it has the response is discarded (one_at_a_time.py). RFC
   9112 section 9.3.2 requires the client to send it again. So no work outlives the connection that requested it.
 - Up to twice READ_AHEAD bytes are read before the application needs them.
-- Each door over TCP has a limited number of places (connection_places.py); connections without an open session lose theirs first.
+- Each TCP service has a limited number of connections (connection_places.py); those without an open session are ended first.
 - The head of a request must arrive within IDLE_S seconds.
 
 Source: docs/reference/configuration.md; docs/adr/0031-ingress.md; RFC 9112; RFC 8446 through OpenSSL. Not here: the
@@ -63,12 +63,12 @@ HANDSHAKE_S: Final = 10.0
 SHUTDOWN_S: Final = 1.0
 """Seconds to wait for a client's close_notify at the end of a TLS connection. Many clients send none."""
 MAX_HEAD_BYTES: Final = 65536
-"""Maximum number of bytes of a request before its body: coding agents put kilobytes of JSON into a field, and the
-providers accept that.
+"""Maximum number of bytes of a request before its body: coding agents put kilobytes of JSON into a header field, and
+model providers accept that.
 """
 READ_AHEAD: Final = 8192
-"""Number of bytes that are read from a connection at once; up to twice as many are held before the application needs
-them. So 512 connections that send at full speed hold 12 MiB.
+"""Number of bytes that are read from a connection at once; up to twice as many are stored before the application reads
+them. 512 connections that send at full speed take 12 MiB.
 """
 _PROCESS: Final = "aileron.process"
 _PEER: Final = "aileron.peer"
@@ -86,8 +86,8 @@ async def serve(
     """Serve `app` on the listening sockets, which this function closes, until `stopped` returns. Responses in
     progress then have GRACE_S seconds.
 
-    `places` counts TCP connections. `tells_peers` is for sockets of the home: each request then has the process that
-    made its connection (`peer_of`).
+    `places` limits TCP connections. `tells_peers` is for sockets of the home: for each request, `peer_of` then returns
+    the process that made the connection.
     """
     config = _config()
     context = WorkerContext(None)
@@ -105,7 +105,7 @@ async def serve(
         if place is not None:
             place.is_served(writer.transport, task)
         elif accepted.family != socket.AF_UNIX:
-            writer.transport.abort()  # it was ended meanwhile
+            writer.transport.abort()  # the connection was ended meanwhile
             return
         state: dict[str, object] = {_PROCESS: peer_process(accepted)} if place is None else place.state()
         if tells_peers:
@@ -126,7 +126,7 @@ async def serve(
             ssl_handshake_timeout=None if tls is None else HANDSHAKE_S,
             ssl_shutdown_timeout=None if tls is None else SHUTDOWN_S,
         )
-        # A socket of the home is only the user's own, and is left as it is.
+        # Only the user can connect to a socket of the home, so it has no limit.
         for listener in (
             listener if listener.family == socket.AF_UNIX else Bounded(listener, counted) for listener in listeners
         )
@@ -149,7 +149,7 @@ def _config() -> Config:
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn.error")
     config.include_server_header = False
-    config.include_date_header = False  # what the gateway passes on has one already
+    config.include_date_header = False  # responses from the gateway already have one
     config.h11_max_incomplete_size = MAX_HEAD_BYTES
     return config
 
@@ -174,14 +174,14 @@ def peer_of(scope: Scope) -> PeerProcess | None:
 def _peer_or_why(connection: socket.socket) -> PeerProcess | OSError | None:
     try:
         return peer_of_connection(connection)
-    except OSError as error:  # no descriptor is free: its request is told so
+    except OSError as error:  # such as no free descriptor: `peer_of` raises it for each request
         return error
 
 
 async def drained(receive: Receive) -> None:
     """Read and discard the body of a request that will be refused, up to MAX_BODY_BYTES and for at most BODY_S seconds.
 
-    If a client still writes when its connection is closed, it sees a broken pipe, and not the refusal.
+    A client that still writes when its connection is closed gets a broken pipe instead of the refusal.
     """
     size = 0
     with anyio.move_on_after(BODY_S):
@@ -227,7 +227,7 @@ class _Connection(TCPServer):
             while not self.reader.at_eof():
                 await self.protocol.handle(RawData(await self.reader.read(READ_AHEAD)))
         await self.protocol.handle(Closed())
-        await self.idle_task.stop()  # nothing more can come, so there is nothing to wait for
+        await self.idle_task.stop()  # the client has closed: no need to wait for another request
 
     async def protocol_send(self, event: Event) -> None:
         if self._place is not None:
