@@ -1,7 +1,8 @@
-"""Admission to the page: unlocking, the check of each request, and locking.
+"""Access control of the page: unlocking, the check of each request, and locking.
 
-Runs in the daemon, on the loopback port, which every user of the machine and every page in the person's browser can reach. A
-locked page shows nothing of any question, and the same for every address of this form.
+Runs in the daemon, on the loopback port, which every user of the machine and every page in the person's browser can
+reach. A locked page shows nothing of any question, and looks the same for every question's address, whether the
+question exists or not.
 
     POST /approvals/unlock    the passphrase of the approver's key, for this browser alone
     POST /approvals/lock      lock the page again
@@ -9,9 +10,9 @@ locked page shows nothing of any question, and the same for every address of thi
 Rules
 - A browser that an agent's session started cannot unlock the page: the agent may control it.
 - Every request of a session comes from the process that unlocked the page (sessions.py). The process is looked up each time.
-- A form that changes something comes from the page's own origin, with the token of this session for exactly this action.
-- Passphrases are checked one at a time, and wrong ones have a rate limit: one for each process, and a higher one for all
-  processes, so that a single program that guesses does not lock the person out.
+- A form that changes something must come from the page's own origin, with this session's token for exactly this action.
+- Passphrases are checked one at a time. Wrong passphrases have a rate limit for each process, and a higher one for all
+  processes together, so that one program that guesses does not lock the person out.
 
 Source: docs/reference/page.md. Not here: how long a session lasts (sessions.py), unlocking with a passkey (passkey_pages.py),
 the Host and Origin that the port accepts (daemon/http/listeners.py).
@@ -48,7 +49,7 @@ __all__ = ["MAX_STRANGERS", "MAX_WRONG", "MAX_WRONG_ALL", "WRONG_S", "Admission"
 MAX_WRONG: Final = 5
 """Maximum number of wrong passphrases per browser process within WRONG_S seconds.
 
-A person mistypes two or three times; for a guesser, each attempt costs as much as one on the key's file.
+A person mistypes two or three times. A program that guesses would be as fast with a copy of the key's file.
 """
 MAX_WRONG_ALL: Final = 20
 """Maximum number of wrong passphrases of all processes within WRONG_S seconds.
@@ -57,7 +58,7 @@ Three processes that guess still leave attempts for the person's browser.
 """
 WRONG_S: Final = 60.0
 MAX_STRANGERS: Final = 32
-"""Maximum number of requests without a session that wait until their process is identified.
+"""Maximum number of requests without a session that wait for their process to be identified.
 
 Each takes at most 64 KiB and some 20 ms of a processor. A person's browser has six connections, and can try again.
 """
@@ -74,9 +75,9 @@ _ENDED: Final[dict[Ended, str]] = {
     "many": "This page was locked, because too many others were unlocked after it.",
     "stopping": "This page was locked: the daemon was stopped.",
 }
-"""Texts that tell a browser why its session ended, by reason."""
+"""Texts for the unlock page that say why the browser's session ended, by reason."""
 Handler = Callable[[Request, Session], Awaitable[Response]]
-"""Function that handles a request of an unlocked browser, and gets its session."""
+"""Handler of a request from an unlocked browser; its second argument is the browser's session."""
 
 
 class _AgentsError(Exception):
@@ -88,7 +89,7 @@ class _AgentsError(Exception):
 
 
 class Admission:
-    """Decides which browsers may use the page, and serves unlocking and locking.
+    """Decides which browsers can use the page, and serves unlocking and locking.
 
     `port` is the loopback port; `has_passkeys` returns whether a passkey can be used now.
     """
@@ -97,12 +98,12 @@ class Admission:
         self._daemon = daemon
         self._sessions = sessions
         self._has_passkeys = has_passkeys
-        self._cookie = f"aileron-page-{port}"  # cookies are not separate by port: two homes need two names
+        self._cookie = f"aileron-page-{port}"  # cookies are shared by all ports of localhost: two homes need two names
         self._wrong: deque[tuple[float, Process]] = deque(maxlen=MAX_WRONG_ALL)
         self._unlocking = anyio.Lock()
         self._strangers = anyio.Lock()
         self.base: Final = f"http://localhost:{port}"
-        """Address of the page by its host name, which passkeys need."""
+        """Origin of the page with a host name, which passkeys need."""
 
     def routes(self) -> list[Route]:
         """Return the routes for the application that serves the page."""
@@ -116,7 +117,8 @@ class Admission:
     def let_in(self, handler: Handler, *, is_end: bool = False) -> Callable[[Request], Awaitable[Response]]:
         """Wrap a handler so that it serves only unlocked browsers; all others get the page that explains how to unlock.
 
-        The handler's response is shown if the session is still open, or if this very request ended the session (`is_end`).
+        The handler's response is sent only if the session is still open afterwards, or if ending it is the handler's
+        purpose (`is_end`).
         """
 
         async def answer(request: Request) -> Response:
@@ -152,7 +154,9 @@ class Admission:
     def at_the_door(
         self, handler: Callable[[Request, Process], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Wrap a handler of this page's forms for a browser that has no session and whose process is known."""
+        """Wrap the handler of a form with which a browser without a session unlocks the page. The handler gets the
+        browser's process.
+        """
 
         async def answer(request: Request) -> Response:
             try:
@@ -173,13 +177,13 @@ class Admission:
         return answer
 
     async def _stranger(self, request: Request) -> Process:
-        """Return the process of a browser that has no session yet. Raises Unseen, _AgentsError or AileronError(busy).
+        """Return the process of a browser without a session. Raises Unseen, _AgentsError or AileronError(busy).
 
         A browser that an agent's session started is recorded as refused.
         """
         if self._strangers.statistics().tasks_waiting >= MAX_STRANGERS:
             raise AileronError(FailureClass.BUSY, "Too many programs want to unlock this page. Try again in a moment.")
-        async with self._strangers:  # requests with a session do not wait behind these
+        async with self._strangers:  # requests with a session need not wait for this
             process = await self._process(request)
             session = await self._daemon.session_of(process)
         if session is not None:
@@ -193,7 +197,7 @@ class Admission:
         return refusals.unseen(error, "")
 
     def not_opened(self, approval_id: str, error: AileronError) -> Response:
-        """Return the page to unlock, with the reason why it was not unlocked; `approval_id` is as the browser sent it."""
+        """Return the unlock page after a failed attempt, with the reason. `approval_id` is what the browser sent, unchecked."""
         to = approval_id if is_approval_id(approval_id) else ""
         return self._unlock_page(to, error.failure.message, error.failure.failure_class.http_status)
 
@@ -204,7 +208,7 @@ class Admission:
         try:
             process = await self._process(request)
         except Unseen as error:
-            if not error.is_gone:  # a process that hides itself knows the cookie
+            if not error.is_gone:  # an unidentified process has the session's cookie
                 await self._sessions.lock(session, "process")
                 await self._daemon.refused("page", "process", session.key_id)
             raise
@@ -247,7 +251,9 @@ class Admission:
         return self._unlock_page(approval_id, words, HTTPStatus.FORBIDDEN)
 
     async def _on_record(self, approval_id: str) -> str:
-        """Return a text that says whether a question was decided, for a browser whose session ended after the decision."""
+        """Return a sentence that says whether a question was decided, for a browser whose session ended while it sent
+        the decision.
+        """
         try:
             question = await self._daemon.question(approval_id)
         except AileronError:
@@ -300,9 +306,9 @@ class Admission:
         return await self.open(request, key.key_id, process, approval_id, key)
 
     def _wrong_of(self, process: Process, now: float) -> int | None:
-        """Return the number of recent wrong passphrases if this process may not try again yet; otherwise None."""
-        late = [who for at, who in self._wrong if now - at < WRONG_S]
-        own = sum(who.is_same(process) for who in late)
+        """Return the number of recent wrong passphrases if that is too many for this process to try again; otherwise None."""
+        late = [guesser for at, guesser in self._wrong if now - at < WRONG_S]
+        own = sum(guesser.is_same(process) for guesser in late)
         if own >= MAX_WRONG:
             return own
         return len(late) if len(late) >= MAX_WRONG_ALL else None
@@ -332,7 +338,9 @@ class Admission:
         return response
 
     def check_token(self, session: Session, fields: dict[str, str], *does: str) -> None:
-        """Check that the form has this session's token for exactly these actions. Raises FormError otherwise."""
+        """Check that the form has this session's token for exactly this action, given as words such as `lock`. Raises
+        FormError otherwise.
+        """
         if not session.is_token(needed(fields, "token"), *does):
             raise FormError(HTTPStatus.FORBIDDEN, "this form is not of this session, or was changed: nothing was done")
 

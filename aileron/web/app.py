@@ -9,7 +9,8 @@ Runs in the daemon, on the loopback port, which every user of the machine and ev
     refusals.py        the pages that refuse
 
 Rules
-- A locked page shows nothing of any question, and the same for every address of this form.
+- A locked page shows nothing of any question, and looks the same for every question's address, whether the question
+  exists or not.
 - Only passkeys need a script.
 
 Source: docs/reference/page.md. Not here: the Host and Origin that the port accepts (daemon/http/listeners.py), the record

@@ -1,7 +1,6 @@
-"""The requests of the page to the daemon, and the responses. The daemon's side is daemon/http/page.py.
+"""The interface through which the page uses the rest of the daemon. It is implemented in daemon/http/page.py.
 
-Pure. Nothing of a question may be shown before a person unlocked the page. This module does not check that: sessions.py and
-admission.py do.
+Pure. Nothing of a question may be shown before a person has unlocked the page; sessions.py and admission.py check that.
 
 Not here: HTTP (admission.py), the text for a person (cards/card.py).
 """
@@ -50,7 +49,7 @@ class Key(Protocol):
 
 
 class Process(Protocol):
-    """The process at the browser's end of a connection to the page."""
+    """The process of the browser that is connected to the page."""
 
     @property
     def pid(self) -> int:
@@ -59,7 +58,7 @@ class Process(Protocol):
 
     @property
     def name(self) -> str:
-        """Name that the process gives itself, which is not reliable."""
+        """Name of the process. The process can choose it, so it proves nothing."""
         ...
 
     def is_same(self, other: Self) -> bool:
@@ -70,8 +69,8 @@ class Process(Protocol):
 class Unseen(Exception):
     """The process that sent the request cannot be determined; `why` gives the reason.
 
-    `is_gone`: the connection is closed, so nobody is suspected. `is_foreign`: the process is another user's, and must not
-    fill the record.
+    `is_gone`: the connection is closed, which is harmless. `is_foreign`: the process is another user's; its attempts
+    are not recorded, so that they cannot fill the record.
     """
 
     def __init__(self, why: str, *, is_gone: bool = False, is_foreign: bool = False) -> None:
@@ -82,18 +81,20 @@ class Unseen(Exception):
 
 
 class DaemonPort(Protocol):
-    """The page's interface to the daemon, one for each daemon. Each method may raise AileronError; returned text is hostile."""
+    """The page's interface to the rest of the daemon. Each method may raise AileronError; returned text is hostile."""
 
     def approver(self) -> ApproverFacts:
         """Return the facts about this home's approver. Never raises."""
         ...
 
     def opens(self, passkey: str) -> bool:
-        """Return whether the passkey with this id is known to decide now. False while the vault is locked. Never raises."""
+        """Return whether the passkey with this id can decide now. False while the vault is locked, because that is then
+        unknown. Never raises.
+        """
         ...
 
     async def process(self, client: tuple[str, int], server: tuple[str, int]) -> Process:
-        """Return the process that holds the end `client` of this connection. Raises Unseen or AileronError(busy)."""
+        """Return the process that has this connection open at the address `client`. Raises Unseen or AileronError(busy)."""
         ...
 
     async def session_of(self, process: Process) -> str | None:
@@ -113,7 +114,7 @@ class DaemonPort(Protocol):
         ...
 
     async def refused(self, what: Literal["unlock", "page"], why: Refused, key_id: str | None) -> None:
-        """Record that a caller was refused. Never raises."""
+        """Record that a browser was refused, at unlocking or on the page. Never raises."""
         ...
 
     async def waiting(self) -> list[ApprovalEntry]:
@@ -145,7 +146,7 @@ class DaemonPort(Protocol):
         ...
 
     async def cancel(self, approval_id: str) -> None:
-        """Withdraw an approval whose run is held."""
+        """Withdraw an approval while its run is held back."""
         ...
 
     async def result(self, approval_id: str) -> RunState:
@@ -181,7 +182,9 @@ class PasskeyPort(Protocol):
         ...
 
     async def check_unlocked(self, asked: PageUnlock, surface: str) -> str:
-        """Check a signed unlock, which is valid only once. Return the id of the key that signed it. A refusal is recorded."""
+        """Check a signed challenge that unlocks a page; each is valid only once. Return the id of the key that signed
+        it. A refusal is recorded.
+        """
         ...
 
     async def challenge(
@@ -195,7 +198,7 @@ class PasskeyPort(Protocol):
         ...
 
     async def register(self, made: PasskeyMade) -> ConsentAnswer:
-        """Ask a person whether a new passkey may decide."""
+        """Create a question to a person whether the new passkey may decide."""
         ...
 
     async def revoke(self, key_id: str) -> None:

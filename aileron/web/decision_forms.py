@@ -1,4 +1,4 @@
-"""Decisions on the page: the second step of an approval, denials, questions to the agent, withdrawals.
+"""The page's forms for one question: the second step of an approval, denials, questions to the agent, withdrawals.
 
 Runs in the daemon, for an admitted browser (admission.py).
 
@@ -8,12 +8,12 @@ Runs in the daemon, for an admitted browser (admission.py).
     POST /approvals/ID/ask, cancel
 
 Rules
-- The second step can only be reached from the first, with the token in the first page, and not from another site. Otherwise
-  the daemon reads nothing from a service.
-- A decision is about the digest of the question that the form's page showed. The question is computed anew when the form
-  arrives. If it has changed by then, nothing is signed.
-- An approval takes two steps. If the action cannot be undone, the second step is to type a word. To decide a long question,
-  a person says whether they read the complete text.
+- The second step requires the token from the first page, and a request that another site did not cause. Without these,
+  the daemon reads no preview from a service.
+- A form contains the digest of the question that its page showed. When the form arrives, the question's digest is
+  computed again. If the two differ, nothing is signed.
+- An approval takes two steps. If the action cannot be undone, a word must be typed in the second step. For a long
+  question, the person must say whether they read the complete text.
 - A passkey signs in place of the key of the session. The checks are the same, both before and after the passkey signs.
 
 Source: docs/reference/page.md. Not here: the display of a question (questions.py), the record (daemon/http/page.py).
@@ -148,7 +148,7 @@ class DecisionForms:
         return on_to(approval_id)
 
     async def _challenge(self, request: Request, session: Session) -> Response:
-        """Return the challenge that a passkey must sign for exactly the decision of this form, created now."""
+        """Return a new challenge that a passkey must sign, for exactly the decision in this form."""
         approval_id = request.path_params["id"]
         decided = await self._choice(session, approval_id, await read_form(request, *_DECISION))
         if isinstance(decided, Response):
@@ -156,7 +156,7 @@ class DecisionForms:
         return as_json(await self._passkeys.challenge(approval_id, decided.digest, decided.decision, decided.reason))
 
     async def _choice(self, session: Session, approval_id: str, fields: dict[str, str]) -> UnsignedDecision | Response:
-        """Return the form's decision if it can be signed now; otherwise the page with the reason.
+        """Return the form's decision if it can be signed now; otherwise a page with the reason.
 
         Raises FormError for an invalid form.
         """

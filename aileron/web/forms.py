@@ -5,7 +5,8 @@ Pure but for reading the body. The sender may be any program of this machine, an
 Rules
 - A form comes from the page's own origin and says so: a POST without an Origin, or with any other, is refused. If a browser
   says how the request came about (Sec-Fetch-Site), it must be from the same origin.
-- MAX_FORM_BYTES, within BODY_S; urlencoded UTF-8; known fields only, each once.
+- A form has at most MAX_FORM_BYTES and arrives within BODY_S. It is urlencoded UTF-8, with known fields only, each at
+  most once.
 
 Source: RFC 6454; WHATWG URL (application/x-www-form-urlencoded); W3C Fetch Metadata. Not here: the valid Host
 (daemon/http/listeners.py).
@@ -25,7 +26,7 @@ from starlette.requests import ClientDisconnect, Request
 __all__ = ["FormError", "check_from_here", "cookies_of", "is_from_here", "is_opened", "needed", "query_of", "read_form"]
 
 MAX_FORM_BYTES: Final = 64 << 10
-"""64 KiB: maximum size of a form.
+"""Maximum size of a form in bytes, 64 KiB.
 
 A reason of 4,000 characters, four bytes each, takes 48 KiB, as an encoded byte takes three characters.
 """
@@ -48,7 +49,7 @@ class FormError(Exception):
 
 
 def check_from_here(request: Request) -> None:
-    """Check that the request is a form that this very page sent. Raises FormError otherwise."""
+    """Check, by its header fields, that the request is a form from this page. Raises FormError otherwise."""
     headers = request.headers
     origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
     own = f"http://{headers.get('host', '')}".lower()
@@ -64,7 +65,7 @@ def is_from_here(request: Request) -> bool:
 
 
 def is_opened(request: Request) -> bool:
-    """Return whether a person opens the page, rather than the page's script that requests news."""
+    """Return whether the browser navigates to the page, as opposed to a request by the page's script."""
     return request.headers.get("sec-fetch-dest", "document") == "document"
 
 

@@ -1,7 +1,7 @@
 """Passkeys on the page: unlock the page with a passkey, list the passkeys that can decide, add a passkey, revoke a passkey.
 
-Runs in the daemon, on the loopback port. A script of the page asks the browser, puts the browser's answer into a form of the
-page, and submits it like every form. So refusals use the same pages, and each input is parsed in one way only.
+Runs in the daemon, on the loopback port. A script asks the browser for a passkey's signature, puts the result into a form
+of the page, and submits that form like any other. So refusals use the same pages, and input is parsed in one way only.
 
     GET  /approvals/passkeys              the passkeys that can decide, each with a form that revokes it
     POST /approvals/passkeys/unlocking    the challenge that unlocks the page: JSON, for the script
@@ -51,20 +51,20 @@ _Answer = Callable[[Request], Awaitable[Response]]
 
 
 class PageAccess(msgspec.Struct, frozen=True):
-    """Functions and the address of Admission that the passkey pages use."""
+    """The parts of Admission that the passkey pages use."""
 
     let_in: Callable[[Callable[[Request, Session], Awaitable[Response]]], _Answer]
     """Wraps a handler so that it serves only unlocked browsers (`Admission.let_in`)."""
     at_the_door: Callable[[Callable[[Request, Process], Awaitable[Response]]], _Answer]
-    """Wraps a handler of a form for browsers without a session whose process is known (`Admission.at_the_door`)."""
+    """Wraps the handler of a form for browsers without a session (`Admission.at_the_door`)."""
     open: Callable[[Request, str, Process, str], Awaitable[Response]]
     """Opens a session that has no key, so passkeys sign its decisions (`Admission.open`)."""
     not_opened: Callable[[str, AileronError], Response]
-    """Returns the unlock page, with the reason why the browser was not let in (`Admission.not_opened`)."""
+    """Returns the unlock page, with the reason why the attempt failed (`Admission.not_opened`)."""
     check_token: Callable[..., None]
     frame: Callable[[Session], Awaitable[dict[str, object]]]
     base: str
-    """Address of the page by its host name, because browsers use passkeys with names, not with IP addresses."""
+    """Origin of the page with a host name, because browsers do not use passkeys with IP addresses."""
 
 
 class PasskeyPages:
@@ -94,7 +94,7 @@ class PasskeyPages:
             return []
 
     def says_yes_to(self, kind: str) -> bool:
-        """Return whether passkeys may approve questions of this kind, and at least one passkey can be used."""
+        """Return whether passkeys can approve questions of this kind, and at least one passkey is available."""
         return kind in PASSKEY_DECIDES and bool(self.offered())
 
     # Unlocking

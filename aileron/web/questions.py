@@ -3,12 +3,12 @@
 Runs in the daemon, for an admitted browser (admission.py).
 
     GET  /approvals               open questions, and recently decided ones
-    GET  /approvals/news          responds when something differs from what is shown (requested by the script)
+    GET  /approvals/news          responds when the shown questions have changed (requested by the script)
     GET  /approvals/ID            a complete question, or its outcome
     POST /approvals/ID/preview    read the current state again
 
 Rules
-- A decision is about the digest of the displayed question, including the preview that this session read, if any.
+- A decision is about the digest of the displayed question, which covers the preview that this session read, if any.
 - A link from another site never causes a read from a service.
 
 Source: docs/reference/page.md. Not here: the decision (decision_forms.py), the text of a question (cards/card.py).
@@ -57,7 +57,7 @@ from aileron.web.views import (
 __all__ = ["NEWS_S", "QuestionPages", "QuestionView", "edit_of"]
 
 NEWS_S: Final = 25.0
-"""Seconds for which a request for news waits, as long as a call of the API."""
+"""Maximum seconds that a request for news waits, equal to those of a call of the API."""
 _PAUSE_S: Final = 0.25
 """Seconds between two checks for news: a run writes a dozen rows in that time."""
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
@@ -90,7 +90,7 @@ class QuestionView(NamedTuple):
 
 
 class QuestionPages:
-    """Serves the queue, the page and preview of each question, and their news. There is one instance."""
+    """Serves the queue, the page and preview of each question, and requests for news. Each page has one instance."""
 
     def __init__(self, daemon: DaemonPort, admission: Admission, passkeys: PasskeyPages) -> None:
         self._daemon = daemon
@@ -176,13 +176,13 @@ class QuestionPages:
         http_status: int = HTTPStatus.OK,
         note: str | None = None,
     ) -> Response:
-        """Return the page of a question that can no longer be decided, with the decision and the outcome."""
+        """Return the page of a question that can no longer be decided, with its decision and outcome."""
         approval_id = shown.review.id
         result = await self._daemon.result(approval_id)
         status = result.status
         if (
             status != shown.review.question.status
-        ):  # the run went on meanwhile; otherwise the script would reload this page at once
+        ):  # the run may have continued meanwhile; with an old mark, the script would reload this page at once
             shown = await self.shown(session, approval_id, None, read=False)
         question = shown.review.question
         audit_id = question.audit_id or None
@@ -217,8 +217,8 @@ class QuestionPages:
     async def shown(self, session: Session, approval_id: str, edit: str | None, *, read: bool = True) -> QuestionView:
         """Return the current question with the preview that this session read; with `read`, read the preview if there is none.
 
-        Raises AileronError (not_found, hash_mismatch): other programs can write the ledger's file while no daemon runs. So an
-        open question is shown here, too, only if it matches its digest.
+        Raises AileronError: not_found, or hash_mismatch if an open question does not match its digest, because another
+        program may have changed the ledger's file while no daemon ran.
         """
         question = await self._daemon.question(approval_id)
         review = review_of(question, is_signed=True, edit=edit)
@@ -231,14 +231,14 @@ class QuestionPages:
     ) -> Preview | None:
         """Return the preview that this session read, or None. With `read`, read it if it is missing; with `again`, in any case.
 
-        Raises OverError if the session ended. If the read cannot be started, return a preview with the failure: a person can
-        still deny the question, and sees why no state is shown. This preview is not stored, and an earlier preview is dropped.
+        Raises OverError if the session ended. If the service cannot be read, return a preview with the failure, so that the
+        person sees why no state is shown, and can still deny. This preview is not stored, and an earlier one is dropped.
         """
         async with session.reading:
             session.check_open()  # the session may have ended while this waited for the lock
             found = session.preview_of(approval_id, digest)
             if (found is None and read) or again:
-                session.forget_preview(approval_id, digest)  # however this ends, it is no longer the current state
+                session.forget_preview(approval_id, digest)  # it is outdated even if this read fails
                 try:
                     found = await self._daemon.preview(approval_id, digest)
                 except AileronError as error:
@@ -267,7 +267,8 @@ class QuestionPages:
         return with_fields(JSONResponse(told))
 
     async def _told(self, names: list[str]) -> dict[str, object]:
-        """Return the news about the questions `names`, or about the queue if there are none.
+        """Return what the page's script checks for changes: of the questions with the ids `names`, or of the queue if
+        there are none.
 
         `news` changes with their state (`mark_of`), `status` is that of a single question, `waiting` counts open questions.
         """
@@ -308,7 +309,9 @@ async def _first_of(*events: anyio.Event) -> None:
 
 
 def edit_of(fields: dict[str, str]) -> str | None:
-    """Return the digest of the edited version in a form or an address, or None. Raises FormError for a malformed digest."""
+    """Return the digest of the edited version of a question that a form or a query string names, or None. Raises
+    FormError for a malformed digest.
+    """
     edit = fields.get("edit", "")
     if edit and not _DIGEST.fullmatch(edit):
         raise FormError(HTTPStatus.BAD_REQUEST, "no such version")

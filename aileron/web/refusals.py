@@ -21,7 +21,7 @@ __all__ = ["agents", "broken", "failed", "not_ours", "problem", "stolen", "unsee
 
 
 def problem(status: int, title: str, why: str, approval_id: str) -> Response:
-    """Return a page with `title` on top and the reason `why`; `approval_id` is empty if the page is about no question."""
+    """Return a page with a title and the reason `why`. `approval_id` is empty if the page is about no question."""
     return html("problem.html", status, title=title, why=why, id=approval_id)
 
 
@@ -63,7 +63,7 @@ def agents(session: str, approval_id: str) -> Response:
 
 
 def stolen(approval_id: str) -> Response:
-    """Return the page for a cookie that another process sent than the one that unlocked."""
+    """Return the page for a session's cookie that came from another process than the one that unlocked the page."""
     why = (
         "The cookie of an unlocked page came from another program than the browser that unlocked it. The page is now "
         "locked, and this is on record (aileron audit list --type approval.refused)."

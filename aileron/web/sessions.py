@@ -1,15 +1,16 @@
-"""Sessions of the page: a key is open for one browser only, from the passphrase until the page is locked.
+"""Sessions of the page: from the passphrase until the page is locked, the approver's key is open for one browser only.
 
-Runs in the daemon, which no other process can inspect. The cookie of a session is stored in a file of the browser's profile, and
-is sent to every other server on localhost: any process of the same user may have it. So a session also belongs to one process
-(daemon/http/peer.py). If any other process sends its cookie, the request is refused and the session is locked, because its
-cookie is known.
+Runs in the daemon, which no other process can inspect. The cookie of a session is stored in a file of the browser's
+profile, and is sent to every other server on localhost: any process of the same user may have it. So a session also
+belongs to one process (daemon/http/peer.py). If another process sends its cookie, the cookie was stolen: the request is
+refused and the session is locked.
 
 Rules
-- A session lasts at most LASTS_S, however busy, counted while the machine sleeps too. Its key is wiped then, on lock, when the
-  approver changes, and when the daemon ends. A session without a key shows questions and signs no decision: a passkey does.
-- A session that a passkey unlocked ends when that passkey can no longer decide, and while that is not known.
-- At most MAX_SESSIONS; one more ends the oldest.
+- A session lasts at most LASTS_S, even if it is in use; time in which the machine sleeps counts. Its key is wiped at
+  its end, on lock, when the approver changes, and when the daemon ends. A session without a key shows questions; its
+  decisions are signed with a passkey.
+- A session that a passkey unlocked ends when that passkey can no longer decide, or when that cannot be determined.
+- There are at most MAX_SESSIONS. A further session ends the oldest.
 - Only the digest of a cookie is stored. A form's token is a MAC, by a key of the session, of the form's action.
 - A request is answered only while its session is open: if the session ended meanwhile, nothing is shown (`OverError`,
   `Sessions.is_open`).
@@ -39,19 +40,19 @@ from aileron.web.daemon_port import DaemonPort, Ended, Key, Process
 __all__ = ["LASTS_S", "MAX_SESSIONS", "OverError", "Past", "Session", "Sessions", "StolenError"]
 
 LASTS_S: Final = 900.0
-"""15 minutes, in seconds: longest session, as long as a question waits unless its action specifies otherwise."""
+"""Maximum duration of a session in seconds: 15 minutes, equal to the default expiry of a question."""
 MAX_SESSIONS: Final = 8
-"""Maximum number of sessions: browsers of one person, and their private windows."""
+"""Maximum number of open sessions: one person's browsers and private windows."""
 MAX_PREVIEWS: Final = 10
-"""Maximum number of stored previews: the most requests that are decided on one page (cards/together.py)."""
+"""Maximum number of stored previews, equal to the number of requests that can be decided on one page (cards/together.py)."""
 MAX_PREVIEW_BYTES: Final = 8 << 20
-"""8 MiB: maximum total size of stored previews, which is two of the largest (4 MiB)."""
+"""Maximum total size of stored previews in bytes, 8 MiB: two of the largest (4 MiB)."""
 MAX_NOTES: Final = 32
 MAX_ENDED: Final = 32
 """Maximum number of ended sessions that are remembered, so that their browsers can be told the reason."""
 _TOKEN_BYTES: Final = 32
 _LOOK_S: Final = 2.0
-"""Seconds between two checks that the approver is unchanged, while a session is open."""
+"""Seconds between two checks, while a session is open, that the approver is still the same."""
 _FOREVER_S: Final = 3600.0
 
 
@@ -60,7 +61,7 @@ class OverError(Exception):
 
 
 class StolenError(Exception):
-    """A cookie came from another process than the one that unlocked its session. The session is locked."""
+    """A session's cookie came from another process than the one that unlocked the page. The session was locked."""
 
 
 class Session:
@@ -78,7 +79,7 @@ class Session:
         self.ends_at: Final = now + LASTS_S
         """End of the session, in seconds of a clock that counts suspend time (`Sessions.now`)."""
         self.reading: Final = anyio.Lock()
-        """Lock held while a preview is read, so that only one is read at a time."""
+        """Lock that is held while a preview is read, so that only one is read at a time."""
         self.over: Final = anyio.Event()
         """Event that is set when the session has ended."""
         self.decided: str | None = None
@@ -95,12 +96,12 @@ class Session:
         return hmac.compare_digest(self.cookie, _digest(cookie))
 
     def token(self, *does: str) -> str:
-        """Return the token of a form whose action is `does`."""
+        """Return the token for a form with the action `does`, such as ("deny", id, digest)."""
         said = b"".join(len(part.encode()).to_bytes(8, "big") + part.encode() for part in does)
         return hmac.new(self._forms, said, hashlib.sha256).hexdigest()
 
     def is_token(self, shown: str, *does: str) -> bool:
-        """Return whether `shown` is the token of a form whose action is `does`."""
+        """Return whether `shown` is the token for a form with the action `does`."""
         return hmac.compare_digest(self.token(*does).encode(), shown.encode())
 
     def preview_of(self, approval_id: str, digest: str) -> Preview | None:
@@ -162,8 +163,8 @@ class Session:
 
 
 class Past(NamedTuple):
-    """A record of an ended session: why it ended, its browser's process, and the question decided last if no page showed the
-    outcome.
+    """A record of an ended session: why it ended, its browser's process, and the question that was decided last, unless
+    a page has shown its outcome.
     """
 
     why: Ended
@@ -183,7 +184,9 @@ class Sessions:
         self.now: Final = now
 
     def of_cookies(self, cookies: Iterable[str]) -> Session | None:
-        """Return the session that one of these cookies opens. The caller must `check` that the right process sent it."""
+        """Return the session that one of these cookies belongs to, or None. The caller must `check` that the right
+        process sent the cookie.
+        """
         return next((session for cookie in cookies for session in self._open if session.is_opened_by(cookie)), None)
 
     def past_of(self, cookies: Iterable[str]) -> Past | None:

@@ -2,15 +2,15 @@
 
 Runs in the daemon, for an admitted browser (admission.py).
 
-    GET  /approvals/together?of=ID,ID     their card; if they differ or are over, a list that says so
+    GET  /approvals/together?of=ID,ID     their card; a list instead if they are not alike or can no longer be decided
     GET  /approvals/together/approve      the second step of an approval
     POST /approvals/together/approve, deny
 
 Rules
 - The rules for one request (decision_forms.py) hold for each: the second step can only be reached from the first, a decision is
   about the digests of the questions that the form's page showed, and all are computed anew when the form arrives.
-- Each decision is signed separately with the key of the session, as on every surface. A passkey is touched for each signature, so
-  in a session without the key, a person decides the requests one by one.
+- Each decision is signed separately with the key of the session, as on every surface. A passkey needs a touch for each
+  signature, so in a session without the key, the person decides the requests one by one.
 - The first approval that fails stops the rest. A denial that fails does not.
 
 Source: docs/reference/page.md (Several at once), docs/adr/0047-fewer-keys.md. Not here: which requests are alike
@@ -108,7 +108,7 @@ class SeveralPages:
         read: str | None = None,
         reason: str = "",
     ) -> Response:
-        """Return the page with the card of several requests and its buttons.
+        """Return the page with the card of several requests and the buttons.
 
         If `read` is given, which says how much the person read, it is the page that confirms the approval.
         """
@@ -223,9 +223,9 @@ class SeveralPages:
     async def _why_untaken(
         self, session: Session, view: QuestionView, decision: Literal["approve", "deny"], reason: str | None
     ) -> str | None:
-        """Send the decision.
+        """Submit the decision about one of the requests.
 
-        Return None if it was accepted, else the reason. Raises OverError if the session, and so its key, ended.
+        Return None if it was accepted, else the reason why not. Raises OverError if the session has ended, and its key with it.
         """
         session.check_open()
         if (key := session.key) is None:
@@ -269,7 +269,7 @@ def _of(views: list[QuestionView]) -> str:
 
 
 def _digest(views: list[QuestionView]) -> str:
-    """Return the digests of all displayed questions, one for each request."""
+    """Return the digests of all displayed questions, joined, as a form of this page contains them."""
     return ",".join(view.review.digest for view in views)
 
 

@@ -1,11 +1,11 @@
-"""Appearance and permissions of every page: templates, one style, one script, and the headers of each response.
+"""Rendering of every page: templates, one style sheet, one script, and the security headers of each response.
 
 Runs in the daemon. jinja2 is imported with the first page, and the files in this folder are read once at that time.
 
 Rules
-- Every printed value is escaped, whoever wrote it, and hidden characters in it are spelled out (model/visible.py), even if a
-  template does not ask for it. A name that a template does not know is an error.
-- The style and the script are part of the page and allowed by their hash: no page can add another, and nothing is loaded.
+- Every value is escaped, and hidden characters in it are spelled out (model/visible.py), without a filter in the
+  template. A template that uses an undefined name raises an error.
+- The style sheet and the script are inline and allowed by their hash: no page can add others, and nothing is loaded.
 - A form is sent only to this server, no other page can frame this page, and no browser stores a page.
 - The referrer policy is `same-origin`: under `no-referrer` a browser sends a form with `Origin: null` (Fetch, 3.2), and a form
   whose origin is not known is refused here.
@@ -95,7 +95,7 @@ def page_templates() -> PageTemplates:
 
 def _part(name: str) -> str:
     text = (_FOLDER / name).read_text(encoding="utf-8")
-    if "</" in text:  # it would end the element it stands in
+    if "</" in text:  # it would end the <style> or <script> element
         raise ValueError(f"{name} holds the end of an element")
     return text
 

@@ -1,9 +1,10 @@
-"""Rows of the page in addition to a question itself: the queue, the outcome of a run, its requests, times and durations.
+"""Rows and lines on the page, except for the question itself: the queue, the outcome of a run, its requests, times and
+durations.
 
 Pure. All its input is hostile text; hidden characters are spelled out when it is printed (templating.py).
 
 Rules
-- A run's requests are those on record: the row of a request without a response says so.
+- A run's requests are taken from the record. A request without a recorded response is shown as such.
 
 Source: docs/reference/audit-events.md. Not here: the question itself (cards/card.py).
 """
@@ -59,7 +60,7 @@ class QueueRow(msgspec.Struct, frozen=True):
     kind: str
     """Kind of a consent; empty for a run."""
     asker: str
-    """Name of the requester; empty if all rows of the list have the same."""
+    """Name of the agent or session that asked; empty if it is the same in all rows of the list."""
     status: str
     state: str
     asked_at: str
@@ -144,7 +145,7 @@ def _brief(value: Any) -> str:
 
 
 def milliseconds(text: Any) -> int:
-    """Return milliseconds since the epoch, for a countdown; 0 for text that is not a time."""
+    """Return a time as milliseconds since 1970, for a countdown; 0 for text that is not a time."""
     at = parse_timestamp(text)
     return 0 if at is None else int(at.timestamp() * 1000)
 
@@ -167,7 +168,7 @@ class AlikeRow(msgspec.Struct, frozen=True):
 
 
 def queue_of(entries: Sequence[ApprovalEntry]) -> tuple[list[QueueRow], str]:
-    """Return the rows of a list in its order, and the requester that all rows share; the requester is empty if there
+    """Return the rows of a list, in the given order, and the name of the requester that all rows share; empty if there
     are several.
     """
     rows, by_id = rows_for(entries), {entry.approval_id: entry for entry in entries}
@@ -194,7 +195,7 @@ def alike_of(entries: Sequence[ApprovalEntry]) -> list[AlikeRow]:
 
 
 def recent_of(entries: Sequence[ApprovalEntry]) -> list[QueueRow]:
-    """Return the rows of questions that are over, in the given order."""
+    """Return the rows of questions that can no longer be decided, in the given order."""
     rows = rows_for(entries)
     return [_queue_row(entry, rows[entry.approval_id]) for entry in entries]
 
@@ -238,7 +239,7 @@ def is_long(card: Card) -> bool:
 
 
 def sent_of(left: Left) -> Sent:
-    """Return the row of a request that left, or that egress refused."""
+    """Return the row of a request that was sent, or that egress refused."""
     account = f"as {left.credential}" if left.credential else "without a credential"
     return Sent(
         at=local_time(left.at),

@@ -7,10 +7,10 @@ it can leave a service worker, which responds instead of the page from then on, 
 Rules
 - A request for a worker's script, at any path, gets a script that removes the worker, even without a session. A browser
   requests it after each page that the worker has answered or, depending on how the worker was registered, once a day.
-- The script may have any scope (`Service-Worker-Allowed`): a narrower one makes the update fail, and leaves the old worker
-  in place. So does a 404.
-- The page that asks for the passphrase tells the browser to clear the data stored for this origin (`CLEARED`). Cookies are not
-  part of that: an unlocked page stays unlocked.
+- The script may have any scope (`Service-Worker-Allowed`): with a narrower scope, or a 404, the update fails and the
+  old worker stays in place.
+- The page that asks for the passphrase tells the browser to clear the data stored for this origin (`CLEARED`), except
+  cookies: an unlocked page stays unlocked.
 
 Source: Service Workers (W3C), Update and Soft Update; Clear Site Data (W3C). Not here: the remaining risk
 (docs/reference/page.md).
@@ -28,7 +28,7 @@ from aileron.model.page import PageFrame
 __all__ = ["CLEARED", "NoWorkers"]
 
 CLEARED: Final = {"Clear-Site-Data": '"cache", "storage"'}
-"""Value of the response header that clears stored data. `storage` includes the service workers."""
+"""Response header that makes the browser clear stored data. `storage` includes the service workers."""
 _SCRIPT: Final = """\
 addEventListener("install", () => self.skipWaiting());
 addEventListener("activate", (event) => event.waitUntil(self.registration.unregister()));
