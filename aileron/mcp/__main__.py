@@ -1,8 +1,9 @@
-"""The program that the daemon executes: `python -m aileron.mcp SOCKET_FD`. It hides itself, and serves in a child process.
+"""The program that the daemon executes: `python -m aileron.mcp SOCKET_FD`. It hides its memory from other processes,
+and serves in a child process.
 
-No other process can have looked into the child before the child hides.
+The child's memory was hidden from the start.
 
-Source: aileron/isolated/process.py, which hides and forks. Not here: serving (process.py).
+Source: aileron/isolated/process.py, which hides the process and forks the child. Not here: serving (process.py).
 """
 
 from __future__ import annotations
@@ -18,14 +19,12 @@ __all__ = ["import_server", "main"]
 
 
 def main(arguments: list[str]) -> int:
-    """Run the process that serves the protocol (MCP). Return 0 when the daemon closes the control socket, 1 if the child
-    was traced or ended otherwise.
-    """
+    """Run the MCP process. Return 0 when the daemon closes the control socket, 1 if the child was traced or ended otherwise."""
     return work_isolated(int(arguments[0]), _serve)
 
 
 def _serve(control: int) -> int:
-    gc.disable()  # imports leave no garbage, and collections are a fifth of the start; on again in process.py
+    gc.disable()  # imports leave no garbage, and collecting would take a fifth of the start; enabled again in process.py
     atexit.register(gc.freeze)  # no collection at the exit either
     return import_server()(control)
 

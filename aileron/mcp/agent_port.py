@@ -1,7 +1,9 @@
-"""The requests that the protocol's server can make of the daemon, and no others: the routes of the agent socket, as methods.
+"""The interface of all requests that the MCP server can make of the daemon. They are the routes of the agent socket, as
+methods.
 
 Each caller has a session, and cannot see the runs and questions of other sessions. The values are the JSON of
-docs/reference/http-api.md. Pure: a Protocol that the daemon implements (daemon/http/agents.py) and the shapes that go through it.
+docs/reference/http-api.md. Pure: a Protocol, which the daemon implements (daemon/http/agents.py), and the types of its
+arguments and results.
 
 Not here: results for agents (results.py), execution of a run (runs/spine.py).
 """
@@ -19,8 +21,8 @@ __all__ = ["Account", "AgentPort", "Asker", "Call", "CallState", "Offer", "Offer
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """A credential, or a set of one credential for each connector, that a call can choose. A call chooses it by `value`.
-    `told` describes the account for people, in words of the user and of services.
+    """A choice that a call can make: a credential, or a set with one credential for each connector. A call names it by
+    `value`. `told` describes it for people, in words of the user and of services.
     """
 
     value: str
@@ -28,21 +30,21 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offered(msgspec.Struct, frozen=True, kw_only=True):
-    """An enabled action, from which one tool is made. `input_schema` is a JSON Schema of type object."""
+    """An enabled action, which becomes one tool. `input_schema` is a JSON Schema of type object."""
 
     action: ActionFile
     input_schema: JSONObject
     granted: bool = False
-    """True if a standing grant may let a call of a gated action run at once, so that the tool's hints describe the effects
-    of the action.
+    """True if, because of a standing grant, a call of a gated action may run at once. The tool's hints then describe
+    the effects of the action.
     """
     accounts: tuple[Account, ...] = ()
-    """Credentials among which a call has to choose; empty if there is no choice."""
+    """Credentials, of which a call must choose one; empty if there is no choice."""
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """The actions that one session can use. `listed` has the names of those that are tools of their own; the others can only be
-    found through find_action. If `listed` is None, all are tools, and find_action is not offered.
+    """The actions that one session can use. `listed` has the names of the actions that are listed as tools; the others
+    are only found with find_action. If `listed` is None, all are tools, and find_action is not offered.
     """
 
     actions: tuple[Offered, ...]
@@ -54,8 +56,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of an action. `args` are not checked yet; `binding` names a credential if several could serve. `process` is
-    the process that made the connection, if that is known.
+    """A call of an action. `args` are not checked yet; `binding` names a credential if several match. `process` is the
+    id of the process that made the connection; None if unknown.
     """
 
     session: str
@@ -97,7 +99,7 @@ class CallState(TypedDict, total=False):
 
 
 class Report(Protocol):
-    """Receiver of a call's progress, which never decreases. `total` is given if it is known."""
+    """A function that receives a call's progress, which never decreases. `total` is None if it is not known."""
 
     async def __call__(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Pass on one report of progress."""
@@ -105,7 +107,9 @@ class Report(Protocol):
 
 
 class Asker(NamedTuple):
-    """The caller: its session, the process at the other end if that is known, and the receiver of progress, if there is one."""
+    """The caller: its session, the id of the process at the other end (None if unknown), and the receiver of progress
+    (None if not requested).
+    """
 
     session: str
     process: int | None = None
@@ -113,8 +117,8 @@ class Asker(NamedTuple):
 
 
 class AgentPort(Protocol):
-    """The requests that the MCP server can make of the daemon. Methods raise AileronError if a request is refused or its object
-    does not exist. Cancelling a method never ends a run that has begun.
+    """The requests that the MCP server can make of the daemon. Methods raise AileronError if a request is refused or
+    its object does not exist. Cancelling a method stops waiting, but never a run that has begun.
     """
 
     async def offer(self, session: str, process: int | None = None) -> Offer:
@@ -132,9 +136,9 @@ class AgentPort(Protocol):
         ...
 
     async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> CallState:
-        """Return the state of a run or a question, by the id of either: the body of `GET …/result`, with `review_url` and
-        `message` while the run waits for a person. Waits at most `wait_s` seconds for the run's end, or for a report of
-        progress with a higher number than `seen`.
+        """Return the state of the run or question with the id `asked`. It has the keys of the body of `GET …/result`,
+        and `review_url` and `message` while the run waits for a person. Waits at most `wait_s` seconds for the run's
+        end, or for a report of progress with a higher number than `seen`.
         """
         ...
 

@@ -1,16 +1,15 @@
-"""The daemon's end of an agent's channel. It answers the requests that the process of the protocol makes for that agent,
-and no others.
+"""The daemon's end of an agent's channel. It answers the requests that the MCP process makes for that agent.
 
-Runs in the daemon. The process is not trusted: it parses what agents send. The daemon established the channel's agent
-beforehand, and no message can change it; all requests are made as that agent (calls.py).
+Runs in the daemon. The MCP process is not trusted, because it parses what agents send. The daemon itself determined
+whose channel it is, and no message can change that; all requests are made as that agent (calls.py).
 
 Rules
-- At most MAX_UNDER_WAY questions of a channel, of at most MAX_CALLS_BYTES together, are processed at once; beyond that, no
-  further question is read.
-- If a question is dropped, or its channel ends, waiting for its answer stops. A run that has begun continues (calls.py).
-- A report of progress is sent only after the agent has received the previous report, so an agent that does not read gets no
-  more reports. That wait ends with the question.
-- No question or answer is logged.
+- At most MAX_UNDER_WAY requests of a channel, of at most MAX_CALLS_BYTES together, are processed at once; at the limit,
+  no further request is read.
+- If a request is dropped (Drop), or its channel ends, waiting for its result stops. A run that has begun continues (calls.py).
+- A report of progress is sent only after the agent has received the previous report, so an agent that does not read
+  gets no more reports.
+- No request or answer is logged.
 
 Source: docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: the other end (asking.py).
 """

@@ -1,12 +1,12 @@
-"""An agent as the protocol's server sees it. The agent's questions go to the daemon over the agent's channel, and the
+"""An agent, as the MCP server sees it: its requests are sent to the daemon over the agent's channel, and the daemon's
 answers are returned.
 
-Runs in the process of the protocol, which knows nothing else of an agent. The daemon knows to which agent a channel belongs.
+Runs in the MCP process, which knows nothing else about an agent. Only the daemon knows which agent a channel belongs to.
 
 Rules
-- A cancelled question is dropped (Drop): waiting for its answer stops, and a run that has begun continues.
+- If a request is cancelled, the daemon is told (Drop): it stops waiting for the answer, and a run that has begun continues.
 - One report of progress is in transit at a time; the daemon sends the next report after the agent has received this one.
-- When the daemon ends the channel, every question ends with AgentGone.
+- When the daemon ends the channel, every open request raises AgentGone.
 
 Source: docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: the daemon's end (answering.py).
 """
@@ -38,25 +38,25 @@ from aileron.mcp.process_messages import (
 from aileron.model.json_value import JSONObject
 from aileron.model.misfit import misfit_in
 
-if TYPE_CHECKING:  # the process does not need what that imports
+if TYPE_CHECKING:  # only for types: the MCP process need not import it
     from aileron.mcp.agent_port import Report
 
 __all__ = ["Agent", "AgentGone", "AskRefused"]
 
 
 _TURNS: Final = 4
-"""Turns of the event loop before a request is sent to the daemon. A cancellation that arrived together with its call is
-noticed within two turns, and then the call is not begun.
+"""Turns of the event loop to wait before a request is sent to the daemon. A cancellation that arrived together with its
+call is noticed within two turns, so the call is never begun.
 """
 
 
 class AgentGone(Exception):
-    """Error: the daemon no longer answers requests for this agent."""
+    """Error: the daemon has ended this agent's channel."""
 
 
 class AskRefused(Exception):
-    """The daemon's refusal of a request, as an error of the protocol. `is_invalid` is true if the caller named an unknown tool
-    or cursor.
+    """Error: the daemon refused a request in a way that the protocol reports as an error. `is_invalid` is true if the
+    caller named an unknown tool or cursor.
     """
 
     def __init__(self, refused: Refused) -> None:
@@ -70,16 +70,16 @@ class Agent:
 
     def __init__(self) -> None:
         self._channel = Channel(self._take, MAX_SAID_BYTES, self._go)
-        self._waiting: dict[int, asyncio.Queue[Said | None]] = {}  # each holds an answer and a report at most
+        self._waiting: dict[int, asyncio.Queue[Said | None]] = {}  # each queue holds at most an answer and a report
         self._last = 0
         self._is_gone = False
 
     async def open(self, sock: socket.socket) -> None:
-        """Start the channel on this end of its socket pair."""
+        """Start the channel on this end of a socket pair."""
         await self._channel.open(sock)
 
     async def wait_gone(self) -> None:
-        """Wait until the daemon no longer answers for this agent."""
+        """Wait until the daemon has ended the agent's channel."""
         await self._channel.wait_over()
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Agent:
     async def _ask(self, question: List | Call, report: Report | None) -> Said:
         for _ in range(_TURNS):
             await asyncio.sleep(0)
-        if self._is_gone:  # checked here, as nothing is awaited before `_go` can find the queue
+        if self._is_gone:  # check directly before the queue is registered: `_go` then finds it
             raise AgentGone
         waiting = self._waiting[question.id] = asyncio.Queue()
         is_answered = False
@@ -143,8 +143,8 @@ class Agent:
 
 
 def _carried(arguments: JSONObject) -> tuple[bytes, str | None]:
-    """Return the arguments as JSON or, if JSON cannot carry them, a description of the problem. The SDK's parsers accept
-    more than JSON has.
+    """Return the arguments as JSON, and None. If JSON cannot represent them, return empty bytes and a description of
+    the problem. The SDK's parsers accept more than JSON has.
     """
     misfit = misfit_in(arguments)
     if misfit is None:

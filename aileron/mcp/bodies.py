@@ -1,8 +1,8 @@
-"""Bodies of HTTP requests to /mcp. They are read before the SDK sees the request, bounded in bytes and time, and never left
-unread.
+"""Reading the bodies of HTTP requests to /mcp before the SDK sees the request, with limits on bytes and time. No body
+is left unread.
 
-Runs in the process of the protocol. Callers have a session and are untrusted. A refused body is still read, within bounds.
-Otherwise a client that is still writing would see a broken pipe instead of the refusal, and on a kept-alive connection,
+Runs in the MCP process. Callers have a session and are untrusted. A refused body is still read, within bounds.
+Otherwise a client that is still writing would get a broken pipe instead of the refusal, and on a kept-alive connection,
 unread bytes would block the next request.
 
 Source: RFC 9110, sections 15.5.9 and 15.5.14; the ASGI specification. Not here: the meaning of a request (server.py).
@@ -28,7 +28,7 @@ _INVALID_REQUEST: Final = -32600  # JSON-RPC 2.0, section 5.1
 
 
 async def drain_body(receive: Receive) -> None:
-    """Read the body of a request that is refused in any case, and discard it."""
+    """Read and discard the body of a request that will be refused."""
     await read_body(receive, kept=0)
 
 
@@ -57,7 +57,9 @@ async def read_body(receive: Receive, *, kept: int = MAX_LINE_BYTES) -> bytes | 
 
 
 def after(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that first returns the `body` that was already read from `receive`."""
+    """Return an ASGI `receive` function that first returns the `body` that was already read, and then what `receive`
+    returns.
+    """
     read = False
 
     async def again() -> Message:
@@ -71,6 +73,8 @@ def after(body: bytes, receive: Receive) -> Receive:
 
 
 def refusal(status: int, message: str) -> JSONResponse:
-    """Return a response with a JSON-RPC error under no id. It closes the connection, because the rest of the body may arrive."""
+    """Return a response with a JSON-RPC error whose id is null. It closes the connection, because the rest of the body
+    may still arrive.
+    """
     error = {"code": _INVALID_REQUEST, "message": message}
     return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status, {"Connection": "close"})

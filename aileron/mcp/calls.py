@@ -1,11 +1,11 @@
-"""Execution of a tool call, whether it came over the protocol (server.py) or in a model's answer (docs/adr/0064).
+"""Execution of tool calls, whether they came over MCP (server.py) or in a model's response (docs/adr/0064).
 
-Runs in the daemon. The caller is untrusted. Its session was established beforehand, and all its requests are made as that
-session (agent_port.py), so that it cannot see the runs and questions of other sessions.
+Runs in the daemon. The caller is untrusted. Its session was determined beforehand, and all its requests are made as
+that session (agent_port.py), so that it cannot see the runs and questions of other sessions.
 
 Rules
-- A call of an action returns at once if a person must decide, otherwise after at most CALL_S. If the run has not ended by
-  then, the result has an id by which the caller can ask again.
+- A call of an action returns at once if a person must decide, otherwise after at most CALL_S. If the run has not ended
+  by then, the result has an id with which the caller can ask for the state later.
 - A refusal by an action or by AgentPort is a result with `isError`; only an unknown tool is an error of the caller's protocol.
 - Cancelling a call only stops its waiting. A run that has begun continues, and a question to a person stays open until
   `cancel_action` withdraws it.
@@ -41,12 +41,12 @@ from aileron.model.visible import visible
 __all__ = ["CALL_S", "PROGRESS_S", "QUIET_S", "ToolCalls", "UnknownTool", "bug"]
 
 CALL_S: Final = 25.0
-"""Maximum number of seconds that a call waits for its run to end before it returns `running`. Every measured agent waits for
-at least 60 s.
+"""Maximum number of seconds that a call waits for its run to end before it returns the status `running`. Every measured
+agent waits for at least 60 s.
 """
 QUIET_S: Final = 0.5
-"""Seconds after which a call begins to report progress, if its client requested that. Most calls have ended by then, and
-need no second request to the daemon.
+"""Seconds after which a call begins to report progress, if its client requested that. Most calls have ended by then, so
+they never ask for progress.
 """
 PROGRESS_S: Final = 4.0
 """Seconds between two progress notifications of wait_for_action. Agents that limit the time without one allow 60 s. A
@@ -54,9 +54,9 @@ person's question to the agent is noticed at the same interval.
 """
 _DEFAULT_WAIT_S: Final = 25.0
 _MAX_KNOWN: Final = 4000
-"""Number of remembered tool names above which all are forgotten: four times as many as there can be actions at a time."""
+"""Maximum number of remembered tool names; above it, all are forgotten. It is four times the maximum number of actions."""
 _MAX_NEAREST: Final = 5
-"""Maximum number of similar names that the answer to an unknown name suggests."""
+"""Maximum number of similar names that the error for an unknown name suggests."""
 _ACCOUNT_CHARACTERS: Final = 2000
 """Maximum number of characters of the argument that names a credential; enough for ten complete names."""
 _ID_CHARACTERS: Final = 200
@@ -65,7 +65,7 @@ _Asked = TypeVar("_Asked")
 
 
 class UnknownTool(LookupError):
-    """The caller named a tool that is not known. The message is written for the caller."""
+    """Error: the caller named an unknown tool. The message is for the caller."""
 
 
 _OwnTool = Callable[[Asker, JSONObject], Awaitable[ToolResult]]
@@ -122,7 +122,7 @@ class _Rising:
 
 
 class ToolCalls:
-    """The execution of tool calls that arrive by one route, such as the MCP server."""
+    """Executes the tool calls that arrive by one route, such as the MCP server."""
 
     def __init__(self, door: AgentPort, progress_s: float = PROGRESS_S) -> None:
         self._door = door
@@ -137,7 +137,7 @@ class ToolCalls:
         }
         self._finder = Finder()
         self._finding = anyio.CapacityLimiter(1)  # one thread at a time: the finder is shared
-        self._known: dict[str, str] = {}  # tool name → action, of whatever was offered since the daemon began
+        self._known: dict[str, str] = {}  # tool name → action, for all tools that were ever listed
 
     async def offer(self, asker: Asker) -> Offer:
         """Return the actions that this caller can use now, and remember their names."""
@@ -162,15 +162,17 @@ class ToolCalls:
             return results.refused(bug(error), status=status)
 
     def misfit(self, name: str, problem: str) -> ToolResult:
-        """Return the answer to a call whose arguments JSON cannot carry."""
+        """Return the result for a call whose arguments JSON cannot represent."""
         return results.refused(_bad_input(problem).failure, status=self._refused_status(name))
 
     def _refused_status(self, name: str) -> RunStatus | None:
-        """Return `failed` for a refused call of an action, and None for one of our own tools, which have no status."""
+        """Return the status of a refused call: `failed` for an action, and None for Aileron's own tools, whose results
+        have no status.
+        """
         return RunStatus.FAILED if name not in self._own or name == tools.RUN_ACTION.name else None
 
     async def _act(self, asker: Asker, action: str, args: JSONObject) -> ToolResult:
-        """Run an action for a caller that called the action's tool or run_action."""
+        """Run an action, which the caller called through its tool or through run_action."""
         tool = tool_name(action)
         account = _account(args)
         call = Call(session=asker.session, action=action, args=args, binding=account, process=asker.process)
@@ -182,7 +184,7 @@ class ToolCalls:
             )
             if now in (None, action):
                 raise
-            # Another action has this tool's name by now: `a-b` was removed and `a.b` added. Nothing was run yet.
+            # The tool's name now belongs to another action: `a-b` was removed and `a.b` added. Nothing was run yet.
             state = await self._run(asker, msgspec.structs.replace(call, action=str(now)))
         return results.state_result(state)
 
@@ -213,7 +215,7 @@ class ToolCalls:
         offer = await self._door.offer(asker.session, asker.process)
         if len(self._known) > _MAX_KNOWN:
             self._known.clear()
-        # A name that was offered once is remembered: the door says better than "unknown" why it is gone.
+        # For a name that was listed once, the daemon's error says why the action is no longer available.
         self._known.update({tool_name(entry.action.name): entry.action.name for entry in offer.actions})
         return offer
 
@@ -278,7 +280,7 @@ class ToolCalls:
             raise await self._with_nearest(asker, tool, error.failure.message) from None
 
     async def _with_nearest(self, asker: Asker, tool: str, message: str) -> AileronError:
-        """Return the error for an unknown action, with similar names."""
+        """Return the error for an unknown action, which suggests similar names."""
         offer = await self._offer(asker)
         names = [tool_name(entry.action.name) for entry in offer.actions]
         # Comparing with a thousand names takes a tenth of a second, each time that a caller gives an unknown name.
@@ -310,8 +312,8 @@ def _plain(args: JSONObject) -> JSONObject:
 
 
 def _account(args: JSONObject) -> str | None:
-    """Remove the name of the credential from the arguments and return it. It is never an argument of the action, whatever
-    the action declares.
+    """Remove the name of the credential (ACCOUNT) from the arguments and return it, or None. It is never passed to the
+    action.
     """
     account = args.pop(tools.ACCOUNT, None)
     if account is None or (isinstance(account, str) and len(account) <= _ACCOUNT_CHARACTERS):
@@ -320,7 +322,9 @@ def _account(args: JSONObject) -> str | None:
 
 
 def _decoded(args: JSONObject, shape: type[_Asked]) -> _Asked:
-    """Return the arguments of one of our own tools, decoded. Raises AileronError(bad_input), which names the wrong argument."""
+    """Return the decoded arguments of one of Aileron's own tools. Raises AileronError(bad_input), which names the wrong
+    argument.
+    """
     try:
         return msgspec.convert(args, shape)
     except msgspec.ValidationError as error:

@@ -1,9 +1,9 @@
-"""A stream of messages between two of our processes. Each message is its length in four bytes, big-endian, followed by that
-number of bytes.
+"""A stream of messages between two processes of Aileron. A message is its length in four bytes, big-endian, followed by
+that number of bytes.
 
-Runs on both sides of a channel (process_messages.py) and trusts neither. A message is written completely or not at all, even if
-its writer is cancelled. If one side does not read, the other side's `put` blocks. A side that cannot take more messages blocks
-the other side by `pause`.
+Runs on both sides of a channel (process_messages.py) and trusts neither. A message is written completely or not at all,
+even if its writer is cancelled. If one side does not read, the other side's `put` blocks. A side that cannot take more
+messages calls `pause`, which blocks the other side, too.
 
 Rules
 - The maximum size of a message is given when the channel is made. A longer message, or a message that `take` refuses with
@@ -36,7 +36,9 @@ _log = logging.getLogger(__name__)
 
 
 async def is_taken(sock: socket.socket) -> bool:
-    """Wait until the other side has started on its end of the socket pair, or has disconnected. Return whether it has started."""
+    """Wait until the other side confirms that it uses its end of the socket pair (`take`), or disconnects. Return
+    whether it confirmed.
+    """
     sock.setblocking(False)
     try:
         return bool(await asyncio.get_running_loop().sock_recv(sock, len(_TAKEN)))
@@ -45,13 +47,15 @@ async def is_taken(sock: socket.socket) -> bool:
 
 
 def take(sock: socket.socket) -> None:
-    """Tell the other side of a socket pair that this side has started. This is the first byte, sent before any message."""
+    """Confirm to the other side of a socket pair that this side uses its end. The confirmation is one byte, sent before
+    any message.
+    """
     sock.send(_TAKEN)
 
 
 class Channel(asyncio.Protocol):
-    """An end of a channel for messages between the daemon and the MCP process. `take` is called with each received message,
-    `ended` when the channel ends; both must return at once.
+    """An end of a channel for messages between the daemon and the MCP process. `take` is called with each received
+    message, `ended` when the channel ends; neither may block.
     """
 
     def __init__(self, take: Callable[[bytes], None], most: int, ended: Callable[[], None] = lambda: None) -> None:
@@ -76,12 +80,12 @@ class Channel(asyncio.Protocol):
         self.put_at_once(message)
 
     def put_at_once(self, message: bytes) -> None:
-        """Send a few bytes at once, even if earlier data is still unread."""
+        """Send a short message at once, without waiting for the other side to read."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(len(message).to_bytes(_LENGTH, "big") + message)
 
     def pause(self) -> None:
-        """Take no more messages for now."""
+        """Stop calling `take` until `resume`."""
         self._is_paused = True
         self._read_or_not()
 

@@ -1,15 +1,15 @@
-"""Search for actions by words. It returns those that match, the likeliest first. Pure; runs in the daemon, in a worker thread.
+"""Search for actions by words. It returns the matching actions, best first. Pure; runs in the daemon, in a worker thread.
 
 Words are compared with the text of an action's file: its name, intent, tags, summary, inputs and description. A word that
 occurs in fewer actions counts more, and so does a word in a name (BM25F: Robertson and Zaragoza, 2009). The same words and
 the same actions always give the same answer.
 
 Rules
-- Endings of English words do not count (`meetings`, `creating`), and the first letters of a longer word find it (`repo`).
-- If people and interfaces use different words for a thing, either word finds the thing, with a lower weight (ALIKE): agents
-  say `delete` where an API says `cancel`. A word of the request and its alternatives count as one word: only the best match
-  counts, and the rarity is that of all alternatives together (Pirkola, 1998). Otherwise a rare word for a common thing would
-  count more than the usual word.
+- Endings of English words are ignored (`meetings`, `creating`), and a word also matches longer words that begin with it
+  (`repo`).
+- Words with the same meaning match one another, with a lower weight (ALIKE): agents say `delete` where an API says `cancel`.
+  A word of the request and its alternatives count as one word: only the best match counts, and its rarity is that of all
+  alternatives together (Pirkola, 1998). Otherwise a rare word for a common thing would count more than the usual word.
 - A request has at most MAX_WORDS_CHARACTERS, of which MAX_TERMS words are used.
 - The words of an action are counted once for each text, and stored for later requests: `Finder` remembers MAX_KEPT texts.
 
@@ -35,9 +35,7 @@ from aileron.model.manifest import ActionFile
 __all__ = ["ALIKE", "MAX_FOUND", "MAX_TERMS", "MAX_WORDS_CHARACTERS", "USUAL_FOUND", "Finder"]
 
 USUAL_FOUND: Final = 5
-"""Number of actions in an answer, unless the request specifies another. It was measured with 60 requests
-(tests/mcp/test_finding.py).
-"""
+"""Default number of actions in an answer, chosen by measuring 60 requests (tests/mcp/test_finding.py)."""
 MAX_FOUND: Final = 20
 MAX_WORDS_CHARACTERS: Final = 400
 """Maximum number of characters of a request, as in a long sentence. Requests of agents have under 100."""
@@ -45,7 +43,7 @@ MAX_TERMS: Final = 24
 MAX_KEPT: Final = 2000
 """Maximum number of actions whose words are cached: twice as many as there can be at once, of at most 10 KiB each."""
 _MAX_BODY_CHARACTERS: Final = 4000
-"""Maximum number of characters of a description that are used. The first lines say what an action does."""
+"""Maximum number of characters of a description that are searched. The first lines say what an action does."""
 
 _WEIGHTS: Final = {"name": 4.0, "intent": 3.0, "tags": 2.0, "summary": 2.0, "inputs": 0.7, "body": 1.0}
 """Weight of a word by the field in which it occurs. Names and intents are chosen with care; bodies contain any text of the
@@ -61,10 +59,10 @@ the result of two requests in sixty.
 """
 _PREFIX_WEIGHT: Final = 0.6
 _MIN_PREFIX: Final = 3
-"""Minimum number of letters of a word that stands for longer words: `doc` finds documents, `do` would find too much."""
+"""Minimum number of letters of a word that also matches longer words: `doc` finds documents, `do` would find too much."""
 _MAX_PREFIXED: Final = 50
-"""Maximum number of longer words for which one word of a request stands; the commonest are used. In real actions, `con`
-begins thirty.
+"""Maximum number of longer words that one word of a request matches; the commonest are used. In real actions, thirty
+words begin with `con`.
 """
 
 _WORD: Final = re.compile(r"[^\W_]+")
@@ -74,7 +72,7 @@ _EMPTY: Final = frozenset(
     "me my of on or our please so some somebody someone something than that the their them then there these they this to "
     "us want was we were what when where which will with would you your".split()
 )
-"""Words that do not help to find an action."""
+"""Words that are ignored, because they do not help to find an action."""
 
 ALIKE: Final = (
     "create add new make insert open file start",
@@ -127,7 +125,7 @@ ALIKE: Final = (
     "secret key variable credential",
     "label tag",
 )
-"""Words with a common meaning, one line for each meaning. People use one of the words and interfaces another."""
+"""Words with the same meaning, one line for each meaning: people use one of them, and APIs another."""
 
 
 class Finder:
@@ -188,8 +186,8 @@ class _Corpus(NamedTuple):
         return cls(size, have, lengths)
 
     def alternatives(self, term: str) -> dict[str, float]:
-        """Return the terms in these documents that a word of the request can stand for, each with its weight, which is greater
-        the rarer they are.
+        """Return the terms in these documents that match a word of the request, each with its weight: the rarer, the
+        greater.
         """
         meant = {term: 1.0} | dict.fromkeys(_alike().get(term, ()), _ALIKE_WEIGHT)
         if len(term) >= _MIN_PREFIX:
@@ -239,15 +237,15 @@ def _document_of(action: ActionFile) -> _Document:
 
 
 def _terms(text: str) -> list[str]:
-    """Return the words of a text in their normalized form and in their order, without words that do not help."""
+    """Return the words of a text in order, normalized, without the words in _EMPTY."""
     words = (part.lower() for word in _WORD.findall(text) for part in _CAMEL.split(word))
     return [_stem(word) for word in words if word not in _EMPTY and (len(word) > 1 or word.isdigit())]
 
 
 @functools.lru_cache(8192)
 def _stem(word: str) -> str:
-    """Return a word without English endings of verbs and plurals. The result need not be a word, but is equal for all forms
-    of one.
+    """Return a word without English endings of verbs and plurals. The result need not be a word, but is the same for
+    all forms of a word.
     """
     if word.endswith("ies") and len(word) > 4:
         return word[:-3] + "y"

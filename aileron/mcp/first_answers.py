@@ -1,7 +1,7 @@
-"""First answers of the server to a client. They are stored in the file from which the relay answers before a daemon runs.
+"""Obtains the MCP server's first answers to a client, for the file from which the relay answers while no daemon runs yet.
 
-Runs in the daemon, over a separate connection to the process of the protocol, and sends the requests of an ordinary client.
-The answers that it reads are bounded, and must be JSON.
+Runs in the daemon: it connects to the MCP process like an ordinary client, and sends the first requests of one. The
+answers that it reads are bounded, and must be JSON.
 
 Source: docs/adr/0040-answers-before-the-daemon.md; MCP specification, "Lifecycle". Not here: the file (daemon/http/mcp.py), its
 reader (relay_early.py).
@@ -22,8 +22,8 @@ from aileron.model.json_value import JSONObject
 __all__ = ["first_answers"]
 
 _ANSWERS_S: Final = 10.0
-"""Seconds for the first answers in one version of the protocol. They take milliseconds, and ten times as long in a busy
-event loop.
+"""Maximum seconds for the first answers in one version of the protocol. They take milliseconds, and ten times as long
+in a busy event loop.
 """
 _MAX_ANSWER_BYTES: Final = 16 << 20
 """Maximum size of one answer in bytes, equal to the relay's limit for a message."""

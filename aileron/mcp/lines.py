@@ -1,9 +1,9 @@
-"""Newline-delimited JSON-RPC over a byte stream, for the SDK. Each line is one message, in both directions, and all sizes
-are bounded.
+"""Newline-delimited JSON-RPC over a byte stream, as a transport for the SDK. Each line is one message, in both
+directions, and all sizes are bounded.
 
-Runs in the process of the protocol, once for each connection of run/mcp.sock. The peer is untrusted: it may send anything, any
-amount of it, and may never read. Its lines become the SDK's messages; a line that is no message is answered with the JSON-RPC
-error that says so.
+Runs in the MCP process, once for each connection to run/mcp.sock. The peer is untrusted: it may send anything, any
+amount of it, and may never read. Its lines become the SDK's messages; a line that is no valid message is answered with
+a JSON-RPC error.
 
 Rules
 - A line has at most MAX_LINE_BYTES. A longer line is answered with an error and ends the connection, because the start of the
@@ -75,7 +75,7 @@ Incoming = SessionMessage | Exception
 
 
 class LineTooLong(Exception):
-    """A line is longer than MAX_LINE_BYTES, whether or not it has ended. `begun` is the part of the line that has arrived."""
+    """Error: a line is longer than MAX_LINE_BYTES. `begun` is the part of the line that has arrived so far."""
 
     def __init__(self, most: int, begun: bytes) -> None:
         super().__init__(f"a line of more than {most} bytes")
@@ -83,7 +83,7 @@ class LineTooLong(Exception):
 
 
 class Splitter:
-    """Splitter for bytes, which arrive in pieces of any size, into lines without line ends. It stores at most one line."""
+    """Splits bytes that arrive in pieces of any size into lines, without line ends. It stores at most one line."""
 
     def __init__(self, most: int = MAX_LINE_BYTES) -> None:
         self._most = most
@@ -117,10 +117,12 @@ class LineWire:
         self._stream = stream
         self._write_s = write_s
         self._writing = anyio.Lock()
-        self._calls: dict[str, int] = {}  # under way: id → bytes of its line
+        self._calls: dict[str, int] = {}  # open requests: id → bytes of the line
 
     async def read(self, into: MemoryObjectSendStream[Incoming]) -> None:
-        """Read until the peer closes its side, or sends data after which no further line can be understood."""
+        """Read until the peer closes its side, or sends a line that is too long, after which the start of the next line
+        is unknown.
+        """
         splitter = Splitter()
         async with into:
             while True:
@@ -154,7 +156,7 @@ class LineWire:
             return
         if not isinstance(message, JSONRPCRequest):
             if isinstance(message, JSONRPCNotification) and _has_id(line):
-                # The SDK takes a request with an id of another type for a notification, and it would wait for ever.
+                # The SDK would treat a request with an id of another type as a notification, and the client would wait for ever.
                 await self._send(error_line(None, INVALID_REQUEST, "an id is a string or an integer"))
                 return
             await into.send(SessionMessage(message))
@@ -182,7 +184,7 @@ class LineWire:
 
 
 def error_line(request: RequestId | None, code: int, message: str) -> bytes:
-    """Return a JSON-RPC error of this module, as a line."""
+    """Return a JSON-RPC error as a line. `request` is the id of the request, or None."""
     error = {"code": code, "message": message}
     return (
         json.dumps({"jsonrpc": "2.0", "id": request, "error": error}).encode() + b"\n"
@@ -208,8 +210,8 @@ def _line(message: Any) -> bytes:
 
 
 def _not_a_message(line: bytes, error: ValidationError) -> bytes:
-    """Return the JSON-RPC error for an invalid message. It has the message's id, if that can be read, and the place of the
-    fault.
+    """Return the JSON-RPC error for an invalid message, as a line. It has the message's id, if that can be read, and
+    says where the message is wrong.
     """
     asked = id_in(line)
     try:

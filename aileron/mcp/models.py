@@ -1,10 +1,11 @@
-"""Deferred building of the SDK's pydantic models. Most are built at their first use, those of the served methods before the
-first request.
+"""Deferred building of the SDK's pydantic models. The models of the served methods are built before the first request,
+all others when they are first used.
 
 The SDK has 500 models of pydantic, of which a server of tools uses 200. By default pydantic builds each model when its class
 is made, which would take 5 MB and a tenth of a second more.
 
-Runs in the process of the protocol, before it confines itself. A later build opens no file, and imports no further module.
+Runs in the MCP process, before it confines itself. Building a model later is still possible, because it opens no file
+and imports no module.
 
 Source: pydantic, `defer_build`; mcp_types.methods, whose tables name the models of each method. Not here: avoiding imports
 (sdk.py).
@@ -33,8 +34,8 @@ _ASKED: Final = "_defer_build"
 def built_when_used() -> Iterator[None]:
     """Make pydantic build the models and adapters that are created in this context only when they are first used.
 
-    An adapter of a union takes no configuration, so the property that it reads is replaced. A version of pydantic without
-    that private property builds adapters at once, which costs only memory.
+    A TypeAdapter of a union accepts no configuration, so the private property that it reads is replaced. A version of
+    pydantic without that property builds adapters at once, which costs only memory.
     """
     asked = TypeAdapter.__dict__.get(_ASKED)
     BaseModel.model_config["defer_build"] = True  # every class inherits it

@@ -1,17 +1,17 @@
-"""The process that speaks the protocol with agents, after it has been hidden from other processes. It contains the SDK,
-which parses agents' data.
+"""The MCP process once its memory is hidden from other processes. It speaks the protocol with agents, and contains the
+SDK, which parses their data.
 
-Takes connections of run/mcp.sock and requests to /mcp from the daemon, each with a channel, and serves them. It has no key,
-no file and no other socket, and requests everything from the daemon (asking.py). An attacker who takes it over sees the data
-that the connected agents send and receive, and can make the requests that these agents may make. The vault, the ledger and a
-person's decisions are out of reach.
+It gets connections to run/mcp.sock and requests to /mcp from the daemon, each with a channel, and serves them. It has
+no key, no file and no other socket, and requests everything from the daemon (asking.py). An attacker who takes it over
+sees the data that the connected agents send and receive, and can make the requests that these agents may make. The
+vault, the ledger and a person's decisions are out of reach.
 
 Rules
 - Everything that is needed later is imported before the process confines itself. After that it can open no file, and begin no
   connection.
 - The process ends with the daemon, or when the daemon closes the control socket.
-- When no agent has used the process for a while, it reports that. By the count `taken` in the report, the daemon sees whether
-  it has sent more work meanwhile, which counts as use.
+- When no agent has used the process for a while, it reports that (Resting). The count `taken` in the report tells the
+  daemon whether work was still on its way; the process then stays.
 
 Source: docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: hiding the process (isolated/process.py), starting and ending it
 (daemon/http/mcp.py).
@@ -63,11 +63,11 @@ that exceeds it ends, and is restarted.
 LOG_BYTES: Final = 32 << 20
 """RLIMIT_FSIZE of the process in bytes. Standard error is the daemon's log, which is rotated at 5 MiB."""
 _LOOKS: Final = 10
-"""Number of times that the process checks whether it is used, within the time after which it reports Resting."""
+"""Number of checks whether the process is used, within the time after which it reports Resting."""
 _PASSED: Final = 2
 """Number of descriptors that are passed with an order to serve an agent: its connection or exchange, and its channel."""
 _LET_GO_S: Final = 10.0
-"""Seconds to wait until the daemon has received a response over HTTP and closed its end. It takes microseconds, unless
+"""Maximum seconds to wait until the daemon has read an HTTP response and closed its end. It takes microseconds, unless
 the daemon's event loop is blocked.
 """
 _log = logging.getLogger(__name__)
@@ -81,12 +81,12 @@ def serve_control(descriptor: int) -> int:
     control = socket.socket(fileno=descriptor)
     logging.basicConfig(level=logging.WARNING, format="mcp: %(levelname)s %(name)s: %(message)s")
     packet, _, _ = received_with(control, MAX_PACKET, 0)
-    start = decode_order(packet)  # MessageError where the daemon has gone: an empty packet is no order
+    start = decode_order(packet)  # an empty packet, if the daemon has ended, raises MessageError
     if not isinstance(start, Start):
         raise MessageError("the first order is not to start")
     server = McpServer(start.version)
     confine(compiled(_calls, "no agent is served"), data_bytes=DATA_BYTES, file_bytes=LOG_BYTES)
-    gc.freeze()  # imported objects stay: they are not searched again and again
+    gc.freeze()  # objects from imports stay for ever: exclude them from garbage collection
     gc.enable()
     control.setblocking(False)
     anyio.run(_Process(control, start, server).run)
@@ -195,8 +195,9 @@ class _Process:
             tasks.cancel_scope.cancel()
 
     async def _serve_request(self, sock: socket.socket, session: str, agent: Agent) -> None:
-        """Serve a request until the server has finished. A completely sent answer is not cancelled when the daemon closes
-        its end; otherwise the SDK would treat the request as failed, and forget the session that it began.
+        """Serve a request until the server has finished. After the response was sent completely, the daemon closes its
+        end; that must not cancel the server's task, or the SDK would treat the request as failed and forget the session
+        that it began.
         """
         with sock:
             exchange = Exchange(sock)
@@ -206,17 +207,17 @@ class _Process:
             state = {"session": session, "agent": agent}
             scope = {**scope_of(head), "scheme": "http", "server": None, "state": state}
             await self._server.http_app()(scope, exchange.receive, exchange.send)
-            # Closed with something unread, the socket would take what was sent from it away again (ingress/exchange.py).
+            # Closing a socket with unread data would also discard data that was sent over it (ingress/exchange.py).
             with anyio.move_on_after(_LET_GO_S):
                 while (await exchange.receive())["type"] != "http.disconnect":
                     pass
 
 
 async def _wait_room(descriptor: int) -> None:
-    """Wait until two more descriptors are free. If no descriptor number is free, the kernel drops a passed descriptor
-    (unix(7)), and with it the agent.
+    """Wait until this process can open two more descriptors. Otherwise the kernel would drop passed descriptors
+    (unix(7)), and the agent's connection would be lost.
 
-    An agent that arrives meanwhile waits in the socket, for as long as the daemon allows.
+    Meanwhile, new agents wait in the control socket, for as long as the daemon allows.
     """
     is_told = False
     while not are_free(_PASSED, descriptor):

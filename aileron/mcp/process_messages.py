@@ -1,17 +1,17 @@
-"""Messages, typed and in msgpack, between the daemon and the process that speaks the protocol.
+"""Messages between the daemon and the MCP process, typed and encoded with msgpack.
 
     control    Start, Connection, Request, Changed    daemon → process     Ready, Resting              process → daemon
     channel    Listed, Answered, Progressed, Refused  daemon → process     List, Call, Drop, Heard     process → daemon
 
-The control socket has sequenced packets, one message each. An agent's connection comes with two descriptors: the connection, and
-a channel that was made for it. A question on a channel always counts as a question of that connection's agent. So the
-messages contain no session that the process could forge. A request over HTTP is sent in the same way, with its exchange
-(ingress/exchange.py) in place of the connection.
+The control socket has sequenced packets, one message each. An agent's connection comes with two descriptors: the
+connection, and a channel that was made for it. A request on a channel always counts as a request of that connection's
+agent. So no message names a session, which the process could forge. A request over HTTP is sent in the same way, with
+its exchange (ingress/exchange.py) in place of the connection.
 
 Rules
 - Decoded messages have closed types and bounded sizes. Any other message raises MessageError and ends the channel, or the
   process.
-- Arguments and facts are bytes of JSON, because one side does not need their content.
+- Arguments and facts are bytes of JSON, because one of the two processes need not decode them.
 
 Source: docs/adr/0075-mcp-in-a-process-of-its-own.md; unix(7) (SOCK_SEQPACKET, SCM_RIGHTS). Not here: the order of messages
 (process.py and asking.py, daemon/http/mcp_process.py and answering.py), the separation of messages on a channel (channel.py).
@@ -59,8 +59,8 @@ MAX_PACKET: Final = 160 << 10
 with its first line, at most 68 KiB.
 """
 MAX_ASKED_BYTES: Final = 4 << 20
-"""Maximum size in bytes of one message on a channel to the daemon. A call's line has 1 MiB, whose control characters may
-take more as JSON.
+"""Maximum size in bytes of one message on a channel to the daemon. A call's line has at most 1 MiB, and its control
+characters may take more bytes as JSON.
 """
 MAX_SAID_BYTES: Final = 64 << 20
 """Maximum size in bytes of one message of the daemon on a channel. The longest message is a page of 200 tools; each has a
@@ -86,8 +86,8 @@ class Connection(msgspec.Struct, frozen=True, tag="connection"):
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
-    """Order to serve a request over HTTP. The sockets of its exchange and its channel are sent as descriptors. `session` is
-    only compared with that of other requests.
+    """Order to serve a request over HTTP. The sockets of its exchange and its channel are sent as descriptors.
+    `session` is only used to tell which requests belong together.
     """
 
     session: str
@@ -98,8 +98,8 @@ class Changed(msgspec.Struct, frozen=True, tag="changed"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """Report that the process serves, and has given up privileges that it does not need. It has the versions of
-    the protocol that begin with a handshake, and the other versions.
+    """Report that the process serves, and has given up privileges that it does not need. It lists the protocol's
+    versions that begin with a handshake, and the other versions.
     """
 
     handshake: list[str]
@@ -122,8 +122,8 @@ class List(msgspec.Struct, frozen=True, tag="list"):
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """Request to call a tool. `misfit`, if set, replaces the arguments and describes the part of them that JSON cannot carry.
-    `reports` is true if progress is wanted.
+    """Request to call a tool. If JSON cannot represent the arguments, `misfit` describes the problem and `arguments` is
+    empty. `reports` is true if progress is wanted.
     """
 
     id: int
@@ -154,7 +154,7 @@ class Listed(msgspec.Struct, frozen=True, tag="listed"):
 
 
 class Answered(msgspec.Struct, frozen=True, tag="answered"):
-    """The result of a call: a results.ToolResult with its facts as JSON."""
+    """The result of a call: the fields of results.ToolResult, with its facts as JSON."""
 
     id: int
     text: str
@@ -172,8 +172,8 @@ class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The refusal of a List or Call, as an error of the protocol. It is `invalid` if the caller named an unknown tool or
-    cursor, `internal` if the fault is Aileron's.
+    """The refusal of a List or Call, as an error of the protocol. Its kind is `invalid` if the caller named an unknown
+    tool or cursor, `internal` if the fault is Aileron's.
     """
 
     id: int

@@ -1,25 +1,23 @@
 """`aileron-mcp`, the process that an agent starts as its MCP server. It forwards lines from standard input to the daemon,
 and lines back.
 
-The server itself is in a process that the daemon starts, behind `$AILERON_HOME/run/mcp.sock`. The relay knows no tool and decides
-nothing. It trusts
-neither side's bytes, holds no secret but the session's token, and outlives the daemon: when the daemon is restarted, the
-relay connects again and the client's connection continues (relay_requests.py handles open requests). If no daemon runs, the
-relay starts one, at the beginning and whenever a request waits. It never starts one only because a daemon has ended, since a
-person may have stopped it. While the first daemon starts, the client gets the answers that the last daemon would have given
-(relay_early.py).
+The server itself is in a process that the daemon starts, behind `$AILERON_HOME/run/mcp.sock`. The relay knows no tool
+and decides nothing. It trusts neither side's bytes, holds no secret but the session's token, and outlives the daemon:
+if the daemon is restarted, the relay connects again, and the client keeps its connection (relay_requests.py handles
+open requests). If no daemon runs, the relay starts one, at the beginning and whenever a request waits. The end of a
+daemon alone is no reason to start another, since a person may have stopped it. While the first daemon starts, the
+client gets the answers that the last daemon would have given (relay_early.py).
 
 Rules
-- Only complete lines are forwarded, in both directions, so that a line truncated by the end of a daemon is never continued
-  with another line. A line of which a byte was sent is never sent again; a line of which no byte was sent goes to the next
-  daemon.
-- The relay reads only as much as it can forward: each direction stores at most one line and the data that was read together
-  with it. Before the first daemon, it stores requests of at most 1 MiB.
+- Only complete lines are forwarded, in both directions, so that a line truncated by the end of a daemon is never
+  continued with another line. A line is sent to the next daemon only if none of its bytes was sent before.
+- The relay reads only as much as it can forward: for each direction it stores at most one line and the data that was
+  read together with it. Until it is connected to its first daemon, it stores requests of at most 1 MiB together.
 - Standard output carries only the protocol. A problem is reported as one line on standard error, and as the answer to each
   request meanwhile.
 - When standard input ends, this process ends at once. Runs that it has begun continue in the daemon.
-- Agents wait for this process before each session, so nothing more is imported until the first answer has been forwarded.
-  Until then, lines are stored unparsed (`_notes`), to be parsed when there is time.
+- Agents wait for this process before each session, so parsers are only imported after the first answer was forwarded.
+  Until then, lines are stored unparsed (`_notes`).
 
 If AILERON_URL is set, relay_http.py relays over HTTP instead.
 
@@ -60,11 +58,13 @@ and with it all other requests.
 _TOO_LONG: Final = f"a message of more than {MAX_ASKED_BYTES >> 20} MiB is not passed on"
 _CHUNK: Final = 1 << 18
 _PIPE_BUF: Final = 4096
-"""Number of bytes that a ready pipe takes at once, pipe(7). Standard output is not made non-blocking, because others may
-share it.
+"""Number of bytes that a writable pipe takes without blocking, pipe(7). Standard output is not made non-blocking,
+because other processes may share it.
 """
 _NOTED_BYTES: Final = 1 << 16
-"""Number of bytes of forwarded lines above which they are parsed before the first answer. An agent sends some hundred."""
+"""Number of bytes of forwarded lines above which the lines are parsed even before the first answer. An agent sends some
+hundred bytes.
+"""
 _SOON_S: Final = 0.05
 _AGAIN_S: Final = 1.0
 """Maximum number of seconds between two checks for a daemon while no request needs one. The interval starts at `_SOON_S`
@@ -75,15 +75,15 @@ _READY_S: Final = 20.0
 backlog may be full.
 """
 _LIST_S: Final = 1.0
-"""Seconds from the start of a daemon until a request for the list of tools gets the last daemon's answer. A daemon that
-starts in its usual time answers first. The shortest time that an agent is known to wait is five seconds
-(docs/adr/0040-answers-before-the-daemon.md).
+"""Seconds from the start of a daemon after which a request for the list of tools is answered with the last daemon's
+list. A daemon that starts in its usual time answers before that. The shortest time that an agent is known to wait is
+five seconds (docs/adr/0040-answers-before-the-daemon.md).
 """
 _REFUSING_S: Final = 5.0
 """Seconds after a failed start during which requests are answered with the reason. After that, another start is attempted."""
 _FUTILE: Final = 3
-"""Number of futile connections in a row from which on the pause is longer. A connection is futile if the daemon ends it within
-`_AGAIN_S`, before it sent anything.
+"""Number of futile connections in a row after which the relay waits longer before the next. A connection is futile if
+the daemon ends it within `_AGAIN_S` without sending anything.
 """
 _WATCH: Final = 0  # poll(2) tells of a hang-up without being asked
 
@@ -93,28 +93,28 @@ class Relay:
 
     def __init__(self, home: str, first: bytes) -> None:
         self._home = home
-        self._first = first  # what every connection begins with
+        self._first = first  # the first line of every connection
         self._link: socket.socket | None = None
-        self._is_taking = False  # the daemon still reads
+        self._is_taking = False  # False if the daemon no longer reads
         self._starting: Starting | None = None
-        self._early: Early | None = None  # until there is a first daemon
-        self._list_at = 0.0  # when it begins to give the list of tools
+        self._early: Early | None = None  # None once connected to a daemon
+        self._list_at = 0.0  # time from which `_early` answers the list of tools
         self._look_at = 0.0
         self._pause_s = _SOON_S
-        self._give_up_at = 0.0  # deadline of a daemon that exists but takes no connections; else 0
+        self._give_up_at = 0.0  # deadline for a daemon that runs but accepts no connections; else 0
         self._refuse_until = 0.0
         self._problem = ""
         self._futile = 0
         self._linked_at = 0.0
         self._is_wanted = True
         self._is_over = False
-        # From the client: an unfinished line; whole lines, and how many bytes of the first are sent; and what goes before them.
+        # From the client: an incomplete line; complete lines, bytes sent of the first; and data to send before them.
         self._asking = bytearray()
-        self._skipped: TooLong | None = None  # a line that is too long, while it goes on
-        self._lines: list[bytes] = []  # the first one last
+        self._skipped: TooLong | None = None  # the line that is being received, if it is too long
+        self._lines: list[bytes] = []  # in reverse order
         self._sent = 0
         self._ahead = b""
-        # From the daemon: an unfinished line, and whole ones that standard output has not taken.
+        # From the daemon: an incomplete line, and complete lines that are not written to standard output yet.
         self._saying = bytearray()
         self._out = bytearray()
         self._has_told = False
@@ -231,8 +231,8 @@ class Relay:
         self._send()
 
     def _put_aside(self) -> None:
-        """Keep only requests and their cancellations while there is no daemon. Other notifications would start a daemon for
-        nothing.
+        """Keep only requests and their cancellations waiting while there is no daemon: other notifications are no
+        reason to start one.
         """
         if self._link is not None or self._book is None:
             return
@@ -257,8 +257,8 @@ class Relay:
         self._tell()
 
     def _send(self) -> None:
-        """Send as much as the daemon takes now. The end of a connection is only noticed by reading, because unread answers
-        may still be there.
+        """Send as much as the daemon takes now. If the connection is closed, do not end it here: there may be unread
+        answers, and reading notices the end.
         """
         if self._link is None:
             return
@@ -312,16 +312,14 @@ class Relay:
             self._break(self._book.broken)
 
     def _break(self, problem: str) -> None:
-        """End the relay, because the new daemon differs from what the client was promised, so that later messages would be
-        misunderstood.
-        """
+        """End the relay, because the new daemon does not support what the old one promised the client in the handshake."""
         self._fail(problem)
         self._tell()
         self._is_over = True
 
     def _answer_early(self) -> None:
-        """Answer waiting requests with the stored answers of the last daemon, until the first daemon runs. The list of tools is
-        answered only after `_LIST_S`.
+        """Answer waiting requests with the stored answers of the last daemon while the first daemon starts. A request
+        for the list of tools is answered only after `_LIST_S`.
         """
         if self._early is None or not self._lines:
             return
@@ -380,7 +378,7 @@ class Relay:
         self._link.close()
         self._link = None
         book = self._read_notes()
-        if self._sent:  # a part of it may have been read as a whole: it counts as sent
+        if self._sent:  # the daemon may have read the part that was sent, so the line counts as sent
             self._sent = 0
             self._lines.pop()
         self._ahead = b""
@@ -459,7 +457,7 @@ class Relay:
             self._give_up_at = time.monotonic() + _READY_S
 
     def _fail(self, problem: str) -> None:
-        """Record that there will be no daemon soon, and answer waiting requests with the reason."""
+        """Record that no daemon could be started, and answer waiting requests with the reason."""
         if problem != self._problem:
             say(problem)
         self._problem = problem
@@ -514,7 +512,7 @@ def home_directory() -> str:
 
 
 def preamble(token: str) -> bytes:
-    """Return the first line of every connection, which has the session's token; empty without a session."""
+    """Return the first line of every connection to the daemon: it contains the session's token. Empty without a session."""
     message = '{"jsonrpc":"2.0","method":"notifications/aileron/session","params":{"token":"%s"}}\n'
     return (message % token).encode() if token else b""
 

@@ -1,4 +1,4 @@
-"""Answers to a client while no daemon runs yet. They are exactly the answers that this home's last daemon would have given.
+"""Answers to a client while no daemon runs yet: the stored answers of this home's last daemon.
 
 Runs in the relay, and only while a daemon starts: its imports are expensive. The daemon writes the file (daemon/http/mcp.py):
 by version of the protocol and by method, it has the results of `initialize` or `server/discover`, and of `tools/list`. The
@@ -6,10 +6,10 @@ relay makes no answer of its own: if the file is missing, is of another version 
 that request waits.
 
 Rules
-- Only the file's content is answered, and a relay that has connected to a daemon no longer uses it.
+- Answers come only from the file. A relay that has connected to a daemon no longer uses the file.
 - `tools/list` is answered for the version that was negotiated, and without a cursor.
-- A session that cannot use every action has a list of its own, which is not stored, so its request waits for the daemon. The
-  file has the digests of the tokens of such sessions.
+- The stored list of tools has every action. If a session can only use some, its request waits for the daemon: the file
+  has the digests of such sessions' tokens.
 
 Source: docs/adr/0040-answers-before-the-daemon.md; MCP specification, "Lifecycle". Not here: the time to answer (relay.py),
 the handshake with a later daemon (relay_requests.py).
@@ -29,8 +29,8 @@ __all__ = ["LIST", "Early", "early_file"]
 LIST: Final = "tools/list"
 _BEGINNINGS: Final = ("initialize", "server/discover")
 _MAX_BYTES: Final = 16 << 20
-"""Maximum size in bytes of the stored answers: 16 MiB, for the longest page of tools in five versions of the protocol. The
-daemon writes no more either.
+"""Maximum size in bytes of the stored answers: 16 MiB, for the longest page of tools in five versions of the protocol.
+The daemon has the same limit.
 """
 _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 
@@ -41,7 +41,9 @@ def early_file(home: str) -> str:
 
 
 class Early:
-    """The first answers that one home's last daemon stored, read when this object is made; none if they cannot be read."""
+    """The first answers that a home's last daemon stored. They are read when this object is made; if that fails, there
+    are none.
+    """
 
     def __init__(self, home: str, token: str = "") -> None:
         self._results, limited = _read(early_file(home))
@@ -49,12 +51,12 @@ class Early:
         self._negotiated: str | None = None
 
     def method(self, line: bytes) -> str | None:
-        """Return the method of `line` if the request can be answered; otherwise None."""
+        """Return the method of the request `line` if there is a stored answer to it; otherwise None."""
         found = self._found(line)
         return None if found is None else str(found[0]["method"])
 
     def answer(self, line: bytes) -> bytes:
-        """Return the answer to `line` as a line; empty if there is no answer."""
+        """Return the stored answer to the request `line`, as a line; empty if there is none."""
         found = self._found(line)
         if found is None:
             return b""
@@ -100,7 +102,7 @@ def _params(message: Message) -> Message:
 
 
 def _read(path: str) -> tuple[dict[str, Message], frozenset[str]]:
-    """Return the results by version, then by method, and the digests of the tokens of sessions with another list of tools.
+    """Return the results by version and method, and the digests of the tokens of sessions with a shorter list of tools.
     Both are empty unless the file belongs to this user and was written by the daemon of exactly this version of Aileron.
     """
     try:

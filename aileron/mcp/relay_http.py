@@ -1,19 +1,20 @@
-"""The relay for a container without the daemon's socket. It sends requests over HTTPS to the daemon's `/mcp`, as the
-session of its token.
+"""The relay for a container, which cannot reach the daemon's socket. It sends requests over HTTPS to the daemon's
+`/mcp`, with the session's token.
 
-Runs in `aileron-mcp` when AILERON_URL is set: `https://HOST:PORT`, or `http://` on loopback only, because the token goes with
-each request. The certificate must be of the system's authorities or of AILERON_CA_FILE. Trusts neither side's bytes. It uses
-only the standard library, and a thread for each open request: an agent has a handful of requests, and no event loop has to be
-imported.
+Runs in `aileron-mcp` when AILERON_URL is set: `https://HOST:PORT`, or `http://` on loopback only, because the token
+goes with each request. The certificate must be signed by an authority of the system or of AILERON_CA_FILE. Trusts
+neither side's bytes. It uses only the standard library, and a thread for each open request: an agent has a handful of
+requests, and no event loop has to be imported.
 
 Rules
-- As over the socket, a call is never sent twice, a lost answer is reported as lost, a safe request is sent again, and a
-  session or a subscription that the daemon has forgotten is renewed without the client's notice. The relay starts no daemon
-  here.
-- Each request has a connection of its own. On a kept-alive connection, "closed before the answer" could also mean "closed
-  before the request", so calls that never began would have an unknown outcome. The price is a TLS handshake for each request.
-- Each request shows its protocol: a request with the version in its `_meta` is of 2026 and gets the headers that mirror it;
-  any other request belongs to the session that `initialize` began.
+- As over the socket, a call is never sent twice, a lost answer is reported as lost, and a safe request is sent again.
+  If the daemon has forgotten a session or a subscription, the relay renews it, and the client does not notice. The
+  relay starts no daemon here.
+- Each request has a connection of its own. On a kept-alive connection, the relay could not tell "closed before the
+  answer" from "closed before the request", so calls that never began would have an unknown outcome. The price is a TLS
+  handshake for each request.
+- Each request shows its protocol: a request with a version in its `_meta` is of the 2026 protocol, and gets the headers
+  that repeat parts of it; any other request belongs to the session that `initialize` began.
 - Cancelling a request of the 2026 protocol closes its connection; in the older ones, a notification cancels.
 - Redirects are never followed, and no proxy is used.
 
@@ -89,15 +90,15 @@ _ENDED: Final = (
 
 
 class Misconfigured(Exception):
-    """The environment lacks the daemon's address or the session's token. The message says what to set."""
+    """Error: the environment lacks the daemon's address or the session's token. The message says what to set."""
 
 
 class Unreachable(Exception):
-    """The daemon cannot be reached, so nothing was sent."""
+    """Error: the daemon cannot be reached, so nothing was sent."""
 
 
 class Lost(Exception):
-    """The connection ended, and it is not known whether the daemon read the request."""
+    """Error: the connection ended, and it is not known whether the daemon read the request."""
 
 
 class Endpoint:
@@ -146,13 +147,13 @@ class _Flight:
         self.line = line
         self.is_modern = _version_of(message) is not None
         self.is_safe = self.method in SAFE
-        self.is_heard = False  # a subscription that was acknowledged
+        self.is_heard = False  # True for a subscription that was acknowledged
         self.is_cancelled = False
         self.connection: http.client.HTTPConnection | None = None
 
     @property
     def tool(self) -> str:
-        """Name of the called tool for unknown_outcome; empty for a request that is safe to repeat."""
+        """Name of the called tool, for `unknown_outcome`; empty for a request that is safe to repeat."""
         if self.is_safe:
             return ""
         name = _params(self.message).get("name")
@@ -167,9 +168,7 @@ class _Flight:
 
 
 class _Session:
-    """The state that the protocols before 2026 share between requests. It is replaced as one object when the daemon has
-    forgotten it.
-    """
+    """A session of the protocols before 2026. When the daemon has forgotten it, the object is replaced by a new one."""
 
     def __init__(self, handshake: Message, session_id: str, version: str) -> None:
         self.handshake = handshake
@@ -193,7 +192,7 @@ class HttpRelay:
         self.was_met = False
 
     def take(self, line: bytes) -> None:
-        """Process a line of the client. Return when the next line can be read."""
+        """Process a line of the client. Returns when the next line may be processed: most answers are awaited in threads."""
         message = message_of(line)
         if message is None:
             self._write(as_line(_protocol_error(id_in(line), -32700, "not one JSON object")))
@@ -234,7 +233,7 @@ class HttpRelay:
         if is_full:
             self._write(as_line(failed(flight.id, f"at most {MAX_OPEN} requests at once; wait for an answer")))
         elif flight.method == "initialize":
-            self._carry(flight, key)  # later requests need its answer
+            self._carry(flight, key)  # later requests need the session that it begins
         else:
             threading.Thread(target=self._carry, args=(flight, key), daemon=True).start()
 
@@ -255,8 +254,8 @@ class HttpRelay:
             self._write(as_line(answer))
 
     def _ask(self, flight: _Flight) -> Message | None:
-        """Send a request, again if that is safe and necessary. Return an answer for the client, or None if the client already has
-        one or has cancelled the request. Raises Unreachable.
+        """Send a request, and repeat it if that is safe and necessary. Return the answer for the client, or None if it
+        was already written or the request was cancelled. Raises Unreachable.
         """
         body = flight.line
         for asked in range(1, MAX_ASKED + 1):
@@ -284,7 +283,7 @@ class HttpRelay:
         return None if flight.is_cancelled else unknown_outcome(flight.id, flight.tool)
 
     def _listen_again(self, flight: _Flight) -> Message | None:
-        """Open a lost subscription again, as if it were new, and repeat that as often as necessary."""
+        """Open a lost subscription again, as often as necessary."""
         while not flight.is_cancelled:
             with contextlib.suppress(Unreachable):
                 again = _Flight(flight.id, flight.message, as_line(anew(flight.message)))
@@ -305,7 +304,9 @@ class HttpRelay:
         *,
         is_again: bool = False,
     ) -> Message | None:
-        """Send a POST. Return an answer for the client, or None if the client already has one. Raises Lost or _Forgotten."""
+        """Send a request as a POST. Return the answer for the client, or None if it was already written. Raises Lost or
+        _Forgotten.
+        """
         response = _posted(connection, body.rstrip(b"\n"), {**self._headers(session), **_mirrored(flight.message)})
         self.was_met = True
         if response.status == 503 or (response.status == 404 and session is not None and session.id):
@@ -327,7 +328,9 @@ class HttpRelay:
         raise Lost
 
     def _answered(self, flight: _Flight, response: http.client.HTTPResponse, data: bytes) -> Message | None:
-        """Forward the daemon's answer to the client unchanged; return the answer instead if it has to be changed."""
+        """Write the daemon's answer to the client and return None; if it must be changed first, return the changed
+        answer instead.
+        """
         message = message_of(data)
         if message is None or not ("result" in message or "error" in message):
             return failed(flight.id, "the daemon's answer is no message")
@@ -342,7 +345,9 @@ class HttpRelay:
         return None
 
     def _heard(self, flight: _Flight, message: Message, data: bytes, *, is_again: bool) -> bytes:
-        """Return the line for the client for a notification that arrives before the answer; empty if it must not get one."""
+        """Return a notification that arrives before the answer as a line for the client; empty if the client must not
+        get it.
+        """
         if flight.method == LISTEN and message.get("method") == "notifications/subscriptions/acknowledged":
             if flight.is_heard and is_again:
                 honoured = _params(message).get("notifications")
@@ -354,8 +359,8 @@ class HttpRelay:
     # The session of the older protocols
 
     def _notify(self, message: Message, line: bytes) -> None:
-        """Send the daemon a notification, or the client's answer to a request of the daemon. The client waits for no
-        response, but later lines may depend on the message.
+        """Send the daemon a notification, or the client's answer to a request of the daemon. This waits until the
+        daemon has accepted it, because later lines may depend on it.
         """
         session = self._session
         if session is None:
@@ -380,7 +385,7 @@ class HttpRelay:
                 raise _Forgotten
 
     def _renew(self, forgotten: _Session | None) -> None:
-        """Repeat the handshake of a session that the daemon has forgotten, only once for all threads that noticed that. Notify
+        """Repeat the handshake of a session that the daemon has forgotten, unless another thread has done so. Notify
         the client that the tools may have changed.
         """
         with self._renewing, contextlib.suppress(Unreachable, Lost, _Forgotten):
@@ -393,7 +398,7 @@ class HttpRelay:
                 response = _posted(connection, as_line(message).rstrip(b"\n"), self._headers(None))
                 session_id = response.headers.get("Mcp-Session-Id")
                 if response.status != 200 or not session_id:
-                    return  # not ready, or of a session that has ended: the next request says so
+                    return  # the daemon is not ready, or the session has ended: the next request reports it
                 is_event = response.headers.get_content_type() == "text/event-stream"
                 _ = next(iter(_events(response)), b"") if is_event else _whole(response)
             again = _Session(session.handshake, session_id, session.version)
@@ -431,7 +436,9 @@ class HttpRelay:
     # Both
 
     def _cancel(self, message: Message) -> bool:
-        """Close the connection of the request that `message` cancels, if it is of the 2026 protocol. Return whether it was."""
+        """Close the connection of the request that `message` cancels, if it is one of the 2026 protocol. Return whether
+        it is.
+        """
         with self._knowing:
             flight = self._flights.get(json.dumps(_params(message).get("requestId")))
         if flight is not None and flight.is_modern:
@@ -456,7 +463,7 @@ class HttpRelay:
 
 
 class _Forgotten(Exception):
-    """The daemon no longer knows the session, or is not ready yet, because it was restarted. It has not executed the request."""
+    """Error: the daemon was restarted, and does not know the session or is not ready yet. It has not executed the request."""
 
 
 def main() -> int:
@@ -486,7 +493,9 @@ def main() -> int:
 
 
 def _refuse_all(problem: str) -> int:
-    """Answer every request with the problem. The agent shows these answers to its person, but perhaps not standard error."""
+    """Answer every request with the problem, because an agent may not show standard error to its person. Return the
+    exit code.
+    """
     say(problem)
     with contextlib.suppress(OSError):
         for line in _lines(lambda request_id, _: _write(as_line(failed(request_id, problem)))):
@@ -499,7 +508,7 @@ def _end(number: int, _frame: object) -> None:
 
 
 def _lines(refuse: Callable[[int | str | None, str], None]) -> Iterator[bytes]:
-    """Yield complete lines of standard input. An overlong line is skipped, and refused when it ends."""
+    """Yield complete lines of standard input. An overlong line is skipped; when it ends, `refuse` is called with its id."""
     held = bytearray()
     skipped: IdScanner | None = None
     while data := _read():

@@ -1,4 +1,5 @@
-"""Parts that both relays share: the session from the environment, reports on standard error, the maximum size of a message.
+"""Functions that both relays use: the session's token from the environment, messages on standard error, the maximum
+size of a message.
 
 Runs in the process that an agent starts. Like the relay, it imports as little as possible, because the agent waits for it.
 
@@ -23,7 +24,9 @@ can be refused under its id.
 
 
 def token_of(environment: Mapping[str, str]) -> str:
-    """Return the session's token, or an empty text. Raises ValueError if the value is no token; the error does not repeat it."""
+    """Return the session's token, or an empty string if none is set. Raises ValueError if the value is no token,
+    without quoting it.
+    """
     token = environment.get("AILERON_SESSION_TOKEN", "")
     if token and not (token.isascii() and token.replace("-", "").replace("_", "").isalnum()):
         raise ValueError("AILERON_SESSION_TOKEN is not a session's token: start the agent with `aileron launch`")
@@ -36,4 +39,4 @@ def say(problem: str) -> None:
     try:
         os.write(2, f"aileron-mcp: {words}\n".encode(errors="replace"))
     except OSError:
-        return  # closed; there is nobody to tell
+        return  # standard error is closed

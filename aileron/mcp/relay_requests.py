@@ -1,13 +1,13 @@
-"""Open requests of a client over the relay. If their daemon disconnects, this module decides what is sent again and how the
-client is notified.
+"""A client's open requests. If the daemon disconnects, this module decides which are sent again, and how the others are
+answered.
 
 Runs in the relay (`aileron-mcp`), which an agent starts. Trusts neither side's bytes: a line that is not one JSON object, or
 whose parts have wrong types, is relayed and otherwise ignored. No I/O.
 
 Rules
-- A request is sent again only if its method is in `SAFE`; a `tools/call` never is. A repeated request is encoded anew from
-  the parsed message. So a line that two parsers read differently (for example, with a duplicate key) cannot become a repeated
-  call.
+- A request is sent again only if its method is in `SAFE`; a `tools/call` never is. A repeated request is encoded again
+  from the parsed message. So a line that another parser would read as a call (for example, because of a duplicate key)
+  is not repeated as a call.
 - Every other open request gets one answer, which says that its outcome is unknown.
 - The handshake of the 2025 protocol (`initialize`) belongs to a connection. It is repeated for each new connection, and its
   answer is hidden from the client, which already has one. A `subscriptions/listen` of the 2026 protocol is opened again under
@@ -52,8 +52,8 @@ __all__ = [
 ]
 
 MAX_OPEN: Final = 1024
-"""Maximum number of requests without an answer. An agent has a handful. At the maximum, no more input is read until a
-request is answered.
+"""Maximum number of open requests. An agent has a handful. At the maximum, no more input is read until a request is
+answered.
 """
 MAX_KEPT_BYTES: Final = 1 << 20
 """Maximum total size in bytes of the requests stored to be sent again. One request has some hundred bytes. A request that
@@ -62,14 +62,14 @@ does not fit is not sent again.
 MAX_ASKED: Final = 4
 """Maximum number of times that one request is sent, if the daemon disconnects each time."""
 SAFE: Final = frozenset({"initialize", "server/discover", "tools/list", "ping", "subscriptions/listen"})
-"""Methods whose requests change nothing, and so may be sent twice."""
+"""Methods whose requests change nothing, and so can be sent twice."""
 
 LISTEN: Final = "subscriptions/listen"
 LIST_CHANGED: Final = "notifications/tools/list_changed"
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _LOOKS: Final = frozenset({"check_action_status", "find_action", "wait_for_action", "list_pending"})
-"""Tools that only read. If a call of one of them failed, the agent can repeat it."""
+"""Aileron's tools that only read: an agent can safely repeat a call whose outcome is unknown."""
 _MAX_ID: Final = 1024
 """Maximum number of characters of an id that is remembered. Ids of agents have at most forty."""
 FAILED: Final = -32000
@@ -82,13 +82,13 @@ Message: TypeAlias = "JSONObject"
 
 
 class ClientConversation:
-    """The open requests and the handshake of one client, across any number of connections to daemons."""
+    """The open requests and the handshake of one client, kept while connections to daemons come and go."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
         self._kept_bytes = 0
-        self._handshake: Message | None = None  # the `initialize` that was answered, to be made again
-        self._promised: Message | None = None  # its answer, as the client has it
+        self._handshake: Message | None = None  # the client's `initialize`, to be repeated
+        self._promised: Message | None = None  # the answer to it that the client got
         self._is_initialized = False
         self._was_lost = False
         self.is_early = False
@@ -96,8 +96,8 @@ class ClientConversation:
         that the tools may have changed.
         """
         self.broken = ""
-        """Reason to end the relay, because the present daemon differs from what the client was promised; otherwise empty."""
-        self._hidden: set[str] = set()  # ids of our own: their answers are not for the client
+        """Reason to end the relay, if the new daemon does not support what the old one promised the client; otherwise empty."""
+        self._hidden: set[str] = set()  # ids of the relay's own requests, whose answers the client must not see
         self._made = 0
 
     @property
@@ -107,16 +107,16 @@ class ClientConversation:
 
     @property
     def is_waiting(self) -> bool:
-        """True if a request waits for an answer that a daemon has to give; an open subscription does not count."""
+        """True if a request waits for an answer from a daemon. Open subscriptions do not count."""
         return any(not request.is_listening for request in self._open.values())
 
     @property
     def is_resuming(self) -> bool:
-        """True if there will be answers that the client must not see. In that case call `heard` before any line is forwarded."""
+        """True if some answers of the new daemon must not reach the client, so each of its lines must go through `heard`."""
         return bool(self._hidden) or self.is_early or any(request.is_reopened for request in self._open.values())
 
     def sent(self, line: bytes) -> None:
-        """Record that the client's line, or a part of it, was sent to the daemon."""
+        """Record that a line of the client, or a part of it, was sent to the daemon."""
         message = message_of(line)
         if message is None:
             return
@@ -132,7 +132,7 @@ class ClientConversation:
             self._cancelled(message)
 
     def heard(self, line: bytes) -> bytes:
-        """Process a line from the daemon, and return the line for the client, which is usually the same."""
+        """Process a line from the daemon, and return what to write to the client: usually the same line, or nothing."""
         message = message_of(line)
         if message is None:
             return line
@@ -150,7 +150,9 @@ class ClientConversation:
         return line
 
     def _resumed_with(self, message: Message) -> bytes:
-        """Hide the answer to the repeated handshake from the client, and notify the client that the tools may have changed."""
+        """Process the answer to the repeated handshake, which the client must not see. Return a notification that the
+        tools may have changed, or nothing.
+        """
         if not _keeps(_result(self._promised), _result(message)):
             self.broken = "the daemon speaks the protocol otherwise than this agent was told: start the agent again"
             return b""
@@ -159,8 +161,8 @@ class ClientConversation:
         return as_line({"jsonrpc": "2.0", "method": LIST_CHANGED}) if is_news else b""
 
     def lost(self) -> bytes:
-        """Record that the daemon disconnected. Return, as lines, answers to requests that cannot be sent again. The other
-        requests wait for `resumed`.
+        """Record that the daemon disconnected. Return, as lines, error answers to requests that cannot be sent again.
+        `resumed` sends the others again.
         """
         self._hidden.clear()
         self._was_lost = True
@@ -186,9 +188,7 @@ class ClientConversation:
         return b"".join(lines)
 
     def give_up(self, why: str) -> bytes:
-        """Return answers to all waiting requests, because there will be no daemon soon. Subscriptions stay, for the next
-        daemon.
-        """
+        """Return error answers, with the reason `why`, to all waiting requests. Subscriptions stay open for the next daemon."""
         over = [request for request in self._open.values() if not request.is_listening]
         return b"".join(self._give_up(request, failed(request.id, why)) for request in over)
 
@@ -215,7 +215,7 @@ class ClientConversation:
         params = message.get("params")
         key = _key(params.get("requestId")) if isinstance(params, dict) else None
         if key is not None and key in self._open and self._open[key].method != "initialize":
-            self._forget(key)  # nobody waits for its answer now, nor for a subscription to be opened again
+            self._forget(key)  # neither its answer nor a reopened subscription is wanted
 
     def _notified(self, message: Message, line: bytes) -> bytes:
         if message.get("method") != _ACKNOWLEDGED:
@@ -241,7 +241,7 @@ class ClientConversation:
 
 
 class _Open:
-    """A request without an answer. It has the id that the answer must contain and, if sending again is allowed, the message."""
+    """An open request: its id and method, and the message if it can be sent again."""
 
     __slots__ = ("again", "asked", "id", "is_heard", "is_reopened", "method", "size", "tool")
 
@@ -270,9 +270,7 @@ def message_of(line: bytes) -> Message | None:
 
 
 def refusal(line: bytes, why: str) -> bytes:
-    """Return the answer to a line that cannot be forwarded. It is an error with the reason, or empty if the line is no
-    request.
-    """
+    """Return an error answer, with the reason `why`, to a line that cannot be forwarded; empty if the line is no request."""
     message = message_of(line)
     if message is None:
         from aileron.mcp.unreadable import id_in
@@ -286,7 +284,7 @@ def refusal(line: bytes, why: str) -> bytes:
 
 
 class TooLong:
-    """An overlong line, of which only the id is stored while the line is still arriving. Many clients write the id last."""
+    """An overlong line that is still arriving. Only its id is stored, which many clients write last."""
 
     def __init__(self, begun: bytes) -> None:
         from aileron.mcp.unreadable import IdScanner
@@ -304,7 +302,7 @@ class TooLong:
 
 
 def wants_answer(line: bytes) -> bool:
-    """Return whether the client may wait for an answer to the line. False for notifications and answers."""
+    """Return whether the client expects an answer to the line. False for notifications and answers."""
     message = message_of(line)
     return message is None or ("method" in message and "id" in message)
 
@@ -347,7 +345,7 @@ def as_line(message: Message) -> bytes:
 
 
 def anew(message: Message) -> Message:
-    """Return a copy of a request with only its known parts, to send it again."""
+    """Return a copy of a request to send again, with only the members that JSON-RPC defines."""
     kept = {"jsonrpc": "2.0", "id": message["id"], "method": message["method"]}
     return {**kept, "params": message["params"]} if isinstance(message.get("params"), dict) else kept
 
@@ -358,8 +356,8 @@ def _result(message: Message | None) -> Message:
 
 
 def _keeps(promised: Message, given: Message) -> bool:
-    """Return whether the answer to a repeated handshake keeps the promises of the first: the same version, and every
-    capability.
+    """Return whether the answer to a repeated handshake (`given`) has the version and at least the capabilities of the
+    first (`promised`).
     """
     if promised.get("protocolVersion") != given.get("protocolVersion"):
         return False
@@ -377,14 +375,14 @@ def _size(message: Message) -> int | None:
 
 
 def _id_of(value: JSON) -> int | str | None:
-    """Return a value that is an id; None for a value that is none, or too long to be remembered."""
+    """Return `value` if it is a JSON-RPC id; None if it is not, or is too long to be remembered."""
     if type(value) is int:  # not a bool
         return value
     return value if isinstance(value, str) and len(value) <= _MAX_ID else None
 
 
 def _key(value: JSON) -> str | None:
-    """Return a key that distinguishes ids, so that 1 and "1" differ. None for a value that is no id."""
+    """Return a dict key for a JSON-RPC id, which differs for 1 and "1". None for a value that is no id."""
     request_id = _id_of(value)
     return None if request_id is None else _encoded(request_id)
 

@@ -1,5 +1,4 @@
-"""Start of the daemon while the relay continues to read its client. A thread starts the daemon, and a descriptor signals
-the end of the start.
+"""Starting the daemon in a thread, while the relay continues to read its client. A descriptor signals that the start has ended.
 
 Runs in the relay, and only if there is no daemon: its imports are expensive. Not here: the start itself (aileron.client).
 """
@@ -22,13 +21,13 @@ _PAUSE_S: Final = 0.1
 
 
 class Starting:
-    """A start of the daemon, in a thread. `done` is a pipe that becomes readable when the start has ended."""
+    """A start of the daemon, in a thread. `done` is the descriptor of a pipe that becomes readable when the start has ended."""
 
     def __init__(self, home: str) -> None:
         self._home = Path(home)
         self._problem = ""
         self.done, self._over = os.pipe()
-        # A daemon in both senses: the relay ends when its client does, and what was started here goes on.
+        # A daemon thread: the relay can end before the start has, and the started daemon keeps running.
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -49,8 +48,8 @@ class Starting:
             os.close(self._over)
 
     def _start(self) -> None:
-        """Start daemons until one answers. A new daemon ends at once if an old one, which is about to end, still holds the
-        lock, so one start may not suffice.
+        """Start daemons until one answers. One start may not suffice: a new daemon exits at once while an old one,
+        which is about to end, holds the lock.
         """
         client, until = Client(self._home, operator=False), time.monotonic() + DEADLINE_S
         while True:
@@ -61,7 +60,7 @@ class Starting:
                 client.start()
             except DaemonUnreachable as error:
                 if error.__cause__ is None or time.monotonic() > until:
-                    raise  # the path is too long, say
+                    raise  # such as a path that is too long
             if time.monotonic() > until:
                 raise DaemonUnreachable(f"it was started and does not answer; see {self._home / 'logs' / 'daemon.log'}")
             time.sleep(_PAUSE_S)

@@ -1,16 +1,17 @@
 r"""Conversion of the daemon's answers into results of tool calls. Each result has the same facts twice, as text and as
 structured content.
 
-Some agents show their model only `structuredContent`, others only the text, so both contain everything: a short sentence that
-says what happened and what to tell the person (`message`), a sentence that says what to do next (`next_step`), and the facts.
-Runs in the daemon; pure. Reasons, questions and messages of failures come from people, connectors and upstreams: in the
+Some agents show their model only `structuredContent`, others only the text. So both contain everything: a sentence about
+what happened and what to tell the person (`message`), a sentence about what to do next (`next_step`), and the facts. Runs
+in the daemon; pure. Reasons, questions and messages of failures come from people, connectors and upstreams: in the
 sentences, their hidden characters are shown as escapes and their length is bounded; in the facts they are plain data.
 
 Rules
-- `isError` is set if the request is over and did not complete, and if the call itself was refused.
-- An unknown outcome carries `do_not_retry`.
+- `isError` is set if the request has ended without a result, and if the call itself was refused.
+- A result with an unknown outcome has `do_not_retry`.
 - A result whose JSON is longer than PAGE_BYTES is divided into pages, never inside a character. The joined pages are that JSON.
-- All other parts of an answer are bounded too. A part that is too long is truncated, or is left out and listed as left out.
+- All other parts of an answer are bounded too. A part that is too long is truncated, or is replaced by a note that it
+  was left out.
 
 Source: docs/reference/mcp.md; MCP specification, "Tools". Not here: the list of tools (tools.py).
 """
@@ -33,17 +34,17 @@ from aileron.model.visible import visible, visible_json
 __all__ = ["PAGE_BYTES", "ToolResult", "cancelled", "found_list", "pages_of", "pending_list", "refused", "state_result"]
 
 PAGE_BYTES: Final = 8 << 10
-"""Maximum size of a page of a result's JSON in bytes of UTF-8, as written in the answer. The measured agents show their
-models at least as much of one answer, and do not tell us how much: codex 12,000 characters if it does not know the model,
-pi 20,000, the others more (docs/reference/agents.md). With the sentences and the other facts, an answer stays below that.
+"""Maximum size of a page of a result's JSON in bytes of UTF-8, as written in the answer. All measured agents show their
+models more of one answer: codex 12,000 characters if it does not know the model, pi 20,000, the others more
+(docs/reference/agents.md). With the sentences and the other facts, an answer stays below that.
 """
 _MAX_WORDS: Final = 2000
 """Maximum number of characters of untrusted text inside a sentence: a paragraph, not a page."""
 _MAX_SAID: Final = 4000
 """Maximum number of characters of a reason or a question, equal to the limit of the stored text."""
 _MAX_FACT_BYTES: Final = 2 << 10
-"""Maximum size in bytes of a failure without its message, and of arguments that a person edited. An answer with a page of
-the result has no more room.
+"""Maximum size in bytes of a failure without its message, and of arguments that a person edited: the room that an
+answer has besides a page of the result.
 """
 _MAX_DESCRIPTION: Final = 600
 """Maximum number of characters of a found action's description. Five descriptions leave room for the actions' schemas."""
@@ -57,9 +58,7 @@ _DO_NOT_REPEAT: Final = "Do not call the action again for this."
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a call: the text for a model that reads text, the same content as facts, and whether it counts as an
-    error.
-    """
+    """The answer to a call: a text, the same content as JSON (facts), and whether the answer counts as an error."""
 
     text: str
     facts: JSONObject
@@ -91,8 +90,8 @@ _NEXT_OTHERWISE: Final = "Tell the person what the message says; calling again w
 
 
 def state_result(state: CallState, *, page: int = 1, first: str = "") -> ToolResult:
-    """Return the state of a run or a question as a result. `page` is the page of the run's result, from 1. The text `first`
-    is put before the message.
+    """Return the state of a run or a question as a result. `page` is the page of the run's result to return, from 1.
+    The text `first` is put before the message.
 
     Raises AileronError(bad_input) for a page that does not exist.
     """
@@ -162,8 +161,8 @@ def pending_list(questions: list[CallState]) -> ToolResult:
 
 
 def found_list(found: Sequence[Offered], total: int) -> ToolResult:
-    """Return the result of find_action for `found`, the likeliest of `total` actions. Actions are described completely
-    while they fit into PAGE_BYTES together; the rest only by name and title.
+    """Return the result of find_action. `found` are the best of `total` matching actions. As many as fit into
+    PAGE_BYTES are described completely, the others only by name and title.
     """
     if not found:
         message = f"None of {total} actions fits these words."
@@ -233,15 +232,15 @@ def pages_of(result: JSON) -> tuple[str, ...]:
 def _end_of_page(document: bytes, start: int) -> int:
     end = min(start + PAGE_BYTES, len(document))
     while (over := end - start + _escapes(document, start, end) - PAGE_BYTES) > 0:
-        end -= (over + 1) // 2  # each byte that goes takes one escape with it at most
+        end -= (over + 1) // 2  # removing a byte removes at most one escape
     while end < len(document) and document[end] & 0xC0 == 0x80:  # a continuation byte: RFC 3629, section 3
         end -= 1
     return end
 
 
 def _escapes(document: bytes, start: int, end: int) -> int:
-    """Return the number of bytes by which `document[start:end]` grows as a JSON string. Its control characters are already
-    escaped.
+    """Return how many bytes `document[start:end]` grows if it is encoded as a JSON string. Its control characters are
+    already escaped.
     """
     return document.count(b'"', start, end) + document.count(b"\\", start, end)
 
@@ -329,7 +328,7 @@ def _next(failure_class: FailureClass | None, retriable: bool) -> str:
 
 
 def _after_failure(error: JSONObject) -> str:
-    """Return the advice after a failure. If several credentials could serve, it explains how a call names one."""
+    """Return a sentence that tells the agent what to do after a failure, such as how to choose one of several credentials."""
     failure_class = _class({"error": error})
     details = dict_of(error.get("details"))
     nearest, choices = list_of(details.get("nearest")), list_of(details.get("choices"))
@@ -351,8 +350,8 @@ def _class(facts: JSONObject) -> FailureClass | None:
 
 
 def _error(error: Failure | JSONObject) -> JSONObject:
-    """Return a failure for the facts of a result. Its class, and whether a retry is worthwhile, always fit; the other
-    parts are bounded.
+    """Return a failure as JSON for the facts of a result. The class, `retriable` and the boundary are always complete;
+    the other parts are bounded.
     """
     plain: JSONObject = {"retriable": False, **msgspec.to_builtins(error)}
     facts: JSONObject = {name: plain.pop(name) for name in ("class", "retriable", "boundary") if name in plain}
@@ -361,8 +360,8 @@ def _error(error: Failure | JSONObject) -> JSONObject:
 
 
 def _fitting(values: JSONObject) -> JSONObject:
-    """Return as many of the values as fit into _MAX_FACT_BYTES, in their order. The other values are replaced by their
-    length or number.
+    """Return the values, in order, within _MAX_FACT_BYTES. Values that do not fit are replaced by a note with their
+    size or number.
     """
     room = _MAX_FACT_BYTES
     shown: JSONObject = {}
@@ -379,7 +378,7 @@ def _fitting(values: JSONObject) -> JSONObject:
 
 
 def _quoted(reason: str) -> str:
-    """Return a person's words for the end of a sentence, without doubling a full stop that the person wrote."""
+    """Return a person's words as the quoted end of a sentence, without adding a full stop if they end in one."""
     return f': "{reason}"' if reason.endswith((".", "!", "?", "…")) else f': "{reason}".'
 
 
@@ -397,5 +396,5 @@ def _told(facts: JSONObject, *, is_error: bool) -> ToolResult:
 
 
 def _json(value: JSONObject) -> str:
-    """Return JSON in which hidden characters are escapes. The values are the same, and a terminal finds nothing to obey."""
+    """Return JSON in which hidden characters are written as escapes, so that a terminal does not interpret them."""
     return visible_json(msgspec.json.encode(value).decode())

@@ -1,9 +1,9 @@
-"""Import of only the needed parts of the SDK, which saves 18 MB and a quarter of a second.
+"""Importing only the parts of the MCP SDK that are needed, which saves 18 MB and a quarter of a second.
 
 The packages `mcp` and `mcp.server` import a client, a framework and a web server, none of which the low-level server uses.
-In a process that only serves, they become packages without code of their own, and their modules stay as they are.
-sse_starlette tries to import `uvicorn`, to notice its end, and starlette a parser of forms, which no request has here. Both
-work without them. pydantic loads no plugins: other installed packages register them, and their code would run in this process.
+In the MCP process, these packages are replaced by empty ones, from which their modules can still be imported. sse_starlette
+tries to import `uvicorn`, to detect its shutdown, and starlette a parser of forms, which no request here has. Both work
+without them. pydantic loads no plugins: other installed packages register them, and their code would run in this process.
 
 Source: pydantic, PYDANTIC_DISABLE_PLUGINS.
 

@@ -1,7 +1,7 @@
-"""Actions as tools, and Aileron's own tools, in the form that agents see. Pure; runs in the daemon.
+"""The list of tools that agents see: one for each action, and Aileron's own. Pure; runs in the daemon.
 
 Rules
-- Each action that is switched on is one tool. The order is fixed: our own tools first, then the actions by name.
+- Each enabled action is one tool. The order is fixed: our own tools first, then the actions by name.
 - If there are too many actions, FIND_ACTION and RUN_ACTION give access to the actions that are not listed. These two tools
   are not shown if all actions are listed.
 - Every tool has a title and all four hints, based on the action file (docs/adr/0019-mcp.md has the reasons).
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class Hints(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Hints about the effects that a call can have without a person's decision, as the protocol spells them (`annotations`)."""
+    """Hints about the effects that a call can have without a person's decision, in MCP's JSON (`annotations`)."""
 
     title: str
     read_only_hint: bool
@@ -54,7 +54,7 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True, rename={"input_schema": "inputSchema", "meta": "_meta"}):
-    """A tool, as the protocol spells it."""
+    """A tool, in MCP's JSON."""
 
     name: str
     title: str
@@ -76,13 +76,13 @@ second page miss nothing.
 MAX_WAIT_S: Final = 50
 """Maximum number of seconds that wait_for_action waits. Two agents limit a call to 60."""
 _MAX_ACCOUNTS: Final = 32
-"""Maximum number of accounts that a tool's schema lists. If there are more, any name is accepted, and a wrong name is
-answered with the existing names.
+"""Maximum number of accounts that a tool's schema lists. If there are more, the schema accepts any name, and the error
+for a wrong name lists the existing ones.
 """
 _MAX_TOLD: Final = 100
 """Maximum number of characters of an account's description. An address has fewer."""
 _UP_FRONT: Final = {"anthropic/alwaysLoad": True}
-"""Metadata that makes Claude Code declare a tool to its model at once; otherwise the model would have to search for it."""
+"""Metadata that makes Claude Code show a tool to its model from the start; otherwise the model would have to search for it."""
 _CURSOR: Final = re.compile(r"after:([a-z0-9_]{1,64})")
 
 _ID: Final[JSONObject] = {
@@ -187,7 +187,7 @@ def _own(
     reads: bool = False,
     acts: bool = False,
 ) -> Tool:
-    """Return one of our own tools. `acts` is true if the tool can have the effects of any action."""
+    """Return one of Aileron's own tools. `reads` is true if it only reads, `acts` if it can have the effects of any action."""
     return Tool(
         name=name,
         title=title,

@@ -1,16 +1,16 @@
-"""Search for the id of a request in a line that is no valid message, so that the line can be refused under that id.
+"""Finding the id of a request in a line that is no valid message, so that the error answer has that id.
 
     id_in(b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":')      # 7
 
-A client that is answered with `id: null` goes on waiting for the id that it gave. So the id is searched also in a line that
-is broken, too long, or JSON that UTF-8 cannot carry. Runs in the relay, which imports it only for such a line, and in the
-process of the protocol. It uses only the standard library. No line is trusted, and of an endless line only the top level is
-stored.
+A client that gets an error with `id: null` keeps waiting for an answer with its own id. So the id is searched even in a
+line that is malformed, too long, or JSON that is not valid UTF-8. Runs in the relay, which imports it only for such a
+line, and in the MCP process. It uses only the standard library. Lines are not trusted; only the top level of a line is
+stored, whatever its length.
 
 Rules
 - Only a member of the outermost object is the id, never a nested member. If there are several, the last counts, as in every
   parser here.
-- The contents of nested members are not stored, and the search ends when the maximum is stored.
+- The contents of nested values are not stored, and the search ends when _MAX_KEPT bytes are stored.
 - A line that has a `result` or an `error` is an answer, and nobody waits for an answer to it.
 
 Source: JSON-RPC 2.0, section 5: the id is null only "if there was an error in detecting the id". Not here: finding the fault
@@ -35,12 +35,14 @@ _MAX_TEXT: Final = 1 << 10
 _QUOTE: Final = 0x22
 _BACKSLASH: Final = 0x5C
 _OF_TEXT: Final = re.compile(rb'(?:[^"\\]+|\\.){1,4096}', re.DOTALL)
-"""Pattern for a stretch of a string with complete escapes. One step of Python for each escape took 20 s for 17 MiB of escapes."""
+"""Pattern for a long piece of a string that ends after a complete escape. Without it, one Python step for each escape
+took 20 s for 17 MiB.
+"""
 _STRUCTURE: Final = re.compile(rb'["{}\[\]]')
 _STEPS: Final = tuple({b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(bytes([byte]), 0) for byte in range(256))
 _INSIDE_BYTES: Final = 256
-"""Number of bytes inside of a member that are scanned at once. It is small, because the bytes after the member's end are
-scanned again.
+"""Number of bytes of a nested value that are scanned at once. It is small, because bytes after the value's end are
+scanned twice.
 """
 _MEMBER: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:\s*("(?:[^"\\]|\\.)*"|[^\s,{}\[\]]*)', re.DOTALL)
 
@@ -69,7 +71,7 @@ class IdScanner:
                 at = self._structure(piece, at)
 
     def found(self) -> int | str | None:
-        """Return the id of the request that the line is or begins, or None."""
+        """Return the id found so far, or None if the line has none, or is no request."""
         members = dict(_MEMBER.findall(self._kept))
         if self._kept.lstrip()[:1] != b"{" or b"result" in members or b"error" in members:
             return None
@@ -97,7 +99,7 @@ class IdScanner:
         return at + 1
 
     def _inside(self, piece: bytes, at: int) -> int:
-        """Skip the contents of a member, up to the member's end or to a string."""
+        """Skip the contents of a nested value, up to its end or to a string. Return the next position."""
         quote = piece.find(b'"', at, at + _INSIDE_BYTES)
         part = piece[at : at + _INSIDE_BYTES if quote < 0 else quote]
         depths = list(accumulate(map(_STEPS.__getitem__, part), initial=self._depth))[1:]
@@ -133,11 +135,11 @@ class IdScanner:
         self._text_bytes += len(data)
         self._keep(
             data if len(data) < room else b""
-        )  # whole or not at all: half of an escape would hide the end of the text
+        )  # completely or not at all: half of an escape would hide the end of the string
 
 
 def id_in(line: bytes) -> int | str | None:
-    """Return the id of the request that `line` is, or would be if it were complete."""
+    """Return the id in a line that is a request, or the start of one; None if there is none."""
     scanner = IdScanner()
     scanner.feed(line)
     return scanner.found()
