@@ -1,10 +1,11 @@
-"""The person's side of a cell: the terminal, the doors and the list of changes for an agent that runs in a cell (`--jail`).
+"""The person's side of a cell, for an agent that is started with `--jail`: its terminal, its connections to services
+outside (doors), and the list of what it changed.
 
 attend.py accompanies the cell · terminal.py, terminal_filter.py the person's terminal · relays.py, publish.py the doors ·
 start.py, compare.py, changes.py what the agent changed · executes.py which of that can run code later · overlay.py, apply.py
-changes that were stored apart · kept.py the records in Aileron's home
+changes that were stored apart · kept.py the records of a cell in Aileron's home
 
-Runs in the command that starts the agent, which stays outside and does nothing else meanwhile, and in the commands that
+Runs in the command that starts the agent, which stays outside the cell until the agent ends, and in the commands that
 show, apply or discard changes afterwards. All data from a cell is hostile: output to the terminal, requests at the
 doors, and the names of the files that it leaves.
 

@@ -1,4 +1,4 @@
-"""Applying changes that an overlay stored apart from the project, or discarding them, all or only some.
+"""Applying or discarding an agent's changes that an overlay stored apart from the project: all changes, or some of them.
 
     pending(kept)                          returns the changes that are not decided yet
     apply(kept, ["src"], force=False)      applies the changes in `src` to the project; returns the refused paths with reasons
@@ -10,13 +10,13 @@ are hostile: the upper folder is an agent's, and in the project a link can take 
 Rules
 - Every folder on a path is opened through its parent's descriptor. Neither the folder nor the project is opened through a
   symbolic link. A link is data: it is created, not followed.
-- A file is written under a temporary name in the same folder, then renamed in one step: after a kill, either the complete old
-  or the complete new file exists. A file that equals the upper file is no difference, so a second run continues where the
-  first stopped.
-- Entries that the person made, changed or removed in the project since the session began are not overwritten, unless `force`
-  is set. A new name is linked and never renamed into place (if the file system has hard links), so that not even a file that
-  is made at the same moment is lost.
-- A hole in a file stays a hole: three terabytes of holes take no block.
+- A file is written under a temporary name in the same folder, then renamed in one step: after a kill, either the
+  complete old or the complete new file exists. A file that already equals the upper file is no longer a difference, so
+  a second run continues where the first stopped.
+- Entries that the person made, changed or removed in the project since the session began are not overwritten, unless
+  `force` is set. A new file is put in place by link(2), not by rename(2), if the file system has hard links: if the
+  person makes a file of that name at the same moment, link(2) fails, and their file is not lost.
+- A hole in a sparse file stays a hole, so three terabytes of holes take no space on the disk.
 - Permissions and times are preserved. Owners, set-user-ID, set-group-ID and sticky bits, attributes and hard links are not.
   Sockets, pipes and devices are refused.
 
@@ -46,12 +46,12 @@ __all__ = ["Done", "apply", "discard", "has_aside", "pending"]
 _MAX_PENDING: Final = 1_000_000
 """Maximum number of pending changes that are held in memory: about 500 MB."""
 _RECORDED_EVERY: Final = 256
-"""Number of applied changes after which the first record is written. Each later record is written when the number of applied
-changes is twice the recorded number plus this.
+"""Number of applied changes after which the first record is written. Each further record is written when the number of
+applied changes has reached twice the number on record plus this number.
 
-A change that was applied but not recorded before the process was killed does no harm, because it is no longer a difference.
+A change that was applied but not recorded when the process was killed does no harm, because it is no longer a difference.
 """
-_PIECE: Final = 1 << 20  # bytes that are copied at once
+_PIECE: Final = 1 << 20  # maximum number of bytes copied at a time
 _RENAMES_ONLY: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 """Errors of link(2) on a file system without hard links."""
 
@@ -69,7 +69,7 @@ class Done:
 
 
 def has_aside(kept: Kept) -> bool:
-    """Return whether the folder with the stored changes of a session's overlay still exists."""
+    """Return whether the folder with a session's stored changes still exists."""
     return os.path.lexists(kept.upper)
 
 
@@ -176,7 +176,9 @@ def _is_below(path: str, paths: Sequence[str]) -> bool:
 
 
 def _is_chosen(change: Difference, paths: Sequence[str]) -> bool:
-    """Return whether a change is at or below one of the paths, or is a new folder that contains one of the paths."""
+    """Return whether `paths` select a change: it is at or below one of them, or is a new folder that one of them needs.
+    No paths select every change.
+    """
     if not paths or _is_below(change.path, paths):
         return True
     return (
@@ -193,11 +195,11 @@ def _record(kept: Kept, what: str, paths: Sequence[str]) -> None:
 
 
 class _RefusedError(Exception):
-    """A change is not applied; the message is the reason."""
+    """Error: a change is not applied. The message is the reason."""
 
 
 class _Application:
-    """A call of `apply`: the paths that were applied, the paths that were refused, and the data that the remaining work needs."""
+    """The state of one call of `apply`, with the paths that were applied and those that were refused."""
 
     def __init__(self, kept: Kept, *, force: bool) -> None:
         self.applied: list[str] = []
@@ -239,56 +241,56 @@ class _Application:
         if change.problem is not None:
             raise _RefusedError(change.problem)
         with _parent(project, change.path) as (target, name):
-            there = _status(target, name)
-            if not self._force and (why := self._meanwhile(change, there)) is not None:
+            existing = _status(target, name)
+            if not self._force and (why := self._meanwhile(change, existing)) is not None:
                 raise _RefusedError(why)
             if change.what == "removed":
-                _remove(target, name, there)
+                _remove(target, name, existing)
                 return
             if (
-                there is not None
-                and change.kind != kind_of(there.st_mode)
-                and "directory" in (change.kind, kind_of(there.st_mode))
+                existing is not None
+                and change.kind != kind_of(existing.st_mode)
+                and "directory" in (change.kind, kind_of(existing.st_mode))
             ):
-                self._make_room(change, target, name, there)
-                there = None
+                self._make_room(change, target, name, existing)
+                existing = None
             if change.kind == "directory":
-                self._folder(change, target, name, there)
+                self._folder(change, target, name, existing)
                 return
             with _parent(upper, change.path) as (source, _):
-                self._write(change, source, target, name, there)
+                self._write(change, source, target, name, existing)
 
-    def _meanwhile(self, change: Difference, there: os.stat_result | None) -> str | None:
+    def _meanwhile(self, change: Difference, existing: os.stat_result | None) -> str | None:
         """Return a reason to refuse the change if the person changed the project's entry since the session began; None if they
         did not.
         """
         folder, _, name = change.path.rpartition("/")
         known = self._start.names.get(folder)
         was = None if known is None else known.names.get(name)
-        if there is None:
+        if existing is None:
             is_ours = was is None or change.what == "removed" or change.path in self._replacing
             return None if is_ours else "you removed it since the session began (--force makes it again)"
-        kind = kind_of(there.st_mode)
+        kind = kind_of(existing.st_mode)
         if kind == "directory" and change.kind == "directory":
-            return None  # its entries are changes of their own
+            return None  # changes of its entries are decided separately
         if was is None and (known is None or known.is_known):
             return "you made it since the session began (--force replaces it)"
         is_other = was is not None and was != kind
-        if is_other or (kind != "directory" and is_since(there.st_ctime_ns, self._since)):
+        if is_other or (kind != "directory" and is_since(existing.st_ctime_ns, self._since)):
             return "you changed it since the session began (--force replaces it)"
         return None
 
-    def _make_room(self, change: Difference, target: int, name: str, there: os.stat_result) -> None:
-        """Remove the project's entry of another kind at the new entry's path. The removal is recorded first, because the process
-        can be killed before the new entry is in its place.
+    def _make_room(self, change: Difference, target: int, name: str, existing: os.stat_result) -> None:
+        """Remove the project's entry at the path of a new entry of another kind, such as a folder where a file will be.
+        The removal is recorded first, because the process can be killed before the new entry exists.
         """
         self._replacing.add(change.path)
         _record(self._kept, "replacing", [change.path])
-        _remove(target, name, there)
+        _remove(target, name, existing)
 
-    def _folder(self, change: Difference, target: int, name: str, there: os.stat_result | None) -> None:
+    def _folder(self, change: Difference, target: int, name: str, existing: os.stat_result | None) -> None:
         assert change.status is not None  # only a removed entry has none
-        if there is None:
+        if existing is None:
             os.mkdir(name, 0o700, dir_fd=target)
             self._folders.append((change.path, change.status))
             with opened(name, target) as made:
@@ -297,20 +299,20 @@ class _Application:
             with opened(name, target) as folder:
                 os.fchmod(folder, stat.S_IMODE(change.status.st_mode) & 0o777)
 
-    def _write(self, change: Difference, source: int, target: int, name: str, there: os.stat_result | None) -> None:
+    def _write(self, change: Difference, source: int, target: int, name: str, existing: os.stat_result | None) -> None:
         """Write the new file or link under a temporary name in the project's folder, then move it into place."""
         try:
             if change.kind == "link":
                 os.symlink(os.readlink(name, dir_fd=source), self._temporary, dir_fd=target)
             else:
-                _copy(source, target, name, self._temporary, there)
-            self._put(target, name, there)
+                _copy(source, target, name, self._temporary, existing)
+            self._put(target, name, existing)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._temporary, dir_fd=target)
 
-    def _put(self, target: int, name: str, there: os.stat_result | None) -> None:
-        if there is None:
+    def _put(self, target: int, name: str, existing: os.stat_result | None) -> None:
+        if existing is None:
             try:
                 os.link(self._temporary, name, src_dir_fd=target, dst_dir_fd=target, follow_symlinks=False)
                 return
@@ -319,7 +321,7 @@ class _Application:
             except OSError as error:
                 if error.errno not in _RENAMES_ONLY:
                     raise
-        if _identity(_status(target, name)) != _identity(there):
+        if _identity(_status(target, name)) != _identity(existing):
             raise _RefusedError("it was changed at this moment: try again")
         os.rename(self._temporary, name, src_dir_fd=target, dst_dir_fd=target)
 
@@ -362,10 +364,10 @@ def _identity(status: os.stat_result | None) -> tuple[int, ...] | None:
     )
 
 
-def _remove(folder: int, name: str, there: os.stat_result | None) -> None:
-    if there is None:
+def _remove(folder: int, name: str, existing: os.stat_result | None) -> None:
+    if existing is None:
         return
-    if not stat.S_ISDIR(there.st_mode):
+    if not stat.S_ISDIR(existing.st_mode):
         os.unlink(name, dir_fd=folder)
         return
     try:
@@ -378,7 +380,7 @@ def _remove(folder: int, name: str, there: os.stat_result | None) -> None:
         raise
 
 
-def _copy(source: int, target: int, name: str, temporary: str, there: os.stat_result | None) -> None:
+def _copy(source: int, target: int, name: str, temporary: str, existing: os.stat_result | None) -> None:
     """Copy a file of the overlay's upper folder, with its permissions and times, to the new file `temporary` in `target`."""
     reading = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=source)
     with open(reading, "rb") as original:
@@ -388,9 +390,9 @@ def _copy(source: int, target: int, name: str, temporary: str, there: os.stat_re
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(temporary, flags, 0o600, dir_fd=target), "wb") as copy:
             _copy_data(original.fileno(), copy.fileno(), status.st_size)
-            if there is not None and (there.st_uid, there.st_gid) != (os.geteuid(), os.getegid()):
-                with contextlib.suppress(PermissionError):  # only root gives files away
-                    os.fchown(copy.fileno(), there.st_uid, there.st_gid)
+            if existing is not None and (existing.st_uid, existing.st_gid) != (os.geteuid(), os.getegid()):
+                with contextlib.suppress(PermissionError):  # only root can change the owner of a file
+                    os.fchown(copy.fileno(), existing.st_uid, existing.st_gid)
             os.fchmod(copy.fileno(), stat.S_IMODE(status.st_mode) & 0o777)
             os.utime(copy.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
 

@@ -1,23 +1,23 @@
-"""The command that accompanies a running cell. It passes bytes between person and agent, controls the job, serves the
-doors, and reports the end.
+"""The command that accompanies a running cell. It passes bytes between person and agent, handles job control, forwards
+connections through the doors (relays.py), and reports how the agent ended.
 
-Runs outside the cell, in the command that the person typed, which does nothing else meanwhile. All data from the cell
-is hostile: output to a terminal goes through the filter (terminal_filter.py), output to a pipe or a file does not.
+Runs outside the cell, in the command that the person typed. All data from the cell is hostile: output to a terminal
+goes through the filter (terminal_filter.py), output to a pipe or a file does not.
 
 Rules
-- Keys belong to the cell: Ctrl-C and Ctrl-Z arrive as bytes, and the cell's own terminal makes signals of them. If standard
-  input is no terminal, SIGINT, SIGQUIT and SIGTSTP are sent to this process, which forwards them.
+- Keys go to the cell: Ctrl-C and Ctrl-Z arrive as bytes, and the cell's own terminal turns them into signals. If
+  standard input is no terminal, this process gets SIGINT, SIGQUIT and SIGTSTP, and forwards them.
 - SIGTERM and SIGHUP are forwarded. The agent may want to save data, so the cell is closed only after `patience_s`.
-- When the agent stops, the terminal is restored, and this process stops its complete job, as the kernel would have done, so
-  that the shell notices. `fg` continues this process, which continues the agent and restores the terminal modes that the
-  agent had set.
+- When the agent stops (Ctrl-Z), the terminal is restored, and this process stops its whole job, as the kernel would
+  have done, so that the shell notices. `fg` continues this process, which continues the agent and restores the terminal
+  modes that the agent had set.
 - If no process can continue this one (in an orphaned process group, such as that of a terminal's first program), the agent
   continues at once.
 - A signal that was ignored when this process began stays ignored (nohup(1)).
 - The terminal is restored in every case.
-- Output that is left when the agent has ended is written for as long as its reader takes, as by any program. A signal ends
-  that. There is a deadline for a raw terminal, whose keys are no signals, and for every reader after a signal to end. The
-  ending says which output was lost.
+- Output that remains when the agent has ended is written, however slow its reader is, until a signal ends that. There
+  is a deadline for a raw terminal, where Ctrl-C is no signal, and for every reader after a signal to end. The reported
+  ending says if output was lost.
 
 Source: credentials(7), setpgid(2), signal(7). Not here: the agent without a cell (aileron/launch/start.py), the cell
 itself (aileron_sandbox.cell).
@@ -55,12 +55,13 @@ PATIENCE_S: Final = 10.0
 _REST_S: Final = 5.0
 """Seconds to wait for the rest of the agent's output after its end, not counting the time in which its reader pauses."""
 _QUIET_S: Final = 0.5
-"""Seconds without a byte after which an output stream that never ends is abandoned, when no process is left that
-could write to it.
+"""Seconds without a byte after which an output stream that has not ended is closed, once no process of the cell is left
+that could write to it.
 """
 _STALLED_S: Final = 5.0
-"""Seconds to wait for a reader that accepts no byte of the remaining output. The limit applies if no key can end the wait, or if
-this process was told to end."""
+"""Seconds to wait for a reader that accepts no byte of the remaining output. The limit applies only if the terminal is
+raw, so that no key can end the wait, or if this process was told to end.
+"""
 _SETTLE_S: Final = 0.2
 """Seconds to wait for output that an agent wrote before it stopped: for example, it may have left the alternate screen."""
 _PIPE_BUF: Final = 4096
@@ -72,7 +73,7 @@ _READABLE: Final = 1  # EPOLLIN
 
 
 class RunningCell(Protocol):
-    """The part of a cell's interface that is used here (aileron_sandbox.cell.door.Cell)."""
+    """The methods of aileron_sandbox.cell.door.Cell that are used here."""
 
     listeners: Mapping[str, tuple[socket.socket, ...]]
     terminal: int | None
@@ -147,7 +148,7 @@ def attend(
 
 
 class _Attendance:
-    """The connection between one running agent and this process: its streams, the signals for it, and its end."""
+    """The state of the command while one agent runs: its streams, its signals, and its end."""
 
     def __init__(self, cell: RunningCell, streams: Streams, loop: Loop, patience_s: float) -> None:
         self._cell = cell
@@ -157,7 +158,7 @@ class _Attendance:
         self._is_closing = False
         self._undo = contextlib.ExitStack()
         self._shown: list[Pump] = []
-        """The pump that writes to the terminal, if there is one. All other output pumps are in `_piped`."""
+        """The pump that copies output to the terminal, if there is one. All other output pumps are in `_piped`."""
         self._piped: list[Pump] = []
         self._terminal = self._undo_close(Terminal.maybe(streams))
         self._at_terminal = contextlib.ExitStack()
@@ -172,8 +173,8 @@ class _Attendance:
 
     @functools.cached_property
     def _filter(self) -> TerminalFilter:
-        """The filter for output to the terminal. It is imported on first use, because the import takes 3 ms that a
-        launch without a terminal need not wait.
+        """The filter for output to the terminal. It is imported on first use, which saves 3 ms for a launch without a
+        terminal.
         """
         from aileron.cell.terminal_filter import TerminalFilter
 
@@ -191,8 +192,8 @@ class _Attendance:
     # Bytes
 
     def _connect_terminal(self, terminal: Terminal, theirs: int) -> None:
-        """Connect the terminal in both directions with a copy of `theirs`, the cell's master, because the cell can be
-        closed first.
+        """Connect the person's terminal with the cell's terminal, in both directions. `theirs` is the cell terminal's
+        master; a copy is used, because the cell may close it first.
         """
         os.set_blocking(theirs, False)
         master = self._end(os.dup(theirs))
@@ -205,13 +206,13 @@ class _Attendance:
             Pump(self._loop, ours, master, lambda _: None)
 
     def _forget_output(self, why: PumpEnd) -> None:
-        """Ignore that the person's or the cell's terminal has disconnected. Output to it is lost, and the kernel sends
-        signals to the programs concerned.
+        """Do nothing when one of the two terminals has disconnected: output to it is lost, and the kernel sends SIGHUP
+        to the programs on it.
         """
 
     def _connect_pipe(self, number: int, theirs: int) -> None:
-        """Connect standard stream `number` with the cell's pipe. This process becomes the only owner of the pipe's
-        outer end, so that the cell sees when it is closed.
+        """Connect this process's stream `number` with the cell's pipe. Only this process keeps the pipe's outer end
+        open, so that the agent notices when it is closed.
         """
         inside = self._end(_taken_over(theirs))
         outside = self._end_of_ours(number)
@@ -227,8 +228,8 @@ class _Attendance:
         return made
 
     def _end_of_ours(self, number: int) -> End:
-        """Return an end for this process's descriptor 0, 1 or 2. Other processes share its open file, so it must stay
-        blocking.
+        """Return an `End` for this process's descriptor 0, 1 or 2. Other processes share that open file, so it must
+        stay blocking.
         """
         mode = os.fstat(number).st_mode
         if stat.S_ISSOCK(mode):
@@ -257,7 +258,7 @@ class _Attendance:
                 self._cell.close()
                 ending = self._write_rest(self._shown, ending, signals)
                 self._at_terminal.close()
-            return self._write_rest(self._piped, ending, signals)  # with the terminal as it was: Ctrl-C is a signal
+            return self._write_rest(self._piped, ending, signals)  # the terminal is restored, so Ctrl-C is a signal
 
     def _until_ended(self, signals: _Signals) -> Ending:
         self._loop.watch(self._cell.control, _READABLE, lambda _: None)
@@ -284,7 +285,7 @@ class _Attendance:
     def _signalled(self, number: int) -> None:
         if number == signal.SIGWINCH:
             self._resize()
-        elif number == signal.SIGCONT:  # we were stopped, and the agent was not
+        elif number == signal.SIGCONT:  # only this process was stopped, not the agent
             if self._terminal is not None and self._terminal.is_ours:
                 self._terminal.make_raw()
                 self._resize()
@@ -354,8 +355,8 @@ class _Attendance:
         return ending
 
     def _maybe_lost(self, outputs: list[Pump], ending: Ending, signals: _Signals, quiet_s: float) -> Ending | None:
-        """Return the changed ending if a signal or a reader that pauses too long ends the wait; None while the wait
-        continues.
+        """Return the changed ending if the wait must stop, because of a signal or a reader that pauses too long; None
+        if it continues.
         """
         for number in signals.taken():
             if number in _ENDING:
@@ -373,8 +374,8 @@ class _Attendance:
 
 
 def _taken_over(theirs: int) -> int:
-    """Return a copy of the outer end of one of the cell's pipes, so that only this process owns it. /dev/null takes the old
-    number, for the cell to close.
+    """Return a copy of the outer end of one of the cell's pipes, and replace the original descriptor by /dev/null,
+    which the cell object can close.
     """
     ours = os.dup(theirs)
     empty = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -386,7 +387,7 @@ def _taken_over(theirs: int) -> int:
 
 
 class _Signals:
-    """The signals to this process, which the loop receives while the block runs."""
+    """A context manager that collects signals to this process, and wakes the loop when one arrives."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -421,7 +422,7 @@ class _Signals:
                 pass
 
     def taken(self) -> list[int]:
-        """Return the signals that have arrived since the last call, and forget them."""
+        """Return the numbers of the signals that have arrived since the last call."""
         taken = []
         while self._arrived:
             taken.append(self._arrived.popleft())

@@ -1,7 +1,6 @@
-"""Changes while an agent ran in a cell: the files that were made, changed and removed, including files outside
-version control.
+"""The files that were made, changed and removed while an agent ran in a cell, including files outside version control.
 
-    starts = starts_of([Root("/home/you/project")], home.cells)               before the agent starts: only names are read
+    starts = starts_of([Root("/home/you/project")], home.cells)               before the agent starts: reads only names
     watch = Watch.begin(starts, home.cells / session)
     changes = watch.finish()                                                  when its cell is closed
     for line in summary(changes): …                                           harmless text for standard error
@@ -11,16 +10,16 @@ Runs in the command that starts the agent. Everything in the project is hostile:
 
 Rules
 - An entry is *changed* if its ctime is the start or later. No program can set a ctime (utimensat(2) sets the two other
-  times). The start is read from the file system's own clock. A false change is better than a missed one: if the clock was set
-  back, or the file system counts in seconds, the start moves to an earlier time.
+  times). The start is read from the file system's own clock. Reporting an unchanged entry is better than missing a
+  change: if the clock was set back, or the file system counts in seconds, an earlier start is assumed.
 - An entry is *made* if its name did not exist, and *removed* if its name no longer exists. A folder that was replaced by
   another (its inode has changed) counts as changed with all its contents.
 - The list does not say who changed an entry: changes that a person makes meanwhile are listed, too.
-- The list says which parts were not read, at the start or at the end. Lists are bounded, counts are not. Files that execute
-  are listed first.
+- The list says which parts were not read, at the start or at the end. Lists are bounded, counts are not. Files that can
+  run code are listed first.
 
-Source: inode(7) on ctime, ADR 62. Not here: which files execute (executes.py), how folders are read (tree.py), overlays
-(overlay.py).
+Source: inode(7) on ctime, ADR 62. Not here: which files can run code (executes.py), how folders are read (tree.py),
+overlays (overlay.py).
 """
 
 from __future__ import annotations
@@ -59,13 +58,12 @@ __all__ = [
 ]
 
 _SHOWN_EXECUTING: Final = 20
-"""Maximum number of lines in the summary for files that execute. With its other lines, the summary fits on a screen."""
+"""Maximum number of lines in the summary for files that can run code. With its other lines, the summary fits on a screen."""
 _SHOWN_OF_KIND: Final = 5
 
 
 def starts_of(roots: Iterable[Root], cells: Path) -> list[Start]:
-    """Return the starts of the roots: the names that exist in each before the agent starts. Raises AileronError if a root cannot
-    be used.
+    """Return the state of each root before the agent starts: the names in it. Raises AileronError if a root cannot be used.
 
     Aileron's home, which contains `cells` (Home.cells), is left out, because no cell shows it.
     """
@@ -74,7 +72,9 @@ def starts_of(roots: Iterable[Root], cells: Path) -> list[Start]:
 
 
 class Watch:
-    """A recording of the changes in a cell, from before its agent starts until the cell is closed. It holds the cell's lock."""
+    """A recording of the changes in a cell, from before the agent starts until the cell is closed. Meanwhile it holds
+    the lock on the cell's records.
+    """
 
     def __init__(self, kept: Kept, lock: int) -> None:
         self._kept = kept
@@ -82,7 +82,8 @@ class Watch:
 
     @classmethod
     def begin(cls, starts: Sequence[Start], kept_in: Path) -> Watch:
-        """Store the names that exist (`starts_of`) in `kept_in`, the cell's folder in the home (Home.cells / session).
+        """Store the result of `starts_of` in `kept_in`, the cell's folder in the home (Home.cells / session), and begin
+        the recording.
 
         If `prepare_overlay` was called for that folder before, changes to the first root are read from its upper
         folder. Raises AileronError if the home cannot be used.
@@ -106,9 +107,9 @@ class Watch:
         return cls(kept, lock)
 
     def finish(self) -> Changes:
-        """Return the changes, and store them for `look`. Call it once, when no process of the cell runs any longer.
+        """Return the changes, and store them for `look`. Call this once, after all processes of the cell have ended.
 
-        This also removes the records of other sessions that exceed the bounds.
+        This also removes old records of other sessions (kept.prune).
         """
         try:
             changes = _computed(self._kept, is_final=True)
@@ -117,11 +118,13 @@ class Watch:
                 self._remove_aside()
             return changes
         finally:
-            prune(self._kept.path.parent)  # with our lock held, so that a session of a month is not removed at its end
+            prune(self._kept.path.parent)  # while our lock is held, which protects these records whatever their age
             self.abandon()
 
     def abandon(self) -> None:
-        """Release the lock without comparing, and remove an unused overlay. For use if no agent was started. Idempotent."""
+        """Release the lock without looking for changes, and remove an unused overlay. Call this if no agent was
+        started. Idempotent.
+        """
         if self._lock >= 0:
             if not _has_entries(self._kept.upper):
                 self._remove_aside()
@@ -133,7 +136,7 @@ class Watch:
         if os.path.lexists(self._kept.upper):
             from aileron.cell.overlay import remove_aside
 
-            with contextlib.suppress(OSError):  # then a person can still discard it
+            with contextlib.suppress(OSError):  # the person can still discard the overlay
                 remove_aside(self._kept)
 
 
@@ -154,8 +157,8 @@ def start_of(kept: Kept) -> JSONObject:
 
 
 def earlier_roots(cells: Path) -> tuple[str, ...]:
-    """Return, without duplicates, the paths that agents in the recorded cells could write to. Raises AileronError if
-    a record is damaged.
+    """Return the paths that agents in all recorded cells could write to, without duplicates. Raises AileronError if a
+    record is damaged.
     """
     found: dict[str, None] = {}
     for kept in kept_cells(cells):
@@ -252,7 +255,7 @@ def _counted(changes: Changes) -> str:
 
 
 def git_objects(count: int) -> str:
-    """Return the number of git's internal files in words, such as `12 git objects`. Only the number is shown."""
+    """Return the number of changed files in git's own storage, such as `12 git objects`."""
     return "1 git object" if count == 1 else f"{count} git objects"
 
 
@@ -261,8 +264,8 @@ def _unknown(changes: Changes) -> list[str]:
 
 
 def _executing(changes: Changes) -> Iterable[str]:
-    """Return the lines for changes that execute. There are some for each kind, so that a thousand of one kind do not
-    hide another.
+    """Return the lines for changed files that can run code. Each kind gets some lines, so that a thousand files of one
+    kind do not hide another kind.
     """
     from aileron.cell.executes import spoken, tree_in
 
@@ -285,16 +288,16 @@ def _executing(changes: Changes) -> Iterable[str]:
 
 
 def of_packages(entries: int) -> str:
-    """Return in words how many entries of a package manager's folder changed."""
+    """Return the number of changed entries in a package manager's folder, as words."""
     return "1 file of packages" if entries == 1 else f"{entries} files and folders of packages"
 
 
 def named(changes: Changes, change: Change) -> str:
-    """Return a change's name for people: the path within the project, or the absolute path elsewhere."""
+    """Return the path of a change for display: relative in the project, absolute elsewhere."""
     return where(changes, change.root, change.path)
 
 
 def where(changes: Changes, root: str, path: str) -> str:
-    """Return the display name of a path in a root: relative within the project, absolute elsewhere."""
+    """Return a path in a root for display: relative in the project, absolute elsewhere."""
     is_in_project = bool(changes.roots) and root == changes.roots[0] and path
     return path if is_in_project else under(root, path)

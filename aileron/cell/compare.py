@@ -1,4 +1,4 @@
-"""The comparison of a folder with its contents at the agent's start: entries made, changed and removed.
+"""Comparison of a folder with its contents when the agent started: entries made, changed and removed.
 
 Runs in the command. Everything in the folder is hostile: names, links, permissions, the size of the tree. It can change while it
 is read, if the agent still runs.
@@ -8,7 +8,7 @@ Rules
   another (its inode has changed) counts as changed with all its contents.
 - The listing says which parts were not read, at the start or now. Such parts never count as unchanged.
 
-Source: ADR 62. Not here: the start (start.py), which files execute (executes.py), overlays (overlay.py).
+Source: ADR 62. Not here: recording the start (start.py), which files can run code (executes.py), overlays (overlay.py).
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _GIT_LISTED: Final = matching(
         *(glob for kind in KINDS if kind.startswith("git ") for glob in KINDS[kind].files if glob.startswith(".git/")),
     )
 )
-"""Patterns of the paths in a repository's own folder that are more than data, and so are listed. All other paths
+"""Patterns of the paths in a repository's `.git` folder that are listed, because git acts on them. All other files
 there are only counted.
 """
 
 _IN_SETTINGS: Final = frozenset(
     {*(kind for kind in KINDS if kind.startswith("git ")), "executable", "set-user-ID", "link out of the project"}
 )
-"""Kinds listed in an agent's own state even if `Root.only` does not include the path: a program, a repository, a link
-out of the root.
+"""Kinds that are listed in an agent's own state folder even if `Root.only` does not include the path: programs,
+repositories, links out of the root.
 """
 
 
@@ -80,14 +80,14 @@ def compare(start: Start, listing: Listing, *, is_project: bool = True) -> None:
 
 
 class _Entry(NamedTuple):
-    """An existing entry, called `name` in the open folder `parent`, with its places in git repositories."""
+    """An existing entry `name` in the open folder `parent`, with its places in git repositories."""
 
     parent: int
     name: str
     path: str
     status: os.stat_result
     inode: int = 0
-    """Inode number as returned with the folder's names, as in the start. For a mount point, stat(2) returns another number."""
+    """Inode number from the folder's listing, as recorded at the start. For a mount point, stat(2) returns another number."""
     places: GitPlaces = GitPlaces()
 
     @property
@@ -135,7 +135,7 @@ class _Tree:
         is_replaced: bool,
         depth: int,
     ) -> None:
-        """Compare an open folder with `known`, its contents at the start; None if there was no such folder."""
+        """Compare an open folder with `known`, its contents at the start; `known` is None if there was no such folder."""
         is_replaced = is_replaced or (known is not None and known.inode != inode)
         # A fifth of the memory of stat(2) results: one folder may hold all _MAX_LOOKED entries
         names: dict[str, int] = {}
@@ -204,8 +204,8 @@ class _Tree:
                 self._add(entry, what, was, (f"cannot be read: {os.strerror(error.errno or 0)}",))
 
     def _count_objects(self, descriptor: int, path: str, depth: int) -> None:
-        """Count the new or changed files in a folder of git objects, whose names were not read at the start. List the entries
-        that could lead elsewhere.
+        """Count the new or changed files in a folder of git objects, whose names were not read at the start. List only
+        entries that could lead out of it, such as links.
         """
         with os.scandir(descriptor) as found:
             for entry in found:
@@ -259,7 +259,7 @@ class _Tree:
         if kind == "file" and not tree_in(found) and status.st_nlink > 1 and not is_git_data(path):
             found = (*found, Finding("hard link", f"{status.st_nlink} names"))
         if self._only is not None:
-            found = tuple(finding for finding in found if finding.kind != "settings")  # the agent names its own
+            found = tuple(finding for finding in found if finding.kind != "settings")  # `only` names these files
             if kind == was == "file" and {finding.kind for finding in found} <= {"agents"} and self._is_memory(entry):
                 return
             if path != "" and not self._only(path):
@@ -270,7 +270,9 @@ class _Tree:
         self._listing.add(Change(self._root, path, what, kind, was if was != kind else None, notes, found))
 
     def _is_memory(self, entry: _Entry) -> bool:
-        """Return whether the entry is an agent's state file of which the part that the agent obeys has not changed."""
+        """Return whether the entry is an agent's state file in which only memories changed, not settings that the agent
+        obeys (state_files.py).
+        """
         before = self._start.obeyed.get(entry.path)
         return before is not None and obeyed_at(entry.name, entry.parent, self._listing.contents) == before
 
@@ -293,5 +295,5 @@ def _is_objects(path: str) -> bool:
 
 
 def is_git_data(path: str) -> bool:
-    """Return whether a path is git's own data, which is counted and not listed."""
+    """Return whether a path is in git's own storage, where changes are counted and not listed."""
     return (path.startswith(".git/") or "/.git/" in path) and _GIT_LISTED.fullmatch(path) is None

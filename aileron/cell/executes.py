@@ -1,16 +1,16 @@
-"""The table of files that make programs run later, outside the cell, by kind and with a reason for each kind.
+"""The table of files that can make programs run later, outside the cell: the kinds of files, each with the reason.
 
 An agent in a cell cannot run programs outside the cell. But it can write files that the person's own tools obey
 afterwards: a git hook, a Makefile, a settings file of an editor, instructions for the next agent. This cannot be
-prevented in a project that the agent may change, so such files are listed. A file is read only if its name alone does
-not decide, and only to list the keys that execute.
+prevented in a project that the agent can change, so changes to such files are listed. A file's contents are read only
+if its name does not decide, and only to list the keys that run something.
 
     findings(Candidate("package.json", "file", 0o644, content))  →  (Finding("npm", "scripts: postinstall, test"),)
 
 Runs in the command. Rules
-- The names and contents are hostile. A file that cannot be read, or is too long for it, counts as one that executes.
-- A table always lacks some tools. A file that is in no row, but whose name looks like that of a settings file, counts as
-  well, unless it is in the closed list of files that run nothing.
+- The names and contents are hostile. A file that cannot be read, or is too long to be read, counts as one that can run code.
+- No table has every tool. A file that is in no row counts, too, if its name looks like that of a settings file, unless
+  it is in the closed list of files that run nothing.
 - A file that is not listed is not proven harmless: each program that the person runs is code.
 
 Pure. Source: the manuals of the tools that are named; gitattributes(5), githooks(5). Not here: which files changed
@@ -46,10 +46,11 @@ __all__ = [
 
 EntryKind = Literal["file", "directory", "link", "socket", "pipe", "device"]
 INSTALLED: Final = "installed packages"
-"""Kind of the entries that a package manager put into its folder; the detail is that folder's path."""
+"""Kind of entries in a package manager's folder. Their detail is that folder's path."""
 _STANDS_ALONE: Final = frozenset({"agents", "set-user-ID", "special file", "version control"})
-"""Kinds of entries in a package manager's folder that are listed one by one, like those of git: they take effect even if the
-packages are not used."""
+"""Kinds of entries in a package manager's folder that are listed one by one, as git's kinds are, because they take
+effect even if the packages are not used.
+"""
 _MAX_DETAILS: Final = 8
 """Maximum number of keys or names that are shown for one file."""
 _MAX_DETAIL: Final = 80
@@ -71,32 +72,35 @@ class Candidate(NamedTuple):
     leads_out: str | None = None
     """Target of a symbolic link that leads out of the project."""
     git_kind: str | None = None
-    """Kind of the file according to its place in a git repository, whose folder need not be called `.git`."""
+    """Kind of the file by its place in a git repository, whose folder may have any name; None if it is not in one, or
+    only data.
+    """
     tree: str = ""
     """The package manager's folder that contains the entry, as `tree_of` returns it; empty if there is none."""
     above: str = ""
-    """Prefix of `path`, such as home/me/.config/fish/, if the changed folder is not a project but the table also applies to
-    it."""
+    """Prefix of `path`, such as home/me/.config/fish/, for a folder outside the project, so that the table's patterns
+    match there, too.
+    """
 
 
 class Finding(NamedTuple):
-    """A reason to list a file: a key of `KINDS`, and the part of the file that executes."""
+    """A reason to list a file: a key of `KINDS`, and the parts of the file that run something."""
 
     kind: str
     detail: str = ""
 
 
 class Execution(NamedTuple):
-    """A kind of files that make programs run."""
+    """A kind of files that can make programs run."""
 
     files: tuple[str, ...]
     """Globs for the end of a path; `**` stands for all paths below a folder. Empty if the kind is detected in another way."""
     reason: str
     detail: Callable[[bytes], Iterable[str] | None] | None = None
-    """Function that returns the parts of the content that execute; None if the name alone decides.
+    """Function that returns the parts of a file's content that run something; None if the name alone decides.
 
-    The function returns no parts if the file does not count, None if the content cannot be understood (so the file
-    counts), and an empty text as the only part if the file counts but has nothing to show.
+    It returns no parts if the file is harmless, None if it cannot be parsed (the file then counts), and one empty
+    string if the file counts but has no part to show.
     """
 
 
@@ -104,8 +108,8 @@ class Execution(NamedTuple):
 
 
 def _of_git(content: bytes) -> list[str]:
-    """Return the keys of a git configuration that execute programs. A configuration that is not known to be harmless counts, even
-    without such a key.
+    """Return the keys of a git configuration that run programs. If there are none, but the configuration is not known
+    to be harmless, return one empty string, so that it counts.
     """
     from aileron.cell.git_config import git_keys, is_plain  # takes 2 ms, and only if a configuration has changed
 
@@ -702,8 +706,8 @@ has the same order.
 
 
 class _GitPlace(NamedTuple):
-    """A place in the folder of a git repository: the kind of a file there, and the places below by name. `*` stands for every
-    other name.
+    """A node in the tree of known paths in a git repository: the kind of a file there, and the nodes below by name. `*`
+    stands for every other name.
     """
 
     kind: str | None = None
@@ -711,7 +715,9 @@ class _GitPlace(NamedTuple):
 
 
 def _everything(kind: str) -> _GitPlace:
-    """Return the place of a folder in which git obeys every file. A link at this place leads to such a folder."""
+    """Return the node of a folder in which git acts on every file. A link in its place counts as the same kind, because
+    it leads to such a folder.
+    """
     return _GitPlace(kind, {"*": _GitPlace(kind)})
 
 
@@ -729,7 +735,7 @@ _REPOSITORY: Final = _GitPlace(
 
 
 class GitPlaces(NamedTuple):
-    """The places of an entry in the repositories that contain it. There are several if one repository is inside another."""
+    """An entry's nodes in the git repositories that contain it: several if one repository is inside another."""
 
     places: tuple[_GitPlace, ...] = ()
     tree: str = ""
@@ -737,18 +743,18 @@ class GitPlaces(NamedTuple):
 
     @property
     def kind(self) -> str | None:
-        """Kind of a file or link at these places, or None."""
+        """Kind of a file or link at this place; None if git does not act on it."""
         return next((place.kind for place in self.places if place.kind is not None), None)
 
     def of(self, name: str) -> GitPlaces:
-        """Return the places of the entry `name` in the folder at these places."""
+        """Return the places of the entry `name` in the folder with these places."""
         found = (place.names.get(name) or place.names.get("*") for place in self.places)
         return GitPlaces(tuple(place for place in found if place is not None), self.tree)
 
 
 def git_places(above: GitPlaces, path: str, has: Callable[[str], bool], had: Callable[[str], bool] | None) -> GitPlaces:
-    """Return the places of a folder, from the places of the folders above it and the names it has and had. `had` is
-    None if the folder did not exist.
+    """Return the places of the folder `path`, given those from the folder above it. `has` and `had` return whether a
+    name is in the folder now, and was in it at the start. `had` is None if the folder did not exist.
 
     Git treats a folder with HEAD as a repository. Its objects and refs, and with them the configuration and the
     hooks, can be in a folder without HEAD, to which a `commondir` leads, gitrepository-layout(5).
@@ -773,7 +779,7 @@ _DATA: Final = (
     ".svn/pristine/**", ".svn/tmp/**", ".svn/format", ".bzr/checkout/dirstate", ".bzr/repository/**", "_darcs/pristine.hashed/**",
     "_darcs/patches/**", "_darcs/inventories/**", ".pijul/pristine/**", ".pijul/changes/**",
 )  # fmt: skip
-"""Files of version control that are only read as data. A bare repository among them is recognised by its contents."""
+"""Files of version control that are only data. A bare repository below such a path is still recognised by its contents."""
 _PASSIVE: Final = (
     ".gitignore", ".gitkeep", ".keep", ".mailmap", ".git-blame-ignore-revs", ".hgignore", ".bzrignore", ".cvsignore", ".ignore",
     ".rgignore", ".fdignore", ".npmignore", ".eslintignore", ".prettierignore", ".stylelintignore", ".helmignore",
@@ -796,8 +802,8 @@ _LIKE_SETTINGS: Final = (
     r")"
     r"|[^/]+\.(?:toml|ini|cfg|cnf|json[c5]?|ya?ml|xml|properties|plist|kdl|hcl|ron|lock|nix|neon|edn|exs|rake)"  # at the top
 )
-"""Pattern of names that look like settings files. At the top of a project, names with an ending of a settings format
-count, too.
+"""Pattern of paths that look like settings files. At the top of a project, any file in a settings format counts, by its
+extension.
 """
 
 
@@ -857,7 +863,7 @@ def _any() -> re.Pattern[str]:
 
 
 def findings(candidate: Candidate) -> tuple[Finding, ...]:
-    """Return the reasons why an entry makes a program run later, in the order of `KINDS`; empty for most files."""
+    """Return the reasons why an entry can make a program run later, in the order of `KINDS`; empty for most files."""
     found = tuple(_found(candidate))
     if not candidate.tree:
         return found
@@ -868,14 +874,16 @@ def findings(candidate: Candidate) -> tuple[Finding, ...]:
 
 
 def tree_in(found: Iterable[Finding]) -> str:
-    """Return the package manager's folder to which a change with these findings belongs; empty if the change is listed by
-    itself.
+    """Return the package manager's folder under which a change with these findings is counted; empty if the change is
+    listed by itself.
     """
     return next((finding.detail for finding in found if finding.kind == INSTALLED), "")
 
 
 def rank(found: Iterable[Finding]) -> int:
-    """Return the rank of a change in a list, given by its first finding's kind. A change that executes nothing comes last."""
+    """Return the sort key of a change in a list: the position of its first finding's kind in `KINDS`. A change without
+    findings comes last.
+    """
     return next((_ORDER[finding.kind] for finding in found), len(_ORDER))
 
 

@@ -1,11 +1,11 @@
-"""The keys of a git configuration that make git run a program, and a check that a configuration has none of them.
+"""Analysis of git configurations: the keys that make git run a program, and a check that a configuration has no such key.
 
     is_plain(content)  →  True only for what `git init`, `git clone` and `git branch` write
     git_keys(content)  →  ["core.hooksPath", "alias.st"]: keys that are known to execute, to be shown
 
 Runs in the command. The contents are hostile. Rules
-- Git has hundreds of keys, and each version has more. So a configuration counts as harmless only if all its keys are on a
-  list, with values of a narrow form, and a strict parser accepts it. The person sees which keys are refused.
+- Git has hundreds of keys, and each version adds more. So a configuration counts as harmless only if all its keys are
+  on a list, with values of a narrow form, and a strict parser accepts it. The person sees the other keys.
 - `git_keys` is only for display: a configuration in which it finds nothing is not proven harmless.
 
 Pure. Source: git-config(1). Not here: which files are configurations (executes.py).
@@ -22,7 +22,9 @@ __all__ = ["git_keys", "is_plain"]
 _BOOLEAN: Final = r"true|false"
 _PLAIN_TEXT: Final = r"[\w .,'@+()-]*"
 _PLAIN_URL: Final = r"(?!.*::)(?:(?:https|ssh|git)://[A-Za-z0-9][\w@:/.~%+-]*|[A-Za-z0-9][\w.+-]*@[A-Za-z0-9][\w.-]*:[\w./~+-]+|[/.~][\w./~+-]*)"
-"""Pattern of a repository URL that git itself understands, without a helper (`ext::`) or an option (`-o`) in it, or of a path."""
+"""Pattern of a repository's URL, or path, that git handles without running a helper: no `ext::`, and no text that
+starts with `-`.
+"""
 _PLAIN_REMOTE: Final = re.compile(r"[A-Za-z0-9_][\w./-]*")
 _HARMLESS: Final = {
     "core.repositoryformatversion": re.compile("[01]"),
@@ -37,7 +39,9 @@ _HARMLESS: Final = {
     "branch.*.remote": re.compile(r"\.|[A-Za-z0-9_][\w.-]*", re.ASCII),
     "branch.*.merge": re.compile(r"refs/[\w./@+-]+"),
 }
-"""Keys of a git configuration, each with a pattern of values with which it executes nothing. `*` stands for a name in quotes."""
+"""Harmless keys of a git configuration, each with a pattern of values with which it runs nothing. `*` stands for a name
+in quotes.
+"""
 _PLAIN_SECTION: Final = re.compile(r'[ \t]*\[([A-Za-z]+)(?: "([^"\\]*)")?\][ \t]*')
 _PLAIN_KEY: Final = re.compile(r'[ \t]*([A-Za-z]+)[ \t]*=[ \t]*([^"\\#;]*)')
 _PLAIN_OTHER: Final = re.compile(r"[ \t]*(?:[#;][^\\]*)?")
@@ -45,8 +49,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u0085\u2028\u2029\ufeff]"
 
 
 def is_plain(content: bytes) -> bool:
-    """Return whether a git configuration is known to execute nothing: it has only harmless keys, each on its own line, without
-    quotes, escapes or continuations.
+    """Return whether a git configuration is known to run nothing: it has only harmless keys, each on its own line, and
+    values without quotes, escapes or continuations.
     """
     try:
         text = content.decode()
@@ -96,7 +100,7 @@ _BOOLEANS: Final = frozenset({"false", "no", "off", "0", "", "true", "yes", "on"
 
 
 def git_keys(content: bytes) -> list[str]:
-    """Return the keys that are known to make git execute a program, or fetch or use something other than what was requested."""
+    """Return the keys that are known to make git run a program, or fetch or use something other than what was requested."""
     found = []
     for key, value in _entries(content.decode("utf-8", "replace")):
         lowered = key.lower()
@@ -126,7 +130,7 @@ def _entries(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Return the position behind the match of `pattern` at `at`. The patterns that are passed always match."""
+    """Return the position after the match of `pattern` at `at`. The pattern must match."""
     match = pattern.match(text, at)
     return at if match is None else match.end()
 

@@ -1,15 +1,15 @@
-"""Folders that a package manager or a build fills: virtual environments, node_modules, target. Each such folder takes
-one line of a list.
+"""Recognition of folders that a package manager or a build fills: virtual environments, node_modules, target. In a list
+of changes, each such folder takes one line.
 
-    tree_of(".venv", has, had)  →  ".venv"      recognised by its mark files; `.venv/lib/…/x.pth` then belongs to it
+    tree_of(".venv", has, had)  →  ".venv"      recognised by its marker files; `.venv/lib/…/x.pth` then belongs to it
 
-Thousands of files in such a folder can run code, all for the same reason: a person who uses the folder runs its
-files. Listed one by one, they would hide a git hook. Runs in the command. The names and the marks are hostile.
+Thousands of files in such a folder can run code, all for the same reason: a person who uses the folder runs its files.
+Listed one by one, they would hide a git hook. Runs in the command. The names and the marker files are hostile.
 
 Rules
-- A folder counts if it was marked before the agent started, or did not exist then: an agent cannot hide source files by
-  putting a mark into their folder.
-- In a virtual environment, only the usual places count; a file elsewhere in it is listed by itself.
+- A folder counts if it had a marker file before the agent started, or did not exist then: an agent cannot hide changed
+  source files by putting a marker file next to them.
+- In a virtual environment, only entries in the usual folders belong to it; a file elsewhere is listed by itself.
 - A file that takes effect without being used as a package is listed by itself (executes.py): repositories, instructions for
   agents, special files, ways out of the project.
 
@@ -35,8 +35,9 @@ _MARKS: Final = {
     "Pods": ("Manifest.lock",),
     "vendor": ("autoload.php",),
 }
-"""Names of folders that package managers fill, each with the names of marks. The folder must contain at least one of its
-marks."""
+"""Names of folders that package managers fill, each with the names of its marker files. Such a folder must contain at
+least one of them.
+"""
 _OF_ENVIRONMENT: Final = re.compile(
     r"(?:bin|Scripts|include|share|man|lib(?:64|32)?)(?:/.*)?|pyvenv\.cfg|\.lock|CACHEDIR\.TAG",
     re.DOTALL,
@@ -48,10 +49,11 @@ _Has = Callable[[str], bool]
 
 
 def tree_of(path: str, has: _Has, had: _Has | None) -> str:
-    """Return the package manager's folder to which the contents of the folder `path` belong; an empty text if there is none.
+    """Return the package manager's folder under which the contents of the folder `path` are counted; an empty string if
+    they are listed one by one.
 
-    It is `path` itself, or one name for all of Python's caches. `has` and `had` return whether a name is in the folder now, and
-    was in it at the start. `had` is None if the folder did not exist.
+    The result is `path` itself, or for a Python cache one pattern that stands for all of them. `has` and `had` return
+    whether a name is in the folder now, and was in it at the start. `had` is None if the folder did not exist.
     """
     name = path.rpartition("/")[2]
     if not path or (had is not None and not _is_marked(name, had)):
@@ -62,8 +64,8 @@ def tree_of(path: str, has: _Has, had: _Has | None) -> str:
 
 
 def is_of_tree(path: str, tree: str, *, is_link_out: bool) -> bool:
-    """Return whether an entry in a package manager's folder (`tree_of`) is one that package managers, builds or Python put there.
-    Of links out of the project, only the Python of a virtual environment is.
+    """Return whether package managers, builds or Python usually put such an entry into the folder `tree` (from
+    `tree_of`). Of links out of the project, this is only so for a virtual environment's link to Python.
     """
     if is_link_out:
         return _PYTHON_LINK.fullmatch(path) is not None

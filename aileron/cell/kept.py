@@ -1,4 +1,4 @@
-"""The records of a cell in Aileron's home, stored in the folder `cells/SESSION/` as long as they are useful.
+"""The records of a cell, stored in the folder `cells/SESSION/` of Aileron's home.
 
     lock           held by the cell's command as long as the cell exists: flock(2), which the kernel releases with the process
     start.json     session, folder, time of the start, paths that the agent can write to
@@ -6,7 +6,7 @@
     changes.json   the list of changes, made at the cell's end
     decided.json   the changes that were applied or discarded (apply.py)
     upper/ work/   the changes that an overlay stores (overlay.py)
-    over/          `upper/` while it is removed
+    over/          the renamed `upper/` while it is being removed
 
 Runs in commands. Rules
 - Each folder has mode 0700, and each file is replaced in one step (aileron/files.py). An agent in a cell sees none of these
@@ -35,11 +35,11 @@ from aileron.model.failure import AileronError, FailureClass
 __all__ = ["MAX_AGE_S", "MAX_CELLS", "Kept", "kept_cells", "prune"]
 
 MAX_CELLS: Final = 64
-"""Maximum number of cells whose records are kept: some weeks of a person's work."""
+"""Maximum number of cells whose records are kept. A person needs some weeks for so many."""
 MAX_AGE_S: Final = 30 * 86400.0
 """Maximum age of records in seconds: 30 days since the session began."""
 _MAX_FILE: Final = 256 << 20
-"""Maximum size in bytes of a file such as names.json, 256 MiB: half a million names of 255 bytes take half of it."""
+"""Maximum size in bytes of a file such as names.json: 256 MiB. Half a million names of 255 bytes take half of that."""
 _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _UPPER: Final = "upper"
 
@@ -113,7 +113,7 @@ class Kept:
 
     @property
     def is_held(self) -> bool:
-        """True while the folder's cell exists, or a command holds its lock."""
+        """True while the cell still exists, or another command holds the lock."""
         try:
             with self.held():
                 return False

@@ -1,9 +1,9 @@
-"""Changes in a cell as values: one change, all changes of a session, and the list in which they are collected.
+"""The types of changes in a cell: one change, all changes of a session, and the collector that lists and counts them.
 
-Runs in the command. Names are hostile text: a caller that shows one makes it visible first.
+Runs in the command. Names are hostile text: a caller must escape hidden characters before it shows a name.
 
 Rules
-- Lists are bounded, counts are not. Changes that execute something are listed first.
+- Lists are bounded, counts are not. Changed files that can run code are listed first.
 
 Not here: finding the changes (compare.py, overlay.py), the text for a person (changes.py).
 """
@@ -24,12 +24,12 @@ __all__ = ["Change", "Changes", "Installed", "Listing", "What"]
 
 What = Literal["made", "changed", "removed"]
 _MAX_LISTED: Final = 10_000
-"""Maximum number of listed changes in each of two groups: changes that execute or have notes, and all others. A person
-reads some dozens of them; programs read the list.
+"""Maximum number of listed changes in each of two groups: files that can run code or have notes, and all others. A
+person reads some dozens of them; programs read the list.
 """
 _MAX_OF_KIND: Final = 1000
-"""Maximum number of listed changes of each kind that executes. Otherwise an agent could fill the list with one kind
-to hide another.
+"""Maximum number of listed changes of each kind of files that can run code. Otherwise an agent could fill the list with
+one kind to hide another.
 """
 _MAX_TREES: Final = 1000
 _MAX_NOTES: Final = 50
@@ -60,25 +60,25 @@ class Installed(msgspec.Struct, frozen=True):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Changes in a session, as far as they are known. `notes` say what is unknown."""
+    """The changes in a session, as far as they are known. `notes` say what is unknown."""
 
     session: str
     roots: tuple[str, ...]
     started: str
-    """Time of the start in UTC, as everywhere in the audit trail."""
+    """Time when the session started, in UTC and in the form of the audit trail."""
     looked: str
     is_final: bool
     """True if the session was over when the changes were collected."""
     is_aside: bool
     """True if an overlay stores the changes: the project itself has none of them, unless they were applied."""
     entries: tuple[Change, ...]
-    """Changes that execute something or have notes first, then the others by path; at most `_MAX_LISTED` of each."""
+    """First changes that can run code or have notes, then the others by path; at most `_MAX_LISTED` of each."""
     counts: Mapping[What, int]
     """Number of changes of each `what` (made, changed, removed), including changes that are not listed."""
     executing: int
-    """Number of entries that execute something; each folder of a package manager counts as one."""
+    """Number of changed entries that can run code; each package manager's folder counts as one."""
     git_data: int
-    """Number of git's own files that changed and are not listed: objects, the index, logs."""
+    """Number of changed files in git's own storage, which are not listed: objects, the index, logs."""
     notes: tuple[str, ...] = ()
     installed: tuple[Installed, ...] = ()
     """Folders that a package manager fills, in which something changed."""
@@ -121,7 +121,7 @@ class Listing:
         self.notes: list[str] = []
         self.contents = Bytes()
         self._of_interest: dict[int, list[Change]] = {}
-        """Changes that execute or have notes, by rank."""
+        """Changes that can run code or have notes, by rank."""
         self._trees: dict[tuple[str, str], int] = {}
         self._others: list[Change] = []
 
@@ -151,7 +151,7 @@ class Listing:
             self.notes.append(text)
 
     def sorted(self) -> tuple[Change, ...]:
-        """Return the changes that execute or have notes, by rank and path, then the others by path."""
+        """Return the changes that can run code or have notes, by rank and path, then the others by path."""
 
         def by_path(changes: list[Change]) -> list[Change]:
             return sorted(changes, key=lambda change: (change.root, change.path))

@@ -1,11 +1,11 @@
 """The event loop of the command that accompanies a cell: descriptors, timers, and the transfer of bytes from one end
 to another.
 
-Single-threaded; no callback blocks, because otherwise a slow terminal would delay downloads. Files cannot be waited
-for (epoll(7)) and never block, so they are always ready.
+Single-threaded; no callback may block, or a slow terminal would delay downloads. Regular files cannot be registered
+with epoll(7) and never block, so they count as always ready.
 
 Rules
-- A direction holds at most the bytes of one read, BUFFER: until they are written, no more is read.
+- Each direction buffers at most the bytes of one read (BUFFER); no more is read until they are written.
 - A descriptor must leave the loop before it is closed.
 
 Source: epoll(7), readv(2), MSG_DONTWAIT in recv(2). Not here: the descriptors at the ends.
@@ -26,8 +26,7 @@ from typing import Final, Literal
 __all__ = ["BUFFER", "End", "Loop", "Pump", "PumpEnd", "Timer"]
 
 BUFFER: Final = 256 << 10
-"""Maximum number of bytes that one read takes, and that a pump holds while its sink is not writable. More is not faster
-(measured)."""
+"""Maximum number of bytes of one read, and of a pump's buffer while its sink is not writable. More is not faster (measured)."""
 _READ: Final = select.EPOLLIN
 _WRITE: Final = select.EPOLLOUT
 _GONE: Final = select.EPOLLHUP | select.EPOLLERR
@@ -55,13 +54,13 @@ class Loop:
 
     def __init__(self) -> None:
         self.buffer: Final = memoryview(bytearray(BUFFER))
-        """Buffer for any callback that reads. The callback must use the data before it returns."""
+        """Shared buffer for callbacks that read. A callback must use the data before it returns."""
         self._epoll = select.epoll()
         self._watched: dict[int, tuple[int, Callable[[int], None]]] = {}
         self._files: set[int] = set()
         self._let_go: set[int] = set()
-        """Descriptors that left the loop in this turn. Their events are skipped, because a new descriptor can have
-        the number of a closed one.
+        """Descriptors that were removed in this turn. Their pending events are skipped, because a new descriptor may
+        have the number of a closed one.
         """
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
@@ -122,8 +121,8 @@ class Loop:
 
 
 class End:
-    """A descriptor of this process that the loop reads or writes. It is a socket, or does not block, or is written at most `most`
-    bytes at a time, which do not block.
+    """A descriptor that the loop reads or writes without blocking: it is a socket, or non-blocking, or at most `most`
+    bytes are written at a time.
     """
 
     def __init__(self, loop: Loop, kept: int | socket.socket, *, most: int | None = None) -> None:
@@ -135,7 +134,8 @@ class End:
         self._on_writable: Callable[[], None] | None = None
         self._is_closed = False
         if self._socket is not None and self._socket.family in (socket.AF_INET, socket.AF_INET6):
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # the sender has waited already
+            # The sender's own buffering has already delayed the bytes.
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def on_readable(self, callback: Callable[[], None] | None) -> None:
         """Call the callback whenever the end is readable; None removes the callback."""
@@ -159,7 +159,9 @@ class End:
             self._on_writable()
 
     def read(self, into: memoryview) -> int | None:
-        """Return the number of bytes read: 0 at the end, None if no bytes are available yet. Raises OSError if the read fails."""
+        """Read bytes into a buffer. Return their number: 0 at the end of the stream, None if none are available yet.
+        Raises OSError if the read fails.
+        """
         with contextlib.suppress(BlockingIOError):
             if self._socket is not None:
                 return self._socket.recv_into(into, 0, socket.MSG_DONTWAIT)
@@ -167,7 +169,7 @@ class End:
         return None
 
     def write(self, data: memoryview | bytes) -> int:
-        """Return the number of bytes written, which is 0 if the write would block. Raises OSError if the write fails."""
+        """Write bytes, and return the number written: 0 if the write would block. Raises OSError if the write fails."""
         with contextlib.suppress(BlockingIOError):
             if self._socket is not None:
                 return self._socket.send(data, socket.MSG_DONTWAIT)
@@ -202,9 +204,10 @@ PumpEnd = Literal["all written", "source broke", "sink broke"]
 
 
 class Pump:
-    """The transfer of bytes from one end to another, in order, until the source ends or the sink is closed.
+    """A copy loop from one `End` (source) to another (sink), until the source ends or the sink is closed.
 
-    `first` is written before all bytes, and `through` filters them. `on_end` is called once, with the reason.
+    `first` is written before anything else, and `through` filters the bytes of the source. `on_end` is called once,
+    with the reason.
     """
 
     def __init__(
@@ -234,7 +237,7 @@ class Pump:
 
     @property
     def is_held_up(self) -> bool:
-        """True while the sink has not accepted all bytes that this pump has for it."""
+        """True while this pump has bytes that the sink has not accepted."""
         return bool(self._left)
 
     def _read(self) -> None:

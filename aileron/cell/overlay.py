@@ -1,5 +1,5 @@
-"""Changes that are stored apart from the project: the project is mounted as an overlay in the cell, and the overlay's
-upper folder contains the changes.
+"""Changes that are stored apart from the project (overlayfs): the cell has an overlay in place of the project, and the
+overlay's upper folder contains the changes.
 
     overlay = prepare_overlay(home.cells / session, "/home/you/project")     for CellPolicy.overlay, before `Watch.begin`
     differences(upper, project)                                              yields the differences in the upper folder
@@ -14,9 +14,9 @@ them. A removed name is a character device 0/0. A folder that replaced another h
 stores such attributes under another name.
 
 Rules
-- A difference is an entry that the merged folder would show differently from the project. An upper file that equals the
-  project's is no difference, so a change that was applied is no longer one.
-- A file with an unknown attribute of the overlay cannot be understood, and is reported as such.
+- A difference is an entry that the merged folder, which the agent saw, shows differently from the project. An upper
+  file that equals the project's is no difference, so an applied change is no longer one.
+- A file with an unknown attribute of the overlay cannot be interpreted; it is reported with that problem.
 
 Source: Documentation/filesystems/overlayfs.rst. Not here: the mount (aileron_sandbox.cell), merging into the project (apply.py).
 """
@@ -61,16 +61,16 @@ _CHUNK: Final = 1 << 20
 _LARGE_BYTES: Final = 100 << 20
 """Size in bytes from which the list shows a file's size: 100 MiB, more than version control accepts for one file."""
 _MAX_DIFFERENCES: Final = 1_000_000
-"""Maximum number of differences that are listed, and of names that are read from one folder (100 MB). More cannot be
-decided file by file.
+"""Maximum number of differences that are listed, and of names that are read from one folder (100 MB). A person cannot
+decide more file by file.
 """
 
 
 def prepare_overlay(kept_in: Path, lower: str, target: str | None = None) -> Overlay:
     """Make the folders for an overlay over the project `lower`, shown at `target` in the cell (default: at the same path).
 
-    Raises AileronError, with the fix, if the home is inside the project, or on a file system to which an overlay
-    cannot write. The latter is found out by the file system's name, and by making an attribute and a device there.
+    Raises AileronError, with the fix, if the home is inside the project, or on a file system to which an overlay cannot
+    write. The latter is tested by the file system's type, and by making an attribute and a device there.
     """
     kept = Kept(kept_in)
     kept.make()
@@ -82,7 +82,7 @@ def prepare_overlay(kept_in: Path, lower: str, target: str | None = None) -> Ove
         folder.mkdir(mode=0o700)
     try:
         _check_upper(kept.work)
-        # The agent sees this folder's mode as the project's; the folder above it keeps everybody else out.
+        # In the cell, the project has this folder's mode. Other users have no access to the folder above it.
         os.chmod(kept.upper, stat.S_IMODE(os.stat(lower).st_mode) & 0o777)
     except BaseException:
         for folder in (kept.upper, kept.work):
@@ -109,7 +109,7 @@ def _check_upper(folder: Path) -> None:
 
 
 def _file_system_of(folder: Path) -> str | None:
-    """Return the kernel's name for the file system of a folder; None if it is unknown."""
+    """Return the type of a folder's file system, such as `ext4`; None if it is unknown."""
     device = os.stat(folder).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
@@ -126,11 +126,10 @@ def _impossible(why: str, where: str) -> AileronError:
 
 
 def remove_aside(kept: Kept) -> None:
-    """Remove the stored changes in one step (a rename), because a half-removed folder would mean other changes.
-    Raises OSError if that fails.
+    """Remove the stored changes. They are first renamed in one step, because a partly removed folder would stand for
+    other changes. Raises OSError if that fails.
 
-    For example, names that are missing in a folder that replaced another would be removed from the project when the
-    folder is applied.
+    For example, if names are missing in a folder that replaced another, applying it would remove these names from the project.
     """
     over = str(kept.path / "over")
     remove_tree(over)
@@ -170,7 +169,7 @@ def differences(upper: Path, lower: str, most: int = _MAX_DIFFERENCES) -> Iterat
 
 
 class _Pair:
-    """The walk through an upper folder and the project in parallel, by descriptors."""
+    """A parallel walk through an upper folder and the project, by descriptors."""
 
     def __init__(self, root: str, most: int) -> None:
         self._root = root
@@ -199,20 +198,20 @@ class _Pair:
         self, above: int, below: int | None, name: str, path: str, places: GitPlaces, depth: int
     ) -> Iterator[Difference]:
         status = os.stat(name, dir_fd=above, follow_symlinks=False)
-        there = _status(below, name)
-        was = None if there is None else kind_of(there.st_mode)
+        existing = _status(below, name)
+        was = None if existing is None else kind_of(existing.st_mode)
         if _is_removal(status):
-            if there is not None and below is not None:
+            if existing is not None and below is not None:
                 yield from self._removed(below, name, path, depth)
             return
         kind = kind_of(status.st_mode)
         if was == "directory" and kind != "directory" and below is not None:
             yield from self._removed_in(below, name, path, depth)
         if kind == "directory":
-            yield from self._folder(above, below, name, path, status, there, places, depth)
+            yield from self._folder(above, below, name, path, status, existing, places, depth)
             return
         problem = self._problem(above, name, kind)
-        if there is not None and was == kind and problem is None and _is_same(above, below, name, status, there):
+        if existing is not None and was == kind and problem is None and _is_same(above, below, name, status, existing):
             return
         yield self._different(above, name, path, kind, was, status, problem, places)
 
@@ -223,16 +222,16 @@ class _Pair:
         name: str,
         path: str,
         status: os.stat_result,
-        there: os.stat_result | None,
+        existing: os.stat_result | None,
         places: GitPlaces,
         depth: int,
     ) -> Iterator[Difference]:
-        was = None if there is None else kind_of(there.st_mode)
+        was = None if existing is None else kind_of(existing.st_mode)
         problem = f"more than {MAX_DEPTH} folders deep" if depth >= MAX_DEPTH else None
         try:
             with opened(name, above) as inner:
                 problem = problem or _unknown_attribute(inner)
-                if was != "directory" or there is None or _modes(there) != _modes(status) or problem is not None:
+                if was != "directory" or existing is None or _modes(existing) != _modes(status) or problem is not None:
                     yield self._different(above, name, path, "directory", was, status, problem, places)
                 if problem is not None:
                     return
@@ -243,10 +242,10 @@ class _Pair:
             yield self._different(above, name, path, "directory", was, status, why, places)
 
     def _removed(self, below: int, name: str, path: str, depth: int) -> Iterator[Difference]:
-        there = _status(below, name)
-        if there is None:
+        existing = _status(below, name)
+        if existing is None:
             return
-        kind = kind_of(there.st_mode)
+        kind = kind_of(existing.st_mode)
         if kind == "directory":
             yield from self._removed_in(below, name, path, depth)
         yield Difference(path, "removed", kind, kind, None)
@@ -344,7 +343,9 @@ def _modes(status: os.stat_result) -> int:
 
 
 def _is_same(above: int, below: int | None, name: str, upper: os.stat_result, lower: os.stat_result) -> bool:
-    """Return whether two entries of one kind are equal in all that is applied: bytes and permissions, or a link's target."""
+    """Return whether applying an entry would change nothing: both have the same bytes and permissions, or the same link
+    target.
+    """
     try:
         if stat.S_ISLNK(upper.st_mode):
             return os.readlink(name, dir_fd=above) == os.readlink(name, dir_fd=below)

@@ -1,8 +1,8 @@
 """The options `--publish PORT` and `--publish HOSTPORT:PORT`, which make a server that the agent started reachable
 from this machine.
 
-Listens only on loopback outside the cell, and passes each connection to that port on the cell's own loopback. The
-server there belongs to the agent: a browser must not mistake it for another server on `localhost`.
+Listens only on loopback outside the cell, and forwards each connection to that port on the cell's own loopback. The
+server there is the agent's, so a person's browser must not take it for another server on `localhost`.
 
 >>> parse_publish("8080:3000")
 Publish(host_port=8080, port=3000)
@@ -32,7 +32,7 @@ _BACKLOG: Final = 64
 
 
 class PublishRefused(Exception):
-    """A port cannot be published. `what` is the problem, and `fix` says what to do."""
+    """Error: a port cannot be published. `what` is the problem, and `fix` says what to do."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what)
@@ -41,7 +41,7 @@ class PublishRefused(Exception):
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """A port on this machine, and the port in the cell to which it leads."""
+    """A port on this machine, and the port in the cell to which its connections are forwarded."""
 
     host_port: int
     port: int
@@ -74,8 +74,8 @@ class Published:
         self.listeners: Final = tuple(made)
 
     def door(self, connect: Callable[[int], socket.socket]) -> Door:
-        """Return a `Door` that forwards connections to the port in the cell, which `connect` reaches. If no server
-        listens on that port, the door closes a connection at once.
+        """Return a `Door` that forwards connections to the port in the cell. `connect` connects to a port in the cell.
+        If no server listens there, the door closes the connection at once.
         """
         return Door(f"publish {self.publish.host_port}", lambda: connect(self.publish.port), patience_s=0)
 
@@ -136,5 +136,5 @@ def _listener(address: str, port: int) -> socket.socket:
 
 
 def _other(port: int) -> int:
-    """Return another port to suggest, above the ports that only root can use."""
+    """Return a port to suggest instead of `port`, above those that only root can use."""
     return port + 8000 if port < 1024 else port + 1 if port < 65535 else port - 1

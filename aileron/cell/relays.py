@@ -1,16 +1,19 @@
-"""The doors of a cell: connections made inside the cell are accepted outside, and forwarded byte for byte to a door's target.
+"""The doors of a cell: connections that programs in the cell make to certain sockets are accepted outside, and
+forwarded byte for byte to a target.
 
-No relay runs inside the cell: its listeners were made inside its network and mount namespaces and passed out, and the command
-accepts connections on them here. The bytes that arrive are hostile and are not interpreted: only the door decides where they
-go. The bytes that are sent first (`preamble`) contain the session's token for one door, and never enter the cell.
+No relay runs inside the cell: its listeners were made inside its network and mount namespaces and passed out, and the
+command accepts connections on them here. The bytes that arrive are hostile and are not interpreted: only the door
+decides where they go. One door first sends bytes of its own to its target (`preamble`): the session's token, which
+never enters the cell.
 
 Rules
-- A direction holds at most loop.BUFFER bytes. When one side has finished sending, the other side is notified, and can still
-  send.
-- A side that accepts no more bytes is still read for _LAST_WORD_S: when it disconnects, an early response may still be in the
-  kernel's queue.
+- Each direction buffers at most loop.BUFFER bytes. When one side has finished sending, the other side is notified, and
+  can still send.
+- A side that accepts no more bytes is still read for _LAST_WORD_S seconds, because a response that it sent before may
+  still be in the kernel's queue.
 - A door has at most MAX_CONNECTIONS at once. The next one waits in the listener's queue, and other doors are not affected.
-- If a target is missing (the daemon restarts), connecting is attempted again for `patience_s`, then the connection is closed.
+- If a target cannot be reached (the daemon restarts), connecting is retried for `patience_s` seconds; then the
+  connection is closed.
 - Silent connections stay open: the servers behind the doors have their own deadlines.
 
 Source: unix(7), listen(2). Not here: the choice of the doors (aileron/launch), the server behind them (the daemon).
@@ -31,8 +34,8 @@ from aileron.cell.loop import End, Loop, Pump, PumpEnd
 __all__ = ["MAX_CONNECTIONS", "Door", "Relays", "unix_target"]
 
 MAX_CONNECTIONS: Final = 128
-"""Maximum number of open connections through one door. Package managers keep about 50, and a browser keeps 32 to a
-proxy. Each connection takes two descriptors, so four doors take at most 1024.
+"""Maximum number of open connections through one door. Package managers open about 50, and a browser 32 to a proxy.
+Each connection takes two descriptors, so four doors take at most 1024.
 """
 _PATIENCE_S: Final = 5.0
 """Seconds for which a failed connection to a door's target is retried. A daemon that restarts is back after one or two."""
@@ -50,8 +53,8 @@ end, which frees descriptors.
 
 @dataclass(frozen=True)
 class Door:
-    """A named target to which accepted connections are forwarded. `connect` returns a connection to the target at
-    once, or raises OSError.
+    """A named target to which accepted connections are forwarded. `connect` returns a new connection to the target
+    without blocking, or raises OSError.
     """
 
     name: str
@@ -76,7 +79,7 @@ def unix_target(path: str) -> Callable[[], socket.socket]:
 
 
 class Relays:
-    """A forwarder of connections through any number of doors. It owns the connections; the caller owns the listeners."""
+    """Forwards connections through any number of doors. It owns the connections; the caller owns the listeners."""
 
     def __init__(self, loop: Loop, *, most: int = MAX_CONNECTIONS) -> None:
         self._loop = loop
@@ -89,7 +92,7 @@ class Relays:
 
     @property
     def connections(self) -> int:
-        """Present number of connections."""
+        """Number of open connections."""
         return sum(len(served.connections) for served in self._served)
 
     def close(self) -> None:
@@ -126,7 +129,7 @@ class _Served:
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                 self._pause()
-            return  # the peer has gone again, accept(2)
+            return  # the peer has already disconnected, accept(2)
         self.connections.add(_Connection(self._loop, accepted, self._door, self._ended))
         self._listen()
 
@@ -176,9 +179,8 @@ class _Connection:
         Pump(self._loop, there, here, functools.partial(self._over, here))
 
     def _over(self, sink: End, why: PumpEnd) -> None:
-        """Handle the end of one direction. At the end of the source's data, tell the receiving side that no more
-        follows. Close both sides after a read error, or when both directions have ended; after a write error,
-        _LAST_WORD_S seconds later.
+        """Handle the end of one direction. If its source has ended, tell the receiving side that no more follows. Close both
+        sides once both directions have ended, at once after a read error, and _LAST_WORD_S seconds after a write error.
         """
         self._finished += 1
         if why == "source broke" or self._finished == 2:

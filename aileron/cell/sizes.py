@@ -1,7 +1,7 @@
-"""The sizes of changes that an overlay stored: the size that programs read, and the size on the disk.
+"""The two sizes of changes that an overlay stored: the bytes that programs read, and the bytes on the disk.
 
-A file can have a size of terabytes and take no block (a sparse file), and each hard link to it is applied as a
-separate file. So an agent can choose both numbers, and a person sees both.
+A file can have a size of terabytes and take no block (a sparse file), and each hard link to it is applied as a separate
+file. So an agent can make either number misleading, and a person sees both.
 
 >>> Size(3 << 30, 16384).words()
 '3.0 GiB, 16 KiB on disk'
@@ -49,7 +49,7 @@ class Size(NamedTuple):
 
 
 def size_of(differences: Iterable[Difference]) -> Size:
-    """Return the total size that applying the differences would write. Folders, links and removals count as nothing."""
+    """Return the total size of the files that applying the differences would write. Folders, links and removals count as 0."""
     read_bytes = disk_bytes = 0
     for difference in differences:
         if difference.kind == "file" and difference.status is not None:
@@ -59,7 +59,7 @@ def size_of(differences: Iterable[Difference]) -> Size:
 
 
 def spoken(count: int) -> str:
-    """Return a number of bytes as text, in a suitable unit."""
+    """Return a number of bytes as text with a unit, such as `3.0 GiB`."""
     number, unit = float(count), 0
     while number >= 1024 and unit < len(_UNITS) - 1:
         number, unit = number / 1024, unit + 1

@@ -1,12 +1,12 @@
-"""The names that were in a folder before an agent started, and the time of the start by the file system's own clock.
+"""The state of a folder before an agent starts: the names in it, and the time by the file system's own clock.
 
 Runs in the command, before the agent starts. It reads only names and their kinds, and from an agent's own state files
 the part that the agent obeys (state_files.py).
 
 Rules
-- No program can set a ctime (utimensat(2) sets the two other times), so a ctime of the start or later is a change. A false
-  change is better than a missed one: if the clock was set back, or the file system counts in seconds, the start moves back in
-  time.
+- No program can set a ctime (utimensat(2) sets the two other times), so a ctime of the start or later is a change.
+  Reporting an unchanged file is better than missing a change: if the clock was set back, or the file system counts in
+  seconds, an earlier start is assumed.
 
 Source: inode(7), clock_gettime(2). Not here: finding what changed (compare.py).
 """
@@ -34,7 +34,7 @@ __all__ = ["GIT_OBJECTS", "MAX_ENTRIES", "Moment", "Root", "Start", "is_since"]
 MAX_ENTRIES: Final = 500_000
 """Maximum number of names read from one root before the agent starts: they take about a second, and 50 MiB."""
 GIT_OBJECTS: Final = frozenset({".git/objects", ".git/lfs"})
-"""Folders, by the end of their paths, whose names are not read: new entries in them are only counted."""
+"""Ends of the paths of folders whose names are not read: new entries in them are only counted."""
 _SECOND: Final = 1_000_000_000
 _GRAINS: Final = (2_000_000_000, 1_000_000_000, 100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100)
 """Resolutions in ns of file systems' timestamps: FAT has 2 s, HFS+ and ext3 a second, NTFS 100 ns."""
@@ -43,14 +43,14 @@ _GRAINS: Final = (2_000_000_000, 1_000_000_000, 100_000_000, 10_000_000, 1_000_0
 class Root(msgspec.Struct, frozen=True):
     """A folder or file to which the agent can write, given by a path without links. The first root is the project.
 
-    `only` limits the listed changes to paths that match these globs, in the form of those in `executes.KINDS`. It is
-    for an agent's own state, where only files that are executed or obeyed later matter.
+    `only` has globs, as in `executes.KINDS`, for the paths whose changes are listed; empty for all. It is for an
+    agent's own state folder, where only files matter that are executed or obeyed later.
     """
 
     path: str
     only: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
-    """Paths in the root that the cell does not show, and that are not read."""
+    """Paths in the root that are not visible in the cell, and are not read."""
 
     def apart_below(self) -> frozenset[str]:
         """Return the paths of `apart` that are in the root, relative to it."""
@@ -81,7 +81,7 @@ class Moment(msgspec.Struct, frozen=True):
         return cls(coarse if probed is None else min(coarse, probed), realtime, boottime)
 
     def earliest(self) -> int:
-        """Return the stamp in ns, minus the time by which the machine's wall clock was set back since then."""
+        """Return the stamp in ns, reduced by the time by which the machine's wall clock was set back since then."""
         passed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self.boottime_ns
         shown = time.clock_gettime_ns(time.CLOCK_REALTIME) - self.realtime_ns
         return self.stamp_ns - max(0, passed - shown)
@@ -91,7 +91,9 @@ _CLOCK_REALTIME_COARSE: Final = 5  # linux/time.h
 
 
 def _probed_stamp(folder: str) -> int | None:
-    """Return the ctime in ns of a new file in the folder, made without a name if possible. None if no file can be made."""
+    """Return the ctime in ns of a file that is made in the folder for this purpose, without a name if possible. None if
+    no file can be made.
+    """
     if not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     try:
@@ -139,7 +141,7 @@ class Start(msgspec.Struct, frozen=True):
     """Kind of the root; None if it did not exist."""
     names: Names
     obeyed: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Mapping from the path of each state file in the root ("" for the root itself) to its digest by `obeyed_at`."""
+    """Digest from `obeyed_at` of each state file in the root, by path ("" for the root itself)."""
 
     @classmethod
     def of(cls, root: Root, most: int = MAX_ENTRIES) -> Start:
@@ -183,7 +185,9 @@ class Start(msgspec.Struct, frozen=True):
 
 
 def _obeyed_at(root: Root, kind: EntryKind | None) -> dict[str, str]:
-    """Return the `obeyed_at` digests of the state files in a root, by path; of the root itself, as "", if it is a state file."""
+    """Return the digests (`obeyed_at`) of the state files in a root, by path. If the root is itself a state file, its
+    path is "".
+    """
     folder, own = (root.path, None) if kind == "directory" else os.path.split(root.path)
     contents = Bytes()
     found = {}

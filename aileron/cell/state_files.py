@@ -1,14 +1,14 @@
-"""State files of an agent, and a check whether the part that the agent obeys later has changed, not only the part
-that it remembers.
+"""A check whether an agent's state file has changed in settings that the agent obeys later, and not only in records
+such as counts.
 
     obeyed_at(".claude.json", parent, contents)     at the start, and again at the end: equal digests are not listed
 
 Claude Code writes ~/.claude.json in every session: the number of starts, what they cost. The same file contains MCP
-servers, allowed tools and trusted folders. If it were listed each time, a person would ignore it, so it is listed
-only if anything but memories differs.
+servers, allowed tools and trusted folders. If it were listed after every session, a person would ignore it, so it is
+listed only if something other than such records differs.
 
 Runs in the command, before the agent's start and after its end. The contents are hostile. Rules
-- The list of keys that are only remembered is closed. Every other key, and content that is not understood, counts as obeyed.
+- The list of keys that are only records is closed. Every other key, and content that cannot be parsed, counts as settings.
 - The text is read as the agent reads it: UTF-8, JSON without `NaN`, the last of two equal keys.
 
 Source: the file as Claude Code 2.1.332 writes it. Not here: the files of each agent (aileron/launch), the list (compare.py).
@@ -28,8 +28,8 @@ from aileron.model.sha256 import sha256
 __all__ = ["STATE_FILES", "obeyed_at"]
 
 _MAX_STATE: Final = 8 << 20
-"""Maximum size of a state file in bytes, 8 MiB: after years of use it has one MiB. A longer file counts as changed.
-Reading this much takes 0.1 s.
+"""Maximum size of a state file in bytes: 8 MiB, read in 0.1 s. After years of use it has 1 MiB. A longer file counts as
+changed.
 """
 STATE_FILES: Final = frozenset({".claude.json"})
 """Names of the files in which an agent keeps both records, such as counts, and settings that it obeys later."""

@@ -1,18 +1,18 @@
-"""The person's terminal while an agent runs in a cell. It is raw, is restored in every case, and has no pending input
-when another program gets it.
+"""The person's terminal while an agent runs in a cell: it is put into raw mode, is restored in every case, and has no
+pending input when another program gets it.
 
-Owns a separate open file of the terminal (`O_NONBLOCK` there does not affect the shell), and the terminal's original
-settings. Typed input is not read here but passed on. Input that arrives while the terminal is restored is read and discarded.
+Owns a separate open file of the terminal (so that `O_NONBLOCK` does not affect the shell), and the terminal's original
+settings. Typed input is not read here, except that input that arrives while the terminal is being restored is discarded.
 
 Rules
 - The terminal is raw only if standard input is a terminal. Otherwise typed input is not for the cell, and Ctrl-C is a signal.
-- Before another program gets the terminal, this one sends the query `CSI 5 n`, which the filter does not allow an agent. A
-  terminal answers in order, so after that answer no earlier one is pending, and no late answer is typed into the person's
-  shell. Then the input is discarded.
-- If this process is in the background, setting the terminal stops it (SIGTTOU), like any program. A terminal that has
-  disconnected is left alone.
+- Before another program gets the terminal, this program sends the query `CSI 5 n`, which the filter does not let an
+  agent send. A terminal answers queries in order, so once that answer has arrived, no answer to a query of the agent is
+  pending that would appear as typed text in the person's shell. All input up to then is discarded.
+- If this process is in the background, changing the terminal's settings stops the process (SIGTTOU), as with any
+  program. A terminal that has disconnected is not changed.
 
-Source: termios(3), tty_ioctl(4), credentials(7). Not here: what may be written to it (terminal_filter.py).
+Source: termios(3), tty_ioctl(4), credentials(7). Not here: which output is safe for the terminal (terminal_filter.py).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _READ: Final = 65536
 
 
 def streams_of_ours() -> Streams:
-    """Return the kinds of this process's descriptors 0, 1 and 2, `terminal` or `pipe`, for `Cell.start`."""
+    """Return whether this process's descriptors 0, 1 and 2 are each a `terminal` or a `pipe`, for `Cell.start`."""
     kinds = ["terminal" if os.isatty(number) else "pipe" for number in range(3)]
     return kinds[0], kinds[1], kinds[2]  # type: ignore[return-value]
 
@@ -68,24 +68,24 @@ class Terminal:
 
     @property
     def is_ours(self) -> bool:
-        """True if this process is in the terminal's foreground, or the terminal is not its controlling terminal and
-        cannot stop it.
+        """True if this process can change the terminal without being stopped: it is in the foreground, or the terminal
+        is not its controlling terminal.
         """
         try:
             return os.tcgetpgrp(self.descriptor) == os.getpgrp()
         except OSError as error:
             return error.errno == errno.ENOTTY
 
-    def copy_to(self, other: int) -> None:
+    def copy_to(self, cell_terminal: int) -> None:
         """Copy the terminal's settings and size to the cell's own terminal."""
-        termios.tcsetattr(other, termios.TCSANOW, self._settings)
-        self.copy_size_to(other)
+        termios.tcsetattr(cell_terminal, termios.TCSANOW, self._settings)
+        self.copy_size_to(cell_terminal)
 
-    def copy_size_to(self, other: int) -> None:
+    def copy_size_to(self, cell_terminal: int) -> None:
         """Copy the terminal's size to the cell's own terminal. If the size differs, the kernel notifies the agent."""
         with contextlib.suppress(OSError):
             size = fcntl.ioctl(self.descriptor, termios.TIOCGWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
-            fcntl.ioctl(other, termios.TIOCSWINSZ, size)
+            fcntl.ioctl(cell_terminal, termios.TIOCSWINSZ, size)
 
     def make_raw(self) -> None:
         """Make the terminal raw if it is the input, so that typed bytes arrive unchanged and at once."""
@@ -105,9 +105,8 @@ class Terminal:
         self._set(settings)
 
     def put_back(self, undone: bytes, *, was_asked: bool) -> None:
-        """Restore the terminal: write `undone`, which reverts the agent's changes, wait until no answer is pending,
-        and restore the settings. `was_asked` says whether the agent's output made the terminal send answers. Never
-        raises OSError.
+        """Restore the terminal: write `undone`, which reverts the agent's changes, wait until no answer is pending, and restore
+        the settings. `was_asked` is true if the agent's output has made the terminal send answers. Never raises OSError.
         """
         with contextlib.suppress(OSError):
             if self._is_raw and was_asked and self.is_ours:
@@ -140,9 +139,9 @@ class Terminal:
                 termios.tcsetattr(self.descriptor, termios.TCSANOW, settings)
                 return
             except termios.error as error:
-                if error.args[0] == errno.EINTR:  # we were stopped, and go on in the foreground
+                if error.args[0] == errno.EINTR:  # this process was stopped, and continues in the foreground
                     continue
-                if error.args[0] == errno.EIO:  # in the background of an orphaned group, or gone
+                if error.args[0] == errno.EIO:  # in the background of an orphaned group, or disconnected
                     return
                 raise
 

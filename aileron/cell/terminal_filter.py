@@ -12,8 +12,8 @@ it differently than the filter. The filter remembers the modes that were turned 
 b'\x1b[1mhello'
 
 Rules
-- Any split of the input gives the same output: undecided bytes are stored, and no decision depends on where a piece ends.
-- At most MAX_KEPT bytes are stored. A longer sequence is dropped up to its end, and not stored meanwhile.
+- The output does not depend on how the input is split: incomplete sequences are stored until the rest arrives.
+- At most MAX_KEPT bytes are stored. A longer sequence is dropped up to its end without being stored.
 - The terminal is expected to read UTF-8. For a terminal that does not (`is_utf8=False`), only ASCII passes, because a byte of
   a letter can be a control there.
 - `pause` and `resume` are for a person who stops the agent (Ctrl-Z): `pause` does what `finish` does, and `resume` undoes it.
@@ -32,16 +32,16 @@ from aileron.cell.terminal_rules import MODES
 __all__ = ["MAX_KEPT", "TerminalFilter"]
 
 MAX_KEPT: Final = 4096
-"""Maximum number of bytes that are stored of one unfinished sequence. A link's address of 2083 bytes fits, with its
-parameters; the titles that shells set are much shorter.
+"""Maximum number of bytes that are stored of one unfinished sequence. A link of the maximum length (_MAX_LINK) fits,
+with its parameters; the titles that shells set are much shorter.
 """
 _MAX_CSI: Final = 256
 """Maximum number of bytes of one control sequence: all attributes and three colors of SGR take 80."""
 _MAX_TITLE: Final = 120
 """Maximum number of characters of a title: more do not fit into a window's title."""
 _MAX_STACK: Final = 8
-"""Maximum depth of the stacks that a program can push to: titles, and keyboard states. xterm keeps 10 titles, and
-drops the oldest, which is the person's.
+"""Maximum depth of the stacks that a program can push to: titles, and keyboard states. xterm stores 10 titles, and
+would then drop the oldest, which is the person's.
 """
 
 _UTF8 = (
@@ -76,7 +76,7 @@ _LINK = re.compile(
 _MAX_LINK: Final = 2083
 """Maximum number of bytes of a link's address, the same as in VTE."""
 
-# The ends of what is dropped: each is the set of bytes that no longer belong to it.
+# Where dropped sequences end: patterns for the first byte that no longer belongs to each kind.
 _END_OF_STRING = re.compile(rb"[\x18\x1a\x1b]")
 _END_OF_SEQUENCE = re.compile(rb"[^\x20-\x3f]")
 _END_OF_ESCAPE = re.compile(rb"[^\x20-\x2f]")
@@ -89,7 +89,7 @@ _SYNCHRONIZED = 2026
 
 
 _REPORTING: Final = frozenset({9, 1000, 1002, 1003, 1004, 2031, 2048})
-"""Modes in which a terminal sends reports by itself: the mouse, focus, colors and size."""
+"""Modes in which a terminal sends reports without being queried: about the mouse, focus, colors and size."""
 
 
 class TerminalFilter:
@@ -97,7 +97,7 @@ class TerminalFilter:
 
     def __init__(self, *, is_utf8: bool = True) -> None:
         self.questions = 0
-        """Number of queries and modes that passed and make the terminal send an answer or reports."""
+        """Number of sequences that passed and make the terminal send something: queries, and modes with reports."""
         self._plain = _PLAIN if is_utf8 else _PLAIN_ASCII
         self._is_utf8 = is_utf8
         self._kept = b""
@@ -107,7 +107,7 @@ class TerminalFilter:
     def _forget(self) -> None:
         """Reset the record of everything that the output changed in the terminal: modes, titles, keyboard states and others."""
         self._modes: dict[int, bool] = {}
-        self._keyboards: dict[bool, list[bytes]] = {False: [], True: []}  # by whether it is the alternate screen's
+        self._keyboards: dict[bool, list[bytes]] = {False: [], True: []}  # key: True for the alternate screen
         self._titles = 0
         self._title: bytes | None = None  # the agent's, while the person's is pushed below it
         self._region: bytes | None = None
@@ -162,7 +162,7 @@ class TerminalFilter:
         return b"".join(out)
 
     def resume(self) -> bytes:
-        """Return the bytes that turn on again the modes that `pause` turned off. The agent redraws the screen itself."""
+        """Return the bytes that turn the modes on again that `pause` turned off. The agent redraws the screen itself."""
         modes = {number: is_on for number, is_on in self._modes.items() if is_on != MODES[number]}
         out = [b"\x1b[22;0t" + self._title] if self._title is not None else []
         out += [b"\x1b[22;0t"] * self._titles
@@ -184,7 +184,7 @@ class TerminalFilter:
     # Reading
 
     def _skip(self, data: bytes, at: int) -> int:
-        """Skip the rest of a dropped sequence. Return the position behind it, or the end of the data if the sequence
+        """Skip the rest of a dropped sequence. Return the position after it, or the end of the data if the sequence
         continues.
         """
         assert self._skipping is not None
@@ -196,7 +196,7 @@ class TerminalFilter:
         return end.start() + is_last
 
     def _step(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """Filter the run of plain text, or the one sequence, at `at`. Return the position behind it."""
+        """Filter the plain text or the sequence that begins at `at`. Return the position after it."""
         run = self._plain.match(data, at)
         if run is not None:
             text = run[0]
@@ -214,8 +214,8 @@ class TerminalFilter:
         return at + 1
 
     def _beyond_ascii(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """Filter a byte from 0x80 at which no valid character begins: drop an 8-bit control, store an incomplete
-        character, and replace any other. Return the next position.
+        """Filter a byte above 0x7F that does not begin a complete UTF-8 character: drop an 8-bit control, store an
+        incomplete character, and replace any other byte. Return the next position.
         """
         if not self._is_utf8:
             out.append(b"?")
@@ -269,7 +269,7 @@ class TerminalFilter:
             return found.end()
         begun = _SEQUENCE_BEGUN.match(data, at)
         assert begun is not None
-        if begun.end() < len(data):  # a byte that belongs into no sequence ends it
+        if begun.end() < len(data):  # a byte that cannot occur in a sequence ends it
             return begun.end()
         if begun.end() - at >= _MAX_CSI:
             self._skipping = _END_OF_SEQUENCE
@@ -355,7 +355,7 @@ class TerminalFilter:
             self._keyboards[True].clear()
         self._modes.update(dict.fromkeys(numbers, is_on))
         if is_on and not _REPORTING.isdisjoint(numbers):
-            self.questions += 1  # a report can be on its way when the agent has ended
+            self.questions += 1  # a report may still arrive after the agent has ended
         return before + b"\x1b[?%s%s" % (b";".join(b"%d" % mode for mode in numbers), b"h" if is_on else b"l")
 
     def _keyboard(self, private: bytes, parameters: bytes, whole: bytes) -> bytes:
@@ -416,7 +416,7 @@ class TerminalFilter:
 
 
 def _is_question(private: bytes, parameters: bytes, final: bytes) -> bool:
-    """Return whether the sequence is a question that the terminal answers with numbers, or with its own name."""
+    """Return whether the sequence is a query that the terminal answers with numbers, or with its own name."""
     match (private, final):
         case (b"" | b">", b"c") | (b">", b"q"):
             return parameters in (b"", b"0")

@@ -6,13 +6,13 @@ is dropped. The rows list the known sequences, and others that were considered. 
 filter, and compares the rows with docs/reference/cell-terminal.md.
 
 Criteria:
-- The terminal's answers arrive as typed keys, in the person's shell if they are late. A question passes if its answer
-  consists of numbers, or is the terminal's own name. A question does not pass if its answer repeats text that the agent
-  chose, or reads the screen.
+- The terminal's answers to queries arrive like typed keys, and late answers in the person's shell. A query passes if
+  its answer consists of numbers, or is the terminal's own name. A query does not pass if its answer repeats text that
+  the agent chose, or reads the screen.
 - A mode passes if it can be turned off without knowing its previous state: each mode here has a known default state, and the
   filter restores it.
-- A sequence that reaches outside the window does not pass: clipboard, files, printers, notifications, programs, the folder of
-  a new tab.
+- A sequence with effects outside the window does not pass: clipboard, files, printers, notifications, programs, the
+  folder of a new tab.
 
 Pure. Source: ECMA-48 (1991); XTerm Control Sequences, patch 397, by Dickey et al.; kitty's, iTerm2's, ConEmu's and VS Code's own
 documents on theirs. Not here: the state machine that reads the bytes.

@@ -1,8 +1,8 @@
-"""A reader of folders by open directory descriptors. It returns every name with its kind, and never leaves the tree,
-even if a link replaces a folder.
+"""Reading a tree of folders by open directory descriptors: every name with its kind. The reader never leaves the tree,
+even if a link replaces a folder meanwhile.
 
-Before an agent starts, only names and kinds are read (`read_names`): getdents64(2) has both, so no file needs a
-stat(2). changes.py explains their use.
+Before an agent starts, only names and kinds are read (`read_names`): getdents64(2) returns both, so no file needs a
+stat(2). changes.py explains the use.
 
 Runs in the command. The tree is hostile, and can change while it is read.
 
@@ -51,15 +51,19 @@ __all__ = [
 ]
 
 MAX_CONTENT: Final = 1 << 20
-"""Maximum size in bytes of a file that is read to find out whether it can execute, 1 MiB. A package.json has a
-hundredth of it.
+"""Maximum size in bytes of a file that is read to find out whether it can run code: 1 MiB. A package.json has a
+hundredth of that.
 """
 MAX_DEPTH: Final = 128
-"""Maximum depth of nested folders. Each takes a descriptor while it is read; a process has 1024, and projects have 20 levels."""
+"""Maximum depth of nested folders. Each level takes a descriptor while it is read, of the 1024 that a process has.
+Projects have 20 levels.
+"""
 _REMOVED: Final = 4096
-"""Number of names in a folder that are read at a time while the folder is emptied: they take a MiB."""
+"""Number of names that are read at a time while a folder is emptied. They take 1 MiB."""
 _MAX_ALL_CONTENT: Final = 256 << 20
-"""Maximum number of bytes read from all files together to find out whether they can execute. It takes about 0.25 s."""
+"""Maximum number of bytes that are read from all files together to find out whether they can run code. It takes about
+0.25 s.
+"""
 _LETTERS: Final[dict[EntryKind, str]] = {
     "file": "f",
     "directory": "d",
@@ -73,7 +77,7 @@ _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.
 
 
 class Folder(msgspec.Struct):
-    """The contents of one folder: the folder's own inode, and the kind of each name in it."""
+    """The contents of one folder: its inode number, and the kind of each name in it."""
 
     inode: int
     names: dict[str, EntryKind]
@@ -143,7 +147,8 @@ def opened_root(path: str) -> Iterator[int]:
     """Yield the descriptor of a folder, opened by a path that was resolved before. Raises OSError if any part of the
     path is a link now.
 
-    A cell that can write to a folder on the path could put a link there, so that another folder would be read or written.
+    Otherwise a cell that can write to a folder on the path could replace part of the path by a link, and make Aileron
+    read or write another folder.
     """
     try:
         descriptor = kernel.open_resolved(_AT_FDCWD, path, _OPEN, kernel.RESOLVE_NO_SYMLINKS)
@@ -163,7 +168,7 @@ def opened_root(path: str) -> Iterator[int]:
 def read_names(
     root: str, most: int, skipped: frozenset[str] = frozenset(), apart: frozenset[str] = frozenset()
 ) -> Names:
-    """Return at most `most` names in a tree. Folders beyond that, or that cannot be read, are marked as unknown.
+    """Return the names in a tree, at most `most`. Folders beyond that number, or that cannot be read, are marked as unknown.
 
     A folder whose path ends in one of `skipped`, or is one of `apart`, is marked as unknown, too. Raises OSError if
     `root` is not a readable folder.
@@ -223,8 +228,8 @@ def _ends(path: str, end: str) -> bool:
 
 
 def names_to(names: Names) -> list[list[Any]]:
-    """Return the names as a JSON value: for each folder a row of its path, its inode, `is_known`, and an object that
-    maps each kind's letter to the names of that kind, joined by `/`.
+    """Return the names as a JSON value. Each folder is a row: its path, its inode, `is_known`, and an object that maps
+    the letter of each kind to the names of that kind, joined by `/`.
     """
     rows: list[list[Any]] = []
     for path, folder in names.items():
@@ -248,8 +253,8 @@ def names_from(rows: list[list[Any]]) -> Names:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder of this user with all its contents, even contents that an agent made unreadable or deep. No
-    link is followed. Raises OSError if that fails.
+    """Remove a folder of this user with all its contents, even if an agent made them unreadable or nested them deeply.
+    No link is followed. Raises OSError if that fails.
     """
     above, name = os.path.split(path)
     with contextlib.suppress(FileNotFoundError), opened(above) as parent:
@@ -276,17 +281,15 @@ def _clear(descriptor: int, top: int, unused: str, depth: int) -> None:
 
 
 def _some_names(descriptor: int) -> list[tuple[str, bool]]:
-    """Return the first names in a folder, each with whether it is a folder. Not all are read, because they may not
-    fit in memory.
-    """
+    """Return some of a folder's names as (name, is_folder), at most _REMOVED, because all of them might not fit in memory."""
     with os.scandir(descriptor) as entries:
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in itertools.islice(entries, _REMOVED)]
 
 
 @contextlib.contextmanager
 def _looked_at(name: str, parent: int) -> Iterator[int]:
-    """Yield an O_PATH descriptor of a folder that need not be readable. Raises OSError if the entry is no folder,
-    even if it is a link to one.
+    """Yield an O_PATH descriptor of a folder, which need not be readable. Raises OSError if the entry is no folder; a
+    link to a folder is none.
     """
     place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
@@ -297,7 +300,9 @@ def _looked_at(name: str, parent: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _opened_anyhow(name: str, parent: int) -> Iterator[int]:
-    """Yield a descriptor of a folder of this user, after giving it the required permissions. Links are never followed."""
+    """Yield a readable descriptor of a folder of this user, after giving its owner all permissions on it. Links are
+    never followed.
+    """
     with _looked_at(name, parent) as place:
         if os.fstat(place).st_mode & 0o700 != 0o700:
             os.chmod(f"/proc/self/fd/{place}", 0o700)
