@@ -1,6 +1,6 @@
 """Toolkit for writing a connector: the operations of one service, run in a jail that holds no key.
 
-operation.py declaring an operation · http.py ask the host to send a request · tcp.py a stream of bytes · websocket.py a
+operation.py declaring an operation · http.py HTTP requests through the host · tcp.py a stream of bytes · websocket.py a
 WebSocket, imported by name · transports/ libraries that have HTTP, mail or WebSockets of their own · reports.py logs,
 progress and audit facts · failures.py failures with a reason for the caller · testing.py testing operations without a daemon
 · openapi/ operations that an OpenAPI document describes, and check.py values against schemas, loaded where they are imported
@@ -17,7 +17,7 @@ a reader sees
     if __name__ == "__main__":
         run()
 
-Runs inside the jail, one process for one invocation. It cannot leak a key because it has none. Guide:
+Runs inside the jail, one process for one invocation. A connector cannot leak a key, because it has none. Guide:
 docs/how-to/write-a-connector.md.
 """
 

@@ -1,4 +1,5 @@
-r"""Conversion of values to those that a frame can carry, so that an answer is not lost because of one number or a lone surrogate.
+r"""Conversion of values to values that a frame can represent, so that a result is not lost because of one large number
+or a lone surrogate.
 
     told = carried(parsed(b'{"units": 100000000000000000000, "name": "\\ud83d"}'))
     told.value          # {"units": "100000000000000000000", "name": "\ufffd"}
@@ -10,8 +11,9 @@ Rules
 - A number that no frame can carry (an integer of more than 64 bits, 1e400, NaN) becomes the text that the service wrote.
 - Half of a surrogate pair, and a byte that is not UTF-8, become U+FFFD.
 - Values nested deeper than a frame allows become the text of their JSON.
-- Each change is named with its place, without the value. At most _MAX_CHANGES are named; the others are counted.
-- A value that JSON does not have raises TypeError with its place.
+- Each change is described with the path of the value, but without the value. At most _MAX_CHANGES are described; the
+  others are counted.
+- A value of a type that JSON does not have raises TypeError with its path.
 
 Source: RFC 8259, sections 6, 8.2 and 9. Not here: values that do not fit a schema (check.py) or are too large (the caller).
 """
@@ -51,17 +53,19 @@ _MAX_DIGITS: Final = 4_000
 take.
 """
 _ROOM: Final = 2
-"""Levels of nesting that are reserved for the structure that a frame puts around a value."""
+"""Levels of nesting that a frame itself adds around a value."""
 _Path = tuple[str | int, ...]
 MARK: Final = "does_not_fit"
-"""Key that is added to an output. Its text says where the output does not fit the schema, the protocol or a frame."""
+"""Key that is added to an output if the output does not fit the schema, the protocol or a frame. Its value says where
+and why.
+"""
 _MAX_NAME: Final = 64
 _MAX_PLACE: Final = 200
-"""Maximum number of characters of a place (a path in a value) in a message for people."""
+"""Maximum number of characters of a path in a value, in a message for people."""
 
 
 class LargeNumber(float):
-    """A JSON number that no finite float can represent: an infinity or NaN that keeps its text."""
+    """A JSON number that no finite float can represent: a float subclass (infinity or NaN) that stores the number's text."""
 
     def __new__(cls, text: str) -> LargeNumber:
         """Make the infinity or NaN that stands for `text`, a number as the service wrote it."""
@@ -74,13 +78,13 @@ class LargeNumber(float):
         return self._text
 
     def is_integer(self) -> bool:
-        """Return whether the number may be an integer, that is, whether its text ends in a digit. True for 1e400."""
+        """Return whether the number may be an integer, judged by whether its text ends in a digit. True for 1e400."""
         return self._text[-1:].isdigit()
 
 
 def read_json(data: bytes, kind: Any = Any) -> Any:
-    """Decode the JSON in `data` as `kind`, such as a Struct. If that fails, replace the values that no frame can carry, and
-    try again.
+    """Decode the JSON in `data` as the type `kind`, such as a Struct. If that fails, replace the values that no frame
+    can represent, and try again.
 
     Raises what msgspec.json.decode raises: DecodeError if it is not JSON, ValidationError if it is not of this kind.
     """
@@ -103,8 +107,8 @@ class Carried(NamedTuple):
 
 
 def parsed(data: bytes, text: str | None = None) -> Any:
-    """Read the JSON value in `data` tolerantly. `text` is the decoded `data`, if its charset is not UTF-8. Raises
-    ValueError if the data is not JSON.
+    """Parse the JSON in `data`, and accept values that msgspec refuses. Pass the decoded text as `text` if its charset
+    is not UTF-8. Raises ValueError if the data is not JSON.
 
     Returned strings may contain surrogates, which stand for halves of characters and for bytes that are not UTF-8. Returned
     numbers may be LargeNumber.
@@ -175,8 +179,8 @@ def _step(step: str | int) -> str:
 
 
 def marked(value: Any, words: list[str]) -> Any:
-    """Return `value` with the remarks `words` under the key MARK. A value that is no object is put into a new object.
-    Without words, return `value` unchanged.
+    """Return `value` with the list `words` under the key MARK. A value that is no object is put into a new object. If
+    `words` is empty, return `value` unchanged.
     """
     if not words:
         return value
@@ -205,7 +209,7 @@ class _Changes:
 
 
 class _Carrying:
-    """A single walk over one value that replaces everything that no frame can carry."""
+    """A walk over one value that replaces everything that no frame can represent. Use an object once."""
 
     def __init__(self, changes: _Changes, least: int = _LEAST_INT, most: int = _MOST_INT) -> None:
         self._changes: Final = changes
@@ -257,7 +261,7 @@ class _Carrying:
 
         try:
             text = json.dumps(value, default=lambda member: _refuse(member, path))
-        except (RecursionError, ValueError):  # it contains itself, or as good as that
+        except (RecursionError, ValueError):  # it contains itself, or is nested extremely deeply
             raise TypeError(f"{_shown(path)} is nested too deeply") from None
         self._changes.note(path, "is nested too deeply, and is given as the text of its JSON from some level on")
         return text

@@ -1,4 +1,4 @@
-"""Check of a value against a schema in the dialect of JSON Schema 2020-12 that packed documents use.
+"""Validation of a value against a schema, in the subset of JSON Schema 2020-12 that packed documents use.
 
     problem = maybe_problem({"state": "opne"}, {"properties": {"state": {"enum": ["open", "closed"]}}}, Schemas())
     str(problem)        # '.state is not one of "open", "closed"'
@@ -9,15 +9,16 @@ Keywords: `type`, `enum`, `const`; `minimum`, `maximum`, `exclusiveMinimum`, `ex
 All other keywords, including `format`, are treated as annotations.
 
 Runs in the jail. The schema comes from an installed document, the value from a caller or from the service: neither may take
-more time or stack than MAX_CHECKS and MAX_DEPTH allow. A value that cannot be checked within them does not fit.
+more time or stack than MAX_CHECKS and MAX_DEPTH allow. A value that cannot be checked within these limits counts as invalid.
 
 Rules
-- A problem names a place and a rule, never the value, because it goes to logs and to people. Names of properties are not values.
+- A problem names the path of the value and the violated rule, never the value itself, because it goes to logs and to
+  people. Names of properties may appear.
 - Only the first problem is reported. If all alternatives fail, the problem of the alternative that matched furthest is
   reported, since that one was probably meant.
-- `pattern` is searched with Python's `re`, so a document must not have patterns that mean something else there.
+- `pattern` is evaluated with Python's `re`, so a document must not have patterns that mean something else there.
 
-Source: JSON Schema 2020-12, Validation. Not here: selecting a document's keywords (the import).
+Source: JSON Schema 2020-12, Validation. Not here: reducing a document to these keywords (the import).
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ else:
     Schema = dict[str, Any]
 
 MAX_CHECKS: Final = 1_000_000
-"""Maximum number of checks, each of one schema against one value. They take about a second, twenty times as long as an
-answer of 1 MiB takes. The bound stops nested alternatives, whose number doubles with every level.
+"""Maximum number of checks, each of one value against one schema. They take about a second; an answer of 1 MiB takes a
+twentieth of that. The bound stops nested alternatives, whose number doubles with every level.
 """
 MAX_DEPTH: Final = 192
 """Maximum depth of nested schemas. A value has at most 64 levels, as a frame does; each level may take a `$ref` and an
@@ -97,10 +98,10 @@ _MAX_SHOWN: Final = 200
 
 
 class Schemas:
-    """The named schemas of a document. Each is decoded when it is first referred to.
+    """The named schemas of a document. Each is decoded when it is first used.
 
-    `search` searches a text for a pattern. Python's `re` is for processes that a deadline ends; others pass a function of
-    their own.
+    `search` is a function that searches a text for a pattern. The default, Python's `re`, can take very long, so it is
+    only for processes that a deadline ends.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Schemas:
         return self._known[reference]
 
     def resolved(self, schema: Schema | bool) -> Schema:
-        """Return the schema without references at its top: each reference is replaced by its target. A schema `true`
+        """Return a schema whose top-level reference, if there is one, is replaced by its target. The schema `true`
         becomes {}.
         """
         for _ in range(MAX_DEPTH):
@@ -135,13 +136,13 @@ class Schemas:
 
 
 class Problem(NamedTuple):
-    """A mismatch: the place of a value that does not fit, and the violated rule. As text, `.items[3].state is not a string`."""
+    """A validation error: the path of the invalid value, and the violated rule. As text: `.items[3].state is not a string`."""
 
     path: tuple[str | int, ...]
     words: str
     is_of_kind: bool = False
-    """True if the value is of another kind altogether: it has a wrong type, or a wrong value where the value distinguishes
-    alternatives.
+    """True if the value has a wrong type, or a wrong value in a property that distinguishes alternatives; that
+    alternative was then not meant.
     """
     missing: str | None = None
     """Name of the missing property, if a missing property is the problem."""
@@ -152,7 +153,7 @@ class Problem(NamedTuple):
         return place_of(self.path)
 
     def below(self, step: str | int) -> Problem:
-        """Return this problem as seen from the containing value: the path begins with `step`, a property's name or an index."""
+        """Return this problem for the containing value: its path begins with `step`, a property's name or an index."""
         return self._replace(path=(step, *self.path))
 
     def __str__(self) -> str:
@@ -162,8 +163,8 @@ class Problem(NamedTuple):
 def maybe_problem(
     value: Any, schema: Schema | bool, schemas: Schemas, *, reading: Reading = "schema"
 ) -> Problem | None:
-    """Return the first problem of `value`, or None if it fits. `reading` is the role in which the value is checked (see
-    Reading).
+    """Return the first problem of `value`, or None if it is valid. `reading` is the role in which the value is checked
+    (see Reading).
     """
     try:
         return _Check(schemas, reading).problem(value, schema, 0)
@@ -174,18 +175,18 @@ def maybe_problem(
 Reading = Literal["schema", "argument", "answer"]
 """Role in which a value is checked.
 
-`schema`: JSON Schema to the letter. `argument`: 1.0 is not an integer, because many services say so. `answer`: properties may
-be missing or null (Swagger 2.0 cannot express null), additional ones may be present, a value may be new to `enum` and `const`
-and may fit several of `oneOf`, and `not` is ignored.
+`schema`: strictly by JSON Schema. `argument`: as `schema`, but 1.0 is not an integer, because many services refuse it.
+`answer`: properties may be missing or null (Swagger 2.0 cannot express null), additional ones may be present, a value
+need not be listed in `enum` and `const` and may match several schemas of `oneOf`, and `not` is ignored.
 
-Services add properties without calling it a change, and require properties that they do not send: 22% of the examples in
-GitHub's own document do not fit it to the letter, and 13% in Jira's. Checked as answers, 7% and 4% do not, most of which are
-examples of something else. An answer with the documented types is useful, and an error would hide that the request was executed.
+Services add properties without notice, and require properties that they do not send: 22% of the examples in GitHub's own
+document do not fit it strictly, and 13% in Jira's. Checked as answers, 7% and 4% do not fit, and most of those are examples
+of something else. An answer with the documented types is useful, and an error would hide that the request was executed.
 """
 
 
 class _TooMuchError(Exception):
-    """MAX_CHECKS or MAX_DEPTH is exceeded. This ends the whole check, not only the check of one alternative."""
+    """Error: MAX_CHECKS or MAX_DEPTH is exceeded. It ends the whole validation, not only that of one alternative."""
 
 
 class _Check:
@@ -466,10 +467,10 @@ def _not(check: _Check, value: Any, schema: Schema, depth: int) -> Problem | Non
 
 
 def _furthest(problems: list[Problem]) -> Problem:
-    """Return the problem of the alternative that was probably meant, out of the problems of several alternatives.
+    """Return one of the problems of several alternatives: that of the alternative that was probably meant.
 
-    An alternative whose type, or whose property for the kind, does not match was not meant. Of the other alternatives, the
-    one that fails at the deepest level was.
+    An alternative was not meant if its type, or the property that distinguishes alternatives, does not match. Of the
+    others, the one that fails at the deepest level was.
     """
     if not problems:
         return Problem((), "has no alternative to fit")
@@ -509,7 +510,9 @@ _RULES: Final[dict[str, _Rule]] = {
     "oneOf": _one_of,
     "not": _not,
 }
-"""Rules by keyword. `type` is missing because it is always checked first: a value of the wrong type has no other problem."""
+"""Function that checks each keyword. `type` is not listed, because it is always checked first: a value of the wrong
+type has no other problem.
+"""
 
 
 def _properties_of_answer(check: _Check, value: Any, schema: Schema, depth: int) -> Problem | None:
@@ -523,7 +526,7 @@ def _additional_of_answer(check: _Check, value: Any, schema: Schema, depth: int)
 
 
 def _without_null(value: Any) -> Any:
-    """Return an object without its null properties, because null counts as missing."""
+    """Return an object without its null properties, because in an answer null counts as missing."""
     if type(value) is dict and None in value.values():
         return {name: inner for name, inner in value.items() if inner is not None}
     return value
@@ -536,8 +539,8 @@ def _one_of_answer(check: _Check, value: Any, schema: Schema, depth: int) -> Pro
 _RULES_OF_ANSWERS: Final[dict[str, _Rule]] = {
     keyword: rule for keyword, rule in _RULES.items() if keyword not in ("required", "not", "enum", "const")
 } | {"properties": _properties_of_answer, "additionalProperties": _additional_of_answer, "oneOf": _one_of_answer}
-"""Rules for answers. None is stricter than the rule in `_RULES`, nor are nested checks. `not` is missing because it would
-turn more tolerant nested checks into stricter ones.
+"""Rules for the role `answer`, none stricter than in `_RULES`. `not` is left out: it would turn the more tolerant
+checks inside it into stricter ones.
 """
 
 

@@ -1,4 +1,4 @@
-"""Exceptions that an operation raises to fail so that the caller knows the reason.
+"""Exceptions that an operation raises to fail with a reason for its caller.
 
 If an operation raises one of these, the caller sees its class, its message and its details; any other exception that escapes
 an operation is reported as `connector_runtime_error`, a bug of the connector, with the traceback in the log. Classes are
@@ -17,7 +17,7 @@ from typing import Final
 __all__ = ["BadInput", "ConnectorError", "ExternalApiError", "NetworkError", "Refused", "redirect_place"]
 
 _MAX_PLACE: Final = 300
-"""Maximum number of characters of a redirect's target. Nobody would type a longer address."""
+"""Maximum number of characters of a redirect's target in a message. Usual addresses are shorter."""
 
 
 class ConnectorError(Exception):
@@ -38,7 +38,7 @@ class BadInput(ConnectorError):
 
 
 class ExternalApiError(ConnectorError):
-    """A failure because the service's answer was not what was requested.
+    """A failure because the service refused a request, or its answer was not usable.
 
     `status` is the HTTP status of the answer; `retry_after_s` is the wait in seconds that the service asked for. The host
     retries only an idempotent step, and only for status 429 and 5xx.
@@ -59,7 +59,7 @@ class ExternalApiError(ConnectorError):
 
 
 class Refused(ConnectorError):
-    """The host did not send the request, or could not finish it. `failure_class` says why."""
+    """A failure because the host did not send a request, or could not finish it. `failure_class` says why."""
 
 
 class NetworkError(Refused):
@@ -70,7 +70,7 @@ class NetworkError(Refused):
 
 
 def redirect_place(location: str, url: str = "") -> str:
-    """Return the target of a redirect from `url`, for a message. Query and user are left out, because they can contain a key.
+    """Return the target of a redirect from `url`, for a message, without query and user name, which can contain a key.
 
     `location` is the header field that the service sent; if it has no valid target, the result is empty. Without a `url`, a
     relative target stays relative.

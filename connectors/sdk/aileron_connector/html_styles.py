@@ -1,12 +1,11 @@
-"""Judgement whether a reader of an HTML page sees the text of an element, based on its attributes and the page's own style
-sheets.
+"""A test whether the text of an HTML element is visible to a person, based on its attributes and the page's own style sheets.
 
     sheet = Styles(".note { display: none }")
     look_of("div", {"class": "note"}, sheet, PAGE).is_hidden        # True
 
-Text that a person does not see in a mail may be written for a program that reads it for them. Therefore doubtful text counts as
-hidden: only the last part of a selector has to match, and a condition of a style sheet counts as true, unless it is for a narrow
-window, a printer or a dark color scheme.
+Invisible text in a mail may be meant for a program that reads the mail for a person. Therefore text counts as hidden in
+case of doubt: only the last part of a selector has to match, and a condition of a style sheet counts as true, unless it
+is for a narrow window, a printer or a dark color scheme.
 
 Pure; the time grows with the length of the input. Source: CSS 2.2 (display, visibility, overflow, clip), CSS Color 4, CSS Syntax
 3 (escapes). Not here: style sheets from elsewhere, pictures behind a text, the effects of scripts, text (markup.py).
@@ -30,16 +29,20 @@ _LEAST_PIXELS: Final = 2.0
 """Font size in pixels up to which text counts as hidden."""
 _LEAST_OPACITY: Final = 0.1
 _FAR_PIXELS: Final = 200.0
-"""Distance in pixels, out of the window or out of the element's own box, from which text counts as off the screen."""
+"""Distance in pixels out of the window, or out of the element's own box, at which text counts as hidden."""
 _LEAST_CONTRAST: Final = 32
-"""Minimum difference (of 255) between text and background in the channel that differs most. With less, text counts as hidden."""
+"""Minimum difference (0 to 255) between text and background, in the color channel that differs most. With less, text
+counts as hidden.
+"""
 
 Color = tuple[int, int, int]
 Declarations = Mapping[str, str]
 
 
 class Look(NamedTuple):
-    """The properties of an element that decide whether its text is seen, as far as inner elements inherit them."""
+    """The computed style of an element: the properties that decide whether its text is visible, and that inner elements
+    inherit.
+    """
 
     is_hidden: bool = False
     """True if the element is hidden together with all its contents."""
@@ -52,7 +55,7 @@ class Look(NamedTuple):
 
     @property
     def is_seen(self) -> bool:
-        """True if a reader sees text with this look."""
+        """True if text with this style is visible."""
         return not (self.is_hidden or self.is_invisible or self.pixels <= _LEAST_PIXELS or self._is_blank)
 
     @property
@@ -87,8 +90,8 @@ class Styles:
                 )
 
     def declared(self, names: frozenset[str]) -> Iterator[Declarations]:
-        """Yield the declarations for an element with these names, that is, its tag, its `.class` names and its `#id`.
-        Beyond a bound, yield a declaration that hides the element.
+        """Yield the declarations that apply to an element, given its tag, `.class` names and `#id`. Once a bound on the
+        page's styles is exceeded, yield a declaration that hides the element.
         """
         if self._left <= 0 or (self._is_cut and any(name[:1] == "." for name in names)):
             yield {"display": "none"}
@@ -102,7 +105,7 @@ class Styles:
 
 
 def look_of(tag: str, attributes: Mapping[str, str], sheet: Styles, around: Look) -> Look:
-    """Return the look of an element whose parent has the look `around`."""
+    """Return the computed style of an element in a parent with the style `around`."""
     names = {tag, *(f".{name.lower()}" for name in attributes.get("class", "").split())}
     if attributes.get("id"):
         names.add(f"#{attributes['id'].strip().lower()}")
@@ -136,8 +139,8 @@ _NAME: Final = re.compile(r"[.#]?[A-Za-z_*][\w-]*|\*")
 
 
 def _rules(text: str) -> Iterator[tuple[str, Declarations]]:
-    """Yield each selector of each rule that may hide or color text, with the rule's declarations. Rules for narrow windows,
-    print and dark color schemes are left out.
+    """Yield (selector, declarations) for each selector of each rule that may hide or color text. Rules for narrow
+    windows, print and dark color schemes are left out.
     """
     skipped = 0
     depth = 0
@@ -157,8 +160,8 @@ def _rules(text: str) -> Iterator[tuple[str, Declarations]]:
 
 
 def _preludes(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the parts of a style sheet, each with a mark: a rule as `selectors{declarations` with an empty mark, the start
-    of an `@` rule with `{`, and its end with `}`.
+    """Yield the parts of a style sheet as (text, mark). A rule is (`selectors{declarations`, ``), the start of an `@`
+    rule (`@…`, `{`), and its end (``, `}`).
     """
     at = 0
     while at < len(text):
@@ -180,8 +183,8 @@ def _preludes(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _compound(selector: str) -> frozenset[str]:
-    """Return the names (tag, `.class`, `#id`) that an element needs to match a selector's last part. Empty if that part has
-    a `:`, such as `:hover`.
+    """Return the names (tag, `.class`, `#id`) that an element must have to match a selector's last part. Empty if that
+    part has a `:`, such as `:hover`; the rule is then ignored.
     """
     last = re.split(r"[\s>+~]+", _ESCAPE.sub(_unescaped, selector).strip())[-1]
     if ":" in last:
@@ -272,7 +275,9 @@ def _is_away(style: Declarations) -> bool:
 
 
 def _pixels(text: str, whole: float, otherwise: float) -> float:
-    """Convert a CSS length to pixels. em, rem, ex, ch and % are relative to `whole`; text without a number gives `otherwise`."""
+    """Convert a CSS length to pixels. `whole` is the size that em, rem, ex, ch and % are relative to; `otherwise` is
+    returned for text without a number.
+    """
     match = _NUMBER.match(text)
     if match is None:
         return otherwise
@@ -307,7 +312,7 @@ _OTHER_COLORS: Final = frozenset(
     "pink plum powderblue purple rebeccapurple rosybrown royalblue saddlebrown salmon sandybrown seagreen sienna skyblue "
     "slateblue slategray slategrey springgreen steelblue tan teal thistle tomato turquoise violet wheat yellowgreen".split()
 )
-"""Names of CSS colors whose RGB values are not listed here."""
+"""Names of further CSS colors, whose RGB values are not listed here."""
 _HEX: Final = re.compile(r"#?([0-9a-f]{3,4}|[0-9a-f]{6}|[0-9a-f]{8})")
 _RGB: Final = re.compile(r"rgba?\(([^()]*)\)")
 _HSL: Final = re.compile(r"hsla?\(([^()]*)\)")

@@ -1,13 +1,13 @@
-"""HTTP requests through the host: it checks, adds the credential, sends, and streams the answer back.
+"""HTTP requests through the host, which checks each request, adds the credential, sends it, and streams the response back.
 
     with http.request("GET", "https://api.example.com/items", credential="api_key") as answer:
         items = answer.raise_for_status().json()
 
-`credential` is the kind your manifest declares; the key itself never comes here. If the manifest puts the key in the path,
-write `{key}` there: `https://api.telegram.org/bot{key}/getMe`. Redirects are answers like any other: to follow one, send a
-request of your own. An answer that is not read to its end must be closed (`with` does it).
+`credential` is the kind your manifest declares; the key itself never comes here. If the manifest puts the key in the
+path, write `{key}` there: `https://api.telegram.org/bot{key}/getMe`. A redirect is returned like any other response: to
+follow it, send another request. A response that is not read to its end must be closed (`with` does that).
 
-Runs inside the jail; the host decides what may be reached and sent. Not here: retries, which the action declares.
+Runs inside the jail; the host decides which requests are sent. Not here: retries, which the action declares.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from aileron_sandbox import frames
 __all__ = ["DEFAULT_READ_LIMIT_BYTES", "Headers", "Response", "hosts", "idempotency_key", "refusal", "request"]
 
 DEFAULT_READ_LIMIT_BYTES: Final = 8 << 20
-"""Default limit for a body that is read completely and parsed. It fits into the 64 MiB that a connector has by default."""
+"""Default maximum size in bytes of a body that is read completely. When it is parsed, it fits into the 64 MiB that a
+connector has by default.
+"""
 
 _KEY_DIGITS: Final = 32
 """Number of hex digits of an idempotency key: 128 bits, as in a UUID. Every service accepts that many; some accept at most
@@ -49,9 +51,9 @@ def idempotency_key() -> str:
     transaction id.
 
     Each attempt of a step has the same key, and no other step or run has that key. An operation that sends several such
-    requests adds a word of its own to each. Raises RuntimeError outside an operation.
+    requests must make a different key for each, for example by appending a word. Raises RuntimeError outside an operation.
     """
-    from hashlib import sha256  # most operations need none
+    from hashlib import sha256  # imported late: most operations need no key
 
     return sha256(b"aileron idempotency key\0" + loop.current().invoke.invocation.encode()).hexdigest()[:_KEY_DIGITS]
 
@@ -65,7 +67,7 @@ def request(
     *,
     give_up_at: float | None = None,
 ) -> Response:
-    """Send a request, wait for the head of its answer, and return the answer.
+    """Send a request, wait for the head of the response (status and headers), and return the response.
 
     With a `credential`, the host replaces `{key}` in the path with the key, as `path` in the manifest says. `body` is bytes, or
     an iterable of bytes that is sent piece by piece. Raises NetworkError if the service is unreachable, Refused (host's
@@ -91,7 +93,7 @@ def request(
 
 
 class Headers:
-    """Headers of an answer. Lookups ignore case."""
+    """The headers of a response. Lookups ignore case."""
 
     def __init__(self, pairs: list[tuple[str, str]]) -> None:
         self._pairs: Final = pairs
@@ -115,7 +117,7 @@ class Headers:
 
 
 class Response:
-    """The answer to one request. Its status and headers are available at once, its body as it arrives."""
+    """The response to one request. Its status and headers are available at once, its body as it arrives."""
 
     def __init__(
         self,
@@ -147,7 +149,7 @@ class Response:
                 yield piece
 
     def read(self, limit_bytes: int = DEFAULT_READ_LIMIT_BYTES) -> bytes:
-        """Read the complete body and keep it for the next call. Raises ExternalApiError if the body is larger than
+        """Read the complete body, and store it for later calls. Raises ExternalApiError if the body is larger than
         `limit_bytes`.
         """
         if self._whole is None:
@@ -177,7 +179,7 @@ class Response:
     def json(self, limit_bytes: int = DEFAULT_READ_LIMIT_BYTES) -> Any:
         """Read the body as JSON. Raises ExternalApiError if the body is not JSON.
 
-        Halves of characters become U+FFFD, and numbers that no frame can carry become text.
+        Lone surrogates become U+FFFD, and numbers that no frame can represent become text.
         """
         data = self.read(limit_bytes)
         try:
@@ -206,7 +208,7 @@ class Response:
         return int(value) if value.isdecimal() and len(value) < 7 else None
 
     def close(self) -> None:
-        """Drop the unread rest of the answer, and tell the host to stop."""
+        """Drop the unread rest of the response, and tell the host to stop sending it."""
         if not self._is_done:
             self._is_done = True
             self._conversation.forget(self._id)
@@ -241,7 +243,9 @@ def _answer(conversation: loop.Conversation, request_id: int, what: str, give_up
 
 
 def _upload(conversation: loop.Conversation, request_id: int, body: Iterable[bytes]) -> None:
-    """Send all of `body`. If the service answers early, the rest is not sent. If `body` raises, the request is cancelled."""
+    """Send all pieces of `body`. If the service responds before the end, the rest is not sent. If `body` raises, the
+    request is cancelled.
+    """
     try:
         for piece in body:
             view = memoryview(piece).cast("B")

@@ -1,15 +1,15 @@
-"""The connector's end of the frames. It reads one invocation, runs its operation, and sends the answer.
+"""The connector's end of the frame protocol. It reads one invocation, runs the operation, and sends the result.
 
-Runs inside the jail: one process, one thread, one invocation. Frames come in on descriptor 3 and go out on descriptor 4;
-printed text goes to 1 and 2, the log. A thread of your own may compute, but only the thread that called `run` may use
+Runs inside the jail: one process, one thread, one invocation. Frames come in on descriptor 3 and go out on descriptor
+4; printed text goes to 1 and 2, the log. An operation may start threads, but only the thread that called `run` may use
 this module.
 
 Rules
 - A read has no deadline of its own, because the host enforces the deadline of the invocation, and ends the process.
-- A write never only waits. While the pipe to the host is full, frames from the host are read and stored, so that two full
-  pipes cannot block each other.
+- While the pipe to the host is full, a write reads and stores frames from the host, so that two full pipes cannot cause
+  a deadlock.
 - Stored answers that the operation has not read yet are bounded by MAX_KEPT_BYTES and MAX_KEPT_FRAMES (plus one read).
-- When the host is gone, this process ends: HostGoneError passes through `except Exception`.
+- When the host has closed its pipes, this process ends: HostGoneError is not caught by `except Exception`.
 
     serve(fd_in, fd_out)       # like run(), over any pair of pipes, for tests
 
@@ -68,19 +68,17 @@ is 8 MiB more.
 _SMALL_READ_BYTES: Final = 4096
 _LARGE_READ_BYTES: Final = 1 << 20
 _PIPE_BYTES: Final = 256 << 10
-"""Capacity of the host's pipe. Reads of this size follow if more arrives than a small read takes, so that one read empties
-the pipe.
+"""Capacity of the host's pipe in bytes. If a small read does not take everything, the next one has this size and
+empties the pipe.
 """
 _MAX_WRAPPED: Final = 16
-"""Maximum number of nested exceptions that are unwrapped. A refusal inside of urllib3 inside of requests needs five."""
+"""Maximum number of chained exceptions that are searched for a cause. A refusal wrapped by urllib3 and requests needs five."""
 _MAX_MESSAGE_CHARACTERS: Final = 2000
-"""Maximum number of characters of a failure's message; enough for any sentence. At four bytes each they leave room in a
-frame's header.
-"""
+"""Maximum number of characters of a failure's message. At four bytes each, they leave room for the rest of a frame's header."""
 
 
 class HostGoneError(BaseException):
-    """The host has closed its end of the pipes, or violates the protocol. An operation must not catch this exception."""
+    """Error: the host has closed its end of the pipes, or violated the protocol. An operation must not catch this exception."""
 
 
 class Conversation:
@@ -102,8 +100,8 @@ class Conversation:
         self._last_id = 0
         self._is_torn = False
         self.on_heard: Final[set[Callable[[], None]]] = set()
-        """Callbacks that run after frames were read, whoever read them. Tasks of an event loop use them to wait for their
-        frames.
+        """Callbacks that run whenever frames were read. Tasks of an event loop use them to wait for frames that another
+        task may read.
         """
         self.invoke: Final = self._first_frame()
 
@@ -170,9 +168,7 @@ class Conversation:
         return True
 
     def upload(self, request_id: int, data: bytes | memoryview, *, end: bool = False) -> bool:
-        """Send a piece of a streamed body. Return False if the host has already answered completely; the caller should then
-        stop.
-        """
+        """Send a piece of a streamed body. Return False if the response is already complete; the caller should then stop."""
         self._take_in_what_is_there()
         if self._session.is_answered(request_id):
             self.cancel(request_id)
@@ -197,9 +193,7 @@ class Conversation:
         return self._taken(kept)
 
     def maybe_answer(self, request_id: int) -> Frame | None:
-        """Return the next frame that answers this request, or None. Reads from the pipe at most once, so that an event loop
-        can call it.
-        """
+        """Return the next frame that answers this request, or None if none has arrived. Does not block."""
         kept = self._kept[request_id]
         if not kept and not self.is_full and self._is_readable(0):
             self._take_in(self._read())
@@ -211,7 +205,7 @@ class Conversation:
             self.send(Cancel(id=request_id))
 
     def forget(self, request_id: int) -> None:
-        """Cancel a request and drop the received and later frames of its answer."""
+        """Cancel a request, and drop all frames that answer it, including later ones."""
         kept = self._kept.pop(request_id, None)
         if kept is not None:
             self._kept_bytes -= sum(len(frame.body or b"") for frame in kept)
@@ -232,7 +226,7 @@ class Conversation:
 
     @property
     def is_full(self) -> bool:
-        """True while there are more unread answers than the bounds allow. No further frames are read meanwhile."""
+        """True while more unread frames are stored than the bounds allow. No further frames are read meanwhile."""
         return self._kept_bytes > MAX_KEPT_BYTES or self._kept_frames > MAX_KEPT_FRAMES
 
     def _opened(self, message: HttpRequest | TcpOpen | WebSocketOpen, body: bytes) -> int:
@@ -315,7 +309,7 @@ class Conversation:
     def _wait_writable(self) -> None:
         poll = select.poll()
         poll.register(self._out, select.POLLOUT)
-        if not self.is_full:  # if full, the host has to wait for us; its own writing must not keep it from reading
+        if not self.is_full:  # otherwise only wait: the host reads even while its own writes block
             poll.register(self._in, select.POLLIN)
         ready = dict(poll.poll())  # no timeout: the host's deadline ends the process
         if self._in in ready:
@@ -333,15 +327,13 @@ def current() -> Conversation:
 
 
 def maybe_current() -> Conversation | None:
-    """Return the conversation of the running invocation. None outside an operation, and in a thread in which testing.py
-    plays the host.
-    """
+    """Return the conversation of the running invocation. None outside an operation, and in the threads in HOST_THREADS."""
     return None if _thread.get_ident() in HOST_THREADS else _current
 
 
 HOST_THREADS: Final[set[int]] = set()
-"""Threads of this process that are not part of the connector. In such a thread testing.py answers requests, using real
-sockets.
+"""Ids of threads that are not part of the connector: in tests, testing.py answers requests in such threads, and may use
+real sockets.
 """
 
 
@@ -362,7 +354,7 @@ def serve(fd_in: int, fd_out: int) -> None:
             answer = _answer(conversation.invoke)
         finally:
             _current = None
-        _flush()  # before the answer, because the host may end this process once it has that
+        _flush()  # before the answer, after which the host may end this process
         conversation.send(answer)
     except HostGoneError as error:
         with contextlib.suppress(OSError):
@@ -371,7 +363,7 @@ def serve(fd_in: int, fd_out: int) -> None:
 
 
 def _answer(invoke: Invoke) -> Result | Failed:
-    """Run the operation. Return its output, or the failure that explains why there is none. Both always fit into a frame."""
+    """Run the operation. Return its output, or the failure that it ended with, as a message that fits into a frame."""
     if invoke.protocol != PROTOCOL_VERSION:
         return _failed(
             "connector_runtime_error",
@@ -392,8 +384,8 @@ def _answer(invoke: Invoke) -> Result | Failed:
 
 
 def _result(output: Any, op: str) -> Result:
-    """Return the operation's output as a frame. A value that no frame can carry is replaced, because the operation has
-    acted and its output must not be lost. Raises ConnectorError if the output is too large.
+    """Return the operation's output as a message. Values that no frame can represent are replaced, because the
+    operation has had its effects and its output must not be lost. Raises ConnectorError if the output is too large.
     """
     result = Result(output=output)
     try:
@@ -435,9 +427,11 @@ def _from_exception(error: BaseException) -> Failed:
 
 
 def _refusal_behind(error: BaseException) -> Refused | None:
-    """Return the host's refusal that caused a library's exception, because libraries wrap errors; None if no refusal caused it.
+    """Return the host's refusal that caused an exception, because libraries wrap errors in their own; None if no
+    refusal caused it.
 
-    A built-in exception that is not an OSError ends the search: a KeyError raised while a refusal was handled is a bug.
+    A built-in exception that is not an OSError ends the search: for example, a KeyError that was raised while a refusal
+    was handled is a bug.
     """
     behind: BaseException | None = error
     for _ in range(_MAX_WRAPPED):
@@ -452,8 +446,7 @@ def _refusal_behind(error: BaseException) -> Refused | None:
 def _limit_of(error: BaseException) -> str | None:
     """Return the limit of the jail that caused an exception, in the words of `details.limit`; None if no limit did.
 
-    Explicit causes (`raise … from`) count too, because libraries use them. An exception that was merely being handled does
-    not count.
+    Explicit causes (`raise … from`) are searched, too, because libraries use them; implicit contexts are not.
     """
     behind: BaseException | None = error
     for _ in range(_MAX_WRAPPED):
@@ -469,7 +462,7 @@ def _limit_named_by(error: BaseException) -> str | None:
     if isinstance(error, MemoryError):
         return "memory"
     if isinstance(error, OSError):
-        if error.errno == errno.EAGAIN:  # a descriptor with nothing to read says this too
+        if error.errno == errno.EAGAIN:  # also raised by a non-blocking descriptor
             return "processes" if _was_starting_a_process(error) else None
         return _LIMIT_OF_ERRNO.get(error.errno or 0)
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
@@ -489,7 +482,9 @@ _STARTS_PROCESSES: Final = frozenset({"fork", "forkpty", "posix_spawn", "posix_s
 
 
 def _was_starting_a_process(error: OSError) -> bool:
-    """Return whether the raising function starts processes: in subprocess, or by os.fork, as multiprocessing does."""
+    """Return whether the function that raised the error starts processes: with subprocess, or with os.fork, as
+    multiprocessing does.
+    """
     last = None
     trace = error.__traceback__
     while trace is not None:
@@ -527,7 +522,7 @@ def _carried_details(details: Mapping[str, object]) -> Any:
 _OUT_OF_MEMORY: Final = _failed(
     "resource_limit_exceeded", "the connector reached its memory limit", {"limit": "memory"}
 )
-"""The answer for a MemoryError. It is made in advance, because no memory is left when it is needed."""
+"""The frame that reports a MemoryError. It is made in advance, because no memory may be left when it is needed."""
 
 
 def _print_traceback(error: BaseException) -> None:

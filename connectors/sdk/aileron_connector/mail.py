@@ -1,4 +1,5 @@
-r"""Fields and texts of mail. Outgoing addresses and headers are safe from injection; incoming text of strangers is made readable.
+r"""Header fields and texts of mail. Outgoing addresses and headers are protected from injection; incoming text of
+strangers is made readable.
 
     to = mail.addresses("Mira <mira@example.com>, bob@example.com", "to")
     lines = [mail.address_field("To", to), mail.text_field("Subject", "Grüße")]
@@ -45,8 +46,8 @@ __all__ = [
 ]
 
 MAX_NAME_CHARACTERS: Final = 128
-"""Maximum number of characters of a display name. It may be on one line, which has at most 998 characters (RFC 5322 section
-2.1.1).
+"""Maximum number of characters of a display name. Encoded, it must fit into one line of at most 998 characters (RFC
+5322 section 2.1.1).
 """
 MAX_FIELD_CHARACTERS: Final = 10_000
 """Maximum number of characters of one header field: a list of about 200 recipients."""
@@ -79,7 +80,7 @@ class Address(NamedTuple):
     address: str
 
     def __str__(self) -> str:
-        """Return the mailbox for people. A name that could be taken for one or two addresses is in quotes."""
+        """Return the mailbox for display. A name that could be mistaken for an address, or for two, is in quotes."""
         if not self.name:
             return self.address
         name = quoted(self.name) if _IS_SPECIAL.search(self.name) else self.name
@@ -142,12 +143,16 @@ def body_text(text: str, argument: str) -> str:
 
 
 def address_field(name: str, found: Sequence[Address]) -> str:
-    """Return a header field of addresses without its line end. Each mailbox has its own line, so that folding is predictable."""
+    """Return a header field with these addresses, without its line end. Each mailbox is on a line of its own, so that
+    folding is predictable.
+    """
     return f"{name}: " + f",{_CRLF} ".join(_mailbox(address, len(name) + 2) for address in found)
 
 
 def text_field(name: str, text: str) -> str:
-    """Return a folded header field of text without its line end. Text outside of ASCII becomes encoded words (RFC 2047)."""
+    """Return a folded header field with this text, without its line end. Text outside of ASCII becomes encoded words
+    (RFC 2047).
+    """
     return f"{name}: {_words(' '.join(text.split()), len(name) + 2)}"
 
 
@@ -227,14 +232,17 @@ _TEXT_CHARSETS: Final = re.compile(
     r"iso[-_]?2022[-_](jp|kr)([-_][0-9a-z]+)?|(shift|s)[-_]?jis|euc[-_]?(jp|kr|cn)|gb2312|gbk|gb18030|big5(hkscs)?|"
     r"big5-hkscs|tis-620|hz(-gb-2312)?|mac[-_]?roman)"
 )
-"""Charsets of text, by the names used in mail. Python's other codecs are not for text (zip, hex, rot13) or are slow (idna)."""
+"""Pattern of the names of charsets that are accepted in mail. Python's other codecs are not for text (zip, hex, rot13)
+or are slow (idna).
+"""
 
 
 def decoded(data: bytes, charset: str) -> str:
-    """Decode `data` as UTF-8 if it is valid UTF-8, since some programs convert without saying so; else in its charset.
+    """Decode `data` as UTF-8 if it is valid UTF-8, since some programs convert text without changing the declared
+    charset; otherwise in `charset`.
 
-    Data with an escape or null byte, and data declared as HZ, is decoded in its charset first, as its bytes look like
-    UTF-8. If the charset is not one of text that is known here, bytes that are not UTF-8 become U+FFFD. Never raises.
+    Data with an escape or null byte, and data declared as HZ, looks like UTF-8 although it is not, so `charset` is
+    tried first. If `charset` is unknown here, bytes that are not UTF-8 become U+FFFD. Never raises.
     """
     charset = charset.lower()
     is_stateful = b"\x1b" in data or b"\0" in data or charset.startswith("hz")
@@ -251,7 +259,7 @@ def decoded(data: bytes, charset: str) -> str:
 
 
 def is_whole(data: bytes, charset: str) -> bool:
-    """Return whether `decoded` finds a character for every byte, either in UTF-8 or in a charset that is known here."""
+    """Return whether `decoded` decodes every byte, without U+FFFD."""
     charset = charset.lower()
     for name in ("utf-8", *([charset] if _TEXT_CHARSETS.fullmatch(charset) else [])):
         try:

@@ -1,11 +1,10 @@
-"""Conversion of HTML to text: roughly the text of a message that a reader sees and, separately, its hidden text.
+"""Conversion of HTML to text: roughly the visible text of a message and, separately, its hidden text.
 
-Styles, scripts, pictures and comments are left out; blocks are on lines of their own; a link's target follows its words. Any text
-is accepted, and the time grows only with its length: html.parser of the standard library takes a minute for 100,000 characters
-of `<a `.
+Styles, scripts, pictures and comments are left out; blocks are on lines of their own; a link's target follows its words.
+Any input is accepted, in linear time. (html.parser of the standard library takes a minute for 100,000 characters of `<a `.)
 
-Text that a reader does not see (html_styles.py) is returned separately: it may be meant for a program that reads the message
-for a person. It is not dropped, since many newsletters begin with a hidden line for previews.
+Hidden text (html_styles.py) is returned separately, because it may be meant for a program that reads the message for a
+person. It is not dropped, since many newsletters begin with a hidden line for previews.
 
 Pure. Source: WHATWG HTML, "Tokenization" and "Parsing HTML documents", as far as text needs them.
 
@@ -28,7 +27,9 @@ from aileron_connector.mail import without_controls
 __all__ = ["MAX_HIDDEN_CHARACTERS", "Texts", "joined", "text_from", "texts_from"]
 
 MAX_TAG_CHARACTERS: Final = 4096
-"""Maximum length of a tag in which quotes are respected. A longer tag, such as one with a picture, ends at the next `>`."""
+"""Maximum length of a tag in which a `>` in quotes does not end the tag. A longer tag, such as one with an embedded
+picture, ends at the next `>`.
+"""
 MAX_OPEN_ELEMENTS: Final = 1_000
 """Maximum number of open elements, twice as deep as browsers go. Text that is nested deeper, or follows such text, counts
 as hidden.
@@ -38,7 +39,7 @@ MAX_HIDDEN_CHARACTERS: Final = 10_000
 """Maximum number of characters that are returned of a message's hidden text. A newsletter's preview line has some hundred."""
 
 _RAW: Final = frozenset({"script", "style", "title", "textarea", "xmp", "iframe", "noembed", "noframes"})
-"""Elements whose contents are not markup until their own end tag."""
+"""Elements whose contents up to their end tag are not parsed as markup."""
 _SILENT: Final = frozenset("noscript template svg math object select audio video canvas".split())
 _BLOCKS: Final = frozenset(
     "address article aside blockquote body br center dd details div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 "
@@ -51,14 +52,14 @@ _LEADS_OUT: Final = re.compile(r"(?:https?|mailto):", re.IGNORECASE)
 
 
 class Texts(NamedTuple):
-    """The text of a page that its reader sees, and the text that is hidden from its reader."""
+    """The visible text of a page, and its hidden text."""
 
     seen: str
     hidden: str
 
 
 def text_from(page: str) -> str:
-    """Return the text of an HTML page that its reader sees, stripped. Never raises."""
+    """Return the visible text of an HTML page, stripped. Never raises."""
     return texts_from(page).seen
 
 
@@ -124,7 +125,9 @@ def _pieces(page: str) -> Iterator[_Piece]:
 
 
 def _after_declaration(page: str, at: int) -> int | None:
-    """Return the position after the comment, declaration or instruction that begins at `at`. None if `<` begins none of these."""
+    """Return the position after the comment, declaration or processing instruction that begins at `at`; None if none
+    begins there.
+    """
     if page.startswith("<!--", at):
         return _after(page, "-->", at + 4)
     return _after(page, ">", at) if page[at + 1 : at + 2] in {"!", "?", "/"} else None

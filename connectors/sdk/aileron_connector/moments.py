@@ -1,10 +1,10 @@
-"""Reader for dates and times as callers write them, for operations that have time arguments.
+"""Parser for dates and times in arguments of operations.
 
 Runs in a connector. The package itself does not import this module, so that it costs nothing in connectors without times.
 
 Rules
-- RFC 3339: a date, or a date and a time with or without offset. The operation says what a missing offset means; at the ends of
-  a listing it is UTC.
+- Accepted are RFC 3339 dates, and dates with a time, with or without offset. The operation defines what a missing
+  offset means; for the range of a listing it is UTC.
 - Anything else is `BadInput` with the argument's name and an example.
 
 >>> read_moment("2026-03-01", "start_time")
@@ -24,7 +24,7 @@ from aileron_connector.failures import BadInput
 __all__ = ["MAX_DAYS", "read_moment", "read_span"]
 
 MAX_DAYS: Final = 366
-"""Maximum number of days of one listing or one event. It is a year, for which a server may expand recurrences."""
+"""Maximum number of days of one listing or one event: a year. A server may have to expand recurring events for it."""
 
 _YEARS: Final = range(1970, 2200)
 """Years that people use in dates. The bounds also keep every sum of dates inside Python's range."""
@@ -65,7 +65,7 @@ def read_span(start: str | None, end: str | None, days: int) -> tuple[datetime, 
 
 
 def _instant(text: str, argument: str) -> datetime:
-    """Parse a point in time. A date is its first moment in UTC, and a time without offset is in UTC."""
+    """Parse a point in time. A date stands for its first moment in UTC, and a time without offset is in UTC."""
     moment = read_moment(text, argument)
     if not isinstance(moment, datetime):
         return datetime(moment.year, moment.month, moment.day, tzinfo=UTC)

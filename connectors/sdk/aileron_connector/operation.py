@@ -7,18 +7,18 @@ takes `**rest`: a caller that misspells an optional argument must be told.
     @op
     def list_events(calendar: str | None = None, days: Annotated[int, msgspec.Meta(ge=1, le=366)] = 7) -> dict: ...
 
-An operation can declare that it runs as a database role that cannot write, or that it changes only what a person saw:
+An operation can declare that it runs as a database role that cannot write, or that it only commits effects that a
+person saw in a preview:
 
     @op(login="read_only")
     def query(sql: str) -> dict: ...
 
-`aileron connector build` writes the login into the manifest, and no code here reads it, because logins are held outside of
-the jail.
+`aileron connector build` writes that into the manifest. No code here reads it, because the host logs in, outside of the jail.
 
 The returned value becomes JSON: dicts, lists, msgspec structs, dataclasses, datetimes (RFC 3339); bytes are refused.
 
-Source: https://jcristharif.com/msgspec/supported-types.html. Reads the function's code object instead of using `inspect`,
-whose import takes longer than everything else here.
+Source: https://jcristharif.com/msgspec/supported-types.html. The signature is read from the function's code object,
+because importing `inspect` takes longer than everything else here.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ def op(*, login: Literal["read_only", "previewed"]) -> Callable[[_Function], _Fu
 def op(function: Any = None, /, *, login: str | None = None) -> Any:
     """Register a function as the operation with its name. Raises ValueError if the function cannot be an operation.
 
-    `login` is the role of the operation's streams to a database: `read_only` (a role that cannot write), or `previewed` (it
-    commits only what a person saw). `aileron connector build` reads it from the source code, so write the literal word.
+    `login` is the mode of the operation's database sessions: `read_only` (as a role that cannot write), or `previewed`
+    (only effects that a person saw are committed). `aileron connector build` reads it from the source code, so write
+    the literal word.
     """
     if login not in (None, *_LOGINS):
         raise ValueError(f"login is {login!r}; expected {' or '.join(map(repr, _LOGINS))}")

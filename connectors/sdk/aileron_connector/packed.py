@@ -1,4 +1,4 @@
-"""Description files that are packed together with a connector's program: their bytes, and the operations that they declare.
+"""Reading description files that are packed together with a connector's program, and declaring their operations.
 
 For connectors that consist of a description and one line of code (openapi/, mcp/). Runs in the jail. Not here: the contents
 of a description.
@@ -28,8 +28,8 @@ def data_of(package: str, file: str) -> bytes:
 
 
 def declare(names: Iterable[str], call: Callable[[str, JSONObject], Any]) -> None:
-    """Declare these operations. Each accepts any arguments, which `call` checks. Raises ValueError if a name is already
-    declared.
+    """Declare operations with these names. `call` gets the name and the arguments of a call, and must check them.
+    Raises ValueError if a name is already declared.
     """
     for name in names:
         if name in operation.OPERATIONS:

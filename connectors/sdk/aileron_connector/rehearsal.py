@@ -1,8 +1,8 @@
-"""Rehearsal of one invocation with both ends in this process. Its only purpose is to warm up the interpreter.
+"""A rehearsal: one invocation with both ends in the same process, only to warm up the interpreter.
 
-A jail is a fork of a process (the template) that has imported this package. Code that runs for the first time in a fork is
-slower, and each page that it changes is copied: the interpreter specialises code that has run (PEP 659), and types and pools
-are made when they are first used. Therefore the template rehearses once the conversation that every connector has.
+A jail is a fork of a process (the template) that has imported this package. Code that runs for the first time in a fork
+is slower, and each page that it changes is copied: the interpreter specialises code that has run (PEP 659), and types and
+pools are made when they are first used. Therefore the template plays through, once, the frames that every invocation has.
 
 Runs in the supervisor's template, never in a connector. Leaves no operation, no descriptor and no conversation behind.
 """

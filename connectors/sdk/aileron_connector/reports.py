@@ -32,7 +32,7 @@ class _Logger:
         self._log("debug", message, fields)
 
     def info(self, message: str, **fields: Any) -> None:
-        """Log a message for a reader who asks what happened."""
+        """Log a message about what happened, for any reader."""
         self._log("info", message, fields)
 
     def warning(self, message: str, **fields: Any) -> None:
@@ -64,10 +64,10 @@ def progress(done: float, total: float | None = None, message: str | None = None
 def audit(event: str, **fields: Any) -> None:
     """Add a fact to the audit record, in addition to the host's own entries. Raises TypeError if `fields` are not JSON values.
 
-    A number that the record cannot hold, such as an id of 64 bits, becomes text, and half of a character becomes U+FFFD: by
-    then the recorded effect has happened, and the operation must not fail because of its record.
+    A number that the record cannot represent, such as an id of 64 bits, becomes text, and a lone surrogate becomes
+    U+FFFD: the recorded effect has usually happened by then, and the operation must not fail because of its record.
     """
-    from aileron_connector.carried import recordable  # most operations say none
+    from aileron_connector.carried import recordable  # imported late: most operations record nothing
 
     loop.current().send(AuditEvent(event=event, fields=recordable(fields)))
 

@@ -4,11 +4,12 @@ r"""Streams of bytes to a declared host and port, for protocols that are not HTT
         stream.sendall(b"NICK me\r\n")
         for line in stream.makefile("rb"): ...
 
-The host resolves the name, checks the address, connects, and speaks TLS; the bytes that are written here are the plain
-contents. If the manifest names a login, the host has logged in before the stream opens; no credential is in the jail.
+The host resolves the name, checks the address, connects, and does TLS; bytes are written and read here without TLS. If
+the manifest names a login, the host has logged in before the stream opens; no credential is in the jail.
 
-`Stream` has those methods of a socket that libraries use, so a library that takes a socket takes a `Stream`; smtplib, imaplib and
-poplib get one automatically (transports/mail.py). Runs inside the jail. Not here: names and addresses, which no connector needs.
+`Stream` has the socket methods that libraries use, so you can pass it to a library that takes a socket; smtplib,
+imaplib and poplib get one automatically (transports/mail.py). Runs inside the jail. Not here: names and addresses,
+which no connector needs.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def connect(
 
 
 class Stream:
-    """An open stream. Reading ends when the service has closed its half. If the stream breaks, ConnectionError is raised."""
+    """An open stream. Reading reaches the end when the service has closed its half, and raises ConnectionError if the
+    stream breaks.
+    """
 
     def __init__(self, conversation: loop.Conversation, stream_id: int, name: str) -> None:
         self._conversation: Final = conversation
@@ -111,7 +114,7 @@ class Stream:
     write = sendall
 
     def makefile(self, mode: str = "r", buffering: int | None = None, **text: Any) -> Any:
-        """Return a file over the stream, like `socket.makefile`. The stream stays open until the file is also closed."""
+        """Return a file over the stream, like `socket.makefile`. The stream stays open until all its files are closed, too."""
         raw = _File(self, reads="r" in mode, writes="w" in mode)
         if buffering == 0:
             return raw
@@ -124,7 +127,9 @@ class Stream:
         return binary if "b" in mode else io.TextIOWrapper(binary, **text)
 
     def shutdown(self, how: int) -> None:
-        """End the writing half (1), after which the service can still answer, or close both halves (0 and 2, socket.SHUT_*)."""
+        """End writing if `how` is SHUT_WR (1), after which the service can still answer; close the stream for SHUT_RD
+        (0) and SHUT_RDWR (2).
+        """
         if how == 1:
             self._end_writing()
         else:
@@ -148,7 +153,9 @@ class Stream:
         """Ignore the option, as there is no socket to set it on."""
 
     def getsockopt(self, *_option: object) -> int:
-        """Raise OSError. A caller of this method wants to wrap the stream in its own TLS, but the host speaks TLS."""
+        """Raise OSError, because libraries call this method before they wrap a socket in TLS of their own, but the host
+        does TLS.
+        """
         raise OSError(
             "TLS cannot start in the middle of a stream (STARTTLS): the host speaks it, from the first byte; "
             "connect to the service's port for TLS, e.g. with SMTP_SSL or IMAP4_SSL"

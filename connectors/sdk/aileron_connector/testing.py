@@ -1,5 +1,5 @@
-"""Test harness for operations in an ordinary process, without daemon and jail. The answers are your own, or those of a real
-server.
+"""Test harness for operations in an ordinary process, without daemon and jail. Your test provides the answers, or a
+real server does.
 
     from aileron_connector.testing import Reply, call
     import connector                                        # yours; `@op` makes its operations known
@@ -13,8 +13,8 @@ server.
 `for_real(headers=…)` returns such a function, which sends the request with your test credential in `headers`. Requests of
 libraries (transports/) come here as well. The operation runs in the calling thread, so debuggers and coverage work.
 
-It does not do the host's part: rules of egress, scrubbing, limits, isolation. Test those with `aileron connector install` and
-`aileron run`. Streams (tcp.py) and WebSockets (websocket.py) are refused. Runs only in tests.
+It does not do what the host does: rules of egress, scrubbing, limits, isolation. Test those with `aileron connector
+install` and `aileron run`. Streams (tcp.py) and WebSockets (websocket.py) are refused. Runs only in tests.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _DEADLINE_MS: Final = 30_000
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A request that an operation, or a library that it uses, asked the host to send. `credential` is the requested kind."""
+    """A request that an operation, or a library that it uses, has sent. `credential` is the requested kind of credential."""
 
     method: str
     url: str
@@ -143,7 +143,7 @@ def call(
     """
     replies = _Replies(answer)
     granted = [_granted(origin) for origin in hosts]
-    given: Any = dict(args or {})  # a test may give what is no JSON, which the frame then refuses
+    given: Any = dict(args or {})  # arguments that are not JSON are refused when the frame is encoded
     first = Invoke(
         protocol=PROTOCOL_VERSION,
         op=op,
@@ -162,8 +162,8 @@ def call(
     except SystemExit:
         pass  # the host ended before the operation did, and `done` says why
     finally:
-        os.close(our_in)  # what the host still sends has no reader
-        os.close(our_out)  # and the host gets no more
+        os.close(our_in)  # nothing reads further frames of the host
+        os.close(our_out)  # and nothing more is sent to the host
         thread.join()
     done = host.done()
     replies.check_used()
@@ -209,7 +209,7 @@ def _put(
 
 
 class _Replies:
-    """The answers that the author of the test specified."""
+    """The answers that the test specified, as a list or a function."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer: Final = answer
@@ -238,7 +238,7 @@ class _Replies:
 
 
 class _Host:
-    """The host's end of the frames, run in a thread of the test."""
+    """A stand-in for the host: the host's end of the frames, in a thread of the test."""
 
     def __init__(self, fd_in: int, fd_out: int, hosts: list[GrantedHost], replies: _Replies) -> None:
         self._in: Final = fd_in

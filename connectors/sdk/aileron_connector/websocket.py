@@ -1,5 +1,5 @@
-"""WebSockets through the host. The host checks, adds the credential, performs the handshake, and forwards messages in both
-directions.
+"""WebSockets through the host, which checks the request, adds the credential, performs the handshake, and forwards
+messages in both directions.
 
     with websocket.connect("wss://stream.example.com/v1", credential="api_key") as socket:
         socket.send(json.dumps({"subscribe": "trades"}))
@@ -8,7 +8,8 @@ directions.
 `credential` is the kind your manifest declares; the key itself never comes here, even if it belongs in the first message. A
 message is `str` or `bytes`. The host handles pings in both directions. `with` closes the WebSocket at its end.
 
-Runs inside the jail; the host decides what may be reached. Not here: the library `websockets` (transports/websockets.py).
+Runs inside the jail; the host decides which services can be reached. Not here: the library `websockets`
+(transports/websockets.py).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _TOO_BIG: Final = 1009
 
 
 class Closed(ConnectionError):
-    """The service has closed the WebSocket. `code` is None if the service sent no code."""
+    """Error: the service has closed the WebSocket. `code` is None if the service sent no code."""
 
     def __init__(self, code: int | None, reason: str) -> None:
         super().__init__(f"the WebSocket is closed: {code or 'no code'} {reason}".rstrip())
@@ -51,7 +52,9 @@ class Closed(ConnectionError):
 
 
 class HandshakeRefused(ExternalApiError):
-    """The service answered the handshake without opening a WebSocket. `status`, `headers` and `body` are those of its answer."""
+    """Error: the service answered the handshake without opening a WebSocket. `status`, `headers` and `body` are those
+    of its answer.
+    """
 
     def __init__(self, url: str, head: HttpHead, body: bytes) -> None:
         answer_headers = http.Headers(head.headers)
@@ -130,7 +133,9 @@ class WebSocket:
         timeout_s: float | None = None,
         limit_bytes: int = DEFAULT_MESSAGE_LIMIT_BYTES,
     ) -> Self:
-        """Make a WebSocket from its first answering frame. Raises Refused or NetworkError if that frame is a refusal."""
+        """Make a WebSocket from the first frame that answers its request. Raises Refused or NetworkError if that frame
+        is a refusal.
+        """
         message = first.message
         if isinstance(message, RefusedFrame):
             raise http.refusal(message.error)
@@ -189,7 +194,8 @@ class WebSocket:
         return whole.decode("utf-8", "replace") if message.text else whole
 
     def close(self, code: int = _NORMAL, reason: str = "") -> None:
-        """Send a close, and wait for the service's answer for as long as the host does. Messages that still arrive are dropped.
+        """Send a close frame, and wait for the service's close, for as long as the host waits. Messages that still
+        arrive are dropped.
 
         `reason` is cut to what fits into 123 bytes. Raises ValueError for a code that must not be sent (RFC 6455 section 7.4).
         """
@@ -220,8 +226,8 @@ class WebSocket:
             self.leave()
 
     def leave(self) -> None:
-        """Give up the WebSocket without waiting. The host tells the service that this end is going away; data sent before
-        is still delivered.
+        """Close the WebSocket without waiting for the service. The host sends it the code 1001 (going away); data sent
+        before is still delivered.
         """
         if self._closed is None:
             self._forget(Closed(None, ""))
@@ -250,9 +256,7 @@ class WebSocket:
 def _refused(
     conversation: loop.Conversation, request_id: int, url: str, head: HttpHead, timeout_s: float | None
 ) -> Exception:
-    """Return the exception for an answer that opens no WebSocket. Reads the complete body, of which the host forwards about
-    64 KiB.
-    """
+    """Return the exception for an answer that opens no WebSocket. Reads its body, which the host limits to about 64 KiB."""
     pieces = []
     while True:
         message, piece = conversation.next_answer(request_id, timeout_s)

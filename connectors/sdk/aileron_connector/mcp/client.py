@@ -1,23 +1,24 @@
-"""A conversation with an MCP server over streamable HTTP. It lists the server's tools, and calls one of them.
+"""A client of one MCP server over streamable HTTP. It lists the server's tools, and calls one of them.
 
     with Client(wire) as client:
         client.open(MODERN)
         for page in client.pages(): ...
         result = client.call("add_note", {"text": "milk"})
 
-Both variants of the protocol are spoken: a session that begins with `initialize` (revisions up to 2025-11-25), and requests
-that are each complete in themselves (2026-07-28). The caller's `wire` transports the bytes, so that the connector and the
-author's command, which sends them itself, speak alike.
+Both variants of the protocol are spoken: a session that begins with `initialize` (revisions up to 2025-11-25), and
+requests that are each complete in themselves (2026-07-28). Requests are sent by a function of the caller (`wire`), so
+that this client also serves the author's command, which sends them without a host.
 
 Runs in the jail, and in the author's command. The server is not trusted.
 
 Rules
-- An answer is one message with the number of the request. Another number, another kind of body, or no end is a failure.
+- An answer is one message with the id of the request. Another id, another kind of body, or a missing end is a failure.
 - A server's requests to its client (for a model, for a person's answer, for folders) are refused, except that `ping` is answered.
 - A session ends with the conversation. If the server has forgotten the session (404), a new session is begun, at most once,
   and the requests are repeated, because a request of an unknown session was not executed. Nothing else is repeated.
 - Redirects are not followed; the failure states their target.
-- A list of tools also ends with a cursor that is empty or occurred before, which some servers write on its last page.
+- A list of tools also ends at a cursor that is empty or was returned before, because some servers return these on the
+  last page.
 - A failure after a call was sent says that the call may have been executed.
 
 Source: Model Context Protocol 2025-11-25 and 2026-07-28, Lifecycle, Transports and Tools. Not here: comparing tools
@@ -79,23 +80,23 @@ _MAX_PAGES: Final = 100
 """Maximum number of pages of a tool list. An invocation has 256 requests."""
 _MAX_CURSOR: Final = 4096
 _MAX_STREAM_BYTES: Final = 16 << 20
-"""Maximum number of bytes of one streamed answer: four of the largest messages. Most messages are progress reports, which
-are not stored.
+"""Maximum number of bytes of one streamed answer: four messages of the maximum size. Most messages are progress
+reports, which are not stored.
 """
 _MAX_MESSAGES: Final = 10_000
 """Maximum number of messages in one answer: one message every 6 ms for a minute."""
 _MAX_ASKED: Final = 16
-"""Maximum number of requests that the server sends to its client within one answer. A server that ignores so many refusals
-is broken.
+"""Maximum number of requests that the server may send to its client within one answer. Each is refused, and a server
+that still sends more is broken.
 """
 _MAX_ERROR_BYTES: Final = 64 << 10
 _MAX_PROGRESS: Final = 200
 _PROGRESS_EVERY_S: Final = 0.1
-"""Minimum number of seconds between two reports of progress, which are for people who watch."""
+"""Minimum number of seconds between two reports of progress that are passed on. They are for people who watch."""
 _MAX_AMOUNT: Final = 1 << 53
 _MAX_SESSION: Final = 1024
 _PARTING_S: Final = 1.0
-"""Seconds to wait when the closing messages are sent; their answers are not needed."""
+"""Seconds to wait for the answers to closing messages, which are not needed."""
 _META: Final = "io.modelcontextprotocol/"
 _WHO: Final = {"name": "aileron", "version": "1"}
 _BAD_REQUEST: Final = 400
@@ -104,7 +105,7 @@ _NOT_FOUND: Final = 404
 _NO_SESSION: Final = (-32000, -32001)
 """Codes with which the official SDKs report an unknown session."""
 _NOT_ABOUT_REVISION: Final = (401, 403, 429)
-"""Response statuses that do not tell which revision a server speaks."""
+"""Statuses of refusals that do not depend on the protocol's revision."""
 
 T = TypeVar("T")
 Pairs = Sequence[tuple[str, str]]
@@ -141,14 +142,16 @@ class Answer(Protocol):
 
 
 class Wire(Protocol):
-    """A function that sends requests to the server. It raises TimeoutError after `give_up_at`, also while the answer is read."""
+    """A function that sends requests to the server. After `give_up_at`, it raises TimeoutError, and so does reading the
+    answer.
+    """
 
     def __call__(self, method: str, headers: Pairs, body: bytes | None, give_up_at: float | None) -> Answer:
-        """Send a request, wait for the head of its answer, and return the answer."""
+        """Send a request, wait for the head of the answer (status and headers), and return the answer."""
 
 
 class RpcFailure(ExternalApiError):
-    """The server refused a request, either with a JSON-RPC error, or with only an HTTP status (then `code` is None)."""
+    """Error: the server refused a request, with a JSON-RPC error or only with an HTTP status (`code` is then None)."""
 
     def __init__(self, words: str, code: int | None, status: int | None, retry_after_s: int | None = None) -> None:
         details = {"code": code} if code is not None and abs(code) < _MAX_AMOUNT else {}
@@ -178,11 +181,11 @@ class RpcFailure(ExternalApiError):
 
 
 class SessionGoneError(RpcFailure):
-    """The server no longer knows the session, so it has not executed the request."""
+    """Error: the server no longer knows the session, so it has not executed the request."""
 
 
 class Client:
-    """A conversation with one server. After `give_up_at`, in seconds of `time.monotonic()`, a wait raises an error."""
+    """An MCP client for one server. After `give_up_at`, in seconds of `time.monotonic()`, waits raise an error."""
 
     def __init__(self, wire: Wire, on_progress: Progressed | None = None, give_up_at: float | None = None) -> None:
         self._wire: Final = wire
@@ -208,8 +211,8 @@ class Client:
     # Beginning and end
 
     def open(self, expected: str = "") -> None:
-        """Begin the conversation. `expected` is the MCP revision of an earlier conversation; if it is empty, find out which
-        revision the server speaks.
+        """Begin the conversation. `expected` is the MCP revision that the server spoke earlier; if empty, find out
+        which one it speaks.
         """
         if expected == MODERN:
             self.protocol = MODERN  # this revision needs no message before a request
@@ -219,7 +222,7 @@ class Client:
             self._find_out()
 
     def close(self) -> None:
-        """End the session, if there is one, so that the server need not keep it. The server may refuse."""
+        """End the session, if there is one, so that the server can free it. A refusal is ignored."""
         if not self._session:
             return
         with contextlib.suppress(ConnectorError, TimeoutError):
@@ -338,8 +341,8 @@ class Client:
     # Requests
 
     def _ask(self, method: str, params: Mapping[str, object], headers: Pairs = ()) -> JSONObject:
-        """Send a request and return its result. A late answer to a call raises TimeoutError; to any other request,
-        ConnectorError.
+        """Send a request and return its result. If the answer is late, a tool call raises TimeoutError, and any other
+        request ConnectorError.
         """
         self._number += 1
         if self.protocol == MODERN:
@@ -436,8 +439,8 @@ class Client:
         raise ExternalApiError(f"the stream ended before {method} was answered")
 
     def _own(self, message: Message, method: str) -> Message:
-        """Return the message if it is the result of this request. Raises RpcFailure if it is an error, ExternalApiError if
-        it is no answer to this request.
+        """Return `message` if it is the result of our request. Raises RpcFailure if it is an error, ExternalApiError if
+        it is no answer to our request.
         """
         if not message.is_answer or (message.id is not None and message.id != self._number):
             raise ExternalApiError(f"the server answered {method} with a message that is no answer to it")
@@ -499,8 +502,8 @@ def _kind(answer: Answer) -> str:
 
 
 def _session_of(answer: Answer) -> str:
-    """Return the session's id from a header field; empty if there is none. Raises ExternalApiError if the id is too long or
-    not visible ASCII, as the specification requires, because it could not be sent back.
+    """Return the session's id from a header field; empty if there is none. Raises ExternalApiError if the id is too
+    long, or is not visible ASCII, which the specification requires: it could not be sent back.
     """
     session = answer.headers.get("mcp-session-id", "") or ""
     if len(session) > _MAX_SESSION or not all("\x21" <= char <= "\x7e" for char in session):
@@ -543,7 +546,7 @@ def _redirected(answer: Answer, what: str) -> ExternalApiError:
 
 
 def _refused(answer: Answer, method: str) -> ExternalApiError:
-    """Return the failure for an error status. It has the JSON-RPC error if the body contains one."""
+    """Return the failure for a response with an error status. It includes the JSON-RPC error, if the body has one."""
     data = b""
     with contextlib.suppress(Refused):  # if the body breaks off, the caller still needs the status
         for piece in answer.iter_bytes():

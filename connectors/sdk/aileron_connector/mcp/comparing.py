@@ -1,4 +1,4 @@
-"""Comparison of a tool as the server lists it now with the same tool as it was when the connector was made.
+"""Comparison of a tool's present description, as the server lists it, with its description when the connector was made.
 
     differences({"name": "a", "description": "Adds."}, {"name": "a", "description": "Deletes."})
     # [Difference(place='description', before='"Adds."', after='"Deletes."')]
@@ -23,7 +23,7 @@ __all__ = ["Difference", "differences"]
 
 _MAX_TOLD: Final = 8
 _MAX_TEXT: Final = 240
-"""Maximum number of characters shown of each side: a sentence or two around the point where the sides start to differ."""
+"""Maximum number of characters shown of each of the two texts: a sentence or two around the first difference."""
 _BEFORE: Final = 80
 """Number of equal characters that are shown before the first difference."""
 _MAX_PLACE: Final = 200
@@ -68,7 +68,7 @@ def _text(value: Any) -> str:
 
 
 def _around(text: str, at: int) -> str:
-    """Return the part of the text around position `at`, where the sides start to differ."""
+    """Return the part of a text around position `at`, the first difference."""
     begin = max(0, at - _BEFORE) if len(text) > _MAX_TEXT else 0
     piece = text[begin : begin + _MAX_TEXT]
     return f"{'…' if begin else ''}{_visible(piece)}{'…' if begin + _MAX_TEXT < len(text) else ''}"

@@ -1,4 +1,4 @@
-"""Types for the packed tools of one server, `service/tools.json`, which an import writes and a connector reads.
+"""Types for `service/tools.json`, the packed tools of one MCP server. An import writes this file, and a connector reads it.
 
 Each tool is described twice. `listed` is exactly the server's description: name, title, description, schemas and annotations.
 A call compares `listed` with the server's present description. `sent` and `answered` are the tool's schemas in the keywords
@@ -25,14 +25,12 @@ __all__ = ["FORMAT", "FROZEN", "Components", "Tool", "Tools", "canonical", "dige
 
 FORMAT: Final = 1
 FROZEN: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-"""Keys of a tool's description that matter to agents and people who choose and call the tool. Icons and `_meta` are for
-others.
-"""
+"""Keys of a tool's description that matter to the agents and people who choose and call the tool, unlike icons and `_meta`."""
 
 
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A packed tool. `arguments` maps properties of the tool's schema to arguments of the operation; or else `argument`
-    names the one argument that holds all properties.
+    """A packed tool. `arguments` maps properties of the tool's schema to arguments of the operation. If it is empty,
+    `argument` names the one argument that holds all properties.
     """
 
     digest: str
@@ -74,8 +72,8 @@ def frozen_part(listed: JSONObject) -> JSONObject:
 
 
 def canonical(listed: Mapping[str, object]) -> bytes:
-    """Return the canonical JSON of a tool's description. Equal descriptions give equal bytes, in whatever order their keys
-    are.
+    """Return the canonical JSON of a tool's description. Equal descriptions give equal bytes, whatever the order of
+    their keys.
     """
     return msgspec.json.encode(listed, order="sorted")
 

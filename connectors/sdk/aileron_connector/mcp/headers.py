@@ -1,4 +1,4 @@
-"""Headers in which a request repeats parts of its contents, since revision 2026-07-28: its method, its name, and the
+"""Headers that repeat parts of a request's body, as MCP revision 2026-07-28 requires: the method, the name, and the
 arguments that a tool marks.
 
 Pure. Runs in the jail, and in the author's command.
@@ -52,9 +52,7 @@ def argument_headers(schema: Any, arguments: Mapping[str, JSON]) -> list[tuple[s
 
 
 def header_problem(schema: Any) -> str | None:
-    """Return the error in a schema's `x-mcp-header` keywords, because of which the tool must not be called; None if there
-    is none.
-    """
+    """Return an error in a schema's `x-mcp-header` keywords, or None. A tool with such an error must not be called."""
     names: set[str] = set()
     for _, name, inner in _marked(schema, (), 0):
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
@@ -82,8 +80,8 @@ def _marked(schema: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tu
 
 
 def _count(value: Any, depth: int) -> int:
-    """Return the number of `x-mcp-header` keywords anywhere in a schema. A client must not use a schema that has one
-    outside of properties.
+    """Return the number of `x-mcp-header` keywords anywhere in a schema, to find out whether it has one outside of
+    properties, which is an error.
     """
     if depth > _MAX_DEPTH * 2:
         return 0

@@ -8,8 +8,8 @@ Rules
 - `isError` raises ExternalApiError with the text.
 - Structured content becomes the output unchanged, and is checked against the tool's output schema as an answer
   (aileron_connector/check.py). By the specification, the text next to it has the same content, and so is left out.
-- The call is over, and its effects remain. Therefore content that does not fit the schema, the protocol or a frame
-  (carried.py) is returned nevertheless, and `does_not_fit` says where and why.
+- The call has had its effects. Therefore content that does not fit the schema, the protocol or a frame (carried.py) is
+  returned nevertheless, and `does_not_fit` says where and why.
 - Without structured content, the texts become `text`. Other parts are listed in `content`: images and audio as base64, links as
   links, which are not followed here.
 - Text that is too large for a frame is cut. Structured content that is too large is returned as the cut text of its JSON. If
@@ -40,7 +40,7 @@ _MAX_ERROR: Final = 1_500
 _MAX_BLOCKS: Final = 1_000
 _MAX_FIELD: Final = 2_000
 _MAX_TEXT_BYTES: Final = MAX_BODY_BYTES // 2
-"""Maximum size of cut text in bytes, half of a frame, because JSON may take two bytes for one."""
+"""Maximum size of truncated text in bytes: half of a frame, because JSON may take two bytes for one."""
 _BY_PROTOCOL: Final = " (by the protocol)"
 _OURS: Final = frozenset({"text", "content", "left_out"})
 """Keys that this module puts into an output. Structured content with one of them is put under `structured` if there is
@@ -50,8 +50,8 @@ _LINKED: Final = ("uri", "name", "title", "description", "size")
 
 
 def output(result: JSONObject, tool: Tool, schemas: Schemas) -> Any:
-    """Convert a tool's result to the operation's output. Raises ExternalApiError if the tool failed, or asks for more
-    before it answers.
+    """Convert a tool's result to the operation's output. Raises ExternalApiError if the tool failed, or needs further
+    input before it answers.
     """
     kind = result.get("resultType", "complete")
     if kind != "complete":
@@ -91,8 +91,8 @@ def _structured(value: Any, rest: list[JSONObject], misfits: list[str]) -> Any:
 
 
 def _marked(value: Any, misfits: list[str]) -> Any:
-    """Return the output fitted into one frame. It says under `does_not_fit` what does not fit the schema or was changed for
-    the frame.
+    """Return the output, changed so that it fits into one frame. Under `does_not_fit` it lists what does not fit the
+    schema, and what was changed.
     """
     told = carried(value)
     return _fitted(marked(told.value, [*misfits, *told.changes]))

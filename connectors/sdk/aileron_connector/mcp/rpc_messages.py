@@ -2,8 +2,8 @@
 
     decoded(b'{"jsonrpc": "2.0", "id": 1, "result": {}}').is_answer     # True
 
-Runs in the jail, and in the author's command. The server is not trusted: bytes that are not one message raise MessageError, and
-the words of an error are bounded before they are shown.
+Runs in the jail, and in the author's command. The server is not trusted: bytes that are not exactly one message raise
+MessageError, and a server's error message is truncated before it is shown.
 
 Source: JSON-RPC 2.0; Model Context Protocol 2025-11-25 and 2026-07-28, Base Protocol. Not here: the order of messages
 (client.py).
@@ -41,7 +41,7 @@ _MAX_WORDS: Final = 600
 
 
 class MessageError(ValueError):
-    """The bytes are not exactly one valid JSON-RPC message."""
+    """Error: the bytes are not exactly one valid JSON-RPC message."""
 
 
 class RpcError(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ def refusal(to: int | str, words: str) -> bytes:
 
 
 def one_line(text: str, most: int = _MAX_WORDS) -> str:
-    """Return a server's words on one line, without invisible characters, for a message to people and agents."""
+    """Return a server's text on one line, without invisible characters, for a message to people and agents."""
     words = " ".join(text[: 4 * most].split())
     seen = "".join([character for character in words if character.isprintable()])
     return seen if len(seen) <= most else f"{seen[: most - 1]}…"

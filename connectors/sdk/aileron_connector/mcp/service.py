@@ -1,6 +1,6 @@
-"""Operations of packed tools. This module declares them, and executes calls.
+"""Declares the packed tools of an MCP server as operations, and executes calls of them.
 
-    declare("service")              # reads service/tools.json beside the program, and makes its operations known
+    declare("service")              # reads service/tools.json next to the program, and registers its operations
     run("service")                  # declares them and serves the invocation; a connector needs no more
 
 Runs in the jail. The tools were installed with the program and are as trusted as the program. The server is not trusted: its
@@ -8,10 +8,10 @@ present list of tools is compared with the packed tools before anything is calle
 
 Rules
 - Arguments are checked against the tool's schema before anything is sent.
-- Each call first asks the server for its tools. A tool that has changed is not called, because a model chose the tool by its
-  description, and a person approved its schema; the failure says what changed. A person who has read the change may accept
-  it. Then the invocation has the digest of exactly the changed tool, and the tool is called as long as it has either that
-  form or its old form.
+- Each call first asks the server for its tools. A tool that has changed is not called, because a model chose the tool
+  by its description, and a person approved its schema; the failure says what changed. A person who has read the change
+  can accept it. Later invocations then have the digest of the changed description, and the tool is called if its
+  description is that one or the packed one.
 - Requests go to the first host of this invocation. The host adds the credential.
 - The conversation, and with it the session, ends with the invocation.
 """
@@ -38,12 +38,14 @@ __all__ = ["MAX_DEFINITION_BYTES", "Service", "declare", "run"]
 _FILE: Final = "tools.json"
 _MARGIN: Final = 0.1
 _MAX_MARGIN_S: Final = 3.0
-"""Maximum number of seconds of the invocation's time that are reserved for telling the server to stop and for the answer."""
+"""Maximum number of seconds before the invocation's deadline at which a call is abandoned, to have time to cancel it
+and to report the failure.
+"""
 _MAX_PLACES: Final = 3
 """Maximum number of changes to a tool that a failure's message lists. The failure's details list more."""
 MAX_DEFINITION_BYTES: Final = 20 << 10
-"""Maximum number of bytes of a tool's old description in a failure, and of its new one. Both go into one frame header of 64
-KiB, together with a message and the changes. The largest tools of well-known servers have a quarter of that.
+"""Maximum number of bytes of a tool's old description in a failure, and likewise of its new one. Both must fit into one frame
+header of 64 KiB, with a message and the list of changes. The largest tools of well-known servers have a quarter of that.
 """
 _MAX_CHANGES_BYTES: Final = 8 << 10
 
@@ -73,8 +75,8 @@ class Service:
         packed.declare(self._tools.tools, self.call)
 
     def call(self, op: str, arguments: JSONObject) -> Any:
-        """Call the tool of an operation, and return its result as the output. The tool must be unchanged, or its change
-        accepted.
+        """Call the tool of an operation, and return its result as the output. Raises ExternalApiError if the tool has
+        changed and nobody accepted the change.
         """
         try:
             tool = _TOOL.decode(self._tools.tools[op])
@@ -160,8 +162,8 @@ def _check_same(tool: Tool, now: JSONObject | None, accepted: str | None) -> Non
 
 
 def _changed(tool: Tool, found: list[Difference], now: JSONObject) -> ExternalApiError:
-    """Return the failure for a changed tool. The new texts are only in its details, so that a person reads them before a
-    model does.
+    """Return the failure for a changed tool. The new texts are only in its details, so that a model does not see them
+    before a person has read them.
     """
     places = ", ".join(difference.place for difference in found[:_MAX_PLACES])
     more = f" and {len(found) - _MAX_PLACES} more" if len(found) > _MAX_PLACES else ""
@@ -185,15 +187,17 @@ def _changed(tool: Tool, found: list[Difference], now: JSONObject) -> ExternalAp
 
 
 def _definition(key: str, listed: JSONObject) -> dict[str, str]:
-    """Return, under `key`, a tool's complete description as the bytes that its digest covers. Empty if it is too large to
-    be shown to a person.
+    """Return a dict with a tool's complete description under `key`, as the text that its digest covers. Empty if it is
+    too large to be shown to a person.
     """
     whole = canonical(listed)
     return {key: whole.decode()} if len(whole) <= MAX_DEFINITION_BYTES else {}
 
 
 def _sendable(changes: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the first changes that fit into a frame together with two definitions. A failure that does not fit would be lost."""
+    """Return as many of the changes as fit into a frame together with two descriptions. A failure that does not fit
+    would be lost.
+    """
     while changes and len(msgspec.json.encode(changes)) > _MAX_CHANGES_BYTES:
         changes = changes[:-1]
     return changes
@@ -204,7 +208,7 @@ def _broken(error: Exception) -> ConnectorError:
 
 
 def declare(package: str) -> Service:
-    """Declare the operations of the `tools.json` in this package, which is in the same archive as the program."""
+    """Declare the operations in the `tools.json` of a package, which is in the same archive as the program."""
     service = Service(packed.data_of(package, _FILE))
     service.declare()
     return service

@@ -32,7 +32,7 @@ _MAX_LINES: Final = 100_000
 
 
 class StreamError(ValueError):
-    """The bytes are not a valid stream of events within the bounds."""
+    """Error: the bytes are not a valid stream of events, or an event exceeds the bounds."""
 
 
 class Events:

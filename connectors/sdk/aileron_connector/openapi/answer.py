@@ -1,5 +1,5 @@
-"""Conversion of the service's answer to an operation's output. The answer is checked against the document, and made to fit
-a frame.
+"""Conversion of the service's HTTP answer to an operation's output. The answer is checked against the document, and
+reduced to fit a frame.
 
     output(answer, Asked(endpoint, url, arguments), schemas)      # {"items": [...], "next": {"page": 2}}
 
@@ -10,19 +10,19 @@ Rules
   its query.
 - The document's response is that of the exact status, else that of its class (`2XX`), else `default`, unless the document has a
   response for another status of 2XX: then `default` describes errors.
-- The answer becomes the output even if it contradicts the document: `does_not_fit` says where and why. This covers JSON that does
-  not fit its schema, checked as an answer (check.py), values that no frame can carry (carried.py), and a body that should be JSON
-  and is not. The request is over, and its effects remain: a caller that only got a failure might repeat the request.
+- The answer becomes the output even if it contradicts the document: `does_not_fit` says where and why. This covers JSON
+  that does not fit its schema, checked as an answer (check.py), values that no frame can carry (carried.py), and a body
+  that should be JSON and is not. The request has had its effects, and a caller that only got a failure might repeat it.
 - A list at the top becomes `{"items": […]}`. In an answer of more than PAGE_BYTES, the list's members have only the fields that
   the document names, and `fields` says which. Members that still do not fit a frame are left out at the end, and `left_out` says
   how many.
-- Other JSON, and bytes, that do not fit a frame raise an error. Text is cut, and `left_out` says how many characters are missing;
-  so is JSON after a method that may have changed something.
-- An error after such a method says that the request was executed.
+- Other JSON, and bytes, that do not fit a frame raise an error. Text is truncated, and `left_out` says how many
+  characters are missing. JSON is truncated in the same way if the request's method may have changed something.
+- After a method that may have changed something, an error says that the request was executed.
 - `next` has the arguments for the next page; `more` is true if there is a next page that arguments cannot name (links.py). A
   header of the answer takes precedence over a link of the document.
 
-Source: OpenAPI 3.1.1, sections 4.8.16 and 4.8.17; RFC 9110 section 15. Not here: repeating a request, which the host does.
+Source: OpenAPI 3.1.1, sections 4.8.16 and 4.8.17; RFC 9110 section 15. Not here: retrying a request, which the host does.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ an output as agents see it.
 """
 
 _MAX_SAID_BYTES: Final = 64 << 10
-"""Maximum number of bytes that are read of an error's body. Larger JSON is not parsed, and its end is not needed."""
+"""Maximum number of bytes that are read of an error's body. Longer JSON is truncated and so not parsed."""
 _MAX_BINARY_BYTES: Final = (MAX_BODY_BYTES - (4 << 10)) // 4 * 3
 """Maximum number of bytes of a binary answer. As base64 they are 1 MiB, less the JSON around it."""
 _NOT_FOUND: Final = 404
@@ -65,7 +65,7 @@ _MAX_FIELD_CHARACTERS: Final = 300
 
 
 class Asked(NamedTuple):
-    """The request that was answered: its operation, URL and arguments."""
+    """The request that an answer belongs to: its operation, URL and arguments."""
 
     endpoint: Endpoint
     url: str
@@ -109,7 +109,9 @@ def _refusal(answer: http.Response, asked: Asked) -> ExternalApiError:
 
 
 def _hint(answer: http.Response, asked: Asked) -> str:
-    """Return a hint for a 404 at a constant path, where no argument can name the missing object; otherwise an empty text."""
+    """Return a hint for status 404 at a path without arguments, where no argument can be the cause; otherwise an empty
+    string.
+    """
     if answer.status != _NOT_FOUND or "{" in asked.endpoint.path:
         return ""
     return "; if every operation answers so, the address is wrong: import the document with --server URL"
@@ -141,7 +143,7 @@ def _redirect(answer: http.Response, asked: Asked) -> ExternalApiError:
 
 
 def _carried_out(answer: http.Response, asked: Asked) -> str:
-    """Return the end of a message about an unreadable answer. It must make clear that the request may have had its effects."""
+    """Return the end of an error message about an unreadable answer: a warning that the request may have had its effects."""
     if asked.endpoint.method in _READING:
         return ""
     return f"; the request itself was carried out (status {answer.status}), so do not simply repeat it"
@@ -160,7 +162,7 @@ def _head(answer: http.Response) -> dict[str, str]:
 
 
 def _clean(text: str) -> str:
-    """Return text that a frame can hold. Some charsets decode to lone surrogates, which are replaced."""
+    """Return text without lone surrogates, which some charsets decode to, and which no frame can represent."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -232,8 +234,8 @@ class _Body:
         }
 
     def _listed(self, value: Any, misfits: list[str]) -> Any:
-        """Convert JSON to an output. Members of its list keep only the chosen fields. The next page, and whatever does not
-        fit, are named in the output.
+        """Convert JSON with a list to an output. Members of the list keep only the chosen fields. `next` and
+        `does_not_fit` are added.
         """
         if not isinstance(value, dict | list):
             return self._fitted(marked(value, misfits), None)
@@ -329,8 +331,8 @@ _MAX_TEXT_BYTES: Final = MAX_BODY_BYTES - (4 << 10)
 
 
 def _declared(endpoint: Endpoint, status: int) -> Response:
-    """Return the document's response for a status. If the document has a response for success, `default` describes only
-    errors.
+    """Return the response that the document describes for a status. If it describes one for success, `default` is only
+    used for errors.
     """
     responses = endpoint.operation.responses
     default = "" if any(name[:1] == "2" for name in responses) else "default"
@@ -339,10 +341,10 @@ def _declared(endpoint: Endpoint, status: int) -> Response:
 
 
 def _chosen_media(content: Mapping[str, Media], content_type: str) -> tuple[str, Media | None]:
-    """Return the media type of the document that fits the answer's. If none fits, return the document's JSON, else the
-    answer's own.
+    """Return the documented media type that matches the answer's. If none matches, return the documented JSON type, or
+    else the answer's own type.
 
-    Services send JSON as text/html or without a media type: if the document says JSON, the body decides.
+    Services send JSON as text/html or without a media type, so if the document says JSON, the body is parsed as JSON.
     """
     name = essence(content_type)
     of_name = {essence(media_type): (media_type, media) for media_type, media in content.items()}
@@ -357,14 +359,14 @@ def _chosen_media(content: Mapping[str, Media], content_type: str) -> tuple[str,
 
 
 def _free(told: Mapping[str, JSON], name: str) -> str:
-    """Return `name` as a key that the answer does not have, prefixed if necessary."""
+    """Return `name`, prefixed if necessary so that the answer has no such key."""
     while name in told:
         name = f"aileron_{name}"
     return name
 
 
 def _put(told: JSONObject, keys: list[str], members: list[JSON]) -> None:
-    """Replace the list to which these keys lead. The objects on the way are copied first."""
+    """Replace the list at the path `keys` by `members`. The objects on the path are copied first."""
     *way, last = keys
     for key in way:
         inner = told[key]

@@ -1,4 +1,4 @@
-"""Types for a packed document. It uses a part of OpenAPI 3.1; an import writes it and a connector reads it.
+"""Types for a packed document: a restricted form of OpenAPI 3.1 that an import writes and a connector reads.
 
 A packed document is valid OpenAPI 3.1, whatever the original was. It has fewer features, so that a connector needs fewer rules:
 
@@ -6,8 +6,8 @@ A packed document is valid OpenAPI 3.1, whatever the original was. It has fewer 
 - A request body has one media type. Parameters are in path, query or header, and have a schema.
 - Schemas have the keywords of aileron_connector/check.py and no others.
 - `security` of an operation is `[{KIND: []}]`, with the kind of credential that the manifest declares, or `[]` for none.
-- The first server of the document is the manifest's first host. Its URL is only a path, so that a host that is bound when the
-  connector is built can be used. An operation on another host has a server of its own, with an absolute URL.
+- The first server of the document is the manifest's first host. Its URL is only a path, because the host may be chosen
+  when the connector is built. An operation on another host has a server of its own, with an absolute URL.
 
 Extensions say where each argument of the operation goes: `x-aileron-argument`, `x-aileron-arguments`, `x-aileron-list`.
 
@@ -99,7 +99,7 @@ class Encoding(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class Media(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of a body with one media type. Without a schema, any content is allowed."""
+    """The schema of a body with one media type. Without a schema, any content is allowed."""
 
     schema: Schema | bool = True
     encoding: dict[str, Encoding] = {}
@@ -114,7 +114,7 @@ class RequestBody(
     """The body of a request. It is made from the arguments for its properties, or is the value of one argument."""
 
     content: dict[str, Media]
-    """Content by media type, with exactly one entry."""
+    """The body's schema by media type, with exactly one entry."""
     required: bool = False
     arguments: dict[str, str] = {}
     """Name of the argument for each property. If empty, `argument` holds the complete body."""
@@ -140,9 +140,7 @@ class Response(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ListShape(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The position of the list in an answer, as the keys that lead to it, and the fields that each member keeps if the
-    answer is large.
-    """
+    """The path of the list in an answer, as keys, and the fields that each member keeps if the answer is large."""
 
     at: list[str] = []
     fields: list[str] = []

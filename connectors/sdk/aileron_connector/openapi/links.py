@@ -1,5 +1,4 @@
-"""Finder for the next page of an answer. It reads RFC 8288's `Link` header or the document's link `next`, and turns it into
-arguments.
+"""Finding the next page of an answer: from RFC 8288's `Link` header or the document's link `next`, converted to arguments.
 
     targets('<https://api.example.com/items?page=2>; rel="next", <…?page=9>; rel=last', "next")
     # ['https://api.example.com/items?page=2']
@@ -10,12 +9,13 @@ A link comes from the service, which is not trusted. The link is not followed. I
 which the caller may use or not, and which are checked like any others.
 
 Rules
-- Parsing of a header ends at the first text that is no link value; the links before it count, later ones do not.
+- Parsing of a header ends at the first syntax error; only the links before it are used.
 - The first `rel` of a link counts, without regard to case; it may have several names (RFC 8288 section 3.3).
-- A link becomes arguments if its host is the request's, and its path is the same or has the same end behind the operation's last
-  parameter: services that know a thing by name and number link to the number (GitHub: `/repos/o/r/issues` and
-  `/repositories/7/issues`).
-- A link of the document leads nowhere if the answer lacks a value for it, has null or an empty one, or the values that were sent.
+- A link becomes arguments if its host is the request's, and its path is the same or has the same end behind the
+  operation's last parameter: services whose objects have a name and a number may link to the number (GitHub:
+  `/repos/o/r/issues` and `/repositories/7/issues`).
+- A link of the document stands for no next page if a value for it is missing, null or empty in the answer, or if all
+  values equal those that were sent.
 
 Pure. Source: RFC 8288 section 3 and appendix B.2; OpenAPI 3.1.1, section 4.8.20 (Link Object); RFC 6901.
 """
@@ -39,7 +39,7 @@ __all__ = ["IN_BODY", "Next", "next_page", "page_in", "targets"]
 IN_BODY: Final = "$response.body#"
 """Text before the JSON pointer in a link's parameter. It is the only runtime expression of OpenAPI that is supported here."""
 _MAX_CHARACTERS: Final = 16 << 10
-"""Maximum number of characters of one header. The host admits little more."""
+"""Maximum number of characters of one header. The host accepts little more."""
 _TARGET: Final = re.compile(r"[\s,]*<([^<>]*)>")
 _PARAMETER: Final = re.compile(
     r"""\s*;\s*([!#$%&'*+\-.^_`|~0-9A-Za-z]+)\s*(?:=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;,"]*)))?"""
@@ -143,8 +143,8 @@ def _by_name(query: str) -> dict[str, list[str]]:
 
 
 def _arguments(changed: Mapping[str, list[str]], endpoint: Endpoint, schemas: Schemas) -> JSONObject | None:
-    """Return changed parameters as arguments of the operation, typed by their schemas. None if there are none, or if
-    one of them belongs to no argument or does not fit its schema.
+    """Return changed query parameters as arguments of the operation, with the types of their schemas. None if there are
+    none, or if one of them is no argument or does not fit its schema.
     """
     declared = {
         declaration.name: declaration
@@ -180,7 +180,9 @@ def _typed(values: list[str], parameter: Parameter, schemas: Schemas) -> Any:
 
 
 def _readings(text: str, rule: Schema) -> list[JSON]:
-    """Return the typed values that a text from a query can stand for. The schema decides which comes first."""
+    """Return the JSON values that a text from a query can stand for, such as 7 and "7", in the order in which the
+    schema prefers them.
+    """
     value: Any = text
     if text in ("true", "false"):
         value = text == "true"

@@ -1,4 +1,4 @@
-"""Selection in the lists of answers: the fields of their members, and the number of members that fit.
+"""Reducing a list in an answer: to chosen fields of its members, and to as many members as fit.
 
     chosen([{"id": 1, "user": {"login": "ada", "url": "…"}}], ["id", "user.login"])     # [{"id": 1, "user": {"login": "ada"}}]
 
@@ -15,7 +15,9 @@ from aileron_sandbox.frames import JSON
 __all__ = ["chosen", "fitting", "list_at"]
 
 _Tree: TypeAlias = "dict[str, _Tree]"
-"""Names of properties, each with the selection inside of that property. An empty selection selects everything."""
+"""A selection of fields: names of properties, each with the selection inside that property. An empty selection stands
+for everything.
+"""
 _MAX_LEVELS: Final = 64
 """Maximum number of levels of an answer that fits a frame."""
 
@@ -28,8 +30,8 @@ def list_at(answer: Any, keys: list[str]) -> list[JSON] | None:
 
 
 def chosen(members: list[JSON], fields: list[str]) -> list[JSON]:
-    """Return the members with only these fields, such as `user.login`, at their original positions. If a field leads
-    through a list, each member of that list is reduced.
+    """Return the members reduced to these fields, such as `user.login`, which keep their place in the structure. If a
+    field's path contains a list, each member of that list is reduced.
     """
     tree: _Tree = {}
     for name in fields:
@@ -47,7 +49,7 @@ def _add(tree: _Tree, names: list[str]) -> None:
 
 
 _WHOLE: Final[_Tree] = {}
-"""Selection of a complete property, even if other fields select parts of the same property."""
+"""The selection of a complete property. It takes precedence over fields that select parts of the same property."""
 
 
 def _part(value: Any, tree: _Tree, levels: int) -> Any:
@@ -57,11 +59,11 @@ def _part(value: Any, tree: _Tree, levels: int) -> Any:
         return [_part(member, tree, levels - 1) for member in value]
     if isinstance(value, dict):
         return {name: _part(value[name], below, levels - 1) for name, below in tree.items() if name in value}
-    return value  # such as null instead of an object: its absence is the answer
+    return value  # such as null where an object is expected
 
 
 def fitting(members: list[JSON], fits: Callable[[list[JSON]], bool]) -> list[JSON] | None:
-    """Return the longest beginning of `members` for which `fits` is true. None if it is false even for an empty list."""
+    """Return the longest prefix of `members` for which `fits` is true. None if it is false even for an empty list."""
     if not fits([]):
         return None
     few, many = 0, len(members)

@@ -3,7 +3,7 @@
 >>> kind_of("application/vnd.api+json; charset=utf-8")
 'json'
 
-Every type that is not known to be text is binary. Binary arguments and outputs are base64, so that no content is damaged.
+Every type that is not known to be text is binary. Binary arguments and outputs are base64, so that no byte is changed.
 Pure. Source: RFC 6838, RFC 6839 (the suffixes), RFC 7303.
 """
 

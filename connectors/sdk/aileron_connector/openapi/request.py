@@ -1,10 +1,10 @@
-"""Builder for the request of an operation. It checks the arguments first.
+"""Builds the HTTP request of an operation, after checking the arguments.
 
     prepared(Endpoint("GET", "/items/{id}", operation), {"id": 7, "q": "x"}, "https://api.example.com/v1", schemas)
     # Request("GET", "https://api.example.com/v1/items/7?q=x", [("Accept", "application/json"), …], None)
 
-Arguments come from an agent and are not trusted: an argument that is missing, unknown or does not fit its schema raises BadInput
-that names it. The document was installed by a person and decides where arguments go.
+Arguments come from an agent and are not trusted: if one is missing, unknown or does not fit its schema, BadInput with
+its name is raised. The document was installed by a person and decides where arguments go.
 
 Rules
 - An argument of a path is always one segment, or a part of one. Empty ones, `.` and `..` are refused: servers, proxies and
@@ -12,7 +12,7 @@ clients resolve them before any check. Dot segments between slashes in an argume
 that appear only if a server decodes twice.
 - A header field is visible ASCII, space and tab, with neither space nor tab at its ends. The host sends no others.
 - Optional arguments that are not given are left out. A body is sent if it is required or an argument of it is given.
-- A file, and a body that is neither JSON, a form nor text, is given as base64.
+- The argument for a file, and for a body that is neither JSON, a form nor text, is base64.
 
 Pure, except for the boundary of a multipart body, which is random. Source: OpenAPI 3.1.1, sections 4.8.8 to 4.8.15; RFC 7578.
 Not here: writing values (styles.py), the base URL (service.py).
@@ -42,8 +42,8 @@ __all__ = ["Endpoint", "Request", "prepared", "schema_of"]
 _EXPRESSION: Final = re.compile(r"\{([^{}]+)\}")
 _FIELD_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 _NOT_PARAMETERS: Final = frozenset({"content-type", "authorization"})
-"""Header fields that OpenAPI excludes as parameters, even if a document lists them. The body and the credential determine
-these fields.
+"""Header fields that are never parameters, even if a document lists them (OpenAPI). The body and the credential
+determine them.
 """
 _SLASHES: Final = re.compile(r"[/\\]")
 _TWICE: Final = {"%2e": ".", "%2f": "/", "%5c": "\\"}
@@ -155,8 +155,8 @@ def _path(endpoint: Endpoint, arguments: Mapping[str, JSON]) -> str:
 
 
 def _segment(template: str, of_name: Mapping[str, Parameter], arguments: Mapping[str, JSON]) -> str:
-    """Return one segment of the path with its parameters expanded. Raises BadInput if the segment could be read as another
-    path.
+    """Return one segment of the path with its parameters filled in. Raises BadInput if a server could interpret the
+    segment as another path.
     """
     used = [of_name[name] for name in _EXPRESSION.findall(template) if name in of_name]
     if not used:
@@ -247,7 +247,7 @@ def _field_value(parameter: Parameter, value: Any) -> str:
 
 
 def _accepted(operation: Operation) -> str:
-    """Return the media types of successful answers, or `*/*` if the document names none.
+    """Return the value of `Accept`: the media types of successful answers, or `*/*` if the document names none.
 
     If JSON is among them, only JSON is accepted: the document's schema is for JSON, and GitHub answers
     `application/vnd.github.object` with another shape.
@@ -291,7 +291,7 @@ def _checked_value(body: RequestBody, media: Media, arguments: Mapping[str, JSON
 
 
 def _of_argument(problem: Problem, arguments: Mapping[str, str]) -> BadInput:
-    """Return the error for a problem with the body. It blames the argument that became the faulty property."""
+    """Return the error for a problem with the body. It names the argument that the invalid property was made from."""
     if problem.path and (argument := arguments.get(str(problem.path[0]))) is not None:
         return _misfit(argument, problem._replace(path=problem.path[1:]))
     if problem.missing is not None and problem.missing in arguments and not problem.path:

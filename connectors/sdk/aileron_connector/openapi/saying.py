@@ -1,11 +1,11 @@
-"""Reader for a service's refusals. It returns words for a person and facts for a program, both bounded.
+"""Extraction of a service's error message from its answer: a text for a person and data for a program, both bounded.
 
     said(b'{"title": "Out of credit", "detail": "Your balance is 30"}', "application/problem+json", text)
     # Said("Out of credit: Your balance is 30", {"problem": {…}})
 
-Services use a dozen formats for errors; RFC 9457 is one of them. Words are taken from the usual places; everything else
-remains available in the facts. The answer is foreign data: it becomes part of one line of at most MAX_WORDS characters, and
-only JSON and text are passed on.
+Services use a dozen formats for errors; RFC 9457 is one of them. The text is taken from the usual keys; everything else
+remains available in the data. The answer is not trusted: its text becomes part of one line of at most MAX_WORDS
+characters, and only JSON and text are passed on.
 
 Pure. Source: RFC 9457; RFC 6749 section 5.2 (`error_description`); JSON:API 1.1, "Error Objects".
 """
@@ -24,7 +24,7 @@ from aileron_sandbox.frames import JSONObject
 __all__ = ["MAX_FACTS_BYTES", "MAX_WORDS", "Said", "one_line", "said"]
 
 MAX_WORDS: Final = 300
-"""Maximum number of characters of the service's words in a message."""
+"""Maximum number of characters of the service's text in a message."""
 MAX_FACTS_BYTES: Final = 2 << 10
 """Maximum number of bytes of the service's answer in a failure's details. An error with its fields fits; a page of HTML
 does not.
@@ -33,13 +33,13 @@ does not.
 _MESSAGES: Final = ("message", "error_description", "error_message", "errorMessage", "msg", "detail", "title", "reason")
 """Keys under which services put their error message, the likeliest first."""
 _MAX_PARTS: Final = 5
-"""Maximum number of errors in a list that are described in words."""
+"""Maximum number of errors in a list that are included in the text."""
 _MAX_LEVELS: Final = 4
 
 
 class Said(NamedTuple):
-    """A service's refusal: words for a person, which may be empty, and facts for a program. `facts` has one of `problem`,
-    `answer` and `text`, or none.
+    """A service's error: a text for a person, which may be empty, and data for a program. `facts` has one of the keys
+    `problem`, `answer` and `text`, or none.
     """
 
     words: str
@@ -47,7 +47,7 @@ class Said(NamedTuple):
 
 
 def said(body: bytes, content_type: str, text: str) -> Said:
-    """Return words and facts from an answer with an error status. `text` is `body` decoded."""
+    """Return text and data from an answer with an error status. `text` is the decoded `body`."""
     name = essence(content_type)
     value = _json(body) if not name or kind_of(name) == "json" or name == "text/plain" else msgspec.UNSET
     if value is msgspec.UNSET:

@@ -1,6 +1,6 @@
-"""Operations of a packed document. This module declares them, and executes calls.
+"""Declares the operations of a packed document, and executes calls of them.
 
-    declare("service")              # reads service/document.json beside the program, and makes its operations known
+    declare("service")              # reads service/document.json next to the program, and registers its operations
     run("service")                  # declares them and serves the invocation; a connector needs no more
     run("service", idempotency={"send": "txn_id"})      # sets this argument to the invocation's idempotency key
 
@@ -9,8 +9,8 @@ request an operation makes, and the host decides whether that request is sent.
 
 Rules
 - Only the necessary parts are decoded: the operations' names when the document is read, an operation when it is called.
-- A request goes to the first host of this invocation, which may be one that was bound when the connector was built, or to the
-  host that the operation names, if it is granted.
+- A request goes to the first host of this invocation, which may have been chosen when the connector was built, or to
+  the host that the operation names, if it is granted.
 - The operation's `security` names the credential, which the host adds.
 - Redirects are not followed, since they could lead outside of the grant. No request is repeated here, since the host does that.
 """
@@ -38,7 +38,7 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class _Named(msgspec.Struct, rename="camel"):
-    """An operation of which only the name is decoded."""
+    """An operation, decoded only as far as its name."""
 
     operation_id: str
 
@@ -46,9 +46,7 @@ class _Named(msgspec.Struct, rename="camel"):
 _DOCUMENT: Final = msgspec.json.Decoder(Document)
 _OPERATION: Final = msgspec.json.Decoder(Operation)
 _NAMED: Final = msgspec.json.Decoder(_Named)
-"""Decoders. They are made when the module is loaded, perhaps before a run, because making _OPERATION takes longer than
-decoding with it.
-"""
+"""Decoders, made when the module is loaded, which can be before a run: making _OPERATION takes longer than decoding with it."""
 
 
 class _Place(NamedTuple):
@@ -108,8 +106,8 @@ class Service:
             return answer.output(response, answer.Asked(endpoint, request.url, arguments), self._schemas)
 
     def _with_key(self, name: str, arguments: JSONObject) -> JSONObject:
-        """Add the idempotency key to the arguments, if the operation has an argument for it. A caller must not give it: a
-        new request with an old key would pass for the old request.
+        """Add the idempotency key to the arguments, if the operation has an argument for it. Raises BadInput if the
+        caller gives that argument: a new request with an old key would be taken for the old request.
         """
         key = self._idempotency.get(name)
         if key is None:
@@ -132,8 +130,8 @@ def _broken(error: Exception) -> ConnectorError:
 
 
 def base_url(document: Document, called: Operation, hosts: Sequence[GrantedHost]) -> str:
-    """Return the URL before the operation's path, that is, an origin of this invocation and a base path. Raises
-    ConnectorError if the invocation has no such origin.
+    """Return the base URL of the operation's path: a granted origin and a base path. Raises ConnectorError if the
+    invocation has no such origin.
     """
     url = (called.servers or document.servers)[0].url if called.servers or document.servers else ""
     if url and not url.startswith("/"):
@@ -160,7 +158,7 @@ def _granted(url: str, hosts: Sequence[GrantedHost]) -> tuple[GrantedHost, str]:
 
 
 def declare(package: str, *, idempotency: Mapping[str, str] = _NONE) -> Service:
-    """Declare the operations of the `document.json` in this package, which is in the same archive as the program."""
+    """Declare the operations in the `document.json` of a package, which is in the same archive as the program."""
     service = Service(packed.data_of(package, _FILE), idempotency)
     service.declare()
     return service

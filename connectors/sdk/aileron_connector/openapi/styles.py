@@ -1,4 +1,4 @@
-"""Writer for values in paths, queries, headers and forms. It implements the styles of OpenAPI, and percent-encoding.
+"""Serialization of values in paths, queries, headers and forms, by the styles of OpenAPI and with percent-encoding.
 
     query("color", ["blue", "black"], Way("form", True))        # [("color", "blue"), ("color", "black")], percent-encoded
     segment("color", ["blue", "black"], Way("matrix", False))   # ';color=blue,black'
@@ -37,7 +37,7 @@ that no server takes for the end of a parameter. `%` is encoded, because an argu
 
 
 class Way(NamedTuple):
-    """The way in which OpenAPI writes a parameter's value: its `style`, `explode` and `allowReserved`."""
+    """The serialization of a parameter's value: its `style`, `explode` and `allowReserved`."""
 
     style: Style
     explode: bool
@@ -45,7 +45,7 @@ class Way(NamedTuple):
 
     @classmethod
     def of(cls, style: Style | None, explode: bool | None, default: Style, allow_reserved: bool = False) -> Way:
-        """Make a way from a document's values, with defaults for missing ones: `explode` is true for `form` only."""
+        """Make a Way from a document's values, with defaults for missing ones: `explode` is true for `form` only."""
         chosen = style or default
         return cls(chosen, chosen == "form" if explode is None else explode, allow_reserved)
 
@@ -79,7 +79,7 @@ def scalar(value: Any) -> str:
 
 
 def segment(name: str, value: Any, way: Way) -> str:
-    """Return the percent-encoded expansion of a parameter in a path. It is empty for null, an empty list or an empty object."""
+    """Return the percent-encoded text of a parameter in a path. It is empty for null, an empty list or an empty object."""
     write = encoded
     if way.style == "label":
         pieces = _pieces(value, way.explode, write)
@@ -105,7 +105,9 @@ def _matrix(name: str, value: Any, explode: bool, write: Callable[[str], str]) -
 
 
 def _pieces(value: Any, explode: bool, write: Callable[[str], str]) -> list[str] | None:
-    """Return the parts of a value that the style's delimiter joins, or None for null, an empty list or an empty object."""
+    """Return the parts of a value, which the caller joins with the style's delimiter; None for null, an empty list or
+    an empty object.
+    """
     if isinstance(value, dict):
         pairs = [(write(name), write(scalar(member))) for name, member in value.items() if member is not None]
         if explode:
@@ -140,7 +142,7 @@ _DELIMITERS: Final[dict[str, str]] = {"spaceDelimited": "%20", "pipeDelimited": 
 
 
 def _deep(name: str, value: Any, table: list[str]) -> list[Pair]:
-    """Return pairs `name[key]=…`, nested as deeply as the value. The value came in a frame and so has at most 64 levels."""
+    """Return pairs `name[key]=…`, with as many keys as the value has levels: at most 64, because it came in a frame."""
     if isinstance(value, dict):
         return [pair for key, member in value.items() for pair in _deep(f"{name}[{key}]", member, table)]
     if isinstance(value, list):

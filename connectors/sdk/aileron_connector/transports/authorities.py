@@ -1,9 +1,8 @@
-"""Replacements for files of certificate authorities. Libraries look for such files, but do not need them because the host
-speaks TLS.
+"""Replacements for CA certificate files, which libraries look for, but do not need, because the host does TLS.
 
-A connector's archive holds only Python files, so certifi's file and those that some libraries include are not in it. That must
-not prevent the import of a library or the creation of a client. This adds no trust: if a library does speak TLS by itself, in
-a test outside the jail, missing authorities mean that no certificate is accepted.
+A connector's archive has only Python files, so certifi's file and those of other libraries are missing. That must not
+prevent the import of a library or the creation of a client. No trust is added: if a library does TLS itself, in a test
+outside the jail, it accepts no certificate without these files.
 
 Runs inside the jail. Not here: connections (http_client.py, httpx.py).
 """
@@ -38,7 +37,7 @@ def change_certifi(module: ModuleType) -> None:
 
 
 def change_requests(module: ModuleType) -> None:
-    """Change requests.adapters so that, within an invocation, it looks for no file of certificates before a connection."""
+    """Change requests.adapters so that, within an invocation, it does not require a CA file before it connects."""
     original = module.HTTPAdapter.cert_verify
 
     def cert_verify(self: Any, *args: Any) -> None:
@@ -49,7 +48,7 @@ def change_requests(module: ModuleType) -> None:
 
 
 def change_ssl(module: ModuleType) -> None:
-    """Change ssl to ignore a file of authorities that is inside of the archive, where it cannot be read."""
+    """Change ssl to ignore a CA file whose path is inside an archive, where OpenSSL cannot read it."""
     original = module.SSLContext.load_verify_locations
 
     def load_verify_locations(self: Any, *args: Any, **options: Any) -> None:
@@ -63,5 +62,5 @@ def change_ssl(module: ModuleType) -> None:
 
 
 def maybe_archive(path: Any) -> str | None:
-    """Return the archive on sys.path that contains this path, or None if it is a path of the file system."""
+    """Return the archive on sys.path that contains this path; None if the path is not in an archive."""
     return next((entry for entry in sys.path if os.path.isfile(entry) and str(path).startswith(f"{entry}/")), None)

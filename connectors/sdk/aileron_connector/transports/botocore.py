@@ -4,8 +4,9 @@ archive.
     client = boto3.client("s3", region_name="eu-central-1", aws_access_key_id=transports.placeholder("aws_sigv4"),
                           aws_secret_access_key="not needed")
 
-botocore opens data files by path, but files inside an archive have no path. The rest of botocore is unchanged: it signs with
-a placeholder for a key; credentials.py removes that signature; and its connections are urllib3's (http_client.py).
+botocore opens data files by path, but files inside an archive have no path. The rest of botocore is unchanged: it signs
+with a placeholder for a key, credentials.py removes that signature, and its connections are those of urllib3
+(http_client.py).
 
 Runs inside the jail. Outside an archive botocore is not changed. Source: botocore.loaders, "Loader" and its public methods. Not
 here: the signature that is sent (the host makes it).

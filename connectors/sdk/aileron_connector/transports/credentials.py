@@ -1,13 +1,13 @@
-"""Choice of the credential for a library's request. The library does not notice that the jail has no credential.
+"""Naming the credential in requests of libraries, which expect to have a key, although the jail has none.
 
     client = WebClient(token=placeholder("api_key"))      # for a library that takes a key and decides when to send it
     use("api_key")                                        # for a library without keys: every request to the first granted host
 
-A placeholder is recognised wherever a library puts keys: in a header field (also inside the base64 of `Authorization: Basic`)
-or as a query parameter. There the whole field or parameter is removed, and the request names the credential; the host adds it
-in the place that the manifest declares. In a path it becomes the place of the key (`%7Bkey%7D`), as in the manifest's `path`.
-So a library that leaves its key out of a redirect to another host leaves the credential out. A placeholder in any other place
-could not become a key, and raises ConnectorError.
+A placeholder is recognised wherever libraries put keys: in a header field (also inside the base64 of `Authorization:
+Basic`) or as a query parameter. There the whole field or parameter is removed, and the request names the credential
+instead; the host adds the key in the place that the manifest declares. In a path, the placeholder becomes `%7Bkey%7D`,
+as in the manifest's `path`. So if a library leaves its key out of a redirect to another host, the request names no
+credential. In any other place the host could not insert a key, so ConnectorError is raised.
 
 A library for AWS signs with the placeholder as its key, and the request states that key. The field or parameter that states
 the key is removed in the same way; the host strips the rest of the signature (`X-Amz-Date` and others), and makes its own.
@@ -53,10 +53,10 @@ def use(credential: str | None, *, hosts: Iterable[str] | None = None) -> None:
     """Use this credential for later requests of libraries to `hosts`. `hosts` are names; the default is the first granted
     host.
 
-    A `credential` of None withdraws an earlier one. A request with a placeholder for another kind gets that other kind.
+    With None, no credential is used any longer. A request with a placeholder for another kind gets that other kind.
 
-    A request with an `Authorization` of its own fails, because only a placeholder can say which of the two is meant.
-    (It does not fail for `mtls`, since a certificate is in no header field.)
+    A request that already has an `Authorization` header without a placeholder fails, because it is unclear which
+    credential is meant. (Except for `mtls`, since a certificate is in no header.)
     """
     for host in (_FIRST_HOST,) if hosts is None else hosts:
         if credential is None:
@@ -68,8 +68,8 @@ def use(credential: str | None, *, hosts: Iterable[str] | None = None) -> None:
 def name_credential(
     url: str, headers: list[tuple[str, str]], host: str
 ) -> tuple[str, list[tuple[str, str]], str | None]:
-    """Return URL and headers without placeholders, and the kind of credential. Placeholders, or else a declaration for
-    `host`, determine the kind.
+    """Return URL and headers without placeholders, and the kind of credential: the placeholder's, or else the one
+    declared for `host` with `use`; None for no credential.
 
     Raises ConnectorError if a placeholder is in a place that cannot carry a credential, or two kinds are named.
     """
@@ -92,8 +92,8 @@ def name_credential(
 
 
 def _check_asks_for_all(headers: list[tuple[str, str]]) -> None:
-    """Raise ConnectorError for a `Range`, which the host does not send with a credential. AWS's libraries would mistake the
-    complete object for the part.
+    """Raise ConnectorError for a `Range` header, because the host does not send one with a credential, and AWS's
+    libraries would take the complete object for the requested part.
     """
     if any(name.lower() == "range" for name, _ in headers):
         raise _unusable(

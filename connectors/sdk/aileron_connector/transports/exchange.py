@@ -1,4 +1,4 @@
-"""Exchange of one HTTP request and its answer, step by step, in the order in which a library needs the steps.
+"""An HTTP request and its answer, sent and read step by step, as the libraries need it.
 
     exchange = Exchange("POST", "https://api.example.com", "/items", headers, is_streamed=True)
     exchange.upload(b"..."); exchange.end_upload()
@@ -6,8 +6,8 @@
     while piece := exchange.read_piece(timeout_s=10): ...
     exchange.close()
 
-Failures are those of this package (NetworkError, Refused, TimeoutError); each transport turns them into its library's own. Runs
-inside the jail. Not here: bytes of HTTP (http_client.py), waiting without blocking an event loop (httpx.py).
+Errors are those of this package (NetworkError, Refused, TimeoutError); each transport converts them to its library's
+errors. Runs inside the jail. Not here: bytes of HTTP (http_client.py), waiting without blocking an event loop (httpx.py).
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class Exchange:
         *,
         is_streamed: bool = False,
     ) -> None:
-        """Open the request. Raises ValueError for a target that is not a path, since it would become part of the host's name."""
+        """Open the request. Raises ValueError if `target` does not begin with `/`, since it would become part of the
+        host name.
+        """
         if not target.startswith("/"):
             raise ValueError(f"a request's target begins with a slash; this one is {target[:100]!r}")
         url, kept, credential = name_credential(origin + target, headers, _host(origin))
@@ -56,7 +58,7 @@ class Exchange:
         self._is_head_request: Final = method.upper() == "HEAD"
         self._is_done = False
         self._is_heard = True
-        self._left: int | None = None  # bytes of the answer that have not come; None if their number is not known
+        self._left: int | None = None  # bytes of the body that have not arrived; None if its length is unknown
         self._id: Final = self._conversation.open(method, url, kept, credential, body, is_streamed=is_streamed)
 
     @property
@@ -123,10 +125,10 @@ class Exchange:
         return self._is_done
 
     def close(self) -> None:
-        """Close the exchange. If the answer has arrived completely, its final frame is read; otherwise the answer is cancelled.
+        """Close the exchange. If all bytes of the answer have been read, wait for its final frame; otherwise cancel the answer.
 
-        A library that knows the length of a body stops reading at the last byte. If closing cancelled the answer then, the
-        host would give up a connection that can be used again.
+        A library that knows the length of a body stops reading at the last byte, before the final frame. If the answer
+        were cancelled then, the host could not use its connection again.
         """
         if self._is_done:
             return

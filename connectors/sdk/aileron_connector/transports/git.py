@@ -2,9 +2,9 @@
 
     porcelain.clone("ssh://git@git.example.com/team/website.git", ".")
 
-requests a stream to git.example.com:22 with the command `git-upload-pack '/team/website.git'`, as `ssh` would execute it. The
-manifest has to name the login and the command. User name, password and key file come from the binding: those that dulwich has
-are not used, and none is in the jail.
+opens a stream to git.example.com:22 with the command `git-upload-pack '/team/website.git'`, as `ssh` would execute it.
+The manifest has to name the login and the command. User name, password and key come from the binding, outside the jail;
+any that are passed to dulwich are ignored.
 
 Runs inside the jail. Source: https://www.dulwich.io/api/dulwich.client.html#dulwich.client.SSHVendor. Not here: Git over HTTPS,
 which is a request like any other (transports/http_client.py).
@@ -25,8 +25,8 @@ _SSH_PORT: Final = 22
 
 
 def change_dulwich(module: Any) -> None:
-    """Make dulwich run commands of `ssh://` over a stream of the host within an invocation. Every client for `ssh://` calls
-    get_ssh_vendor, which is replaced.
+    """Make dulwich execute commands for `ssh://` over a stream of the host within an invocation, by replacing
+    get_ssh_vendor, which every client for `ssh://` calls.
     """
     original: Callable[[], Any] = module.get_ssh_vendor
     module.get_ssh_vendor = lambda: original() if loop.maybe_current() is None else _Vendor()

@@ -1,16 +1,18 @@
 """Adapter for http.client and the libraries on top of it: urllib.request, urllib3, requests.
 
-All of them have a connection object whose documented method `connect` sets `sock`, and then write and read HTTP/1.1 on it. Here
-`sock` becomes a `HostStream`, which parses the request as it is written and returns the answer as a server would. Layers above
-stay unchanged: chunked uploads, streamed answers, redirects, retries, pools. A socket one layer below would not do: there, the
-scheme is unknown and TLS cannot be avoided; one layer above, every library has its own idea of a response.
+All of them have a connection object whose documented method `connect` sets `sock`, and then write and read HTTP/1.1 on
+it. Here `sock` becomes a `HostStream`, which parses the request as it is written and returns the answer as a server
+would. Layers above stay unchanged: chunked uploads, streamed answers, redirects, retries, pools. Replacing a lower
+layer (`socket`) would not work: there, the scheme is unknown and TLS cannot be avoided. In a higher layer, every
+library has its own class of responses.
 
 Runs inside the jail; both sides of the stream are the connector's, so malformed data is a mistake and not an attack.
 
 Rules
 - A small body with a length is sent in one frame with its request; any other is streamed as it is written.
-- A library that asks whether to continue (`Expect: 100-continue`) is told to, without asking the service.
-- An answer without a length ends with the stream, as in HTTP/1.1; if it breaks off, ConnectionError is raised, never an end.
+- A library that sends `Expect: 100-continue` gets `100 Continue` at once, without asking the service.
+- An answer without a length ends with the stream, as in HTTP/1.1. If it breaks off, reading raises ConnectionError, so
+  that it cannot be taken for complete.
 
 Source: RFC 9112; https://docs.python.org/3/library/http.client.html. Not here: the exchange (exchange.py).
 """
@@ -32,11 +34,11 @@ from aileron_sandbox.frames import MAX_BODY_BYTES, HttpHead
 __all__ = ["HostStream", "change_http_client", "change_urllib3"]
 
 MAX_HEAD_BYTES: Final = 64 << 10
-"""Maximum number of bytes of a request's head, the most that fits into a frame's header."""
+"""Maximum number of bytes of a request's head: what fits into a frame's header."""
 _BUFFER_BYTES: Final = 64 << 10
 _GO_ON: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _OF_THE_CONNECTION: Final = frozenset({"expect", "transfer-encoding"})
-"""Header fields that matter only between a library and its stream."""
+"""Header fields that are handled here and not sent to the host."""
 
 
 class HostStream:
@@ -54,18 +56,18 @@ class HostStream:
         self._left = 0
         self._exchange: Exchange | None = None
         self._method = ""
-        self._is_asked = False  # the library asks whether to continue, and no byte of the body has come
+        self._is_asked = False  # the library sent `Expect: 100-continue`, and no byte of the body yet
 
     def sendall(self, data: Any) -> None:
-        """Take bytes of a request. Send complete parts of the request to the host."""
+        """Parse bytes of a request, and send complete parts of it to the host."""
         self._is_asked = False
         self._given += memoryview(data).cast("B")
         while self._read():
             pass
 
     def makefile(self, mode: str = "rb", buffering: int = -1) -> io.BufferedReader:
-        """Return the answer to the latest request as a file. After a request with `Expect: 100-continue`, the first
-        call before its body returns the answer to that expectation.
+        """Return the answer to the latest request as a file. If the request had `Expect: 100-continue`, the first call,
+        before its body is sent, returns `100 Continue`.
         """
         if self._is_asked:
             self._is_asked = False
@@ -100,7 +102,9 @@ class HostStream:
         self.close()
 
     def close(self) -> None:
-        """Drop a request for whose answer `makefile` was not called. Any other answer stays readable, as with a socket."""
+        """Close the stream, and cancel a request if `makefile` was not called for its answer. Files from `makefile`
+        stay readable, as with a socket.
+        """
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.close()
@@ -248,7 +252,7 @@ class _Answer(io.RawIOBase):
 
 @functools.cache
 def _readable() -> int:
-    """Return a descriptor that is always readable because it is at its end. The process has one such descriptor."""
+    """Return a descriptor that is always readable, because it is at end of file. All streams share it."""
     return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -260,8 +264,8 @@ def _head_bytes(head: HttpHead) -> bytes:
 
 
 def change_http_client(module: ModuleType) -> None:
-    """Replace `connect` of http.client's connections, so that within an invocation the host sends their requests. Libraries
-    that build on these classes change, too.
+    """Replace `connect` of http.client's connections, so that within an invocation the host sends their requests. This
+    also changes libraries that use these classes.
     """
     module.HTTPConnection.connect = _connect(module.HTTPConnection.connect, "http")
     if hasattr(module, "HTTPSConnection"):
@@ -269,8 +273,8 @@ def change_http_client(module: ModuleType) -> None:
 
 
 def change_urllib3(module: ModuleType) -> None:
-    """Replace `connect` of urllib3's connections, which is their own, so that within an invocation the host sends their
-    requests. InsecureRequestWarning is silenced, since the host verifies TLS.
+    """Replace `connect` of urllib3's connections, which override that of http.client, so that within an invocation the
+    host sends their requests. InsecureRequestWarning is silenced, since the host verifies TLS.
     """
     module.HTTPConnection.connect = _connect(module.HTTPConnection.connect, "http")
     module.HTTPSConnection.connect = _connect(module.HTTPSConnection.connect, "https")

@@ -1,11 +1,11 @@
 """Adapter for httpx, at its own interface: a transport takes a request and returns a response.
 
-`httpx.HTTPTransport` and `AsyncHTTPTransport` are what default clients are made with, and `handle_request` is the
-documented contract of a transport; so the methods of these two classes are replaced. Redirects, cookies, auth and timeouts
-stay httpx's. httpcore and its certificates are never loaded.
+Clients use `httpx.HTTPTransport` and `AsyncHTTPTransport` by default, and `handle_request` is a documented method of
+transports. So the methods of these two classes are replaced. Redirects, cookies, auth and timeouts stay httpx's.
+httpcore and its certificates are never loaded.
 
-Asynchronous requests run concurrently: the task that waits first watches the frames for all (with anyio, which httpx depends
-on). Sending is not asynchronous: an upload blocks the event loop until the host has taken it.
+Asynchronous requests run concurrently: one of the waiting tasks watches the pipe from the host for all of them (with
+anyio, which httpx depends on). Sending is not asynchronous: an upload blocks the event loop until the host has taken it.
 
 Runs inside the jail. Source: https://www.python-httpx.org/advanced/transports/. Not here: the exchange (exchange.py).
 """
@@ -29,7 +29,7 @@ _BEFORE_SENDING: Final = frozenset({"queue", "resolve", "connect"})
 
 
 def change_httpx(library: ModuleType) -> None:
-    """Make the transports of httpx, or of a library that has the same ones, send requests through the host within an
+    """Make the transports of httpx, or of a library with the same classes, send requests through the host within an
     invocation.
     """
     _change_class(library, library.HTTPTransport, "handle_request", "close", "__enter__", "__exit__")
@@ -40,7 +40,8 @@ def _change_class(library: ModuleType, kind: Any, handle: str, close: str, enter
     """Replace the methods of a transport class, so that within an invocation the host sends its requests. Outside an
     invocation, the original object is initialized and its original methods are called.
 
-    The original object is initialized late, because clients are made when a module is loaded, before the invocation begins.
+    The original object is initialized only then, because clients are often made when a module is loaded, before the
+    invocation begins.
     """
     original = {name: getattr(kind, name) for name in ("__init__", handle, close, enter, leave)}
 
@@ -141,8 +142,8 @@ async def _respond_async(library: ModuleType, request: Any) -> Any:
 
 
 class _Waits:
-    """A request's timeouts, converted to waits of this transport. The host connects, so connecting is part of the wait for
-    the head.
+    """A request's timeouts, converted to the waits of this transport. The host connects, so the connect timeout is
+    added to the wait for the head.
     """
 
     def __init__(self, request: Any) -> None:
@@ -203,9 +204,9 @@ class _Watch:
     """The shared wait of all tasks for a conversation's frames. Only one task at a time watches, because a descriptor has
     one reader.
 
-    Any task may read frames, when it checks for its own frames or while it sends, and these frames may belong to another
-    task: 1 A watches · 2 B uploads and takes in the frames that have come, A's answer among them · 3 no more frames come.
-    Therefore the watching task and all waiting ones are woken each time.
+    Any task may read frames of another task, when it checks for its own frames or while it sends:
+    1 A watches the descriptor · 2 B uploads, and reads all frames meanwhile, including A's answer · 3 no more frames arrive.
+    So that A does not wait for ever, the watching task and all waiting ones are woken whenever frames were read.
     """
 
     def __init__(self, conversation: loop.Conversation) -> None:
@@ -217,7 +218,7 @@ class _Watch:
         self._waiting = 0
 
     async def wait(self) -> None:
-        """Wait until frames may have arrived, or there may be room for frames."""
+        """Wait until frames may have arrived, or stored frames were taken, so that more can be read."""
         self._waiting += 1
         self.conversation.on_heard.add(self.tell)
         try:
@@ -241,7 +242,7 @@ class _Watch:
             self.tell()  # another task may watch
 
     def tell(self) -> None:
-        """Wake all waiting tasks to check again, because frames arrived, or there is room for frames."""
+        """Wake all waiting tasks, so that they check again."""
         import anyio
 
         self._heard.set()

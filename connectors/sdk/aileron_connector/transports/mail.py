@@ -1,8 +1,8 @@
-"""Adapter for smtplib, imaplib and poplib. In each, the one method that makes the socket returns a stream of the host
-(tcp.py) instead.
+"""Adapter for smtplib, imaplib and poplib. In each, the method that makes the socket is replaced, and returns a stream
+of the host (tcp.py).
 
-If the host logs in, all of the classes work, with or without `starttls()` (`stls()`): the host speaks TLS already, and the
-method sends no command. `login()` takes any user name and password.
+If the host logs in, all classes work, with or without `starttls()` (`stls()`): the host already does TLS, so these
+methods send no command. `login()` takes any user name and password.
 
 Otherwise the classes without SSL request a stream without TLS, which the host grants only to a loopback service that the user
 named; so connect with `SMTP_SSL`, `IMAP4_SSL`, `POP3_SSL`. STARTTLS is not possible: the host speaks TLS from the first byte or
@@ -22,8 +22,8 @@ from aileron_connector import loop, tcp
 __all__ = ["change_imaplib", "change_poplib", "change_smtplib"]
 
 _OWN_NAME: Final = "[127.0.0.1]"
-"""Name in smtplib's greeting. smtplib itself uses it if the machine's name does not resolve; finding that out would need a
-lookup.
+"""Name that smtplib sends in EHLO. smtplib itself uses it if the machine's name does not resolve; a jail must not look
+up names.
 """
 
 _ENCRYPTED: Final = b"TLS is spoken outside of the jail"

@@ -3,7 +3,7 @@
     socket.getaddrinfo("db.example.com", 5432)       the name itself, as if it were an address
     socket.socket().connect(("db.example.com", 5432))     a stream of the host, in this very object
 
-Both happen only within an invocation and only for a granted destination. Any other call works as always, which in a jail
+Both are changed only within an invocation and for a granted destination. Any other call works as usual, which in a jail
 means that it ends the process.
 
 Runs inside the jail. A stream has no descriptor, so code that needs a descriptor (event loops, select, ssl) gets an error. A
@@ -108,7 +108,7 @@ def _is_stream(module: ModuleType, sock: Any) -> bool:
 
 
 def _connected_kind(module: ModuleType) -> type[Any]:
-    """Return the class of a socket that has become a stream. isinstance(…, socket.socket) stays true."""
+    """Return the class that a socket object gets when it becomes a stream. It is a subclass of socket.socket."""
 
     def delegate(name: str) -> Any:
         def method(self: Any, *args: Any, **options: Any) -> Any:

@@ -1,9 +1,10 @@
-"""Adapter for the synchronous client of the library `websockets`, whose `websockets.sync.client.connect` asks the host.
+"""Adapter for the synchronous client of the library `websockets`: its `websockets.sync.client.connect` opens a
+WebSocket through the host.
 
-The library starts a thread for each connection, and only that thread may read the connection; in a jail only one thread talks
-to the host. Therefore `connect` returns a `ClientConnection` with the methods of this module. They and their exceptions
-behave like the library's: `recv`, `send`, iteration, `close`. The host makes the connection, TLS, compression and pings:
-arguments for those are ignored.
+The library starts a thread for each connection, and only that thread may read the connection; in a jail only one thread
+talks to the host. Therefore `connect` returns a `ClientConnection` whose methods (`recv`, `send`, iteration, `close`)
+are those of this module. They behave like the library's, and raise the same exceptions. The host makes the connection,
+TLS, compression and pings: arguments for those are ignored.
 
 Runs inside the jail. Source: https://websockets.readthedocs.io/en/stable/reference/sync/client.html. Not here: the asynchronous
 client (websockets_asyncio.py).
@@ -31,8 +32,8 @@ _NO_CODE: Final = 1005
 
 
 def change_sync_client(module: ModuleType) -> None:
-    """Make `connect` of websockets.sync.client open a WebSocket of the host within an invocation. With a socket from the
-    caller, `connect` works as always.
+    """Make `connect` of websockets.sync.client open a WebSocket through the host within an invocation. If the caller
+    passes a socket, `connect` works as usual.
     """
     original = module.connect
     kind = type("ClientConnection", (_OverTheHost, module.ClientConnection), {})
@@ -206,7 +207,7 @@ class _OverTheHost:
         return f"<ClientConnection over {self._opened!r}>"
 
     def _told(self, step: Any) -> Any:
-        """Run a step and return its result. A failure is raised as an exception of the library."""
+        """Call `step` and return its result. Exceptions of this package are raised as the library's exceptions."""
         try:
             return step()
         except websocket.Closed as error:

@@ -1,8 +1,10 @@
-"""Adapter for the asynchronous client of the library `websockets`, whose `websockets.asyncio.client.connect` asks the host.
+"""Adapter for the asynchronous client of the library `websockets`: its `websockets.asyncio.client.connect` opens a
+WebSocket through the host.
 
-The library's client runs unchanged. It writes to a transport of asyncio that has no socket: behind it the server of the same
-library, which does no I/O, answers the handshake as the service did, and converts frames and messages in both directions.
-Reconnecting, limits, queues and exceptions stay the library's; its pings are answered here, the service's by the host.
+The library's client runs unchanged, over an asyncio transport without a socket. Inside the transport, the same
+library's server protocol, which does no I/O, answers the client's handshake as the service answered the host, and
+translates between WebSocket frames and the host's messages. Reconnecting, limits, queues and exceptions stay the
+library's. The client's pings are answered here, the service's by the host.
 
 Runs inside the jail, in the thread of its event loop. Sending is not asynchronous: a message blocks the loop until the host has
 taken it. Source: https://docs.python.org/3/library/asyncio-protocol.html. Not here: the synchronous client (websockets.py).
@@ -42,8 +44,8 @@ _CLOSE: Final = 8
 
 
 def change_asyncio_client(module: ModuleType) -> None:
-    """Make `connect` of websockets.asyncio.client open a WebSocket of the host within an invocation. With a socket from the
-    caller, `connect` works as always.
+    """Make `connect` of websockets.asyncio.client open a WebSocket through the host within an invocation. If the caller
+    passes a socket, `connect` works as usual.
     """
     kind = module.connect
     name = next((method for method in _OPENS if method in vars(kind)), None)
@@ -64,8 +66,8 @@ def change_asyncio_client(module: ModuleType) -> None:
 
 
 class _Transport(asyncio.Transport):
-    """The transport for the library's client. It connects the client to the library's server, and that server to frames of
-    the host.
+    """The asyncio transport for the library's client. It passes bytes between the client and the library's server
+    protocol, and messages between that protocol and the host.
     """
 
     def __init__(self, connection: Any, uri: str) -> None:
@@ -80,7 +82,7 @@ class _Transport(asyncio.Transport):
         self._conversation: Final = loop.current()
         self._id: int | None = None
         self._subprotocol: Any = None
-        self._text = False  # whether the message that is being sent is text
+        self._text = False  # True if the message that is being sent is text
         self._is_closing = False
         self._may_read = asyncio.Event()
         self._may_read.set()
@@ -94,7 +96,7 @@ class _Transport(asyncio.Transport):
             else:
                 self._ask(event)
         self._flush()
-        if self._server.parser_exc is not None:  # as a server does: the rest cannot be understood
+        if self._server.parser_exc is not None:  # as a server does, because further bytes cannot be parsed
             self._end(self._server.parser_exc)
 
     def writelines(self, list_of_data: Any) -> None:
@@ -162,7 +164,7 @@ class _Transport(asyncio.Transport):
             self._conversation.say(part, data[at : at + _PART_BYTES])
 
     async def _relay(self, request_id: int, request: Any) -> None:
-        """Forward to the client everything that the host reports about the WebSocket."""
+        """Forward everything that the host reports about the WebSocket to the client."""
         error: Exception | None = None
         try:
             first = await _next_frame(self._conversation, request_id)
@@ -207,7 +209,7 @@ class _Transport(asyncio.Transport):
             is_first = not message.more
 
     async def _decline(self, request_id: int, head: HttpHead) -> None:
-        """Forward to the client the answer of a service that opened no WebSocket."""
+        """Forward the answer of a service that opened no WebSocket to the client."""
         pieces: list[bytes] = []
         while True:
             message, piece = await _next_frame(self._conversation, request_id)
@@ -246,7 +248,9 @@ class _Transport(asyncio.Transport):
 
 
 def _closing(request_id: int, data: bytes) -> WebSocketClose:
-    """Convert the data of the client's close frame to a message to the host. It has no code if the code must not be sent."""
+    """Convert the data of the client's close frame to a message for the host. Its code is None if the frame has none,
+    or one that must not be sent.
+    """
     code = int.from_bytes(data[:2], "big")
     if len(data) < 2 or not is_close_code(code):
         return WebSocketClose(id=request_id)
@@ -263,8 +267,8 @@ async def _next_frame(conversation: loop.Conversation, request_id: int) -> Frame
 
 
 async def _heard(conversation: loop.Conversation) -> None:
-    """Wait until frames may have arrived, whichever task reads them. Each caller has a descriptor of its own, because a
-    loop watches each descriptor for one task.
+    """Wait until frames may have arrived, even if another task reads them. Each caller waits on a descriptor of its
+    own, because an asyncio loop allows only one reader per descriptor.
     """
     running, came = asyncio.get_running_loop(), asyncio.Event()
     descriptor = os.dup(conversation.fd_in)
