@@ -1,8 +1,8 @@
 """Connector for the calendars of one CalDAV account: list them, list, read, create and delete events.
 
-Runs inside the jail; the server is fixed when the connector is built. The connector asks the host to send requests and to add
-the password; the connector never has the password. Everything that a server sends may come from a stranger's invitation and
-is passed on as data.
+Runs inside the jail; the server is fixed when the connector is built. The connector asks the host to send requests and
+to add the password; the connector never has the password. Everything that a server sends may come from a stranger's
+invitation, so it is passed on as data and never interpreted.
 
 Not handled: attendees, alarms, writing recurring events, free-busy. Times without an offset in an unknown zone are returned
 without one.
@@ -23,7 +23,7 @@ from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts,
 from aileron_connector.moments import MAX_DAYS, read_moment, read_span
 
 MAX_EVENTS: Final = 500
-"""Maximum number of events in one answer. So many events of ordinary length are about half of a result."""
+"""Maximum number of events in one result. 500 events of ordinary length take about half of a result's maximum size."""
 MAX_TEXT_CHARACTERS: Final = 2000
 """Maximum number of characters of a description or location in a listing; invitations may contain whole newsletters."""
 
@@ -179,7 +179,9 @@ def _named(calendars: Iterable[Calendar]) -> str:
 
 
 def _is_in(href: str, calendar: Calendar) -> bool:
-    """Return whether href is an object directly in this calendar. False for the calendar itself and for any other path."""
+    """Return whether `href` is the path of an object directly in this calendar. False for the calendar itself and any
+    other path.
+    """
     name = href.removeprefix(calendar.href)
     is_plain = re.fullmatch(r"[A-Za-z0-9._~@%+:=,!$&'()*-]+", name) is not None and name not in {".", ".."}
     return href.startswith(calendar.href) and is_plain
@@ -259,7 +261,7 @@ def _shortened(text: str | None) -> str | None:
 
 
 def _sort_key(text: str) -> datetime:
-    """Return the key for sorting an event by time; a time without offset counts as UTC."""
+    """Return a sort key for an event's time; a time without offset counts as UTC."""
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 

@@ -1,11 +1,12 @@
-"""Client for CalDAV as this connector needs it: find an account's calendars, query one, store and remove an object.
+"""CalDAV client with the requests that this connector needs: find an account's calendars, query a calendar, store and
+remove an object.
 
 It talks only to the granted server. Hrefs and redirects come from the server; each is resolved against the server's origin
 and refused if it leads to another origin. So a server cannot send this connector, and with it the credential, anywhere else.
 XML with a DOCTYPE is refused: no entity is ever expanded.
 
-Runs inside the jail. Source: RFC 4918 (WebDAV), RFC 5397 (current-user-principal), RFC 4791 (CalDAV), RFC 6764 (finding the
-service), RFC 3339. Not here: iCalendar (ical.py), what an operation is (__main__.py).
+Runs inside the jail. Source: RFC 4918 (WebDAV), RFC 5397 (current-user-principal), RFC 4791 (CalDAV), RFC 6764 (finding
+the service), RFC 3339. Not here: iCalendar (ical.py), the operations (__main__.py).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Item(NamedTuple):
 
 
 class Account:
-    """A CalDAV client for the account of the credential at one server, the origin."""
+    """A CalDAV client for the account that the credential belongs to, at one server (`origin`)."""
 
     def __init__(self, origin: str) -> None:
         self._origin: Final = origin
@@ -92,8 +93,8 @@ class Account:
             return answer.status != 404
 
     def _principal(self) -> str:
-        """Return the account's own resource. It is found through the well-known address or, if that is not set up, through
-        the root.
+        """Return the path of the account's own resource (its principal). It is found through `/.well-known/caldav` or,
+        if that is not set up, through `/`.
         """
         for path in ("/.well-known/caldav", "/"):
             with self._discover(path) as answer:
@@ -170,7 +171,9 @@ class Account:
         return http.request(method, self._origin + path, headers, body, credential="basic")
 
     def _path(self, href: str) -> str:
-        """Return an href or Location as a path of the granted origin. Raises ExternalApiError if it leads to another origin."""
+        """Return the path of an href or Location header, resolved against the granted origin. Raises ExternalApiError
+        if it leads to another origin.
+        """
         href = href.strip()
         path = href.removeprefix(self._origin) if href.startswith(f"{self._origin}/") else href
         if not path.startswith("/") or path.startswith("//"):
@@ -267,13 +270,13 @@ def _parsed(data: bytes) -> _Element:
     return top.children[0]
 
 
-def _check(answer: http.Response, what: str, good: set[int]) -> None:
+def _check(answer: http.Response, task: str, good: set[int]) -> None:
     """Raise ExternalApiError unless the status is one of `good`. The error explains statuses that a person can fix."""
     if answer.status in good:
         return
     why = _WORDS.get(answer.status, f"the server answered {answer.status}")
-    answer.raise_for_status(f"cannot {what}: {why}")
-    raise ExternalApiError(f"cannot {what}: {why}", status=answer.status)
+    answer.raise_for_status(f"cannot {task}: {why}")
+    raise ExternalApiError(f"cannot {task}: {why}", status=answer.status)
 
 
 _WORDS: Final = {

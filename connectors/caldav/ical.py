@@ -32,7 +32,7 @@ Moment = date | datetime
 
 
 class ICalError(ValueError):
-    """The data is not iCalendar, or cannot be written as such."""
+    """Error: the data is not iCalendar, or a value cannot be written as iCalendar."""
 
 
 class Times(NamedTuple):
@@ -44,7 +44,7 @@ class Times(NamedTuple):
 
 @dataclass(frozen=True)
 class Event:
-    """An event, or one instance of a recurring one."""
+    """An event, or one instance of a recurring event."""
 
     uid: str
     title: str
@@ -54,7 +54,9 @@ class Event:
     location: str | None
     description: str | None
     recurrence: str | None
-    """Rule of a recurring event if the server did not expand the event; `start` is then the start of the first instance."""
+    """Recurrence rule (RRULE), if the server did not expand a recurring event; `start` is then that of the first
+    instance. Otherwise None.
+    """
 
 
 class _Property(NamedTuple):
@@ -137,7 +139,7 @@ def _property(line: str) -> _Property:
 
 
 def _cut(text: str, separator: str) -> tuple[str, str | None]:
-    """Split `text` at the first separator outside quotes; the second part is None if there is no separator."""
+    """Split `text` at the first separator outside quotes. The second part is None if there is no separator."""
     in_quotes = False
     for at, character in enumerate(text):
         if character == '"':
@@ -193,7 +195,7 @@ def _end(component: _Component, start: Moment, start_property: _Property, zones:
 
 
 def _duration(text: str) -> tuple[timedelta, timedelta]:
-    """Return a duration as its days and weeks, and the exact rest (hours, minutes, seconds)."""
+    """Return a duration as two values: its weeks and days, and its hours, minutes and seconds."""
     found = re.fullmatch(r"([+-]?)P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", text.strip())
     if found is None or text.strip()[-1] in "PT":
         raise ICalError(f"duration {text[:40]!r} cannot be read")
@@ -204,7 +206,7 @@ def _duration(text: str) -> tuple[timedelta, timedelta]:
 
 
 def _moment(found: _Property, zones: dict[str | None, _Zone]) -> tuple[Moment, str | None]:
-    """Return a property's value and the name of its zone."""
+    """Return the date or time in a property, and the name of its zone (None if it has none)."""
     text = found.value.strip()
     if re.fullmatch(r"\d{8}", text):  # even without VALUE=DATE, which some servers forget
         return _local(f"{text}T000000").date(), None
@@ -269,7 +271,7 @@ class _Observance(NamedTuple):
     after: timedelta
 
     def last_onset(self, local: datetime) -> datetime | None:
-        """Return the last onset at or before this wall clock time, or None."""
+        """Return the last moment, at or before this wall clock time, from which the offset applies; None if there is none."""
         onsets = [onset for onset in (self.first, *self.others) if onset <= local]
         if self.rule is not None and onsets:
             latest = min(local, self.rule.until + self.before) if self.rule.until else local
@@ -309,8 +311,8 @@ class _Zone:
     def offset(self, local: datetime) -> timedelta | None:
         """Return the UTC offset at a wall clock time; None if the zone cannot be read.
 
-        A wall clock time that a change skips has the offset before the change. A time that occurs twice means its first
-        occurrence (section 3.3.5).
+        A wall clock time that an offset change skips has the offset before the change. A time that occurs twice stands
+        for its first occurrence (RFC 5545 section 3.3.5).
         """
         onsets = [(onset, seen) for seen in self._observances if (onset := seen.last_onset(local)) is not None]
         if not onsets:
@@ -445,8 +447,8 @@ def _zone_lines(name: str, zone: tzinfo, start: datetime, end: datetime) -> list
 
 
 def _changes(zone: tzinfo, start: datetime, end: datetime) -> list[tuple[datetime, timedelta, timedelta, bool]]:
-    """Return the changes of the UTC offset from the last change before `start` until `end`. If no change is found before
-    `start`, a made-up change stands for it.
+    """Return the changes of the UTC offset from the last change before `start` until `end`. If there is no change
+    before `start`, the first item is an artificial change to the offset that applies then.
     """
 
     def offset(at: datetime) -> timedelta:
@@ -466,7 +468,7 @@ def _changes(zone: tzinfo, start: datetime, end: datetime) -> list[tuple[datetim
 
 
 def _bisected(offset: Callable[[datetime], timedelta], low: datetime, high: datetime) -> datetime:
-    """Return the first second that has the same offset as `high`."""
+    """Return, by bisection between `low` and `high`, the first second that has the same offset as `high`."""
     while high - low > timedelta(seconds=1):
         middle = (low + (high - low) / 2).replace(microsecond=0)
         if offset(middle) == offset(low):

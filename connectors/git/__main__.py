@@ -34,17 +34,21 @@ MAX_REFS: Final = 2000
 MAX_ENTRIES: Final = 2000
 MAX_COMMITS: Final = 100
 MAX_SKIPPED: Final = 1000
-"""Maximum number of commits to skip. Skipped commits are fetched too, because the server sends history from a ref onwards."""
+"""Maximum number of commits to skip. Skipped commits are fetched, too, because the server always sends the history from
+a ref backwards.
+"""
 MAX_READ_BYTES: Final = 512 << 10
-"""Maximum number of bytes of a file in one answer; an answer has less than 1 MiB."""
+"""Maximum number of bytes of a file in one result; a result has less than 1 MiB."""
 MAX_BUNDLE_BYTES: Final = 700_000
-"""Maximum number of bytes of the pack that is fetched for a bundle. The answer has the bundle in base64, a third longer."""
+"""Maximum number of bytes of the pack that is fetched for a bundle. The result has the bundle in base64, which is a
+third longer.
+"""
 MAX_CHANGES: Final = 200
 MAX_KNOWN: Final = 16
 MAX_PREVIEWED: Final = 50
 """Maximum number of commits that a preview lists."""
 NONE_YET: Final = "nothing"
-"""Text that a preview shows as the origin of a new branch without history."""
+"""Text that a preview shows in place of a commit, for a new branch without history."""
 
 
 class FileChange(msgspec.Struct, forbid_unknown_fields=True):
@@ -253,7 +257,7 @@ def push_bundle(
 ) -> dict[str, Any]:
     """Push the commits of a bundle to a branch that is at `expected`, or that does not exist if `expected` is not given.
 
-    `force` allows replacing commits of the branch; only an action file can set it, no caller.
+    `force` allows replacing commits of the branch. Only an action file can set it, not the caller of the action.
     """
     plan = _planned(repository, branch, bundle, expected)
     if not plan.is_fast_forward and not force:
@@ -312,7 +316,7 @@ def delete_branch(repository: str, branch: str, expected: str) -> dict[str, Any]
 
 
 class Made(msgspec.Struct):
-    """A commit that is not pushed yet, with all its new objects."""
+    """A new commit that is not pushed yet, with all its new objects."""
 
     source: Repository
     base: bytes | None
@@ -353,7 +357,7 @@ def _made(
 
 
 def _blobs(objects: Objects, changes: list[dict[str, Any]]) -> tuple[list[Any], dict[tuple[bytes, ...], Change]]:
-    """Return the new contents of files, and the change for each path."""
+    """Return the blobs of the files' new contents, and the tree's change for each path."""
     if not 1 <= len(changes) <= MAX_CHANGES:
         raise BadInput(f"changes has {len(changes)} files; 1 to {MAX_CHANGES} are pushed at once", argument="changes")
     blobs: dict[bytes, Any] = {}
@@ -399,7 +403,7 @@ def _data_of(change: FileChange) -> bytes | None:
 
 
 class Planned(msgspec.Struct):
-    """The commits of a bundle, decoded and compared with the branch."""
+    """The result of checking a bundle against its branch: its commits, decoded, and what pushing them would change."""
 
     source: Repository
     base: bytes | None
@@ -490,7 +494,9 @@ def _as_text(data: bytes, *, whole: bool) -> dict[str, Any]:
 
 
 def _ref_of(refs: dict[bytes, bytes], ref: str) -> dict[bytes, bytes]:
-    """Return the ref with this name. A commit's id is not accepted, because a bundle needs a name."""
+    """Return the complete name and id of the ref called `ref`, as a dict with one item. A commit's id is not accepted,
+    because a bundle needs a name.
+    """
     name = ref.encode("utf-8", "replace")
     for candidate in (name, b"refs/heads/" + name, b"refs/tags/" + name):
         if candidate in refs and not candidate.endswith(b"^{}"):
@@ -499,8 +505,8 @@ def _ref_of(refs: dict[bytes, bytes], ref: str) -> dict[bytes, bytes]:
 
 
 def _check_shared(remote: Remote, ids: list[bytes]) -> None:
-    """Raise BadInput if the server does not have a commit. Servers that speak version 2 do not report that together with
-    the pack.
+    """Raise BadInput if the server lacks one of these commits. With protocol version 2, the server does not report that
+    when it sends a pack.
     """
     for sha in ids:
         words = f"the server does not have {sha.decode()}; leave it out of known"

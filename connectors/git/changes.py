@@ -1,7 +1,7 @@
 """Comparison of two trees: the changed files with their numbers of changed lines, and a unified diff. Both are bounded.
 
-A rename appears as a deleted file and a new file. Nothing in a repository (attributes, settings) changes how the comparison
-is shown. An executable file is listed as executable and a link as a link, even if the content is not shown.
+A rename appears as a deleted file and a new file. Attributes and settings in a repository do not affect the comparison.
+An executable file is listed as executable and a link as a link, even if its content is not shown.
 
 Source: git-diff(1). Not here: commits (commits.py).
 """
@@ -24,13 +24,13 @@ __all__ = ["MAX_DIFF_CHARACTERS", "compared", "contents", "differences", "stat_l
 MAX_FILES: Final = 2000
 """Maximum number of changed files in one comparison. A comparison with more files fails."""
 MAX_LISTED: Final = 300
-"""Maximum number of changed files in an answer. Only listed files are compared line by line."""
+"""Maximum number of changed files in a result. Only listed files are compared line by line."""
 MAX_COMPARED_BYTES: Final = 256 << 10
 """Maximum number of differing bytes in one file, in addition to MAX_COMPARED_LINES. The comparison takes quadratic time."""
 MAX_COMPARED_LINES: Final = 4000
-"""Maximum number of differing lines in one file, counting both sides. Comparing so many lines takes about half a second."""
+"""Maximum number of differing lines in one file, counting both sides. Comparing 4,000 lines takes about half a second."""
 MAX_DIFF_CHARACTERS: Final = 200_000
-"""Maximum number of characters of all diffs in an answer. An answer has less than 1 MiB."""
+"""Maximum number of characters of all diffs in a result. A result has less than 1 MiB."""
 
 
 def differences(objects: Objects, old: bytes | None, new: bytes | None) -> list[TreeChange]:
@@ -45,7 +45,7 @@ def differences(objects: Objects, old: bytes | None, new: bytes | None) -> list[
 
 
 def contents(changes: list[TreeChange]) -> list[bytes]:
-    """Return the ids of the old and new contents of the files that are compared."""
+    """Return the object ids of the old and new contents of the files that will be compared."""
     sides = [side for change in changes[:MAX_LISTED] for side in (change.old, change.new)]
     return [bytes(side.sha) for side in sides if side is not None and side.sha and _is_file(side.mode)]
 
@@ -123,7 +123,9 @@ def _file(objects: Objects, change: TreeChange, *, wants_text: bool) -> tuple[di
 
 
 def _alike(before: list[bytes], after: list[bytes]) -> tuple[int, int]:
-    """Return the number of equal lines at the start, and the number of equal lines at the end of what remains."""
+    """Return the number of equal lines at the start of both lists, and, of the remaining lines, the number of equal
+    lines at the end.
+    """
     shorter = min(len(before), len(after))
     start = next((at for at in range(shorter) if before[at] != after[at]), shorter)
     left = shorter - start
@@ -146,7 +148,7 @@ def _text(change: TreeChange, before: list[bytes], after: list[bytes]) -> str:
     ]
     (old_path, old_mode, old_id), (new_path, new_mode, new_id) = sides
     head = gen_diff_header((old_path, new_path), (old_mode, new_mode), (old_id, new_id))
-    alike = [b"\0%d\n" % at for at in range(skip)]  # stand for equal lines, so that the line numbers stay right
+    alike = [b"\0%d\n" % at for at in range(skip)]  # placeholders for equal lines, so that line numbers stay right
     body = unified_diff(
         alike + before[skip:stop_before],
         alike + after[skip:stop_after],

@@ -1,5 +1,5 @@
-"""Commits as JSON, listed from the newest, and new commits. A new commit depends only on its arguments, so equal arguments
-give the same id.
+"""Listing commits as JSON, newest first, and making new ones. A new commit depends only on its arguments, so equal
+arguments give the same id.
 
 Source: gitformat-commit in Documentation/user-manual of git. Not here: files (trees.py, changes.py).
 """
@@ -50,8 +50,9 @@ def described(commit: Commit) -> dict[str, Any]:
 def line_of(commit: Commit) -> str:
     """Return a line like `0123abc4def0 subject (author <email>, 2026-03-01T10:00+01:00)` for a person who has to decide.
 
-    The date includes the zone, which the committer chooses, because without a zone one moment could have two dates. If the
-    commit declares an encoding other than UTF-8, the line says so, since other programs read the message differently.
+    The date includes the zone, which the committer chooses, because the same moment can have different dates in two
+    zones. If the commit declares an encoding other than UTF-8, the line states it, since other programs then decode the
+    message differently.
     """
     found = described(commit)
     encoding = (commit.encoding or b"UTF-8").decode("ascii", "backslashreplace")
@@ -61,8 +62,8 @@ def line_of(commit: Commit) -> str:
 
 
 def walked(objects: Objects, tips: list[bytes]) -> Iterator[Commit]:
-    """Yield the available commits from `tips` backwards, newest first. If clocks are right, each commit follows all of its
-    children.
+    """Yield the available commits from `tips` backwards, newest first. If the commits' dates are right, each commit
+    comes after all of its children.
     """
     waiting: list[tuple[int, bytes, Commit]] = []
     seen: set[bytes] = set()

@@ -1,4 +1,4 @@
-"""Store of the objects in packs. Sizes are checked before objects are unpacked, and reads are bounded.
+"""An in-memory store of git objects from packs. Sizes are checked before objects are unpacked, and reads are bounded.
 
 A pack of a few kilobytes can unpack to gigabytes: through zlib, through deltas on deltas, and through trees that contain
 copies of each other. So each entry's stated size is compared with the bytes that zlib returns, before dulwich resolves the
@@ -27,7 +27,9 @@ MAX_OBJECTS: Final = 50_000
 MAX_UNPACKED_BYTES: Final = 64 << 20
 """Maximum total size in bytes of the objects of one pack, with deltas resolved."""
 MAX_LOOKS: Final = 100_000
-"""Maximum number of objects that one operation reads. Trees that contain copies of each other would never end."""
+"""Maximum number of objects that one operation reads. A walk through trees that contain copies of each other would
+never end otherwise.
+"""
 _PIECE_BYTES: Final = 4096
 _OFS_DELTA, _REF_DELTA = 6, 7
 _TAG_DEPTH: Final = 8
@@ -84,7 +86,9 @@ class Objects:
         return bytes(found.data)
 
     def peeled(self, sha: bytes) -> bytes:
-        """Return the id of the object to which a tag finally points. Any other id is returned unchanged."""
+        """Return the id of the object that an annotated tag points to, through further tags. The id of any other object
+        is returned unchanged.
+        """
         for _ in range(_TAG_DEPTH):
             if sha not in self:
                 return sha
@@ -158,7 +162,9 @@ def check_pack(pack: bytes) -> frozenset[bytes]:
 
 
 def _entry(view: memoryview, at: int, left: int, bases: set[bytes]) -> tuple[int, int]:
-    """Return the position of the next entry, and the unpacked size of this entry, including the result of a delta."""
+    """Return the position of the next entry, and the number of bytes to which this entry unpacks. For a delta, that
+    includes the object made from it.
+    """
     kind, size, at = _entry_head(view, at)
     if kind == _REF_DELTA:
         bases.add(bytes(view[at - 20 : at]).hex().encode())
@@ -197,8 +203,8 @@ def _entry_head(view: memoryview, at: int) -> tuple[int, int, int]:
 
 
 def _inflated(view: memoryview, at: int, size: int) -> tuple[int, bytes]:
-    """Return the end of zlib's stream, and its first bytes, which contain the sizes of a delta. The unpacked stream must
-    have `size` bytes.
+    """Return the position after a zlib stream, and its first unpacked bytes, which contain the sizes of a delta. The
+    stream must unpack to `size` bytes.
     """
     stream, got, start = zlib.decompressobj(), 0, b""
     while not stream.eof:
@@ -220,7 +226,7 @@ def _inflated(view: memoryview, at: int, size: int) -> tuple[int, bytes]:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """Return a size in a delta (seven bits in each byte) and the position after the size."""
+    """Return a number in a delta's header (seven bits in each byte), and the position after it."""
     value = shift = 0
     while True:
         byte = _byte(data, at)

@@ -31,17 +31,17 @@ _Name = TypeVar("_Name", bound=bytes)
 MAX_PACK_BYTES: Final = 16 << 20
 """Maximum size of one compressed pack in bytes. A pack is held in memory, and the jail of this connector has 256 MiB."""
 MAX_REFS_BYTES: Final = 8 << 20
-"""Maximum number of bytes that a server sends in addition to packs; enough for about 100,000 refs."""
+"""Maximum number of bytes that a server may send in addition to packs; enough for about 100,000 refs."""
 NO_COMMIT: Final = b"0" * 40
-"""Id that stands for "no commit" in the protocol."""
+"""Object id that stands for "no commit" in git's protocol."""
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9_./~][A-Za-z0-9._/@:+,=~-]{0,511}")
 _ID: Final = re.compile(r"[0-9a-f]{40}")
 _NO_ACCESS: Final = re.compile(
     r"not found|not be found|does not appear to be a git repository|permission|access denied|not authori[sz]ed",
     re.IGNORECASE,
 )
-"""Messages of git and of forges for a repository that is missing or that this key cannot access; they do not distinguish
-the two.
+"""Pattern of messages with which git and forges report a repository that does not exist or that this key cannot access.
+They do not say which.
 """
 _CURE: Final = "check the name of the repository, and that the key has been given access to it"
 _NOT_THE_PROTOCOL: Final = (
@@ -60,7 +60,7 @@ logging.getLogger("dulwich").setLevel(logging.ERROR)  # no warnings: a server's 
 
 
 class TooLarge(ConnectorError):
-    """The data is larger than this connector holds in memory."""
+    """The data is larger than this connector can store in memory."""
 
     def __init__(self, what: str, limit: str, fix: str) -> None:
         super().__init__("external_api_error", f"too large: {what}, and at most {limit} fit; {fix}")
@@ -82,7 +82,7 @@ class Remote:
     """A repository, named by its path on the one server that this connector was built for."""
 
     def __init__(self, repository: str) -> None:
-        """Check the path. Raises BadInput if the path must not be part of a command."""
+        """Check the repository's path. Raises BadInput if it could be unsafe in a command line."""
         if not _REPOSITORY.fullmatch(repository) or ".." in repository.split("/"):
             words = "repository is not a path of letters, digits and ._/@:+,=~- such as team/website.git"
             raise BadInput(words, argument="repository")
@@ -94,7 +94,7 @@ class Remote:
         self._path: Final = repository
         self._host: Final = granted[0]
         self.gives_any_object = False
-        """True if the server sends objects by their id alone (version 2 of the protocol). Known after the first fetch."""
+        """True if the server sends any object by its id (version 2 of the protocol). Set by the first fetch."""
 
     def refs(self) -> tuple[dict[bytes, bytes], bytes | None]:
         """Return all refs with `HEAD` and peeled tags (`refs/tags/x^{}`), and the ref of HEAD if the server reports it."""
@@ -113,8 +113,8 @@ class Remote:
         known: tuple[bytes, ...] = (),
         limit_bytes: int = MAX_PACK_BYTES,
     ) -> PackOf:
-        """Fetch the pack of the ids that `wants` chooses from the refs. Raises TooLarge, or ExternalApiError if the server
-        does not send the pack.
+        """Fetch a pack with the objects that `wants` returns the ids of; `wants` is called with the server's refs.
+        Raises TooLarge, or ExternalApiError if the server does not send the pack.
 
         `leave_out` is a filter of git's (`blob:none`), which servers that speak version 2 of the protocol apply. `known` are ids
         of commits whose history need not be sent.
@@ -191,9 +191,10 @@ def is_id(text: str) -> bool:
 
 @contextmanager
 def said() -> Iterator[None]:
-    """Turn dulwich's errors into failures with a message. Errors of the stream and of this connector pass unchanged.
+    """Turn errors of dulwich in the block into failures with a message. Errors of the stream and of this connector are
+    raised unchanged.
 
-    If the command failed, its error output is the reason, because there git reports that a repository does not exist.
+    If the remote command failed, its error output is the message, because git reports there that a repository does not exist.
     """
     try:
         yield
@@ -214,7 +215,9 @@ def said() -> Iterator[None]:
 
 
 def _of_the_host(error: BaseException) -> ConnectorError | None:
-    """Return the ConnectorError that caused an error of dulwich, such as a failure that the daemon reported, or None."""
+    """Return the ConnectorError that caused an error of dulwich, such as a failure that the daemon reported. None if
+    there is none.
+    """
     cause = error.__cause__
     while cause is not None and not isinstance(cause, ConnectorError):
         cause = cause.__cause__
@@ -239,7 +242,9 @@ def _quoted(words: object) -> str:
 
 
 class _Vendor(SSHVendor):
-    """The object that dulwich calls to execute a command. It opens a stream on which the supervisor has executed the command."""
+    """Replacement for dulwich's SSH client. To execute a command, it opens a stream, and the supervisor executes the
+    command on it.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes: Final = limit_bytes
@@ -257,7 +262,7 @@ class _Vendor(SSHVendor):
 
 
 class _Wire:
-    """A stream with the interface that dulwich needs. It fails after `limit_bytes`."""
+    """A stream with the interface that dulwich needs. It raises TooLarge after `limit_bytes`."""
 
     def __init__(self, stream: tcp.Stream, limit_bytes: int) -> None:
         self._stream: Final = stream
@@ -286,7 +291,9 @@ class _Wire:
 
 
 class _Known:
-    """Graph walker for dulwich: an iterator over the known commits. It collects those that the server has in `shared`."""
+    """Graph walker for dulwich: an iterator over the known commits. Those that the server has, too, are collected in
+    `shared`.
+    """
 
     shallow: frozenset[bytes] = frozenset()
 
@@ -309,7 +316,7 @@ class _Known:
 
 
 def _checked(refs: Mapping[_Name, bytes]) -> dict[bytes, bytes]:
-    """Return the refs with a valid id and a printable name. No other ref can be requested."""
+    """Return only the refs with a valid id and a printable name; the others are ignored."""
     return {
         name: value
         for name, value in refs.items()
@@ -334,6 +341,6 @@ def _unique(ids: list[bytes]) -> list[bytes]:
 
 
 def _shown(words: object) -> str:
-    """Return a server's words as one short line."""
+    """Return a server's message as one short, printable line."""
     text = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
     return "".join(char if char.isprintable() else " " for char in text).strip()[:300] or "nothing"

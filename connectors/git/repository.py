@@ -1,4 +1,4 @@
-"""A repository on one server: look up a ref, fetch the commits and files that an operation needs, and push.
+"""A git repository on a server: look up a ref, fetch the commits and files that an operation needs, and push.
 
 A fetch is shallow, and leaves files out if the server supports that; missing objects are fetched later by their ids. A server
 that supports neither sends all files of a commit, so only commits that fit into a bounded pack can be read.
@@ -19,14 +19,16 @@ from aileron_connector import BadInput, ExternalApiError
 __all__ = ["Repository", "branch_ref", "name_of", "ref_named"]
 
 SEARCHED_COMMITS: Final = 200
-"""Number of commits per branch that are searched for a commit if the server does not send commits by id."""
+"""Number of commits per branch that are searched for a commit's id if the server does not send commits by id."""
 
 
 class Repository:
     """A git repository on a server, and the objects that were fetched from it."""
 
     def __init__(self, path: str) -> None:
-        """Represent the repository at this path on the server. Raises BadInput if the path is not valid."""
+        """Check the path of the repository on the server. Connects only when something is fetched. Raises BadInput if
+        the path is not valid.
+        """
         self.remote: Final = Remote(path)
         self.objects: Final = Objects()
         self.refs: dict[bytes, bytes] = {}
@@ -53,8 +55,8 @@ class Repository:
         return self.objects.peeled(chosen[0])
 
     def fetch_commits(self, ids: list[bytes], *, leave_out: str | None = None) -> None:
-        """Fetch these commits with their trees, wherever they are in the history. Raises ExternalApiError if a commit is
-        missing, TooLarge for a large pack.
+        """Fetch these commits with their trees, however old they are. Raises ExternalApiError if the server lacks a
+        commit, TooLarge for a large pack.
         """
         if not ids:
             return

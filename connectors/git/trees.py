@@ -1,7 +1,7 @@
-"""Folders and files of a commit: look them up, list them, and change them. All of this happens in memory.
+"""Folders and files of a commit, all in memory: look them up, list them, and change them.
 
-No file is written to a disk, so no path of a repository leads anywhere. Pushed files have names that are safe to check out: no
-`..`, no spelling of `.git`.
+No file is written to a disk, so paths in a repository can do no harm here. Pushed files have names that are safe to
+check out: no `..`, no spelling of `.git`.
 
 Source: gitformat-index(5) for modes, `verify_path` of git for names. Not here: comparing two trees (changes.py).
 """
@@ -113,7 +113,7 @@ def check_names(names: tuple[bytes, ...]) -> None:
 
 
 def shown(path: bytes) -> str:
-    r"""Return a path as text, in which bytes that are not UTF-8 are written as `\xff`."""
+    r"""Return a path as text. Bytes that are not UTF-8 are written as `\xff`."""
     return path.decode("utf-8", "backslashreplace")
 
 

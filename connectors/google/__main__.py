@@ -1,8 +1,9 @@
 """Connector for mail and calendars of one Google account. It lists and reads messages, drafts and sends mail, and lists and
 adds events.
 
-Runs inside the jail. The connector asks the host to send requests and to add the access token; the connector never has the
-token. Everything that is read may come from a stranger and is passed on as data; no part of a message goes into the log.
+Runs inside the jail. The connector asks the host to send requests and to add the access token; the connector never has
+the token. Everything that is read may come from a stranger, so it is passed on as data and never interpreted. No part
+of a message goes into the log.
 
 Source: Gmail API v1, Calendar API v3. Not handled: attachments' bytes, sending HTML, labels, deleting or changing events,
 creating recurring events.
@@ -28,13 +29,13 @@ MAX_MESSAGES: Final = 100
 MAX_EVENTS: Final = 250
 """Maximum number of events in one listing. With long descriptions, 250 events fill about half of a result."""
 MAX_PAGE: Final = 50
-"""Maximum number of events in one request. With any usual descriptions, a response stays below 4 MiB."""
+"""Maximum number of events per request. Unless descriptions are unusually long, the response is smaller than 4 MiB."""
 MAX_PAGES: Final = 20
-"""Maximum number of pages of one listing. Google may return fewer entries than requested, but never so few that more pages
-are needed.
+"""Maximum number of pages of one listing. Google may return fewer entries per page than requested, but not so few that
+20 pages do not suffice.
 """
 MAX_LISTING_BYTES: Final = 900_000
-"""Maximum number of bytes of the events in one answer, as JSON. A result has at most 1 MiB."""
+"""Maximum number of bytes of the events in one result, as JSON. A result has at most 1 MiB."""
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _LISTED_FIELDS: Final = ("From", "To", "Cc", "Subject", "Date")
 _THREAD_FIELDS: Final = ("Message-ID", "References", "In-Reply-To")
@@ -92,7 +93,7 @@ def list_recent_emails(
 
 
 def _summaries(found: list[_Listed]) -> list[dict[str, Any]]:
-    """Return the summaries of messages. Messages that were deleted since they were listed are left out."""
+    """Fetch the summaries of listed messages. Messages that were deleted meanwhile are left out."""
     summaries = []
     for message in found:
         if _ID.fullmatch(message.id) is None:
@@ -197,8 +198,8 @@ def _composed(
     reply_to: str | list[str] | None,
     in_reply_to: str | None,
 ) -> tuple[dict[str, Any], int]:
-    """Return the message as JSON for Gmail's API, and its number of recipients. All arguments are checked before the first
-    request.
+    """Return a new message as JSON for Gmail's API, and its number of recipients. All arguments are checked before the
+    first request.
     """
     people = mail.People(
         to=mail.addresses(to, "to"),
@@ -240,9 +241,7 @@ def _content(message: mail.Message) -> dict[str, Any]:
 
 
 def _id(text: str, argument: str) -> str:
-    """Return `text` if it has the form of Google's ids, because it becomes part of a URL's path. Raises BadInput if it has
-    another form.
-    """
+    """Return `text`, which becomes part of a URL's path, if it has the form of Google's ids. Raises BadInput otherwise."""
     if _ID.fullmatch(text) is None:
         raise BadInput(f"{argument} {text[:64]!r} is not an id as the listing gives it", argument=argument)
     return text

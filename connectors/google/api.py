@@ -1,9 +1,9 @@
 """Client for those parts of Google's JSON APIs that this connector needs. It sends requests, reads answers of a known
 shape, and explains refusals.
 
-An answer is decoded only into the type that the caller names: an answer of another shape, too deep or too long becomes a failure
-that says where, and no part of it is used. Refusals are distinguished by Google's reason, not by its words; those are passed on
-only for a request that Google did not understand, and shortened.
+A response is decoded only into the type that the caller passes. If it does not fit that type, is nested too deeply or
+is too long, it becomes a failure that says where, and no part of it is used. Refusals are distinguished by Google's
+reason code, not by its message. The message is passed on, shortened, only for a request that Google did not understand.
 
 Runs inside the jail and has no token: the host adds it, and renews it once when Google answers 401, so a 401 that arrives here
 has to be fixed by a person. Source: RFC 9110, RFC 6750, "Resolve errors" of the Gmail and Calendar APIs,
@@ -47,23 +47,23 @@ _TOO_MANY: Final = 429
 _Shape = TypeVar("_Shape")
 
 
-def get(what: str, url: str, shape: type[_Shape], query: Iterable[tuple[str, str]] = ()) -> _Shape:
+def get(task: str, url: str, shape: type[_Shape], query: Iterable[tuple[str, str]] = ()) -> _Shape:
     """Send a GET request and return the JSON answer decoded as type `shape`. Raises ExternalApiError with a message that
-    begins `cannot {what}: …`.
+    begins `cannot {task}: …`.
     """
     with _send("GET", url, query, None) as answer:
-        return _read(answer, what, shape)
+        return _read(answer, task, shape)
 
 
 def post(
-    what: str, url: str, body: dict[str, Any], shape: type[_Shape], query: Iterable[tuple[str, str]] = ()
+    task: str, url: str, body: dict[str, Any], shape: type[_Shape], query: Iterable[tuple[str, str]] = ()
 ) -> _Shape:
-    """Send a POST request and return the JSON answer decoded as type `shape`. If Google accepts the request but the answer
-    cannot be read, the failure says so: the caller must not simply try again.
+    """Send a POST request and return the JSON answer decoded as type `shape`. If Google accepts the request but its
+    answer cannot be read, the failure warns that the request may have taken effect and must not simply be repeated.
     """
     with _send("POST", url, query, msgspec.json.encode(body)) as answer:
         try:
-            return _read(answer, what, shape)
+            return _read(answer, task, shape)
         except ExternalApiError as error:
             if answer.status >= 300:
                 raise
@@ -79,23 +79,23 @@ def _send(method: str, url: str, query: Iterable[tuple[str, str]], body: bytes |
     return http.request(method, f"{url}?{asked}" if asked else url, headers, body, credential="oauth2")
 
 
-def _read(answer: http.Response, what: str, shape: type[_Shape]) -> _Shape:
+def _read(answer: http.Response, task: str, shape: type[_Shape]) -> _Shape:
     if answer.status >= 300:
-        raise _refusal(answer, what)
+        raise _refusal(answer, task)
     try:
         found: _Shape = read_json(answer.read(MAX_ANSWER_BYTES), shape)
         return found
-    except msgspec.ValidationError as error:  # it names a place in the answer, and no value
-        words = f"cannot {what}: Google's answer is not what its reference says: {error}"
+    except msgspec.ValidationError as error:  # msgspec's error names the path in the answer, not the value
+        words = f"cannot {task}: Google's answer is not what its reference says: {error}"
     except msgspec.DecodeError:
-        words = f"cannot {what}: Google's answer is not JSON that can be read"
+        words = f"cannot {task}: Google's answer is not JSON that can be read"
     raise ExternalApiError(words, status=answer.status)
 
 
 # Refusals
 
 
-def _refusal(answer: http.Response, what: str) -> ExternalApiError:
+def _refusal(answer: http.Response, task: str) -> ExternalApiError:
     """Return the failure for an answer with an error status. It has the status, Google's reason, Retry-After and, if known,
     the fix.
     """
@@ -106,7 +106,7 @@ def _refusal(answer: http.Response, what: str) -> ExternalApiError:
         # Google says "slow down" with two statuses. The host knows one of them, and retries as the action allows.
         status, details = _TOO_MANY, {**details, "answered": 403}
     return ExternalApiError(
-        f"cannot {what}: {why}", status=status, retry_after_s=_retry_after_s(answer), details=details
+        f"cannot {task}: {why}", status=status, retry_after_s=_retry_after_s(answer), details=details
     )
 
 

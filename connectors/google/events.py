@@ -1,7 +1,7 @@
-"""Conversion of Google Calendar's events: from times as people write them to RFC 3339, and from Google's answers to plain JSON.
+"""Conversion of Google Calendar's events: times from a caller's form to Google's JSON, and Google's answers to plain JSON.
 
-A time is a moment with an offset, a local time together with the name of a zone, or a date; two dates make an all-day event
-whose end is the day after its last day. Google resolves the names of zones: in the jail there is no zone data.
+A caller gives a time with an offset, a local time and the name of a zone, or a date. Two dates make an all-day event;
+its end is the day after its last day. Google resolves the names of zones: in the jail there is no zone data.
 
 Pure. Source: Calendar API v3 `Events`, RFC 3339. Not here: requests (api.py), recurrence rules (Google expands them).
 """
@@ -68,13 +68,13 @@ class Events(msgspec.Struct, rename="camel"):
 
 
 def stamp(moment: datetime) -> str:
-    """Return a moment as RFC 3339 text in UTC."""
+    """Return a datetime as RFC 3339 text in UTC."""
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def when(start: str, end: str, timezone: str | None) -> tuple[dict[str, str], dict[str, str]]:
-    """Return `start` and `end` of a new event as Google's JSON objects. Raises BadInput if a time is not valid, or the two
-    do not fit together.
+    """Return `start` and `end` of a new event as Google's JSON objects. Raises BadInput if a time is not valid, if only
+    one of them is a date or has an offset, or if the order or duration is wrong.
     """
     if timezone is not None and _ZONE.fullmatch(timezone) is None:
         words = f"timezone {timezone[:64]!r} is not a name like Europe/Berlin"

@@ -1,4 +1,4 @@
-"""Conversion of messages: to bytes for Gmail to send, and from Gmail's JSON.
+"""Conversion of messages: outgoing ones to the bytes that Gmail sends, incoming ones from Gmail's JSON.
 
 Outgoing messages have exactly the requested header fields. Addresses have the plain form `name@example.com`, which all
 programs read in the same way; a line break or another control character anywhere in a field is refused, never removed.
@@ -63,7 +63,7 @@ _SENT: Final = email.policy.SMTP.clone(cte_type="7bit")
 
 
 class Parent(NamedTuple):
-    """The thread to which a reply belongs, from the message that it answers."""
+    """The message that a reply answers, as far as it determines the reply's thread."""
 
     thread_id: str
     references: tuple[str, ...]
@@ -71,7 +71,9 @@ class Parent(NamedTuple):
 
     @classmethod
     def of(cls, message: Message) -> Parent:
-        """Make a parent from a message's Message-ID and References (else In-Reply-To). Text that is no message id is left out."""
+        """Make a Parent from a message's Message-ID and References (or else In-Reply-To). Text that is no message id is
+        left out.
+        """
         known = message_ids(field(message, "References")) or message_ids(field(message, "In-Reply-To"))
         ids = list(dict.fromkeys([*known, *message_ids(field(message, "Message-ID"))[:1]]))
         if len(ids) > MAX_REFERENCES:
@@ -80,7 +82,7 @@ class Parent(NamedTuple):
 
 
 class People(NamedTuple):
-    """Addresses of an outgoing message: its recipients, and where replies go (Reply-To)."""
+    """Addresses of an outgoing message: its recipients, and the address for replies (Reply-To)."""
 
     to: Sequence[Address]
     cc: Sequence[Address] = ()
@@ -169,9 +171,9 @@ class Text(NamedTuple):
     """Source of the text: `plain`, `html`, or `none` if there is no text."""
     is_cut: bool
     has_other: bool
-    """True if the text is plain and the message also has HTML, which may say something else."""
+    """True if the text is plain and the message also has HTML, whose text may differ."""
     hidden: str
-    """Text that the HTML contains but does not show to its reader."""
+    """Text that is in the HTML, but invisible to a person who reads the message."""
     attachments: list[dict[str, Any]]
 
 
@@ -193,8 +195,8 @@ def _has_html(part: Part) -> bool:
 
 
 def _read(part: Part, attachments: list[dict[str, Any]], room: list[int]) -> tuple[list[Texts], bool]:
-    """Return the texts of a MIME part, and whether one of them was HTML. Add its attachments to `attachments`. `room[0]` is
-    the number of further parts that are allowed.
+    """Return the texts of a MIME part and the parts in it, and whether one of them was HTML. Add attachments to
+    `attachments`. `room[0]` is the number of parts that may still be read.
     """
     room[0] -= 1
     if room[0] < 0:

@@ -1,7 +1,7 @@
 """Connector for the mail of one account: search, read, draft, send and reply, by IMAP and SMTP.
 
-Runs inside the jail. The supervisor logs in at both servers; the connector never has the password. Everything that is read
-may come from a stranger and is passed on as data; no part of a message goes into the log.
+Runs inside the jail. The supervisor logs in at both servers; the connector never has the password. Everything that is
+read may come from a stranger, so it is passed on as data and never interpreted. No part of a message goes into the log.
 
 Not handled: sending HTML, sending a draft that is in the mailbox, creating or deleting folders, encrypted and signed messages,
 sign-in with OAuth.
@@ -96,8 +96,8 @@ class _Listing:
         self.cursor: str | None = None
 
     def take(self, uids: list[int]) -> bool:
-        """Fetch the messages with these UIDs and add those that match. Return whether the wanted number or MAX_EXAMINED is
-        reached, in which case there may be another page.
+        """Fetch the messages with these UIDs and add those that match. Return True once the listing is complete, or
+        MAX_EXAMINED messages were examined; there may then be another page.
         """
         while uids:
             # Fetch one more than is wanted, to see whether there is another page.
@@ -281,7 +281,9 @@ def reply_to_message(
     attachments: list[Attachment] | None = None,
     save_copy: bool = True,
 ) -> dict[str, Any]:
-    """Answer a message: send to its Reply-To, else to its author. With `reply_all`, everybody else in the message gets a copy."""
+    """Answer a message: send to its Reply-To address, or else to its author. With `reply_all`, all its other recipients
+    get a copy.
+    """
     wanted = _wanted(attachments)
     with imap.opened() as box:
         outgoing, _answers = _answer(from_address, message_id, body, reply_all, quote, wanted, box)
@@ -351,8 +353,8 @@ def _sent(outgoing: Outgoing, box: Opened | None) -> dict[str, Any]:
 
 
 def _copied(outgoing: Outgoing, box: Opened | None) -> str:
-    """Save a copy of the sent message, and return a phrase that says where the copy is. A failure is not raised but put
-    into the phrase, because the message is already sent.
+    """Save a copy of the sent message, and return a phrase that says where the copy is. A failure is described in the
+    phrase and not raised, because the message is already sent.
     """
     if box is None:
         return "not saved"

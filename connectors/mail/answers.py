@@ -1,7 +1,7 @@
-r"""Parser for an IMAP server's answers. It returns FETCH and LIST answers as values, and the parts of a message.
+r"""Parser for an IMAP server's responses. It returns FETCH and LIST responses as Python values, and a message's MIME structure.
 
-Pure. The server and the author of a message are strangers: parsed values are bounded in depth and number, and an answer that
-does not follow RFC 3501 raises AnswerError, never another exception.
+Pure. The server and the author of a message are not trusted: parsed values are bounded in depth and number, and a
+response that does not follow RFC 3501 raises AnswerError, never another exception.
 
 Source: RFC 3501 sections 7.2.2, 7.4.2 and 9 (grammar), 5.1.3 (names of folders); RFC 2231 and RFC 2047 for file names.
 Not here: commands (imap.py), the text of a message (reading.py).
@@ -158,11 +158,11 @@ class Part(NamedTuple):
     disposition: str
     """Disposition of the part: `attachment`, `inline`, or empty."""
     damage: str = ""
-    """Description of how the part differs from what its sender declared; usually empty."""
+    """Description of a mismatch between the part and what its sender declared; usually empty."""
 
     @property
     def is_attachment(self) -> bool:
-        """True if the part is an attachment, that is, no text of the message itself."""
+        """True if the part is an attachment, that is, not the message's own text."""
         is_text = self.kind in {"text/plain", "text/html"}
         return not is_text or self.disposition == "attachment" or bool(self.filename)
 
@@ -241,8 +241,8 @@ def _word(value: Any) -> str:
 
 
 def _disposition(node: Values) -> tuple[str, dict[str, str]]:
-    """Return a part's disposition and its parameters, from a list like `(attachment (filename …))`. No other list in a part
-    begins with such a word.
+    """Return a part's disposition and its parameters, from the list like `(attachment (filename …))` in its
+    BODYSTRUCTURE. It is recognised by its first word.
     """
     for field in node[7:]:
         if isinstance(field, list) and len(field) == 2 and isinstance(field[0], bytes):

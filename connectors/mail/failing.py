@@ -1,4 +1,4 @@
-"""Translation of exceptions (of imaplib, smtplib and the host) to failures that a caller understands.
+"""Translation of exceptions of imaplib, smtplib and the host into failures for the caller.
 
 Runs in the jail. Not here: refusals that a server sends as an answer (imap.py, sending.py).
 """
@@ -23,23 +23,23 @@ _MAX_WORDS: Final = 200
 
 
 @contextlib.contextmanager
-def translated(who: str) -> Iterator[None]:
-    """Turn exceptions in the block (of imaplib, smtplib, the parser and the connection) into ConnectorErrors. `who` is the
-    server's name in messages.
+def translated(server: str) -> Iterator[None]:
+    """Turn exceptions in the block (of imaplib, smtplib, the parser and the connection) into ConnectorErrors. `server`
+    is the server's name in messages.
     """
     try:
         yield
     except ConnectorError:
         raise
     except AnswerError as error:
-        raise ExternalApiError(f"{who} sent an answer that cannot be read: {error}") from error
+        raise ExternalApiError(f"{server} sent an answer that cannot be read: {error}") from error
     except (imaplib.IMAP4.error, smtplib.SMTPException, OSError, EOFError) as error:
-        raise what_failed(who, error) from None  # the new failure includes the library's words
+        raise what_failed(server, error) from None  # the new failure includes the library's words
 
 
-def what_failed(who: str, error: BaseException) -> ConnectorError:
-    """Return the failure for an exception: the host's failure if that caused it, because it is the most informative, else a
-    new failure that quotes the library.
+def what_failed(server: str, error: BaseException) -> ConnectorError:
+    """Return the failure for an exception. If the host reported a failure that caused the exception, return that,
+    because it says most; otherwise a new failure that quotes the library.
     """
     behind: BaseException | None = error
     for _ in range(_MAX_WRAPPED):
@@ -51,5 +51,5 @@ def what_failed(who: str, error: BaseException) -> ConnectorError:
     words = one_line(str(error))[:_MAX_WORDS]
     is_broken = isinstance(error, imaplib.IMAP4.abort | smtplib.SMTPServerDisconnected | OSError | EOFError)
     if isinstance(error, imaplib.IMAP4.error | smtplib.SMTPException) and not is_broken:
-        return ExternalApiError(f"{who} does not do it: {words}")
-    return NetworkError(f"the connection to {who} broke: {words}", details={"phase": "exchange"})
+        return ExternalApiError(f"{server} does not do it: {words}")
+    return NetworkError(f"the connection to {server} broke: {words}", details={"phase": "exchange"})

@@ -40,8 +40,8 @@ MAX_ANSWER_BYTES: Final = 24 << 20
 MAX_FOLDERS: Final = 1000
 MAX_FOLDER_CHARACTERS: Final = 500
 MAX_WINDOW: Final = 20_000
-"""Maximum number of messages that one SEARCH covers. Even if all of them match, the answer's line is below imaplib's limit
-of a million bytes.
+"""Maximum number of messages that one SEARCH command covers. Even if all of them match, the response line is shorter
+than imaplib's limit of a million bytes.
 """
 MAX_WINDOWS: Final = 100
 """Maximum number of searches for one listing; enough for two million messages."""
@@ -61,7 +61,9 @@ _USES: Final = frozenset({"all", "archive", "drafts", "flagged", "junk", "sent",
 
 
 class MessageId(NamedTuple):
-    """Permanent id of a message. If the server renumbers the folder, its UIDVALIDITY changes, so an old id matches no message."""
+    """Permanent id of a message: folder, UIDVALIDITY and UID. If the server renumbers the folder, its UIDVALIDITY
+    changes, so an old id matches no message.
+    """
 
     folder: str
     validity: int
@@ -103,8 +105,8 @@ class Criteria(NamedTuple):
         return words
 
     def beyond_ascii(self) -> list[tuple[str, bytes]]:
-        """Return the search keys whose values are UTF-8. Each takes a separate search, because imaplib sends one literal
-        with a command.
+        """Return the search keys with values that are not ASCII, as UTF-8. Each needs a search of its own, because
+        imaplib can send only one literal with a command.
         """
         return [(key, value.encode()) for key, value in self._texts() if not value.isascii()]
 
@@ -129,8 +131,8 @@ class Listed(NamedTuple):
 
 
 class _Connection(imaplib.IMAP4_SSL):
-    """A connection that limits the size of the answer to a command. imaplib itself reads literals of any length, and any
-    number of answers.
+    """An imaplib connection that limits the bytes of the responses to a command. imaplib itself reads any number, of
+    any length.
     """
 
     taken = 0
@@ -195,8 +197,8 @@ class Opened:
         return self.can("SPECIAL-USE") and (self.can("LIST-EXTENDED") or self.can("IMAP4REV2"))
 
     def maybe_folder_for(self, use: str) -> str | None:
-        """Return the name of the folder for `drafts` or `sent`, or None. The folder that the server declares takes
-        precedence over one with a usual name.
+        """Return the name of the folder for `drafts` or `sent`, or None. A folder that the server declares for that use
+        takes precedence over one with a usual name.
         """
         listed = [folder for folder in self.folders() if folder.can_open]
         named = [folder.name for folder in listed if folder.use == use]
@@ -245,20 +247,20 @@ class Opened:
         found = re.search(rb"\[APPENDUID (\d{1,10}) (\d{1,10})\]", answer[-1] if answer and answer[-1] else b"")
         return MessageId(folder, int(found[1]), int(found[2])) if found else None
 
-    def ask(self, what: str, method: str, *arguments: Any) -> list[Any]:
-        """Run a command of imaplib and return its answer. Raises ExternalApiError (`cannot {what}: …`) with the server's
+    def ask(self, task: str, method: str, *arguments: Any) -> list[Any]:
+        """Run a command of imaplib and return its answer. Raises ExternalApiError (`cannot {task}: …`) with the server's
         words if the server refuses the command.
         """
         self._connection.taken = 0
         kind, answer = getattr(self._connection, method)(*arguments)
         if kind != "OK":
-            raise ExternalApiError(f"cannot {what}: the mail server says: {_said(answer)}")
+            raise ExternalApiError(f"cannot {task}: the mail server says: {_said(answer)}")
         return list(answer)
 
-    def ask_with(self, literal: bytes, what: str, method: str, *arguments: Any) -> list[Any]:
+    def ask_with(self, literal: bytes, task: str, method: str, *arguments: Any) -> list[Any]:
         """Run a command as `ask` does, with `literal` at its end."""
         self._connection.literal = literal  # type: ignore[assignment]  # typeshed has str, but imaplib sends bytes
-        return self.ask(what, method, *arguments)
+        return self.ask(task, method, *arguments)
 
 
 class Folder:
@@ -332,7 +334,9 @@ class Folder:
 
 
 def _lists_of_three(answer: list[Any]) -> Iterator[list[Any]]:
-    """Yield flags, separator and name of each folder in a LIST answer, without the list that may follow the name (RFC 5258)."""
+    """Yield flags, separator and name of each folder in a LIST response, without the extended data that may follow the
+    name (RFC 5258).
+    """
     values, at = values_in(answer), 0
     while at + 3 <= len(values):
         yield values[at : at + 3]

@@ -1,4 +1,4 @@
-"""Choice between the two granted hosts: the IMAP host has the mailbox, the SMTP host sends.
+"""Lookup of the two granted hosts: the IMAP server and the SMTP server.
 
 Runs in the jail. Source: RFC 8314 section 7.3, RFC 6409 section 3.1 (the ports).
 """
@@ -26,7 +26,7 @@ def sending() -> Any:
 
 
 def _two() -> tuple[Any, Any]:
-    """Return the IMAP host and the SMTP host, told apart by their usual ports. With other ports, the first host in the
+    """Return the IMAP host and the SMTP host, recognised by their usual ports. With other ports, the first host in the
     manifest is IMAP.
     """
     granted = hosts()

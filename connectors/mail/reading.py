@@ -1,9 +1,9 @@
 """Reader for a message: its header fields as lines, its text, and its attachments.
 
-Plain text takes precedence over text made from HTML, and text that the HTML hides from a reader is returned separately. Only
-the shown parts are fetched: the header, and the parts that are text. All content may come from a stranger; it is bounded, and
-marked where it was cut. Damaged parts are returned as far as they can be read, and `damage` says what is wrong, so a message
-that is readable in part never looks empty.
+Plain text takes precedence over text made from HTML, and text that is invisible in the HTML is returned separately.
+Only the header and the text parts are fetched. All content may come from a stranger; it is bounded, and marked where it
+was cut. Damaged parts are returned as far as they can be decoded, and `damage` says what is wrong, so a partly readable
+message never looks empty.
 
 Runs in the jail. Source: RFC 5322, RFC 2045, RFC 2046 section 5.1.4. Not here: commands (imap.py), writing (writing.py).
 """
@@ -33,7 +33,7 @@ MAX_PART_BYTES: Final = 512 << 10
 MAX_TEXT_PARTS: Final = 10
 MAX_HTML_CHARACTERS: Final = 500_000
 MAX_GROUPS: Final = 5
-"""Maximum number of multipart groups whose bytes are fetched because the server found only empty parts in them."""
+"""Maximum number of multipart groups whose raw bytes are fetched, because the server reports only empty parts for them."""
 MAX_TAIL_BYTES: Final = 4 << 10
 """Number of bytes at the end of a message that are searched for its last boundary. A mailing list may add text after the
 boundary.
@@ -74,13 +74,15 @@ class Said(NamedTuple):
     is_cut: bool
     has_other_html: bool
     hidden: str
-    """Text that the HTML contains but does not show to its reader."""
+    """Text that is in the HTML, but invisible to a person who reads the message."""
     damage: list[str]
     """Descriptions of the message's damage."""
 
 
 def listing(folder: Folder, uid: int, found: Fetched) -> dict[str, Any]:
-    """Return a message's row in a search result: id, people, subject, dates, flags, and number of attachments."""
+    """Return a message's row in a search result: id, sender and recipients, subject, dates, flags, and number of
+    attachments.
+    """
     fields = Fields(found.section("HEADER"))
     shown = {name: _brief(fields.line(name)) for name in ("from", "to", "cc", "subject", "date")}
     return {
@@ -107,7 +109,7 @@ def _brief(text: str) -> str:
 
 
 def message(folder: Folder, uid: int) -> dict[str, Any]:
-    """Fetch a message: its people, subject, text and attachments."""
+    """Fetch a message: its sender and recipients, subject, text, and list of attachments."""
     found = folder.fetch_one(uid, f"{_STRUCTURE} BODY.PEEK[HEADER]<0.{MAX_HEADER_BYTES}>")
     fields, structure = Fields(found.section("HEADER")), parts(found)
     text, attached = said(folder, uid, structure), attachments_of(structure)
@@ -215,7 +217,9 @@ def _letters(data: bytes) -> bytes:
 
 
 def _from_base64(letters: bytes) -> bytes:
-    """Decode one run of base64 letters. Programs that join pieces write several runs, each with its own padding."""
+    """Decode base64 letters up to a padding. A body can have several such runs, if a program joined separately encoded
+    pieces.
+    """
     rest = len(letters) % 4
     whole = letters[:-1] if rest == 1 else letters + b"=" * (-rest % 4)
     try:
@@ -239,7 +243,7 @@ _KNOWN: Final = frozenset({"7bit", "8bit", "binary", "quoted-printable", "base64
 
 
 def _damage(data: bytes, part: Part) -> Iterator[str]:
-    """Yield descriptions of the damage in a part, for as many bytes as were fetched."""
+    """Yield descriptions of the damage in the fetched bytes of a part."""
     if part.damage:
         yield part.damage
     is_cut = len(data) >= MAX_PART_BYTES
@@ -258,7 +262,7 @@ def _damage(data: bytes, part: Part) -> Iterator[str]:
 
 
 def _unparted(folder: Folder, uid: int, structure: Part | Group) -> Iterator[tuple[Group, bytes]]:
-    """Yield the groups in which the server found no part because the boundary is missing, each with its bytes."""
+    """Yield the groups whose boundary is missing, so that the server found no parts in them, each with its raw bytes."""
     for group in list(_empty_groups(structure))[:MAX_GROUPS]:
         data = _bytes_of(folder, uid, group, 0, MAX_PART_BYTES)
         if data.strip() and not (group.boundary and b"--" + group.boundary.encode() in data):

@@ -1,4 +1,4 @@
-"""Client for the account's SMTP server. It sends a message, and can ask beforehand which recipients the server accepts.
+"""Client for the account's SMTP server. It sends a message, and can find out beforehand which recipients the server accepts.
 
     with sending.opened() as server:
         answer = server.check(outgoing)     # MAIL, RCPT, RSET: nothing is sent
@@ -38,11 +38,11 @@ class Checked(NamedTuple):
     refused: dict[str, str]
     """Refused recipients, each with the server's words."""
     refusal: str | None
-    """Reason why the server refuses the message before it is asked about recipients; None if it answered for each recipient."""
+    """Reason why the server refused the message before recipients were checked; None if it answered for each recipient."""
 
 
 class _Bounded:
-    """A file object of the server's answers, which raises OSError after MAX_ANSWER_BYTES."""
+    """A file object from which smtplib reads the server's replies. It raises OSError after MAX_ANSWER_BYTES."""
 
     def __init__(self, file: Any) -> None:
         self._file: Final = file
@@ -96,7 +96,7 @@ class Server:
         return checked
 
     def send(self, message: Outgoing) -> str:
-        """Send the message to all recipients and return the server's words.
+        """Send the message to all recipients and return the server's reply.
 
         Raises ExternalApiError if the server does not accept the message; then no recipient gets it. Raises NetworkError if
         the connection broke after the message began, so that it is unknown whether the message was sent.
@@ -140,7 +140,9 @@ class Server:
         return Checked(accepted, refused, None)
 
     def _problem(self, message: Outgoing) -> str | None:
-        """Return the reason why the server cannot accept the message, such as its size; None if no such reason is known."""
+        """Return a reason, known before sending, why the server cannot accept the message, such as its size; None if
+        there is none.
+        """
         offered = self._connection.esmtp_features
         limit = offered.get("size", "")
         if limit.isascii() and limit.isdigit() and 0 < int(limit) < len(message.data):

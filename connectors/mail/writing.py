@@ -1,7 +1,7 @@
-"""Writer of outgoing messages: fields, text, attachments, and the recipients of an answer.
+"""Composition of outgoing messages: header fields, text, attachments, and the recipients of a reply.
 
-A message has exactly the requested fields; no text in an argument can become another field. The recipients of a blind copy
-are only in the envelope. The Message-ID is derived from the run, so that each attempt of a step makes the same Message-ID.
+A message has exactly the requested header fields; text in an argument cannot add a field. The recipients of a blind copy
+are only in the envelope. The Message-ID is derived from the run, so that each attempt of a step gives the same one.
 
 Runs in the jail. Source: RFC 5322 (form; section 3.6.4, threads), RFC 6532 (UTF-8 in fields), RFC 2183. Not here: addresses
 (aileron_connector.mail), sending (sending.py).
@@ -63,8 +63,8 @@ ATTACHMENTS_BYTES: Final = 10 << 20
 """Maximum total size of all attachments in bytes. Many servers accept at most 25 MB, and base64 makes messages larger."""
 _BETWEEN_COMMAS: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,])+')
 _NOT_IN_A_FILENAME: Final = re.compile(r"[/\\]|=\?")
-"""Characters in a file name that lead to another path, or that many mail programs decode as an encoded word and so show
-another name.
+"""Pattern of characters that a file name must not have: separators of paths, and `=?`, which many mail programs decode
+as an encoded word, so that they show another name.
 """
 _CRLF: Final = "\r\n"
 _POLICY: Final = email.policy.SMTP.clone(cte_type="7bit")
@@ -72,7 +72,7 @@ _HEADER: Final = "UID FLAGS INTERNALDATE RFC822.SIZE BODYSTRUCTURE BODY.PEEK[HEA
 
 
 class Attachment(msgspec.Struct, forbid_unknown_fields=True):
-    """A requested attachment: either a part of a message in the mailbox, or a given text with a file name."""
+    """A requested attachment, as an argument: a part of a message in the mailbox, or a text and its file name."""
 
     message_id: str | None = None
     part: str | None = None
@@ -149,8 +149,8 @@ class Parent(NamedTuple):
         return to, list(copies.values())
 
     def _mailboxes(self, name: str) -> list[Address]:
-        """Return a field's valid mailboxes, with readable names and unchanged addresses. Raises ExternalApiError if the
-        field is too long.
+        """Return the valid mailboxes in the header field `name`, with decoded names and unchanged addresses. Raises
+        ExternalApiError if the field is too long.
         """
         field = self.fields.raw(name)
         if len(field) > MAX_FIELD_CHARACTERS:
@@ -217,7 +217,7 @@ def _check_filename(name: str) -> None:
 
 
 def text_attachment(attachment: Attachment) -> Attached:
-    """Make an attachment from a request that gives the text itself: plain text in UTF-8 with CRLF as line ends."""
+    """Make an attachment from a text in the arguments: plain text in UTF-8 with CRLF as line ends."""
     text = body_text(attachment.text or "", "attachments").replace("\n", _CRLF)
     return Attached(attachment.filename or "text.txt", "text/plain", text.encode())
 
@@ -277,9 +277,7 @@ def composed(
 
 
 def _message_id(from_: Address) -> str:
-    """Return the message's Message-ID. It is the same for each attempt of the run's step, and differs from that of any
-    other step.
-    """
+    """Return the Message-ID for this step of the run: the same for each attempt, and different for any other step."""
     domain = from_.address.rpartition("@")[2] or "localhost"
     return f"<{hashlib.sha256(f'message {idempotency_key()}'.encode()).hexdigest()[:32]}@{domain}>"
 
@@ -294,5 +292,5 @@ def _content(text: str, attached: Sequence[Attached]) -> bytes:
 
 
 def as_shown(found: Sequence[Any]) -> str:
-    """Return people or attachments as one line of text."""
+    """Return addresses or attachments as one line of text."""
     return ", ".join(map(str, found))

@@ -1,11 +1,13 @@
-"""Connector for one Matrix account: the operations of service/document.json, and three with flatter arguments for agents.
+"""Connector for one Matrix account: the operations of its OpenAPI document, service/document.json, and three operations
+with simpler arguments for agents.
 
 Runs inside the jail. The connector asks the host to send requests and to add the token; the connector never has the token.
 Everything that is read was written by other people and is passed on as data.
 
 Rules
-- A transaction id is the invocation's idempotency key, so a server executes a repeated request only once. No caller can set it.
-- A message is plain text. Its HTML form (`formatted_body`) could differ from what the person approved.
+- The transaction id of a request is the invocation's idempotency key, so a server executes a repeated request only
+  once. No caller can set it.
+- Messages are sent as plain text only. An HTML form (`formatted_body`) could differ from the text that the person approved.
 
 Source: Matrix specification 1.15, client-server API: search, rich replies, annotations, transaction identifiers.
 """

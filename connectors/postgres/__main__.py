@@ -1,4 +1,5 @@
-"""Connector for one PostgreSQL database. It reads as a role that cannot write, and changes rows only as a person has previewed.
+"""Connector for one PostgreSQL database. It reads as a role that cannot write, and commits a change only if its effects
+are those that a person saw in the preview.
 
 Runs inside the jail; the server is fixed when the connector is built. The supervisor logs in; this code has no password. Its
 `BEGIN` and `COMMIT` are executed only if the supervisor allows them: `execute` commits only if its effects are those of the
@@ -84,7 +85,7 @@ def execute(sql: Sql, values: Values | None = None) -> dict[str, Any]:
 
 @op(login="previewed")
 def preview_execute(sql: Sql, values: Values | None = None) -> dict[str, Any]:
-    """Run the statement of `execute` for a preview; the supervisor rolls it back."""
+    """Run the same statement as `execute`, to show its effects in a preview. The supervisor rolls it back."""
     return _changed(sql, values)
 
 

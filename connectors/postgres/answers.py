@@ -1,8 +1,8 @@
 """Conversion of values and rows between JSON and PostgreSQL's text forms.
 
-Pure; runs inside the jail. A number that JSON's readers could round (numeric, and values such as NaN) stays a text, also
-within a value of the type json. A json value can also contain a lone surrogate of UTF-16, which becomes U+FFFD. Therefore an
-answer can carry every value.
+Pure; runs inside the jail. A number that JSON parsers could round (type numeric, large integers), and values such as
+NaN, stay text, also within a value of the type json. A lone UTF-16 surrogate in a json value becomes U+FFFD. So every
+value of a database can be returned.
 
 >>> as_json("12", 23), as_json("1.10", 1700), as_json('{"a": [1]}', 3802), as_json(None, 23)
 (12, '1.10', {'a': [1]}, None)
@@ -25,11 +25,11 @@ _INTEGERS: Final = frozenset((20, 21, 23, 26))  # int8, int2, int4, oid
 _FLOATS: Final = frozenset((700, 701))
 _JSON: Final = frozenset((114, 3802))
 _DIGITS: Final = 17
-"""Maximum number of digits of a number that is parsed. A double has 17, and so has `_SAFE` with a sign. Parsing a million
-digits would take Python seconds.
+"""Maximum number of digits of a number that is parsed; longer numbers stay text. A double has at most 17. Parsing a
+million digits would take Python seconds.
 """
 _NO_DIGITS: Final = re.compile("[-.]|[eE].*")
-"""Pattern for the sign, point and exponent of a number; what remains are its digits."""
+"""Pattern for the parts of a number that are not digits of it: sign, point and exponent."""
 _SAFE: Final = 2**53
 """Largest integer that becomes a JSON number. Readers that use doubles for JSON round larger integers (RFC 8259 section 6)."""
 
@@ -75,8 +75,8 @@ def _maybe_json(text: str) -> Any:
 
 
 def _sound(value: Any, levels: int) -> Any:
-    """Return a JSON value with U+FFFD for each lone surrogate. Raises ValueError if it has more than `levels` levels, or if
-    two names become equal.
+    """Return a JSON value in which each lone surrogate is replaced by U+FFFD. Raises ValueError if it is nested deeper
+    than `levels`, or if two names become equal.
     """
     match value:
         case str():

@@ -31,9 +31,7 @@ class Column(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Result of one statement. `is_cut` is true if there were more rows than were requested or than fit. The first row
-    always fits.
-    """
+    """Result of one statement. `is_cut` is true if there were more rows than requested, or than fit into a result."""
 
     columns: list[Column]
     rows: list[list[str | None]]
@@ -60,8 +58,8 @@ class Session:
 
     @classmethod
     def open(cls, host: str, port: int, *, timeout_s: int) -> Session:
-        """Open a session in which statements end after `timeout_s` seconds. Raises DatabaseError if the server refuses it,
-        and ConnectionError, with the host's reason as its cause, if the host does.
+        """Open a session in which the server ends a statement after `timeout_s` seconds. Raises DatabaseError if the
+        server refuses the session, and ConnectionError if the host does, with the host's reason as the cause.
         """
         session = cls(tcp.connect(host, port))
         parameters = {

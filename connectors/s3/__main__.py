@@ -4,13 +4,13 @@ Runs inside the jail. The connector asks the host to send and sign requests; the
 written by other people and are passed on as data; no part of an object goes into the log.
 
 Rules
-- A result is one page: the next page of a listing begins at `next_cursor`, the next page of an object at `next_offset`. For
-  each page, an object is read from its beginning, because the host searches answers for secrets and so never requests parts
-  of an object.
-- Only the named object is stored or deleted: no wildcards, and no prefix.
+- A result is one page: the next page of a listing begins at `next_cursor`, the next page of an object at `next_offset`.
+  For each page, an object is read from its beginning: the host searches whole responses for secrets, and so never
+  requests a byte range.
+- Only one object, given by its exact key, is stored or deleted: no wildcards, and no prefix.
 - The stored content comes from a call's arguments. It has no bound here, because the supervisor bounds all arguments of a
   step (48 KiB).
-- `etag` restricts a page, a change or a deletion to exactly that content; S3 refuses it if the object has changed.
+- With `etag`, S3 refuses to read, replace or delete an object that has changed since.
 
 Source: Amazon S3's API reference: ListObjectsV2, GetObject, HeadObject, PutObject, DeleteObject. Not handled: buckets and their
 settings, multipart uploads, copies, tags, access control lists, presigned URLs.
@@ -77,12 +77,12 @@ def list_objects(
     query = [("encoding-type", "url"), ("list-type", "2"), ("max-keys", str(max_results))]
     asked = (("continuation-token", cursor), ("delimiter", delimiter or None), ("prefix", prefix or None))
     query += [(name, _sendable(name, value)) for name, value in asked if value is not None]
-    what = "list the objects"
-    with api.ask(what, "GET", Place.of(bucket), query, needs="s3:ListBucket") as answer:
-        found = _listing(answer, what)
+    task = "list the objects"
+    with api.ask(task, "GET", Place.of(bucket), query, needs="s3:ListBucket") as answer:
+        found = _listing(answer, task)
     is_cut = found.value("IsTruncated") == "true"
     return {
-        "objects": [_listed(element, what) for element in found.all("Contents")[:max_results]],
+        "objects": [_listed(element, task) for element in found.all("Contents")[:max_results]],
         "folders": [_decoded(element.value("Prefix") or "") for element in found.all("CommonPrefixes")[:max_results]],
         "next_cursor": found.value("NextContinuationToken") if is_cut else None,
     }
@@ -98,20 +98,20 @@ def _sendable(name: str, text: str) -> str:
     return text
 
 
-def _listing(answer: http.Response, what: str) -> answers.Element:
+def _listing(answer: http.Response, task: str) -> answers.Element:
     try:
         found = answers.parsed(answer.read(MAX_LISTING_BYTES))
     except ExternalApiError as error:
-        raise ExternalApiError(f"cannot {what}: {error.message}", status=answer.status) from error
+        raise ExternalApiError(f"cannot {task}: {error.message}", status=answer.status) from error
     if found.name != "ListBucketResult":
-        raise ExternalApiError(f"cannot {what}: the service's answer is not a listing of S3", status=answer.status)
+        raise ExternalApiError(f"cannot {task}: the service's answer is not a listing of S3", status=answer.status)
     return found
 
 
-def _listed(element: answers.Element, what: str) -> dict[str, Any]:
+def _listed(element: answers.Element, task: str) -> dict[str, Any]:
     key, size = element.value("Key"), element.value("Size") or ""
     if key is None or not _is_number(size):
-        raise ExternalApiError(f"cannot {what}: an object in the service's answer has no key, or no size")
+        raise ExternalApiError(f"cannot {task}: an object in the service's answer has no key, or no size")
     return {
         "key": _decoded(key),
         "size": int(size),
@@ -171,8 +171,8 @@ def get_object(
 
 
 def _slice(answer: http.Response, offset: int, size: int) -> tuple[bytes, bool]:
-    """Read at most `size` bytes of an object from `offset` on. Return them, and whether the object ends with them. Does not
-    wait for the rest of the object.
+    """Read at most `size` bytes of an object from `offset` on. Return these bytes, and whether the object ends after
+    them. The rest of the object is not read.
     """
     found, at = bytearray(), 0
     for piece in answer.iter_bytes():
@@ -184,8 +184,8 @@ def _slice(answer: http.Response, offset: int, size: int) -> tuple[bytes, bool]:
 
 
 def _as_text(content: bytes, *, is_last: bool) -> tuple[str | None, int]:
-    """Decode a page as UTF-8. Return its text, or None if it is not text, and the number of bytes used. A character that is
-    cut at the end is left for the next page.
+    """Decode a page as UTF-8. Return its text and the number of bytes decoded; the text is None if the page is not
+    UTF-8. A character that is cut at the end is left for the next page.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:

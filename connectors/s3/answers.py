@@ -1,4 +1,4 @@
-"""Parser for the XML of S3's answers. It builds a tree, follows no reference and expands no entity; a DOCTYPE is refused.
+"""Parser for the XML of S3's responses. It builds a tree, follows no reference and expands no entity; a DOCTYPE is refused.
 
 Runs inside the jail. Source: Amazon S3's API reference, "ListObjectsV2" and "REST error responses". Not here: requests (api.py).
 """

@@ -1,17 +1,16 @@
-"""Client for the part of S3's REST API that this connector needs. Each request is about one bucket or object; refusals are
-explained in words.
+"""Client for the part of S3's REST API that this connector needs. Each request is about one bucket or object; refusals
+become failures with an explanation.
 
     with api.ask("read the object", "GET", Place("notes", "2026/may.txt"), needs="s3:GetObject") as answer:
         ...
 
-If the caller names a bucket, its name is the first part of the path. Without a name, the host belongs to one bucket.
-Redirects are not followed, because the signature is for one host and one region; the failure names the bucket's region
-instead.
+If the caller names a bucket, its name is the first part of the path. Otherwise the host name already stands for one bucket.
+Redirects are not followed, because the signature is for one host and one region; the failure names the bucket's region instead.
 
-S3's code for a refusal becomes `details.reason`; S3's words are dropped, because they quote the request and the account.
+S3's error code becomes `details.reason`; S3's message is dropped, because it quotes the request and the account.
 
-Runs inside the jail and has no key: the host signs. If the signature is refused, because of the key, the region or the clock, the
-host reads that answer itself.
+Runs inside the jail and has no key: the host signs. If S3 refuses the signature, because of the key, the region or the
+clock, the host handles that response itself.
 
 Source: Amazon S3's API reference, "REST API", "Error responses", "Creating object key names". Not here: the operations
 (__main__.py), retries (the host, as the action allows).
@@ -46,7 +45,7 @@ _OTHER_REGION: Final = frozenset(
 
 
 class Place(NamedTuple):
-    """A bucket, or an object in a bucket. If `bucket` is None, the host's name stands for one bucket."""
+    """A bucket, or an object in a bucket. If `bucket` is None, it is the bucket that the host name stands for."""
 
     bucket: str | None
     key: str | None = None
@@ -87,7 +86,7 @@ def _quoted(key: str | None) -> str | None:
 
 
 def ask(
-    what: str,
+    task: str,
     method: str,
     place: Place,
     query: Sequence[tuple[str, str]] = (),
@@ -98,17 +97,17 @@ def ask(
 ) -> http.Response:
     """Send a request and return S3's answer if its status is below 300. `needs` is the permission that the request requires.
 
-    Raises ConnectorError for any other status, with a message that begins `cannot {what}: …`.
+    Raises ConnectorError for any other status, with a message that begins `cannot {task}: …`.
     """
     answer = _sent(method, place, query, headers, body)
     if answer.status < 300:
         return answer
     with answer:
-        raise _refusal(answer, what, method, place, needs)
+        raise _refusal(answer, task, method, place, needs)
 
 
 def maybe_ask(
-    what: str, method: str, place: Place, query: Sequence[tuple[str, str]] = (), *, needs: str
+    task: str, method: str, place: Place, query: Sequence[tuple[str, str]] = (), *, needs: str
 ) -> http.Response | None:
     """Send a request as `ask` does, but return None if the object does not exist."""
     answer = _sent(method, place, query, (), None)
@@ -118,7 +117,7 @@ def maybe_ask(
     if answer.status < 300:
         return answer
     with answer:
-        raise _refusal(answer, what, method, place, needs)
+        raise _refusal(answer, task, method, place, needs)
 
 
 def _sent(
@@ -141,17 +140,17 @@ class _Said(NamedTuple):
     region: str | None
 
 
-def _refusal(answer: http.Response, what: str, method: str, place: Place, needs: str) -> ConnectorError:
+def _refusal(answer: http.Response, task: str, method: str, place: Place, needs: str) -> ConnectorError:
     said = _said(answer)
     if (mistake := _mistake(said.code, place)) is not None:
-        return BadInput(f"cannot {what}: {mistake.words} [{said.code}]", argument=mistake.argument)
+        return BadInput(f"cannot {task}: {mistake.words} [{said.code}]", argument=mistake.argument)
     words = _in_words(answer.status, said, needs)
     if method in ("PUT", "DELETE") and answer.status >= 500:
         words += _LOOK_FIRST
     details: dict[str, Any] = {"reason": said.code}
     if said.region is not None:
         details["region"] = said.region
-    message = f"cannot {what}: {words} [{said.code}]"
+    message = f"cannot {task}: {words} [{said.code}]"
     return ExternalApiError(message, status=answer.status, retry_after_s=answer.retry_after_s, details=details)
 
 
@@ -186,8 +185,8 @@ _MISTAKES: Final = {
 
 
 def _mistake(code: str, place: Place) -> _Mistake | None:
-    """Return the caller's mistake that an error code of S3 identifies, or None. A wrong bucket is no mistake of the caller
-    if the host determines the bucket.
+    """Return the caller's mistake that an error code of S3 stands for, or None. A wrong bucket is not the caller's
+    mistake if the host name determines the bucket.
     """
     found = _MISTAKES.get(code)
     return None if found is not None and found.argument == "bucket" and place.bucket is None else found
@@ -205,7 +204,7 @@ _OTHERS: Final = {
 
 
 def _in_words(answered: int, said: _Said, needs: str) -> str:
-    """Return the reason for a refusal and, if possible, how to fix it."""
+    """Return an explanation of a refusal and, if known, how to fix it."""
     if said.code in _OTHER_REGION or 300 <= answered < 400:
         where = "another region" if said.region is None else f"the region {said.region}"
         fix = "build it with that as --region and for the host there, and install it"

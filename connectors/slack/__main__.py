@@ -1,11 +1,12 @@
 """Connector for one Slack workspace. It lists channels, searches messages, and posts messages to a channel.
 
-Runs inside the jail. The connector asks the host to send requests and to add the token; the connector never has the token.
-Everything that is read was written by other people and is passed on as data; no part of a message goes into the log.
+Runs inside the jail. The connector asks the host to send requests and to add the token; the connector never has the
+token. Everything that is read was written by other people, so it is passed on as data and never interpreted. No part of
+a message goes into the log.
 
 Rules
 - The caller's text is posted literally: `<!channel>` in it stays text and mentions nobody, and no preview of a link is added.
-- A caller gives a channel by its id, or by its exact name, which is looked up. Similar names do not match.
+- A caller names a channel by its id or its exact name. Similar names do not match.
 
 Source: Slack's Web API: conversations.list, conversations.info, search.messages, chat.postMessage, auth.test. Not handled: direct
 messages by a person's name, files, reactions, changing or deleting messages, names of private channels (their ids work).
@@ -139,7 +140,9 @@ def list_channels(max_results: int = 100, cursor: str | None = None, include_arc
 
 @op
 def get_channel(channel: str) -> dict[str, Any]:
-    """Return a channel, its readers, and the account that the token posts as. A person should know these before posting."""
+    """Return a channel, who can read it, and the account that posts: what a person should know before they approve a
+    message.
+    """
     name_or_id = _checked_channel(channel)
     if _ID.fullmatch(name_or_id):
         query = [("channel", name_or_id), ("include_num_members", "true")]
@@ -157,20 +160,20 @@ def get_channel(channel: str) -> dict[str, Any]:
 
 
 def _channels(
-    what: str, cursor: str | None, limit: int, *, include_archived: bool = False
+    task: str, cursor: str | None, limit: int, *, include_archived: bool = False
 ) -> tuple[list[_Channel], str | None]:
     """Return one page of public channels, and the cursor of the next page."""
     query = [("types", "public_channel"), ("exclude_archived", "false" if include_archived else "true")]
     query += [("limit", str(limit)), *([("cursor", cursor)] if cursor else [])]
-    page = api.get(what, "conversations.list", _Channels, query)
+    page = api.get(task, "conversations.list", _Channels, query)
     for channel in page.channels:
-        _check_id(what, channel)
+        _check_id(task, channel)
     return page.channels, page.response_metadata.next_cursor or None
 
 
-def _check_id(what: str, channel: _Channel) -> None:
+def _check_id(task: str, channel: _Channel) -> None:
     if _ID.fullmatch(channel.id) is None:
-        raise ExternalApiError(f"cannot {what}: Slack's answer is not what its reference says: an id")
+        raise ExternalApiError(f"cannot {task}: Slack's answer is not what its reference says: an id")
 
 
 def _checked_channel(channel: str) -> str:
@@ -311,7 +314,9 @@ def _message(text: str, link: str | None) -> str:
 
 
 def _time(ts: str) -> str | None:
-    """Return a message's `ts` as a time; it begins with seconds since 1970. None if `ts` has another form."""
+    """Return the time in a message's `ts`, which begins with the seconds since 1970, as RFC 3339 text. None if `ts` has
+    another form.
+    """
     if _TS.fullmatch(ts) is None:
         return None
     try:

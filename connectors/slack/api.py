@@ -1,13 +1,13 @@
 """Client for the part of Slack's Web API that this connector needs. It sends requests, reads answers of a known shape, and
 explains refusals.
 
-Slack answers almost every request with status 200 and says in the body whether it succeeded. So a failure gets the status that
-the host acts on: 401 for a bad token, 403 if the request is not allowed, 429 and 503 if it may succeed later; the original is in
-`details.answered`. Refusals are distinguished by Slack's word for them, which becomes `details.reason`; except for names of
-scopes, no other part of such an answer is passed on.
+Slack answers almost every request with status 200 and says in the body whether it succeeded. So a failure gets the
+status on which the host acts: 401 for a bad token, 403 if the request is not allowed, 429 and 503 if it may succeed
+later. The original status is in `details.answered`. Slack's error code becomes `details.reason`; except for names of
+scopes, no other part of a refusal is passed on.
 
-An answer is decoded only into the type that the caller names: an answer of another shape, too deep or too long becomes a failure
-that says where, and no part of it is used.
+A response is decoded only into the type that the caller passes. If it does not fit that type, is nested too deeply or
+is too long, it becomes a failure that says where, and no part of it is used.
 
 Runs inside the jail and has no token: the host adds it. Source: Slack's developer documentation, "Web API" (evaluating responses,
 rate limits, pagination) and the pages of the methods. Not here: the operations (__main__.py), retries (the host, as
@@ -41,7 +41,9 @@ _LOOK_FIRST: Final = "; it may be done all the same: look into Slack before you 
 _TOKEN: Final = frozenset({"not_authed", "invalid_auth", "token_revoked", "token_expired", "account_inactive"})
 _RATE: Final = frozenset({"ratelimited", "rate_limited"})
 _LATER: Final = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout"})
-"""Failures that may be transient. According to Slack, after the first two, part of the request may have been executed."""
+"""Error codes of failures that may be transient. With the first two, according to Slack, part of the request may have
+been executed.
+"""
 _FORBIDDEN: Final = {
     "not_in_channel": "the account is not in that channel: somebody who is has to invite it",
     "not_allowed_token_type": "Slack does not allow this with a token of that kind; searching takes a user's (xoxp-…)",
@@ -84,27 +86,27 @@ class _Verdict(msgspec.Struct):
     provided: str = ""
 
 
-def get(what: str, method: str, shape: type[_Shape], query: Iterable[tuple[str, str]] = ()) -> _Shape:
+def get(task: str, method: str, shape: type[_Shape], query: Iterable[tuple[str, str]] = ()) -> _Shape:
     """Call `method` with GET and return its answer decoded as type `shape`. Raises ConnectorError with a message that
-    begins `cannot {what}: …`.
+    begins `cannot {task}: …`.
     """
     asked = urllib.parse.urlencode(list(query))
     url = f"{ADDRESS}/{method}"
     headers = [("Accept", "application/json")]
     with http.request("GET", f"{url}?{asked}" if asked else url, headers, credential="api_key") as answer:
-        return _read(answer, what, shape)
+        return _read(answer, task, shape)
 
 
-def post(what: str, method: str, body: dict[str, Any], shape: type[_Shape]) -> _Shape:
-    """Call a method that changes something. If a call fails but may have made the change, the failure tells the caller to
-    look into Slack before trying again.
+def post(task: str, method: str, body: dict[str, Any], shape: type[_Shape]) -> _Shape:
+    """Call a method that changes something. If the call fails but may have taken effect, the failure tells the caller
+    to look into Slack before trying again.
     """
     headers = [("Accept", "application/json"), ("Content-Type", "application/json; charset=utf-8")]
     with http.request(
         "POST", f"{ADDRESS}/{method}", headers, msgspec.json.encode(body), credential="api_key"
     ) as answer:
         try:
-            return _read(answer, what, shape)
+            return _read(answer, task, shape)
         except ExternalApiError as error:
             # 200 is an answer that cannot be read, or an unknown refusal. From 500 on, Slack itself does not know.
             if error.status is None or error.status == 200 or error.status >= 500:
@@ -114,47 +116,47 @@ def post(what: str, method: str, body: dict[str, Any], shape: type[_Shape]) -> _
             raise
 
 
-def _read(answer: http.Response, what: str, shape: type[_Shape]) -> _Shape:
+def _read(answer: http.Response, task: str, shape: type[_Shape]) -> _Shape:
     if answer.status >= 300:
-        raise _by_status(answer, what)
-    verdict = _decoded(answer, what, _Verdict)
+        raise _by_status(answer, task)
+    verdict = _decoded(answer, task, _Verdict)
     if not verdict.ok:
-        raise _refusal(answer, what, verdict)
-    return _decoded(answer, what, shape)
+        raise _refusal(answer, task, verdict)
+    return _decoded(answer, task, shape)
 
 
-def _decoded(answer: http.Response, what: str, shape: type[_Shape]) -> _Shape:
+def _decoded(answer: http.Response, task: str, shape: type[_Shape]) -> _Shape:
     try:
         data = answer.read(MAX_ANSWER_BYTES)
     except ExternalApiError as error:
-        words = f"cannot {what}: Slack's answer is larger than {MAX_ANSWER_BYTES} bytes; ask for less at once"
+        words = f"cannot {task}: Slack's answer is larger than {MAX_ANSWER_BYTES} bytes; ask for less at once"
         raise ExternalApiError(words, status=answer.status) from error
     try:
         found: _Shape = read_json(data, shape)
         return found
-    except msgspec.ValidationError as error:  # it names a place in the answer, and no value
-        words = f"cannot {what}: Slack's answer is not what its reference says: {error}"
+    except msgspec.ValidationError as error:  # msgspec's error names the path in the answer, not the value
+        words = f"cannot {task}: Slack's answer is not what its reference says: {error}"
     except msgspec.DecodeError:
-        words = f"cannot {what}: Slack's answer is not JSON that can be read"
+        words = f"cannot {task}: Slack's answer is not JSON that can be read"
     raise ExternalApiError(words, status=answer.status)
 
 
 # Refusals
 
 
-def _by_status(answer: http.Response, what: str) -> ExternalApiError:
+def _by_status(answer: http.Response, task: str) -> ExternalApiError:
     status = answer.status
     words = "too many requests for now" if status == _TOO_MANY else "Slack answered"
     if status >= 500:
         words = "Slack has a problem of its own"
-    return ExternalApiError(f"cannot {what}: {words} ({status})", status=status, retry_after_s=_retry_after_s(answer))
+    return ExternalApiError(f"cannot {task}: {words} ({status})", status=status, retry_after_s=_retry_after_s(answer))
 
 
-def _refusal(answer: http.Response, what: str, verdict: _Verdict) -> ConnectorError:
+def _refusal(answer: http.Response, task: str, verdict: _Verdict) -> ConnectorError:
     """Return the failure for an answer in which `ok` is false."""
     reason = verdict.error if re.fullmatch(r"[a-z0-9_]{1,64}", verdict.error) else "unnamed"
     if (mistake := _MISTAKES.get(reason)) is not None:
-        return BadInput(f"cannot {what}: {mistake.words} [{reason}]", argument=mistake.argument)
+        return BadInput(f"cannot {task}: {mistake.words} [{reason}]", argument=mistake.argument)
     status, words = _in_words(answer.status, reason)
     details: dict[str, Any] = {"reason": reason}
     if status != answer.status:
@@ -166,12 +168,12 @@ def _refusal(answer: http.Response, what: str, verdict: _Verdict) -> ConnectorEr
         )
         words = f"{words}; add it to the app at Slack, install it again, and {_MEND}"
     return ExternalApiError(
-        f"cannot {what}: {words} [{reason}]", status=status, retry_after_s=_retry_after_s(answer), details=details
+        f"cannot {task}: {words} [{reason}]", status=status, retry_after_s=_retry_after_s(answer), details=details
     )
 
 
 def _in_words(answered: int, reason: str) -> tuple[int, str]:
-    """Return the HTTP status on which the host acts, and the explanation, for Slack's error code `reason`."""
+    """Return the HTTP status for the host to act on, and an explanation, for Slack's error code `reason`."""
     if reason in _TOKEN:
         return 401, f"Slack does not accept the token: {_MEND}"
     if reason in _RATE:

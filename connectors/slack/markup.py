@@ -4,8 +4,8 @@ In a message's text `<` and `>` enclose markup: `<!channel>` notifies everybody 
 member, `<https://…|words>` is a link whose words can differ from its target. Literal `&`, `<` and `>` are entities.
 
 Rules
-- `escaped` leaves no markup for Slack: no text becomes a mention or a link with other words.
-- `plain` shows both halves of markup that has two: the id and the label of a mention, the target and the words of a link.
+- In the result of `escaped`, Slack finds no markup: no text becomes a mention, or a link with other words.
+- `plain` shows both parts of markup: the id and the label of a mention, the target and the words of a link.
 - plain(escaped(text)) equals text, for every text.
 
 Pure. Source: Slack's developer documentation, "Formatting message text", "Escaping text" and "Retrieving messages".

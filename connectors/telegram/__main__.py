@@ -1,14 +1,15 @@
 """Connector for one Telegram bot. It reads messages to the bot, looks up a chat, and sends messages.
 
 Runs inside the jail. The connector asks the host to send requests and to insert the bot's token into their paths; the
-connector never has the token. Everything that is read was written by other people and is passed on as data; no part of a
-message goes into the log.
+connector never has the token. Everything that is read was written by other people, so it is passed on as data and never
+interpreted. No part of a message goes into the log.
 
 Rules
 - Requests do not wait at Telegram for new messages (`timeout=0`).
-- Reading deletes no updates, except with `after`: Telegram then deletes all updates up to that one, for every reader.
+- Reading deletes no updates, except with `after`: Telegram then deletes all updates up to and including that one, for
+  every program that reads them.
 - The caller's text is sent as plain text: no markup, no preview of a link.
-- A caller gives a chat by its id or by its public @name; similar names do not match.
+- A caller names a chat by its id or its public @name. Similar names do not match.
 
 Source: Telegram's Bot API: getUpdates, getChat, getChatMemberCount, getMe, sendMessage. Not handled: files, buttons, changing and
 deleting messages, business accounts, webhooks.
@@ -32,8 +33,8 @@ MAX_TEXT_UNITS: Final = 4096
 MAX_READ_CHARACTERS: Final = 4096
 """Maximum number of characters of a message that is read, equal to the length of the longest possible message."""
 MAX_READ_BYTES: Final = 512 << 10
-"""Maximum number of bytes of returned updates as JSON, half of a result. If there are more updates, `last` says where to
-continue.
+"""Maximum number of bytes of returned updates as JSON, half of a result. If there are more updates, pass the returned
+`last` as `after`.
 """
 MAX_NAME_CHARACTERS: Final = 200
 MAX_DESCRIPTION_CHARACTERS: Final = 250
@@ -110,7 +111,7 @@ def read_updates(max_results: int = 20, after: int | None = None) -> dict[str, A
 
 @op
 def get_chat(chat: str) -> dict[str, Any]:
-    """Return a chat, its readers, and the sending bot. A person should know these before a message is sent."""
+    """Return a chat, who can read it, and the bot that sends: what a person should know before they approve a message."""
     query = [("chat_id", _checked_chat(chat))]
     found = api.get("look up the chat", "getChat", _Chat, query)
     members = 2 if found.type == "private" else api.get("count its members", "getChatMemberCount", int, query)
@@ -149,9 +150,7 @@ def _chat_id(chat: str) -> int | str:
 
 
 def _checked_text(text: str) -> str:
-    """Return the text with LF as its line ends. Raises BadInput, before any request is sent, if the text is empty or too
-    long, or has a control character.
-    """
+    """Return the text with LF as line ends. Raises BadInput if the text is empty or too long, or has a control character."""
     text = text.replace("\r\n", "\n")
     if not text.strip():
         raise BadInput("text is empty", argument="text")

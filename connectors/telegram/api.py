@@ -6,8 +6,8 @@ Every answer is a JSON object with `ok`; a refusal has `error_code`, `descriptio
 no machine-readable reason, so refusals are distinguished by code and by phrases of the description, which becomes
 `details.description`.
 
-An answer is decoded only into the type that the caller names: an answer of another shape, too deep or too long becomes a failure
-that says where.
+A response is decoded only into the type that the caller passes. If it does not fit that type, is nested too deeply or
+is too long, it becomes a failure that says where.
 
 Runs inside the jail. Source: Telegram's documentation, "Bot API" (Making requests, ResponseParameters, getUpdates, getChat,
 sendMessage). Not here: the operations (__main__.py), retries (the host, as the action allows).
@@ -80,26 +80,26 @@ class _Answer(msgspec.Struct, Generic[_Shape]):
     result: _Shape
 
 
-def get(what: str, method: str, shape: type[_Shape], query: Iterable[tuple[str, str]] = ()) -> _Shape:
+def get(task: str, method: str, shape: type[_Shape], query: Iterable[tuple[str, str]] = ()) -> _Shape:
     """Call `method` with GET and return its result decoded as type `shape`. Raises ConnectorError with a message that
-    begins `cannot {what}: …`.
+    begins `cannot {task}: …`.
     """
     asked = urllib.parse.urlencode(list(query))
     url = f"{ADDRESS}/{method}"
     headers = [("Accept", "application/json")]
     with http.request("GET", f"{url}?{asked}" if asked else url, headers, credential="api_key") as answer:
-        return _read(answer, what, shape)
+        return _read(answer, task, shape)
 
 
-def post(what: str, method: str, body: dict[str, Any], shape: type[_Shape]) -> _Shape:
-    """Call a method that changes something. If a call fails but may have made the change, the failure tells the caller to
-    look into the chat before trying again.
+def post(task: str, method: str, body: dict[str, Any], shape: type[_Shape]) -> _Shape:
+    """Call a method that changes something. If the call fails but may have taken effect, the failure tells the caller
+    to look into the chat before trying again.
     """
     headers = [("Accept", "application/json"), ("Content-Type", "application/json")]
     data = msgspec.json.encode(body)
     with http.request("POST", f"{ADDRESS}/{method}", headers, data, credential="api_key") as answer:
         try:
-            return _read(answer, what, shape)
+            return _read(answer, task, shape)
         except ExternalApiError as error:
             if error.status is None or error.status < 400 or error.status >= 500:
                 words = error.message + _LOOK_FIRST
@@ -107,51 +107,51 @@ def post(what: str, method: str, body: dict[str, Any], shape: type[_Shape]) -> _
             raise
 
 
-def _read(answer: http.Response, what: str, shape: type[_Shape]) -> _Shape:
-    data = _data(answer, what)
+def _read(answer: http.Response, task: str, shape: type[_Shape]) -> _Shape:
+    data = _data(answer, task)
     try:
         verdict = read_json(data, _Verdict)
     except msgspec.DecodeError:
-        raise _not_an_answer(answer, what, "not what its reference says: an object with `ok`") from None
+        raise _not_an_answer(answer, task, "not what its reference says: an object with `ok`") from None
     if not verdict.ok:
-        raise _refusal(answer, what, verdict)
+        raise _refusal(answer, task, verdict)
     if answer.status >= 300:
-        raise _not_an_answer(answer, what, f"of status {answer.status} and says that it is well")
+        raise _not_an_answer(answer, task, f"of status {answer.status} and says that it is well")
     try:
         found: _Shape = read_json(data, _Answer[shape]).result  # type: ignore[valid-type]
         return found
-    except msgspec.ValidationError as error:  # it names a place in the answer, and no value
-        raise _not_an_answer(answer, what, f"not what its reference says: {error}") from None
+    except msgspec.ValidationError as error:  # msgspec's error names the path in the answer, not the value
+        raise _not_an_answer(answer, task, f"not what its reference says: {error}") from None
     except msgspec.DecodeError:
-        raise _not_an_answer(answer, what, "not JSON that can be read") from None
+        raise _not_an_answer(answer, task, "not JSON that can be read") from None
 
 
-def _data(answer: http.Response, what: str) -> bytes:
+def _data(answer: http.Response, task: str) -> bytes:
     try:
         return answer.read(MAX_ANSWER_BYTES)
     except ExternalApiError as error:
-        words = f"cannot {what}: Telegram's answer is larger than {MAX_ANSWER_BYTES} bytes; ask for less at once"
+        words = f"cannot {task}: Telegram's answer is larger than {MAX_ANSWER_BYTES} bytes; ask for less at once"
         raise ExternalApiError(words, status=answer.status) from error
 
 
-def _not_an_answer(answer: http.Response, what: str, problem: str) -> ExternalApiError:
+def _not_an_answer(answer: http.Response, task: str, problem: str) -> ExternalApiError:
     if answer.status >= 500:
         return ExternalApiError(
-            f"cannot {what}: Telegram has a problem of its own ({answer.status})", status=answer.status
+            f"cannot {task}: Telegram has a problem of its own ({answer.status})", status=answer.status
         )
-    return ExternalApiError(f"cannot {what}: Telegram's answer is {problem}", status=answer.status)
+    return ExternalApiError(f"cannot {task}: Telegram's answer is {problem}", status=answer.status)
 
 
 # Refusals
 
 
-def _refusal(answer: http.Response, what: str, verdict: _Verdict) -> ConnectorError:
+def _refusal(answer: http.Response, task: str, verdict: _Verdict) -> ConnectorError:
     """Return the failure for an answer in which `ok` is false."""
     code = verdict.error_code if 400 <= verdict.error_code <= 599 else answer.status
     if (mistake := _mistake(verdict.description)) is not None and code == 400:
         moved = verdict.parameters.migrate_to_chat_id
         words = f"{mistake.words}: {moved}" if moved is not None and mistake.argument == "chat" else mistake.words
-        return BadInput(f"cannot {what}: {words}", argument=mistake.argument)
+        return BadInput(f"cannot {task}: {words}", argument=mistake.argument)
     status, words = _in_words(code, verdict.description)
     details: dict[str, Any] = {}
     if _DESCRIPTION.fullmatch(verdict.description):
@@ -159,7 +159,7 @@ def _refusal(answer: http.Response, what: str, verdict: _Verdict) -> ConnectorEr
     if status != answer.status:
         details["answered"] = answer.status
     return ExternalApiError(
-        f"cannot {what}: {words}", status=status, retry_after_s=_wait_s(answer, verdict), details=details
+        f"cannot {task}: {words}", status=status, retry_after_s=_wait_s(answer, verdict), details=details
     )
 
 
@@ -169,8 +169,8 @@ def _mistake(description: str) -> _Mistake | None:
 
 
 def _in_words(code: int, description: str) -> tuple[int, str]:
-    """Return the HTTP status on which the host acts, and the explanation, for Telegram's error. A malformed token gives
-    404, as a wrong path does.
+    """Return the HTTP status for the host to act on, and an explanation, for an error of Telegram. Telegram answers 404
+    to a malformed token, as it does to a wrong path.
     """
     if code in (401, 404):
         return 401, f"Telegram does not accept the bot's token: the binding has a wrong or revoked one; {_MEND}"

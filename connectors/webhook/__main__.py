@@ -3,10 +3,10 @@
 Runs inside the jail. The connector asks the host to send and sign a request; the connector never has the key.
 
 Rules
-- There is one receiver, which is bound when the connector is built. An event goes to a path of the receiver, and is sent only
-  once: if the answer is lost, it is unknown whether the event arrived, and the receiver recognizes a repeated one by
-  `webhook-id`.
-- Only the status of the answer is passed on: a receiver's other words are not for agents.
+- There is one receiver, whose host is fixed when the connector is built. An event is sent only once, to a path of the
+  receiver. If the response is lost, it is unknown whether the event arrived; the receiver recognizes a repeated event
+  by its `webhook-id`.
+- Only the status of the response is passed on, never the receiver's text.
 
 Source: the Standard Webhooks specification. Not handled: retries over hours, several receivers, fan-out.
 """

@@ -1,1 +1,3 @@
-"""The document: what each operation sends and what comes back. docs/reference/packed-openapi.md of Aileron."""
+"""The service's packed OpenAPI document, document.json, which describes each operation's request and response. See
+docs/reference/packed-openapi.md of Aileron.
+"""
