@@ -6,13 +6,13 @@ owner of any granted name controls those answers.
 
 Rules
 - IPv4 is public unless a row says otherwise; IPv6 is public only inside 2000::/3 and unless a row says otherwise.
-- A FORBIDDEN address is never dialled, whatever the user allowed: it is no TCP destination, contains another address,
-  or belongs to a cloud's metadata server, which gives out credentials (all of 169.254.0.0/16; no service there is meant
-  for a connector).
+- A FORBIDDEN address is never dialled, whatever the user allowed: it cannot be a TCP destination, contains another
+  address, or belongs to a cloud's metadata server, which gives out credentials (all of 169.254.0.0/16; no service there
+  is meant for a connector).
 - LOOPBACK and PRIVATE are dialled only for a host:port that the user allowed by name.
 
 Source: the IANA IPv4 and IPv6 Special-Purpose Address Registries (RFC 6890, RFC 8190), each row with its RFC; for the
-metadata servers, the providers' manuals. Not here: the addresses of this very machine (dial.py asks the kernel).
+metadata servers, the providers' manuals. Not here: the addresses of this machine itself (dial.py asks the kernel).
 
 >>> classify("64:ff9b::a00:1")
 (<AddressKind.FORBIDDEN: 'forbidden'>, 'outside 2000::/3, the global unicast range')
@@ -69,7 +69,7 @@ TABLE: Final[tuple[tuple[str, AddressKind, str], ...]] = (
     ("2002::/16", _F, "6to4 (RFC 3056)"),
     ("3fff::/20", _F, "documentation (RFC 9637)"),
 )
-_ROWS: Final = tuple((ipaddress.ip_network(network), kind, what) for network, kind, what in TABLE)
+_ROWS: Final = tuple((ipaddress.ip_network(network), kind, use) for network, kind, use in TABLE)
 _GLOBAL_UNICAST_V6: Final = ipaddress.ip_network("2000::/3")  # RFC 4291 section 2.4: all that IANA hands out today
 
 
@@ -80,9 +80,9 @@ def classify(address: str) -> tuple[AddressKind, str]:
     parsed = ipaddress.ip_address(address)
     if "%" in address:
         raise ValueError(f"{address!r} has a scope id")
-    for network, kind, what in _ROWS:
+    for network, kind, use in _ROWS:
         if parsed.version == network.version and parsed in network:
-            return kind, what
+            return kind, use
     if parsed.version == 6 and parsed not in _GLOBAL_UNICAST_V6:
         return AddressKind.FORBIDDEN, "outside 2000::/3, the global unicast range"
     return AddressKind.PUBLIC, "public"
@@ -91,8 +91,8 @@ def classify(address: str) -> tuple[AddressKind, str]:
 def check_addresses(
     destination: HostPort, addresses: Sequence[str], *, plain: bool, private: bool, has_tls: bool = True
 ) -> None:
-    """Raise RefusedError unless every address may be dialled. A single address that may not be dialled refuses all of
-    the name's addresses.
+    """Raise RefusedError unless every address may be dialled. One address that must not be dialled is enough to refuse
+    the name.
 
     A name that resolves to both a public and a private address is either misconfigured or an attempt to get past a
     check that looks at only one of the two. `plain`: the connection has no TLS, so only loopback is allowed. `private`:
@@ -100,8 +100,8 @@ def check_addresses(
     unless the user allowed the service without TLS.
     """
     for address in addresses:
-        kind, what = _classify_answer(address)
-        found = f"{destination} resolves to {address} ({what})"
+        kind, use = _classify_answer(address)
+        found = f"{destination} resolves to {address} ({use})"
         if kind is AddressKind.FORBIDDEN:
             raise RefusedError(Reason.ADDRESS_FORBIDDEN, f"{found}, which is always blocked")
         if plain and kind is not AddressKind.LOOPBACK:
@@ -111,8 +111,9 @@ def check_addresses(
 
 
 def _allowing(destination: HostPort, kind: AddressKind, *, has_tls: bool) -> str:
-    """Return the command with which the user can allow the address. Most local services have no TLS; a command that
-    allows the address without TLS allows TLS too.
+    """Return the end of a refusal's message: the command with which the user can allow the address. For a loopback
+    service that is not known to have TLS, the first suggestion is `egress.private_plain`, because most local services
+    have no TLS.
     """
     if kind is AddressKind.LOOPBACK and not has_tls:
         plain = f"`aileron config add egress.private_plain {destination}`"

@@ -35,7 +35,7 @@ class Answer(Protocol):
         ...
 
     async def hold(self, most_bytes: int) -> bool:
-        """Read the body ahead. Return True if all of it is stored; see `EgressResponse.hold`."""
+        """Read the body ahead. Return True if the complete body is stored; see `EgressResponse.hold`."""
         ...
 
 
@@ -48,7 +48,9 @@ class Exchange(Protocol[_T_co]):
 
     @property
     def token(self) -> Secret | None:
-        """Token that the request was sent with. None if the request was sent without a token, or the exchange is over."""
+        """Token that the request was sent with. None if the request was sent without a token, or the exchange has
+        ended.
+        """
         ...
 
     @property
@@ -59,7 +61,7 @@ class Exchange(Protocol[_T_co]):
         ...
 
     async def renew(self, refused: Secret) -> bool:
-        """Have the token renewed, after the exchange is over. Return True if another token can now be lent."""
+        """Renew the refused token, after the exchange has ended. Return True if a different token can now be lent."""
         ...
 
     async def __aenter__(self) -> _T_co:
@@ -74,8 +76,8 @@ class Exchange(Protocol[_T_co]):
 
 
 class Around(contextlib.AbstractAsyncContextManager[_T], Generic[_T]):
-    """Base class of a context manager that makes an exchange and handles its refusal, for example by another exchange. Entering
-    returns the answer to relay to the connector; leaving ends the exchange of that answer.
+    """Base class of a context manager that makes an exchange and handles a refusal by the service, for example by
+    another exchange. Entering returns the answer to relay to the connector; leaving ends the exchange of that answer.
     """
 
     def __init__(self) -> None:
@@ -83,7 +85,9 @@ class Around(contextlib.AbstractAsyncContextManager[_T], Generic[_T]):
 
     @abc.abstractmethod
     async def _ask(self, stack: contextlib.AsyncExitStack) -> _T:
-        """Return the answer to relay. `stack` closes the exchange that the answer is still read from, if that is open."""
+        """Return the answer to relay. Its exchange is entered on `stack`, which keeps the exchange open while the
+        answer is read.
+        """
 
     async def __aenter__(self) -> _T:
         async with contextlib.AsyncExitStack() as stack:

@@ -1,5 +1,5 @@
-"""HTTP Digest: the service challenges a request, and the request is sent again with an answer. Later requests carry an
-answer at once.
+"""HTTP Digest: the service challenges a request, and the request is sent again with an answer. Later requests answer
+the stored challenge at once.
 
 Runs in the daemon, for the engine. The service is not trusted: it may challenge without end, or refuse a right password. Nor is
 the connector, which may send requests to such a service on purpose.
@@ -100,7 +100,7 @@ class Rounds:
         place = _Place(binding, destination)
         kept = self._kept.get(place)
         if kept is not None and kept.round.challenge == accepted.challenge:
-            return  # its count went on meanwhile
+            return  # the stored count has advanced meanwhile
         self._kept[place] = _Kept(accepted, secret, self._now() + KEEP_S)
         if len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)
@@ -143,8 +143,8 @@ class Challenged(Around[EgressResponse]):
     """An HTTP exchange that answers Digest challenges, with as many requests as the answers need."""
 
     def __init__(self, begin: Begin, rounds: Rounds, binding: BindingName, deadline: float) -> None:
-        """Take `deadline`, as in `anyio.current_time()`: until then a request waits for another request's challenge to
-        be settled.
+        """Take `deadline`, as in `anyio.current_time()`: the end of the wait for another request that is answering a
+        challenge of the same account.
         """
         super().__init__()
         self._begin: Final = begin
@@ -169,13 +169,15 @@ class Challenged(Around[EgressResponse]):
         return response
 
     async def _try(self, stack: contextlib.AsyncExitStack, challenge: Challenge) -> EgressResponse:
-        """Answer a new challenge when it is not known whether the password is right."""
+        """Answer a new challenge, one request of the account at a time. If another request's answer was accepted during
+        the wait, answer the stored challenge instead.
+        """
         lent = self._known()
         async with contextlib.AsyncExitStack() as held:
             turn, destination = self._rounds.attempts.turn(lent.account, lent.lent.secret), lent.account.destination
             attempt = await within(self._deadline, "queue", destination, lambda: held.enter_async_context(turn))
             self._check_pause(lent)
-            is_last = self._answers == MAX_ANSWERS - 1  # answers its own challenge, whose nonce no other request uses
+            is_last = self._answers == MAX_ANSWERS - 1  # its nonce must be as old as this request
             known = None if is_last else self._rounds.next(self._binding, destination, lent.digest)
             if known is None:
                 return await self._settle(stack, attempt, challenge)
@@ -250,9 +252,9 @@ class Challenged(Around[EgressResponse]):
     def _fix(self) -> str:
         return fix_for(self._binding, self._known().lent.stored, or_username=True)
 
-    def _failure(self, what: str) -> AileronError:
+    def _failure(self, problem: str) -> AileronError:
         where = self._known().account.destination
-        return AileronError(FailureClass.BINDING_FAILED, f"{where} {what} ({self._binding})", boundary=Boundary.USER)
+        return AileronError(FailureClass.BINDING_FAILED, f"{where} {problem} ({self._binding})", boundary=Boundary.USER)
 
 
 _WRONG: Final = "refused the user name or the password"

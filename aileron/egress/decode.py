@@ -7,7 +7,7 @@ Rules
 - `gzip` (`x-gzip`) and `deflate` (zlib or raw), one layer. Anything else raises BadAnswerError, because a body that
   cannot be read cannot be scanned.
 - At most `PIECE_BYTES` are output at a time, whatever the input, so a compression bomb costs a buffer, not the memory.
-- Past `RATIO_FREE_BYTES` of output the ratio to the input may not exceed `MAX_RATIO`.
+- After `RATIO_FREE_BYTES` of output, the ratio of output to input must not exceed `MAX_RATIO`.
 - A body that ends in the middle of a stream, or has other bytes after it, raises BadAnswerError.
 
 Source: RFC 9110 section 8.4, RFC 1950 to 1952. Not here: the byte budget of a step (meter.py).
@@ -26,8 +26,8 @@ from aileron.egress.refusal import BadAnswerError
 
 __all__ = ["MAX_RATIO", "PIECE_BYTES", "RATIO_FREE_BYTES", "Decoder", "decoder_for"]
 
-PIECE_BYTES: Final = 64 << 10  # 64 KiB: what one read of the socket brings
-RATIO_FREE_BYTES: Final = 1 << 20  # 1 MiB: small answers may be as repetitive as they like
+PIECE_BYTES: Final = 64 << 10  # 64 KiB: the size of one read of the socket
+RATIO_FREE_BYTES: Final = 1 << 20  # 1 MiB: a small response can have any ratio
 MAX_RATIO: Final = 200  # output bytes per input byte; JSON listings reach 20 to 50, DEFLATE's own limit is 1032
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -49,7 +49,7 @@ class Decoder:
 
     def __init__(self, coding: str) -> None:
         self._gzip = coding != "deflate"
-        self._stream = zlib.decompressobj(wbits=31) if self._gzip else None  # deflate: known by its first byte
+        self._stream = zlib.decompressobj(wbits=31) if self._gzip else None  # deflate: its first byte decides
         self._bytes_in = 0
         self._bytes_out = 0
 
@@ -89,7 +89,7 @@ class Decoder:
             return stream.decompress(data, PIECE_BYTES)
         except zlib.error:
             problem = BadAnswerError("its encoded body is damaged")
-        raise problem  # outside the handler: zlib's text is not ours to carry along
+        raise problem  # outside the handler, so that zlib's error is not its context
 
     def _count(self, piece: bytes) -> None:
         self._bytes_out += len(piece)

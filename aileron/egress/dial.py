@@ -1,9 +1,8 @@
 """The outbound socket of egress: connect to a vetted address, verify TLS.
 
 Nothing else in the daemon opens a connection to the outside, except the gateway to models (gateway/dial.py). `dial`
-takes addresses, not a name: it connects to exactly
-the addresses that were vetted, so a second look-up cannot give another address (DNS rebinding). Runs in the daemon;
-trusts neither the peer nor the party that named the peer.
+takes addresses, not a name, and connects only to the addresses that were vetted, so a second look-up cannot give
+another address (DNS rebinding). Runs in the daemon; trusts neither the peer nor the party that named the peer.
 
 Rules
 - The name of the URL is verified (tls.py says how) before any byte of the request is written.
@@ -54,8 +53,8 @@ def is_own_address(address: str) -> bool:
     """Return whether the address belongs to this machine, so that a connection would reach one of the machine's own
     services.
 
-    A connected UDP socket sends nothing; the kernel picks its source address as it would for TCP, and for an own
-    address it picks that address (ip(7), routing table `local`).
+    A connected UDP socket sends nothing; the kernel picks its source address as it would for TCP, and for one of the
+    machine's own addresses it picks the same address (ip(7), routing table `local`).
     """
     family = _family(address)
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -67,11 +66,13 @@ def is_own_address(address: str) -> bool:
 
 
 Heard = Literal["nothing", "TLS", "HTTP", "a greeting", "something else"]
-"""Form of a peer's first bytes; "nothing" if no bytes came, or none so far."""
+"""Kind of data that a peer sent first; "nothing" if no bytes have arrived yet."""
 
 
 class DialProgress:
-    """Progress of a `dial`, for the error if no connection is made. The object holds no bytes that a peer sent."""
+    """Progress of a call of `dial`, for the error message if no connection is made. The object holds no bytes that a
+    peer sent.
+    """
 
     def __init__(self) -> None:
         self.is_connected = False
@@ -116,7 +117,7 @@ async def dial(
             sock = await _start_tls(sock, tls, host, progress)
         return Wire(sock), address
     except BaseException:
-        sock.close()  # closing twice is fine: wrap_socket took the descriptor over, or did not
+        sock.close()  # harmless if wrap_socket has taken over the descriptor
         raise
 
 
@@ -163,7 +164,7 @@ async def _start_tls(sock: socket.socket, tls: ssl.SSLContext, host: str, progre
                 raise
             except OSError as error:
                 if _was_no_tls(error) and progress.heard == "nothing":
-                    # It came after the peek and before the handshake; OpenSSL has read it
+                    # The bytes arrived after the peek, and OpenSSL has consumed them
                     progress.heard = "something else"
                 if _is_tls(error, progress.heard):
                     raise
@@ -173,7 +174,7 @@ async def _start_tls(sock: socket.socket, tls: ssl.SSLContext, host: str, progre
         wrapped.close()
         raise
     wrapped.close()
-    # Outside the handler: OpenSSL's text is about a TLS version that the peer never sent
+    # Outside the handler: OpenSSL's message is about a TLS version that the peer never sent
     raise NoTlsError(progress.heard)
 
 
@@ -190,7 +191,7 @@ def _was_no_tls(error: OSError) -> bool:
 
 
 def _heard(wrapped: ssl.SSLSocket) -> Heard:
-    """Return the form of the peer's first bytes, without consuming them."""
+    """Return the kind of data that the peer sent first, without consuming it."""
     try:
         begin = socket.socket.recv(wrapped, 4, socket.MSG_PEEK)
     except OSError:
@@ -288,7 +289,7 @@ class Wire(httpcore2.AsyncNetworkStream):
         half-close (RFC 5246 section 7.2.1).
         """
         if not isinstance(self._sock, ssl.SSLSocket):
-            with contextlib.suppress(OSError):  # it has closed before
+            with contextlib.suppress(OSError):  # the connection is already closed
                 self._sock.shutdown(socket.SHUT_WR)
 
     async def aclose(self) -> None:

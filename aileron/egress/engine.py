@@ -4,7 +4,7 @@ Runs in the daemon, called by the executor for each `http` frame. It trusts neit
 resolver, nor the upstream that answers; the engine is where a secret meets the network.
 
     1 count · 2 admit (rules.py), read a body that must be complete (held.py) · 3 resolve and check every address
-    4 renew or fetch the credential if necessary · 5 get the secrets that could have been sent there, lend, inject
+    4 renew or fetch the credential if necessary · 5 get the secrets to search the response for, lend, inject
     6 record durably
     7 connect · 8 send · 9 check the head · 10 decode, count and scrub the body · 11 pool or close · 12 record the end
 
@@ -14,15 +14,15 @@ Rules
   they happen then.
 - Redirects, cookies and upstream errors are the connector's business: they are relayed. Nothing is retried here, except
   after a refused token (renewing.py) or a challenge (challenged.py).
-- A request that waits for a renewal holds none of the places that all steps share, because the renewal is itself a
-  request and needs a place.
+- A request that waits for a renewal gives up its slot of the limit for all steps, because the renewal is itself a
+  request and needs a slot.
 - A response is scrubbed of every secret that any connector could have sent to its host (5), and of every secret that
   the step was lent; this list is read again for each piece. If the list is not empty, partial responses are refused
   (headers.py).
 - The response to one of the supervisor's own requests (`open_own`) is not scrubbed: it goes into no jail, and a
   provider's response holds tokens.
-- The secret is lent until the response is over. An error has no cause or context, as h11's errors quote the bytes that they
-  could not parse.
+- The secret is lent until the response has ended. An error has no cause or context, as h11's errors quote the bytes
+  that they could not parse.
 - Every wait ends at the deadline of the step; look-ups and connects have shorter ones.
 - If 6 was reached, 12 follows, whatever happened, cancellation included. If a rule refused a request, the refusal is
   recorded before the error is raised.
@@ -76,7 +76,7 @@ from aileron.tls import client_context
 __all__ = ["Egress"]
 
 MAX_CONNECTIONS: Final = 64  # in use at once, of all steps together; a quarter of them for one step (meter.py)
-_METHOD_CHARACTERS: Final = 32  # of a refused method that are written down; the longest registered one has 17
+_METHOD_CHARACTERS: Final = 32  # recorded of a refused method; the longest registered method has 17
 
 _T = TypeVar("_T")
 
@@ -145,8 +145,8 @@ class Egress:
     def open_own(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> contextlib.AbstractAsyncContextManager[EgressResponse]:
-        """Open one of the supervisor's own requests as `open` does. The response stays in the daemon, so it is not
-        scrubbed, and the vault can be locked.
+        """Return a context manager for one of the supervisor's own requests, as `open` does for a connector's. The
+        response stays in the daemon, so it is not scrubbed, and the vault can be locked.
         """
         assert grant.credential is None, "what is lent is for connectors"
         return _Exchange(self, request, grant, meter, journal, deadline, is_own=True)
@@ -182,7 +182,7 @@ class _Exchange(HttpPassage[EgressResponse]):
         self._egress = egress
         self._prepare_lent = prepare
         self._request = request
-        self._given = request.body  # what is sent, once it is whole where it has to be
+        self._given = request.body  # the body to send; replaced by bytes if it must be complete first
         self._bytes_up = 0
         self._generation = 0
 
@@ -207,17 +207,17 @@ class _Exchange(HttpPassage[EgressResponse]):
         if not self._is_own:
             await self._ready(admitted.use, key.destination)
             self._bound = self._egress.lender.needles(key.destination)
-        self._generation = self._egress.pool.generation  # before the loan: the vault may be locked at any wait after it
+        self._generation = self._egress.pool.generation  # before the loan: any later wait can lock the vault
         injection = self._prepare(admitted)
         if self._connection is not None and self._connection.certificate != certificate_tag(injection.certificate):
-            self._connection.wire.close()  # made with the binding's previous certificate
+            self._connection.wire.close()  # it was made with the binding's previous certificate
             self._connection, addresses = None, await self._vet(admitted)
         self._meter.remember(injection.roots)
         self._once, self._has_certificate = injection.once, injection.certificate is not None
         intent = RequestIntent(self._number, admitted.method, key.destination, admitted.recorded_path, identity)
         await self._write_down(intent)  # step 6
         if self._connection is not None and not self._connection.is_alive():
-            self._connection.wire.close()  # the peer closed it while we wrote; nothing was sent on it
+            self._connection.wire.close()  # the peer closed it during the record; nothing was sent on it
             self._connection, addresses = None, await self._vet(admitted)
         if self._connection is None:
             self._connection = await self._connect(key, addresses, injection.certificate)
@@ -233,7 +233,7 @@ class _Exchange(HttpPassage[EgressResponse]):
 
     async def _hold(self, admitted: AllowedRequest, most: int) -> AllowedRequest:
         """Read a body to its end and frame it as a complete body; this still belongs to step 2. Meanwhile the request
-        holds no shared resource but memory.
+        occupies no shared resource except memory.
         """
         await enter(self._stack, (self._meter.holding, self._egress.holding), self._destination, self._deadline)
         longest = most if admitted.length is None else admitted.length
@@ -246,7 +246,9 @@ class _Exchange(HttpPassage[EgressResponse]):
         return dataclasses.replace(admitted, fields=fields, length=length, holds=None)
 
     def _check_held(self, admitted: AllowedRequest, body: bytes) -> tuple[Field | None, int | None]:
-        """Check a held body as rules.py checks a body that came in one piece. Return its framing."""
+        """Check a held body as rules.py checks a body that came in one piece. Return the framing field and the body's
+        length.
+        """
         assert admitted.use is not None
         framing = frame_body(admitted.method, self._request.headers, body)
         check_body(admitted.use.need, admitted.fields, body)

@@ -1,6 +1,6 @@
 """The steps that a request and a WebSocket's handshake share: both are HTTP, with a credential and a response to scrub.
 
-Runs in the daemon. Each step is called by engine.py and websocket.py at its place in their order, and does not know that order.
+Runs in the daemon. engine.py and websocket.py call the steps in an order of their own; no step depends on that order.
 
 Source: docs/reference/egress.md. Not here: the order (engine.py, websocket.py), the steps that streams of bytes share
 as well (steps.py).
@@ -39,7 +39,7 @@ from aileron.model.secret import Secret
 __all__ = ["HEAD_BYTES", "Asked", "HttpPassage", "Ways"]
 
 HEAD_BYTES: Final = 256 << 10  # interim responses and the head together; h11 takes at most 100 KiB of a single one
-_NOTHING: Final = Needles()  # made once: each has patterns of its own
+_NOTHING: Final = Needles()  # shared, because each instance compiles patterns
 
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
@@ -89,7 +89,7 @@ class Ways(Protocol):
 
 
 class HttpPassage(Passage[_T_co]):
-    """Base class of an HTTP request and of a WebSocket's handshake, with its place among the requests in progress, its
+    """Base class of an HTTP request and of a WebSocket's handshake, with its slot among the requests in progress, its
     credential, and the secrets to search its response for.
     """
 
@@ -113,7 +113,7 @@ class HttpPassage(Passage[_T_co]):
         self._asked = asked
         self._method = method
         self._is_own = is_own
-        self._place = contextlib.ExitStack()  # the one of those all steps share
+        self._place = contextlib.ExitStack()  # the slot in the limit for all steps
         self._bound = _NOTHING
         self._once = frozenset[bytes]()
         self._with_once: tuple[Needles, Needles] | None = None
@@ -126,7 +126,7 @@ class HttpPassage(Passage[_T_co]):
         self._body: Body | None = None
 
     async def renew(self, refused: Secret) -> bool:
-        """Have a token that the service refused renewed, after the exchange is over. Return True if another token can
+        """Renew a token that the service refused, after the exchange has ended. Return True if a different token can
         now be lent.
         """
         use, destination = self._grant.credential, self._destination
@@ -148,7 +148,7 @@ class HttpPassage(Passage[_T_co]):
         return addresses
 
     async def _ready(self, use: CredentialUse | None, destination: HostPort) -> None:
-        """Wait until the credential can be lent. Meanwhile the request gives up its place among the requests in progress."""
+        """Wait until the credential can be lent. Meanwhile the request gives up its slot."""
         lender, deadline = self._ways.lender, self._deadline
         if lender.is_ready(use, destination):
             return
@@ -192,12 +192,12 @@ class HttpPassage(Passage[_T_co]):
         return certificate_refused(use, self.stored, error) if self._has_certificate and use is not None else None
 
     def _needles(self) -> Needles:
-        """Return the secrets that the response must be searched for, as they are known at this moment."""
+        """Return the secrets that the response must be searched for, as known now."""
         if not self._is_own and self._destination is not None:
             try:
                 self._bound = self._ways.lender.needles(self._destination)
             except AileronError as error:
-                # Locked since: nothing was lent after that, and what was known before is still looked for.
+                # The vault was locked meanwhile: nothing was lent since, and earlier secrets are still searched for.
                 if error.failure.failure_class is not FailureClass.VAULT_LOCKED:
                     raise
         return self._and_once(self._meter.needles_with(self._bound))

@@ -55,7 +55,7 @@ class ConnectionProblem(msgspec.Struct, frozen=True):
     text: str
     retriable: bool = True
     reason: str | None = None
-    """Value of `details.reason`, if the problem has one that a program can act on."""
+    """Value of `details.reason`, on which a program can act; None if the problem has no such value."""
 
 
 OWN_AUTHORITY: Final = "for your own certificate authority, run `aileron config set egress.ca_file FILE`"

@@ -210,7 +210,7 @@ class HeadLines:
     """
 
     def __init__(self) -> None:
-        self._line = b""  # as much of one as there is; the wire bounds what may come before a body
+        self._line = b""  # the incomplete line so far; the wire bounds the size of heads
         self._is_status_line = True
         self._is_interim = False
         self._is_over = False
@@ -246,7 +246,7 @@ def read_response_head(method: str, status: int, fields: Sequence[tuple[bytes, b
     """
     if not 200 <= status <= 599:
         raise BadAnswerError(f"HTTP does not define status {status}")
-    # As UTF-8: each Latin-1 byte above 0x7f takes two in the frame.
+    # The size as UTF-8: each Latin-1 byte above 0x7f takes two bytes in the frame.
     size = sum(len(part) + len(part.translate(None, _ASCII)) for field in fields for part in field)
     if len(fields) > MAX_HEADER_FIELDS * 2 or size > MAX_RESPONSE_HEADER_BYTES:
         raise BadAnswerError(f"its header is larger than {MAX_RESPONSE_HEADER_BYTES >> 10} KiB")

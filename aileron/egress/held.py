@@ -1,7 +1,7 @@
 """Request bodies that must be complete before anything is lent: bodies that are signed, that a credential is inserted
 into, or that are sent twice.
 
-Pure; runs in the daemon. A connector may pass its body in pieces. A body that goes out as it comes needs no memory. A
+Pure; runs in the daemon. A connector may pass its body in pieces. A body that is sent as it arrives needs no memory. A
 body that is signed, or gets a key, must be complete first: the engine reads it, up to a bound, before the vault is
 asked, and sends it with a `Content-Length`.
 

@@ -83,13 +83,13 @@ class Http2:
         )
         del self._h2.local_settings[h2.settings.SettingCodes.ENABLE_CONNECT_PROTOCOL]  # only a server sends it
         self._h2.decoder.max_header_list_size = _MAX_HEADER_LIST_BYTES
-        self._buffer = bytearray()  # less than one frame, but for what one read brought
+        self._buffer = bytearray()  # less than one frame, plus the bytes of the last read
         self._events: collections.deque[h2.events.Event] = collections.deque()
         self._stream: int | None = None
         self._head_bytes_left = 0
         self._noise_left = MAX_NOISE
         self._is_new = True
-        self._is_ended = False  # the current response has arrived whole: bytes after it wait in the buffer
+        self._is_ended = False  # the current response is complete: bytes after it wait in the buffer
         self._is_over = False
         self._is_mute = False
 
@@ -106,7 +106,7 @@ class Http2:
             self._take_in(self._wire.read_waiting(_READ_BYTES))
         except (httpcore2.NetworkError, httpcore2.ProtocolError):
             self._is_over = True
-        return self.is_idle() and not self._buffer  # half a frame could be the beginning of the next request's answer
+        return self.is_idle() and not self._buffer  # a partial frame could begin the next request's response
 
     async def send(self, request: httpcore2.Request, head_bytes: int) -> httpcore2.Response:
         """Send a request and return the head of its response. The response's `stream` is its body: read the body to its
@@ -123,7 +123,7 @@ class Http2:
             if body is not None:
                 await self._upload(body)
         except httpcore2.WriteError:
-            self._is_over = self._is_mute = True  # it may have responded before it closed: the response is still there
+            self._is_over = self._is_mute = True  # the peer may have responded before it closed
         status, fields = _parse_head(await self._read_head())
         expected = _expected_bytes(request.method, status, fields)
         return httpcore2.Response(status, headers=fields, content=self._read_body(expected))
@@ -176,7 +176,7 @@ class Http2:
                 await self._receive()
                 continue
             self._h2.send_data(stream, bytes(rest[:room]))
-            self._noise_left += 1  # the peer may answer each with a window update
+            self._noise_left += 1  # the peer may answer each frame with a window update
             rest = rest[room:]
             await self._flush()
 
@@ -217,7 +217,7 @@ class Http2:
                     raise self._broken()
         if expected not in (None, received):
             raise self._broken()
-        # A peer that answers before it has all of the request is left with a stream that is half open.
+        # If the peer responded before it had the complete request, the stream is still half open.
         self._is_over |= bool(self._events) or self._h2.open_outbound_streams > 0
         self._stream, self._is_ended = None, False
 
@@ -290,7 +290,7 @@ class Http2:
             case h2.events.StreamEnded():
                 self._is_ended = True
             case h2.events.StreamReset(stream_id=stream) if stream != self._stream:
-                return  # of a request that is over
+                return  # reset of an earlier request
             case (
                 h2.events.ResponseReceived()
                 | h2.events.InformationalResponseReceived()
@@ -299,7 +299,7 @@ class Http2:
             ):
                 pass
             case _:
-                return  # of the connection, and dealt with by h2
+                return  # events of the connection, which h2 handles
         self._events.append(event)
 
     def _take_leave(self, frame: bytes) -> None:
@@ -316,7 +316,7 @@ class Http2:
             return self._h2.receive_data(frame)
         except h2.exceptions.ProtocolError:
             pass
-        raise self._broken()  # outside the handler: h2's text quotes
+        raise self._broken()  # outside the handler: h2's message quotes the peer
 
     def _broken(self) -> httpcore2.RemoteProtocolError:
         self._is_over = True

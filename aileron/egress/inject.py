@@ -9,7 +9,8 @@ Rules
 - Each kind is in `KINDS`, and no code of egress knows a kind by its name.
 - In a request with a credential, the connector can set no field or parameter that a server could take for the
   credential.
-- A check of the declaration in rules.py is repeated with the loan if the credential would otherwise be left out.
+- rules.py refuses a request that cannot carry the credential. `inject` checks this again, so that no request is sent
+  without its credential.
 
 Source: docs/reference/egress.md. Not here: how each kind is sent (credentials/), whether this request may use it (rules.py).
 """
@@ -79,9 +80,9 @@ KINDS: Final[dict[str, Kind]] = {name: _kind(name) for name in CREDENTIAL_KINDS}
 RENEWABLE: Final = frozenset(name for name, kind in KINDS.items() if kind.on_refusal == "renew")
 """Kinds whose credential is a token that expires and can be renewed."""
 MAX_SECRETS: Final = 128
-"""Maximum number of secrets that the responses of one host are searched for, including those that were replaced lately. The
-encoded forms of the secrets are made again after each change of the vault, which takes some tenths of a second for so
-many. The cost of a search does not depend on their number (scrub.py).
+"""Maximum number of secrets that the responses of one host are searched for, including those that were replaced lately.
+The encoded forms of the secrets are made again after each change of the vault, which takes some tenths of a second for
+that many secrets. The cost of a search does not depend on their number (scrub.py).
 """
 
 
@@ -103,8 +104,8 @@ def check_query(need: CredentialNeed, url: Url) -> None:
 
 
 def needles_for(known: Iterable[LentCredential], destination: HostPort) -> Needles:
-    """Return the needles, that is, the secrets to search responses of a host for: those of `known`, which could have been
-    sent to this host. Raises AileronError(binding_failed) if there are too many.
+    """Return the needles, that is, the secrets to search a host's responses for: the secrets of `known`, each of which
+    could have been sent to this host. Raises AileronError(binding_failed) if there are too many.
 
     A credential that cannot be sent (`inject` would refuse it) was not sent, and is left out.
     """

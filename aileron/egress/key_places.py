@@ -1,11 +1,11 @@
 r"""A key in the path or the body of a request: check the place that the connector left for it, and put the key there.
 
-Some services want their key in odd places: Telegram in the path, others in a member of a JSON
-object or a field of a form. The connector sends the request without it. Pure; runs in the daemon. A request with the key goes
-to the wire and nowhere else: never into a log, an exception or a repr.
+Some services want their key in odd places: Telegram in the path, others in a member of a JSON object or a field of a
+form. The connector sends the request without the key. Pure; runs in the daemon. A request with the key goes to the wire
+and nowhere else: never into a log, an exception or a repr.
 
 Rules
-- A path begins with the manifest's text, with `%7Bkey%7D` in the key's place, and then ends or goes on with a slash.
+- A path begins with the manifest's text, with `%7Bkey%7D` in the key's place, and then ends or continues with a slash.
   The placeholder is nowhere else in path or query; otherwise the recorded path would read as if the key were there.
 - In a path, the characters of a key that RFC 3986 allows in a segment (such as the `:` in Telegram's keys) and its
   slashes (`T000/B000/xxx` of a webhook) are kept; the rest is percent-encoded. The key cannot lead to another path: it

@@ -10,12 +10,13 @@ socket pair.
     11 record the end
 
 Rules
-- Nothing is looked up before 2 has passed, nothing is renewed or lent before 3, and before 6 has returned no packet leaves.
+- Nothing is looked up before step 2 has passed, nothing is renewed or lent before step 3, and no packet leaves before
+  step 6 has returned.
 - The connector's `tls` is ignored: the manifest says how the connection is encrypted.
 - Only one login at a time is attempted for an account, and after a refusal none for a while (attempts.py), so that a
   connector that tries again and again locks no account. Hanging up early does not evade this: without the service's
   verdict within VERDICT_S, the login counts as refused.
-- A sent message counts as a request, and so does a report of effects. This bounds the number of records that one stream
+- Each mail message and each report of effects counts as a request. This bounds the number of records that one stream
   causes.
 - The secret is not stored here; after a refusal, only a keyed digest of it is.
 - Every wait ends at the deadline of the step. If 6 was reached, 11 follows, cancellation included; if a rule refused
@@ -97,11 +98,11 @@ _FINISH_S: Final = 6.0
 report its end.
 """
 _BROKEN_S: Final = 1.0
-"""Seconds for a login's process to forward the connector's last bytes and to report its end, if the step has failed or is
-over.
+"""Seconds for a login's process to forward the connector's last bytes and to report its end, if the step has failed or
+ended.
 """
 VERDICT_S: Final = 4.0
-"""Seconds for a service to accept or refuse a secret after the step is over. Many services wait some seconds before
+"""Seconds for a service to accept or refuse a secret after the step has ended. Many services wait some seconds before
 they refuse a secret.
 """
 _SAID: Final = 200
@@ -208,7 +209,7 @@ class LoginStream(Stream):
         return self._failure(self._end, "exchange")
 
     async def attend(self) -> None:
-        """Record the login's notes until the login is over. Raises AileronError if a note could not be recorded."""
+        """Record the login's notes until the login has ended. Raises AileronError if a note could not be recorded."""
         async with self._attending:
             while self._end is None:
                 match await self._talk.hear():
@@ -216,7 +217,7 @@ class LoginStream(Stream):
                         self._end = over
                     case Envelope() | Submitted() | Effects() as note:
                         await self._write_note(note)
-                    case _:  # it has gone, or sent a message that is not allowed by now
+                    case _:  # the process has ended, or sent a message that is not allowed now
                         self._end = _LOST
 
     async def _write_note(self, note: Note) -> None:
@@ -248,8 +249,8 @@ class LoginStream(Stream):
         return data
 
     async def flush(self) -> None:
-        """Return at once, because the login's process still reads what is in the socket after it is closed, and
-        `finish` waits for that process.
+        """Return at once, because the login's process still reads the bytes in the socket after the daemon has closed
+        it, and `finish` waits for that process.
         """
 
     async def finish(self, within_s: float) -> None:
@@ -321,8 +322,8 @@ class LoginOpening(Passage[Stream]):
         destination = self._destination = target.destination
         check_granted(destination, self._grant)
         if target.encryption == "plain" and destination not in self._grant.plain:
-            what, instead = f"a login at {destination} would not be encrypted", "leave +plain out of its manifest"
-            raise unencrypted(what, instead, destination)
+            problem, instead = f"a login at {destination} would not be encrypted", "leave +plain out of its manifest"
+            raise unencrypted(problem, instead, destination)
         if is_reserved_host(destination, self._grant.reserved):
             raise RefusedError(
                 Reason.PROVIDER_ENDPOINT,
@@ -364,8 +365,8 @@ class LoginOpening(Passage[Stream]):
         return self._use.login == "previewed"
 
     async def _ready(self, destination: HostPort) -> None:
-        """Renew the token if it has expired or soon will (step 4). Meanwhile the stream gives up its place among the requests
-        in progress, because the renewal is itself a request and needs one.
+        """Renew the token if it has expired or soon will (step 4). Meanwhile the stream gives up its slot among the
+        requests in progress, because the renewal is itself a request and needs a slot.
         """
         lender, deadline = self._means.lender, self._deadline
         if lender.is_ready(self._use, destination):
@@ -384,9 +385,7 @@ class LoginOpening(Passage[Stream]):
             attempt = await within(self._deadline, "queue", destination, lambda: stack.enter_async_context(turn))
             if (pause_s := attempts.pause_s(attempt)) > 0:
                 raise self._pausing(destination, pause_s)
-            talk = (
-                self._talk
-            ) = await self._prepared()  # its process begins while the rest is written down and connected to
+            talk = self._talk = await self._prepared()  # its process starts during the record and the connect
             path = self._request.command or ""
             await self._write_down(RequestIntent(self._number, self._method, destination, path, str(self._use.binding)))
             wire, address = await connected(self._deadline, destination, addresses, None)
@@ -491,7 +490,9 @@ class LoginOpening(Passage[Stream]):
         return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)
 
     def _failure(self, ended: Failed | Over, phase: Phase) -> AileronError:
-        """Return the failure that the step gets for the login's problem. If it is a denial, also set `_denial` to be recorded."""
+        """Return the failure that the step gets for the login's problem. If the problem is a denial, also set
+        `_denial`, so that the denial is recorded.
+        """
         problem, text = ended.problem or Problem.CLOSED, ended.message
         if problem is Problem.NOT_ALLOWED:
             reason = Reason.READ_ONLY if self._grant.read_only else Reason.NOT_ALLOWED
@@ -515,7 +516,7 @@ class LoginOpening(Passage[Stream]):
 
     @property
     def _rebind(self) -> str:
-        """Beginning of the rebind command that a message quotes."""
+        """Beginning of the command that a message suggests for binding the credential again."""
         return f"`aileron binding rebind {self._use.binding}"
 
     def _fix(self, problem: Problem = Problem.REFUSED_CREDENTIAL) -> str:

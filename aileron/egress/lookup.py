@@ -41,7 +41,7 @@ MAX_LOOKUPS: Final = 64  # names under way at once, a thread each: as many as re
 
 
 class _LookUp:
-    """The look-up of one name. `done` is set on the event loop, after either `addresses` or `problem` is."""
+    """The look-up of one name. `done` is set on the event loop, once `addresses` or `problem` has been set."""
 
     def __init__(self) -> None:
         self.done: Final = anyio.Event()
@@ -93,6 +93,6 @@ class SystemResolver:
 
 
 def _ask_system(host: str, port: int) -> list[str]:
-    # As bytes: Python would put text through its IDNA codec, and what is looked up is what the parser made.
+    # As bytes: Python would pass text through its IDNA codec, but the name must be looked up as the parser returned it.
     answers = socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     return list(dict.fromkeys(str(address[0]) for *_rest, address in answers))

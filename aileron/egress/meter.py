@@ -1,8 +1,8 @@
 """The counts of requests and bytes that one step has sent and received, checked against its budget.
 
 One `Meter` per step, made by the executor from the grant and given to every request of that step. It also remembers
-which secrets were lent in the step. All responses of the step are searched for these secrets, whatever is bound for a
-host by then. Runs in the daemon; not thread-safe (one event loop).
+which secrets were lent in the step. All responses of the step are searched for these secrets, even if a secret is no
+longer bound for the host. Runs in the daemon; not thread-safe (one event loop).
 
 Rules
 - Outgoing bytes over the budget are refused before they are sent; incoming bytes over the budget are not passed on.
@@ -61,8 +61,8 @@ class Meter:
         return self._seen
 
     def commit(self, digest: str) -> None:
-        """Note that these effects are committed next. Raises AileronError(capability_denied) for any other effects, and
-        for a second commit.
+        """Record that these effects are about to be committed. Raises AileronError(capability_denied) for any other
+        effects, and for a second commit.
         """
         if digest != self._seen:
             raise AileronError(FailureClass.CAPABILITY_DENIED, "effects that were seen are committed once")
@@ -84,7 +84,7 @@ class Meter:
         """Return the secrets to search a response for: those that were lent in this step, and those in `bound`, which are
         bound for a host. Returns the same object until one of the two sets changes.
         """
-        if bound.covers(self._lent):  # usual: what was lent for a host is bound for it, and its forms are known
+        if bound.covers(self._lent):  # the usual case: lent secrets are bound for the host
             return bound
         if self._both is None or self._both[0] is not bound or self._both[1] != self._lent:
             self._both = bound, self._lent, bound.with_roots(self._lent)

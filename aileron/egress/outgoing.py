@@ -21,7 +21,7 @@ __all__ = ["Injection", "Outgoing"]
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Outgoing:
-    """A complete request: nothing is added to it later. `fields` are in order, and include `Host` and the framing.
+    """A complete request, as it is sent. `fields` are in order, and include `Host` and the framing.
 
     `body` is None if there is no body, or if the body comes in pieces (`is_streamed`).
     """

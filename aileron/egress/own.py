@@ -39,7 +39,7 @@ class OwnAnswer(NamedTuple):
 
 
 def own_grant(to: HostPort, settings: Settings, limit_bytes: int) -> Grant:
-    """Return a grant of one request to `to`, with a response of at most `limit_bytes`. The grant is limited by the
+    """Return a grant for one request to `to`, with a response of at most `limit_bytes`. The grant is limited by the
     user's settings.
     """
     return Grant(
@@ -53,7 +53,7 @@ def own_grant(to: HostPort, settings: Settings, limit_bytes: int) -> Grant:
 async def ask(
     egress: Egress, request: EgressRequest, grant: Grant, deadline: float, journal: Journal | None = None
 ) -> OwnAnswer:
-    """Send a request and return its response, whatever its status. Raises AileronError as Egress.open_own does, and
+    """Send a request and return its response with any status. Raises AileronError as Egress.open_own does, and
     resource_limit_exceeded for a response that is too large.
 
     `deadline` as in `anyio.current_time()`. `journal` records what is sent; None: it is not recorded.

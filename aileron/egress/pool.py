@@ -136,17 +136,17 @@ class Pool:
 
     def forget_certificates(self) -> None:
         """Close connections whose client certificate was lent until now: idle connections at once, the others when they
-        are put back.
+        are returned to the pool.
         """
         self.generation += 1
-        for connection in [each for each in self.idle if self._is_forgotten(each)]:
+        for connection in [idle for idle in self.idle if self._is_forgotten(idle)]:
             self._drop(connection)
 
     def _is_forgotten(self, connection: Connection) -> bool:
         return connection.certificate is not None and connection.generation != self.generation
 
     def close(self) -> None:
-        """Close all idle connections. From now on, also close connections that are put back."""
+        """Close all idle connections. From now on, also close connections that are returned to the pool."""
         self._closed = True
         while self.idle:
             self._drop(self.idle[0])

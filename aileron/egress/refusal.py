@@ -107,12 +107,12 @@ class RefusedError(Exception):
         self.reason = reason
 
 
-def unencrypted(what: str, instead: str, destination: HostPort) -> RefusedError:
-    """Return the refusal of a request without TLS. `instead` is the way to fix it, unless the service is local and the
-    user can allow it.
+def unencrypted(problem: str, instead: str, destination: HostPort) -> RefusedError:
+    """Return the refusal of an unencrypted connection, which `problem` describes. `instead` says what to use; for a
+    local service, the message also names the command that allows connections without TLS.
     """
     allow = f"`aileron config add egress.private_plain {destination}`"
-    return RefusedError(Reason.PLAIN_HTTP, f"{what}; {instead}, or for a local service run {allow}")
+    return RefusedError(Reason.PLAIN_HTTP, f"{problem}; {instead}, or for a local service run {allow}")
 
 
 class BadAnswerError(Exception):

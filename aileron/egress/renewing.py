@@ -4,12 +4,11 @@ Runs in the daemon, around the engine's exchanges; an expired token is renewed b
 This module is for a token that the provider revoked, or whose expiry the provider did not state. The service is not
 trusted: it may refuse a valid token. Nor is the connector, which may send requests to such a service on purpose.
 
-    1 the first exchange · 2 a 401 is read to its end · 3 that exchange is over, and on record · 4 renew · 5 the second exchange
+    1 send the request · 2 read a 401 to its end · 3 end and record the exchange · 4 renew the token · 5 send the request again
 
 Rules
 - The second request is a request like any other: it has a number, counts against the budget, has rows in the ledger,
-  and passes all checks with a loan of its own. Its response is relayed, whatever it is, and the first response is
-  dropped.
+  and passes all checks with a loan of its own. Its response is relayed in any case, and the first response is dropped.
 - A body that came in pieces cannot be sent again: the 401 is relayed, and the next request has the new token.
 - Only one token of a step is renewed for this reason (meter.py), so that no connector can cause request after request to a
   provider.

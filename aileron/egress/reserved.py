@@ -50,7 +50,7 @@ _OVERLONG: Final = re.compile(rb"(?:[\xc0\xc1]|\xe0[\x80\x81]|\xf0\x80[\x80\x81]
 """Overlong encodings of ASCII characters, in two or more bytes. RFC 3629 forbids decoding them; Tomcat and IIS did
 decode them.
 """
-_DOUBTFUL: Final = re.compile(r"[%;]")  # without these a parsed path (url.py) reads the same for everybody
+_DOUBTFUL: Final = re.compile(r"[%;]")  # without these, all servers read a parsed path (url.py) alike
 _MAX_DOUBTFUL: Final = (
     2 << 10
 )  # characters; keeps the reading of one under some milliseconds, and no API has such paths
@@ -112,7 +112,7 @@ def _endpoint(text: str) -> tuple[HostPort | None, frozenset[str]]:
 
 
 def _readings(path: str) -> dict[str, int]:
-    """Return every text as which some server could read a path, each with the smallest number of decodings that leads to it."""
+    """Return each path that some server could read `path` as, with the smallest number of decodings that leads to it."""
     found = {path: 0}
     new = [path]
     while new:
@@ -188,7 +188,7 @@ _READERS: Final[tuple[tuple[Callable[[str], str], int], ...]] = (
     (_without_parameters, 0),
     (_resolved, 0),
 )
-"""Functions that read a path in a way that a server may, each with the number of decodings that it counts as."""
+"""Functions that transform a path as some server does, each with the number of decodings that it counts as."""
 
 
 def _key(path: str) -> str:

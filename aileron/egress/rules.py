@@ -61,9 +61,9 @@ class AllowedRequest:
     """A request that passed every rule. `fields` are all fields but the credential; `length` is the number of bytes
     that the body must have, None: any.
 
-    `holds` is the maximum size in bytes of a body that comes in pieces and must be complete first; None: the body goes
-    out as it comes. `sha256` is the hash, in hex, that the connector signed for; a body with another hash is not sent
-    to its end. None if the connector signed for no hash.
+    `holds` is the maximum size in bytes of a body that comes in pieces and must be complete first; None: the body is
+    sent as it arrives. `sha256` is the hash, in hex, that the connector signed for; a body with another hash is not
+    sent to its end. None if the connector signed for no hash.
     """
 
     url: Url
@@ -133,7 +133,9 @@ def _own_fields(use: CredentialUse | None, url: Url, request: EgressRequest) -> 
 
 
 def _hash_given(use: CredentialUse | None, url: Url, request: EgressRequest) -> str | None:
-    """Return the hash that a streamed body must have, None if any hash is valid. A complete body is compared here."""
+    """Return the hash that a streamed body must have, or None if any hash is valid. The hash of a complete body is
+    checked here.
+    """
     given = None if use is None else KINDS[use.need.kind].given_hash(url, request.headers)
     if given is None or isinstance(request.body, AsyncIterator):
         return given
@@ -152,7 +154,7 @@ def other_body() -> RefusedError:
 
 def check_destination(url: Url, grant: Grant) -> None:
     """Raise RefusedError unless the host is granted, and the scheme is https, or http to a host:port that the user
-    allowed.
+    allowed without TLS.
 
     The grant is checked first, because a setting does not help if the host was not granted.
     """

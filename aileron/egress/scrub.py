@@ -1,8 +1,9 @@
 """Mask secrets in the responses of a service, in every usual encoding.
 
-A server that reflects its request (a debug endpoint, an error page, a pagination link with the key in it), now or later, would
-hand the connector the credential it must never have. Every occurrence of every form in `ENCODINGS` is replaced by `*` of the same
-length. Pure and incremental; runs in the daemon, and holds secret bytes for as long as the needles exist.
+A server that reflects its request (a debug endpoint, an error page, a pagination link with the key in it), now or
+later, would give the connector the credential, which it must never have. Every occurrence of every form in `ENCODINGS`
+is replaced by `*` of the same length. Pure and incremental; runs in the daemon, and holds secret bytes for as long as
+the needles exist.
 
 Rules
 - An occurrence is the exact bytes of a form, or bytes that differ from a form only in case and in the characters
@@ -378,12 +379,12 @@ class Needles:
         return both
 
     def and_of(self, other: Needles) -> Needles:
-        """Return needles for the secrets of both."""
+        """Return needles for the secrets of these needles and of `other`."""
         return Needles(self._roots | other._roots)
 
     def may_begin_at(self, data: bytes, known: int = 0) -> int:
-        """Return the index from which `data` could be the beginning of some secret. The index is at least `known`, and
-        len(data) after a line end.
+        """Return the smallest index from which the rest of `data` could begin an occurrence of some secret. The index
+        is at least `known`, and len(data) after a line end.
         """
         if not self.all:
             return len(data)

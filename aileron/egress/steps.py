@@ -1,6 +1,6 @@
 """The steps that a request and a stream share: wait for the network, look up and check addresses, record.
 
-Runs in the daemon. Each is called by engine.py and tcp.py at its place in their order, and does not know that order.
+Runs in the daemon. engine.py and tcp.py call the steps in an order of their own; no step depends on that order.
 
 Rules
 - Every wait for the network ends at the deadline of the step; look-ups and connects have shorter ones.
@@ -54,8 +54,8 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class Passage(contextlib.AbstractAsyncContextManager[_T_co], abc.ABC, Generic[_T_co]):
-    """Base class of the context managers of one request or stream. Entering calls `_run`, which opens it. Whatever happens,
-    `_end` is called exactly once, which closes it and records its end.
+    """Base class of the context managers of one request or stream. Entering calls `_run`, which opens the request or
+    stream. Whatever happens, `_end` is called exactly once, to close the request or stream and record its end.
     """
 
     def __init__(self, grant: Grant, meter: Meter, journal: Journal, deadline: float) -> None:
@@ -63,7 +63,7 @@ class Passage(contextlib.AbstractAsyncContextManager[_T_co], abc.ABC, Generic[_T
         self._meter = meter
         self._journal = journal
         self._deadline = deadline
-        self._stack = contextlib.ExitStack()  # places in queues, and a loan: given back without waiting
+        self._stack = contextlib.ExitStack()  # slots of semaphores, and the loan; released without waiting
         self._number = 0
         self._destination: HostPort | None = None
         self._started_at: float | None = None  # set when the intent is durable: from then on there is a report
@@ -86,7 +86,7 @@ class Passage(contextlib.AbstractAsyncContextManager[_T_co], abc.ABC, Generic[_T
 
     @abc.abstractmethod
     async def _run(self) -> _T_co:
-        """Do all steps up to the result, and return the result."""
+        """Do all steps until the response or stream is open, and return the response or stream."""
 
     @abc.abstractmethod
     async def _end(self, error: BaseException | None) -> None:
@@ -136,7 +136,7 @@ async def within(
     `late` returns the problem to report if the time runs out; `refused` returns the error to raise in place of `network_error`.
     """
     problem, refusal = TOO_SLOW, None
-    if anyio.current_time() >= deadline:  # a step runs until its first wait before a scope ends it, and could send
+    if anyio.current_time() >= deadline:  # a scope cancels only at a wait, and the step could send before
         raise unreachable(phase, destination, problem)
     with anyio.CancelScope(deadline=deadline):
         try:
@@ -181,7 +181,7 @@ async def enter(
         raise unreachable("queue", destination, TOO_SLOW)
     for semaphore in places:
         try:
-            semaphore.acquire_nowait()  # without a turn of the loop, in the usual case
+            semaphore.acquire_nowait()  # the usual case: no turn of the event loop
         except anyio.WouldBlock:
             await within(deadline, "queue", destination, semaphore.acquire)
         stack.callback(semaphore.release)
@@ -228,20 +228,20 @@ def check_reachable(
         return
     try:
         is_own = any(map(is_own_address, addresses)) or any(
-            classify(each)[0] is AddressKind.LOOPBACK for each in addresses
+            classify(address)[0] is AddressKind.LOOPBACK for address in addresses
         )
-    # No descriptor to ask the kernel with: it may be this machine's address, so it is not dialled
+    # No descriptor is free to ask the kernel with. The address may be this machine's, so it is not dialled
     except OSError as error:
         problem = describe(error)
     else:
         if not is_own:
             return
-        what = (
+        why = (
             "is this daemon's own port, to which connections are never made"
             if is_daemon
             else "resolves to an address of this machine"
         )
-        raise RefusedError(Reason.ADDRESS_OWN, f"{destination} {what}")
+        raise RefusedError(Reason.ADDRESS_OWN, f"{destination} {why}")
     raise unreachable("resolve", destination, problem)
 
 

@@ -1,6 +1,6 @@
-"""A stream of bytes as the executor sees it, with or without a login: the request for one, and the open stream.
+"""Streams of bytes for the executor, with or without a login: a connector's request for a stream, and the open stream.
 
-Runs in the daemon. Not here: which requests get one (tcp.py, login.py).
+Runs in the daemon. Not here: which requests get a stream (tcp.py, login.py).
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class Stream:
 
         If a socket is closed with unread bytes, or bytes arrive after it is closed, it is reset (RFC 1122 section
         4.2.2.13), and unsent bytes are lost. A service over TLS 1.3 sends session tickets without a request (RFC 8446
-        section 4.6.1), and may do so late. The caller bounds the time, because if a service reads nothing, this never
-        ends.
+        section 4.6.1), and may do so late. The caller must set a deadline, because this never returns if the service
+        reads nothing.
         """
         pause_s = _FIRST_PAUSE_S
         # The service has closed, or the connection broke: nothing more arrives
@@ -125,7 +125,7 @@ class Stream:
                 pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
     async def attend(self) -> None:
-        """Do the work that must run concurrently with the stream until it ends; for a login, see login.py. An
+        """Do the work that must run concurrently until the stream ends: nothing here, notes for a login (login.py). An
         AileronError ends the stream.
         """
 
@@ -137,8 +137,8 @@ class Stream:
         try:
             return await within(self._deadline, "exchange", self._destination, step)
         except anyio.BusyResourceError:
-            # TLS makes a reader write (a key update) and both tasks then wait for the same: only a peer that asks for
-            # keys and does not read brings that about.
+            # For a TLS key update the reader must write, so both tasks wait for the same event. Only a peer that
+            # requests new keys and does not read causes this.
             pass
         raise unreachable(
             "exchange",

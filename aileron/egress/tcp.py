@@ -153,8 +153,8 @@ class _Opening(Passage[Stream]):
             )
 
     def _check_unbound(self, destination: HostPort) -> None:
-        """Check again that no secret is bound for the host, because a secret may have been bound during a queue, a
-        look-up or a slow connect.
+        """Check again that no secret is bound for the host, because a secret may have been bound while the request
+        waited in a queue, for a look-up or for a slow connection.
         """
         self._checked(lambda: self._admit_unbound(destination))
 

@@ -3,7 +3,7 @@
 Runs in the daemon, called by the executor for each `websocket_open` frame. It trusts neither the connector nor the service.
 
     1 count · 2 admit · 3 resolve and check every address · 4 renew or fetch the credential if necessary
-    5 get the secrets that could have been sent there, lend, inject · 6 record durably · 7 connect, verify TLS
+    5 get the secrets to search the response for, lend, inject · 6 record durably · 7 connect, verify TLS
     8 the handshake, and the first message if the credential is in it · 9 messages both ways (websocket_messages.py)
     10 close · 11 record the end
 
@@ -288,7 +288,7 @@ class _Opening(HttpPassage[Answer]):
 
 
 def check_subprotocols(offered: tuple[str, ...]) -> None:
-    """Raise RefusedError if there are too many subprotocols, or one cannot be in a field of the handshake."""
+    """Raise RefusedError if there are too many subprotocols, or one that cannot be written in a field of the handshake."""
     if len(offered) > MAX_SUBPROTOCOLS or not all(map(TOKEN.fullmatch, offered)):
         raise RefusedError(
             Reason.HEADER_VALUE,
@@ -297,8 +297,8 @@ def check_subprotocols(offered: tuple[str, ...]) -> None:
 
 
 def check_handshake(key: str, subprotocols: tuple[str, ...], fields: list[tuple[bytes, bytes]]) -> str | None:
-    """Return the subprotocol that the service chose in its 101, or None. Raises BadAnswerError if the service does not
-    accept this very handshake.
+    """Return the subprotocol that the service chose in its 101, or None. Raises BadAnswerError if the response does not
+    accept exactly this handshake (`key`).
     """
 
     def values(name: bytes) -> list[str]:

@@ -5,11 +5,11 @@ Runs in the daemon, on bytes of a service it does not trust; what comes out goes
 frames, and masks outgoing frames with random bytes; no extension is used, so no compressed data escapes the search.
 
 Rules
-- A message is counted as it comes, decoded from UTF-8 if it is text, decompressed and searched (unlabelled.py), and
+- A message is counted as it arrives, decoded from UTF-8 if it is text, decompressed and searched (unlabelled.py), and
   scrubbed (scrub.py), like the body of a response. The frames of a message are searched as one text, but each message
   by itself: a secret that a service splits over two messages is not found, as with two responses.
 - A message is given out in parts, so no complete message is held here. At most `MAX_WAITING` parts wait for the
-  connector; while so many wait, nothing more is read, and the service has to wait as well.
+  connector; while that many wait, nothing more is read, and the service has to wait too.
 - Pings are answered here. A service that is silent for `PING_EVERY_S` gets a ping, and has `PONG_WITHIN_S` to answer,
   from the time when the ping was written.
 - Reading never waits for writing, because a service may not read until its own messages are read. Pongs and pings that
@@ -222,7 +222,7 @@ class WebSocket:
         self._meter.count_down(len(data))
         self.bytes_down += len(data)
         self._frames.receive_data(data)
-        # Parts of one message, searched together: else a service could make each byte cost a search
+        # Parts of one message are searched together; otherwise a service could make each byte cost a search
         parts: list[bytes] = []
         for event in self._frames.events():
             match event:
@@ -296,7 +296,7 @@ class WebSocket:
         try:
             data = self._frames.send(event)
         except LocalProtocolError:
-            return  # it is closed, or closing: the service does not read this
+            return  # the WebSocket is closed or closing, so the service would not read this
         self._meter.count_up(len(data))
         self.bytes_up += len(data)
         await self._exchange(lambda: self._wire.write(data))
@@ -331,7 +331,7 @@ class WebSocket:
             return None
 
     async def _failed(self, code: CloseReason, words: str) -> AileronError:
-        """Tell the service why nothing more is read, if it still accepts frames. Return the error to raise."""
+        """Send the service a closing frame with the reason, if it still accepts frames. Return the error to raise."""
         await self._say_last(CloseConnection(code=code))
         return self._broken(words, retriable=False)
 
@@ -374,9 +374,7 @@ class _Incoming:
 
 @contextlib.contextmanager
 def _may_be_gone() -> Iterator[None]:
-    """Ignore that a service has disconnected, during a write that the service need not accept. Its earlier messages are
-    still read.
-    """
+    """Ignore a write error caused by a service that has disconnected, because its earlier messages must still be read."""
     try:
         yield
     except AileronError as error:

@@ -4,9 +4,9 @@ first message.
 Pure; runs in the daemon.
 
 Rules
-- The key is in one place. The connector cannot have a field, parameter, member or part of a path of its own there.
-- In a header field, `{key}` in `format` is replaced. A secret that no header can carry is refused only for a header
-  field.
+- The key is in one place, which the connector must leave empty: no header field, parameter, member or part of a path.
+- In a header field, `{key}` in `format` is replaced. A secret with bytes that a header cannot carry is refused only if
+  it is sent in a header field.
 
 Source: docs/reference/connector-manifest.md. Not here: places in a path or a body (egress/key_places.py).
 """

@@ -91,7 +91,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Function that returns the SHA-256, in hex, that the connector states for its body; None if it states none."""
     held_bytes: Callable[[CredentialNeed, Url, Sequence[Field]], int | None] = _nothing_held
     """Function that returns the maximum size, in bytes, of a streamed body that must be complete before it is sent
-    (held.py). None: the body is sent as it comes.
+    (held.py). None: the body is sent as it arrives.
     """
     relayed: Callable[[AnswerFields], AnswerFields] = _all_relayed
     """Function that returns the fields of a response, except those that reveal something about the secret."""

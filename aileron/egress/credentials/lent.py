@@ -30,7 +30,7 @@ from aileron.model.username import check_username
 
 __all__ = ["Lender", "LentCredential", "check_username_of", "plain_roots", "sendable", "unusable"]
 
-MIN_SECRET_BYTES: Final = 8  # shorter ones would be masked where they stand by chance; the vault refuses them too
+MIN_SECRET_BYTES: Final = 8  # shorter secrets would be masked where they occur by chance; the vault refuses them too
 MAX_SECRET_BYTES: Final = 8 << 10  # 8 KiB: a header field servers accept; the longest needle is six times that
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
 
@@ -56,7 +56,9 @@ class Lender(Protocol):
     """Protocol with which egress gets credentials from the vault, has them renewed, and learns the secrets to scrub."""
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """Return whether `ready` has nothing to do. Fast and never waits, as it is called before each request and stream."""
+        """Return whether the credential and the needles are available now, so that `ready` would return at once. Fast
+        and never waits, because it is called before each request and stream.
+        """
         ...
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
@@ -77,7 +79,7 @@ class Lender(Protocol):
         ...
 
     def lend(self, use: CredentialUse) -> contextlib.AbstractContextManager[LentCredential]:
-        """Lend the credential while the context is open, that is until the response is over. Fast and never waits.
+        """Lend the credential while the context is open, that is, until the response has ended. Fast and never waits.
 
         Raises AileronError (vault_locked, binding_required) if there is nothing to lend.
         """
@@ -94,9 +96,9 @@ class Lender(Protocol):
         ...
 
     def may_be_bound(self, destination: HostPort) -> bool:
-        """Return whether `needles` would contain any secret for the destination, if they could be known. Works while
-        the vault is locked, and for secrets that became unreadable when the vault was replaced by another. As fast as
-        `needles`, because it is called for each piece of a stream.
+        """Return whether any secret may be bound for the destination, even if `needles` cannot be determined. Works
+        while the vault is locked, and for secrets that became unreadable when the vault was replaced by another. As
+        fast as `needles`, because it is called for each piece of a stream.
         """
         ...
 
@@ -110,8 +112,8 @@ def plain_roots(lent: LentCredential) -> frozenset[bytes]:
 
 
 def sendable(use: CredentialUse, lent: LentCredential) -> bytes:
-    """Return the secret's bytes as they are sent. Raises AileronError(binding_failed) if the secret cannot be sent as
-    it is.
+    """Return the bytes of a secret that is sent unchanged. Raises AileronError(binding_failed) if the secret cannot be
+    sent as it is.
     """
     secret = lent.secret.reveal()
     if (why := _why_not_sent(secret)) is not None:
@@ -120,7 +122,9 @@ def sendable(use: CredentialUse, lent: LentCredential) -> bytes:
 
 
 def _why_not_sent(secret: bytes) -> str | None:
-    """Return why the secret cannot be sent as it is, worded as the end of "the secret …"; None if it can be sent."""
+    """Return why the secret cannot be sent unchanged, worded as the end of "the secret …"; None if the secret can be
+    sent.
+    """
     if not MIN_SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES:
         return f"is not between {MIN_SECRET_BYTES} and {MAX_SECRET_BYTES} bytes long"
     return "holds a control character (CR, LF, NUL or another)" if _CONTROL.search(secret) else None
@@ -137,7 +141,7 @@ def check_username_of(use: CredentialUse, lent: LentCredential) -> None:
     raise AileronError(FailureClass.BINDING_FAILED, f"{use.binding}: {problem}", boundary=Boundary.USER)
 
 
-def unusable(use: CredentialUse, lent: LentCredential, what: str) -> AileronError:
+def unusable(use: CredentialUse, lent: LentCredential, problem: str) -> AileronError:
     """Return a `binding_failed` error that says how to fix the secret."""
-    message = f"the secret of {use.binding} {what}; {fix_for(use.binding, lent.stored)}"
+    message = f"the secret of {use.binding} {problem}; {fix_for(use.binding, lent.stored)}"
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)

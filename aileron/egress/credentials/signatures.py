@@ -107,7 +107,7 @@ def _put_hmac(use: CredentialUse, lent: LentCredential, request: Outgoing) -> In
     template = use.need.hmac
     if template is UNSET:
         raise unusable(use, lent, "is declared without a template")
-    if request.is_streamed and signs_body(template):  # an empty one would be signed
+    if request.is_streamed and signs_body(template):  # otherwise an empty body would be signed
         raise unusable(use, lent, "signs the body, which came in pieces; let the connector send it whole")
     try:
         signed = sign(template, lent.secret.reveal(), request, Occasion.now())

@@ -43,7 +43,7 @@ _UNSIGNED: Final = frozenset(
 )  # fmt: skip
 """Header fields that are not signed: fields that proxies and load balancers change or drop, and hop-by-hop fields. The
 latter are the framing, which the hash of the body covers better, and the handshake of a WebSocket, which a proxy makes
-anew.
+again for its own connection.
 """
 _BLANKS: Final = re.compile(r"[ \t]+")
 _SLASHES: Final = re.compile(r"/{2,}")
@@ -132,7 +132,7 @@ def _signed_fields(fields: Sequence[Field]) -> list[tuple[str, str]]:
     for name, value in fields:
         if name.lower() not in _UNSIGNED:
             values.setdefault(name.lower(), []).append(_BLANKS.sub(" ", value.strip(" \t")))
-    return sorted((name, ",".join(each)) for name, each in values.items())
+    return sorted((name, ",".join(parts)) for name, parts in values.items())
 
 
 def _plain_blanks(request: Outgoing) -> Outgoing:

@@ -68,7 +68,7 @@ def signs_body(template: HmacTemplate) -> bool:
 
 
 def signs_time(template: HmacTemplate) -> bool:
-    """Return whether the template uses the time, so that a receiver can tell how old the signature is by our clock."""
+    """Return whether the template uses the time, so that a receiver can compute the signature's age."""
     return not template.placeholders.isdisjoint({"time", "time_ms"})
 
 

@@ -9,7 +9,7 @@ Rules
   region.
 - A refusal becomes a failure only if no connector can fix the cause: this machine's clock, the manifest's region, the
   key. Every other refusal is relayed: `AccessDenied` comes from a policy, and a wrong parameter from the connector.
-- Services do not say in a form that programs can read why they refuse an HMAC. Only the clock is compared, if the time is signed.
+- Services have no standard error codes for a refused HMAC. So only the clocks are compared, if the time is signed.
 - The clock is checked first, because some services report an old signature as a wrong one. Then the region is checked,
   then the key.
 
@@ -93,8 +93,8 @@ def failure_of(
     stored: Stored | None,
     now: datetime.datetime,
 ) -> AileronError | None:
-    """Return the failure about the signature that a held response reports. Return None if it reports none; then it is
-    relayed.
+    """Return the failure about the signature that a held response reports. Return None if the response reports none,
+    and must be relayed.
     """
     fields = {name.lower(): value for name, value in response.headers}
     if use.need.hmac:
@@ -172,13 +172,13 @@ def _of_scope(destination: HostPort, use: CredentialUse, part: str, expected: st
 
 def _of_key(destination: HostPort, use: CredentialUse, stored: Stored | None, code: str) -> AileronError:
     if code in _OF_TOKENS:
-        what = "the session token has expired, or is not accepted"
+        problem = "the session token has expired, or is not accepted"
     elif code in _UNKNOWN:
-        what = "the service does not know the access key ID, or it is no longer active"
+        problem = "the service does not know the access key ID, or it is no longer active"
     else:
-        what = "the secret access key does not belong to the access key ID"
+        problem = "the secret access key does not belong to the access key ID"
     return AileronError(
         FailureClass.BINDING_FAILED,
-        f"{destination}, with {use.binding}: {what}; {fix_for(use.binding, stored)}",
+        f"{destination}, with {use.binding}: {problem}; {fix_for(use.binding, stored)}",
         boundary=Boundary.USER,
     )

@@ -62,8 +62,8 @@ class HelloWatch:
         self._answered = b""
 
     def from_client(self, data: bytes) -> None:
-        """Check bytes of the client. Raises RefusedError for another name, or for another handshake message before its
-        time; then `data` must not be sent.
+        """Check bytes of the client. Raises RefusedError for another name, or for a handshake message that comes too
+        early; `data` must then not be sent.
         """
         while data and not self.is_over:
             if not self._left:
@@ -93,7 +93,7 @@ class HelloWatch:
             self.is_over = self._is_retried
 
     def from_host(self, data: bytes) -> None:
-        """Examine bytes of the server. They may be sent on in any case."""
+        """Examine bytes of the server, which can be passed on in any case."""
         if self.is_over or self._is_retried:
             return
         self._answered += data

@@ -1,4 +1,5 @@
-"""The decision which hosts a cell's agent can reach: hosts that its session lists, or that another policy admits.
+"""The policy that decides which hosts a cell's agent can reach: those that its session lists. Another policy can admit
+more.
 
 The function `listed` is pure. Runs in the daemon; the destination is the agent's, parsed and in its canonical spelling.
 

@@ -6,7 +6,7 @@ Rules
 - Each direction has one piece at a time, so a side that does not read stops the other side (back-pressure), with at
   most one piece in memory. A piece that is being moved is in the scratch buffer that all relays share, from one system
   call to the next.
-- Until the watch is over, it checks each piece first; a piece that it refuses is not sent on.
+- Until the HelloWatch has finished, it checks each piece first; a piece that it refuses is not passed on.
 - The end of one direction is passed on (shutdown(2)), and the other direction continues, with HALF_IDLE_S as its idle
   limit.
 - If a side accepts no more bytes, only the direction to that side ends. Bytes that it sent before it closed, such as an
@@ -109,9 +109,9 @@ async def send_all(sock: socket.socket, data: bytes) -> None:
 
 
 async def say_and_end(sock: socket.socket, answer: bytes) -> None:
-    """Send the last bytes, and wait a moment until the peer has taken them. If a socket is closed with unread bytes,
-    its sent bytes could be lost, and if it is closed before the peer has written, the peer notices only the close.
-    Never raises. The caller still has to close the socket.
+    """Send `answer`, the last bytes for the peer, and wait a moment until the peer has read them. If a socket is closed
+    with unread bytes, its sent bytes could be lost, and if it is closed before the peer has written, the peer notices
+    only the close. Never raises. The caller still has to close the socket.
     """
     with anyio.move_on_after(ANSWER_S), contextlib.suppress(OSError):
         await send_all(sock, answer)
@@ -184,7 +184,7 @@ class _Relay:
                     self._note(sink_broke)
                     break
                 went(size)
-                await anyio.lowlevel.cancel_shielded_checkpoint()  # a side that always has more to send
+                await anyio.lowlevel.cancel_shielded_checkpoint()  # lets other tasks run
         except OSError:
             self._end(source_broke)
         except RefusedError as error:
@@ -192,7 +192,7 @@ class _Relay:
             self._scope.cancel()
         else:
             self._flow.open_halves -= 1
-            with contextlib.suppress(OSError):  # it has gone meanwhile, which its own direction reports
+            with contextlib.suppress(OSError):  # it has disconnected, which its own direction reports
                 sink.shutdown(socket.SHUT_WR)
 
     async def _received(self, source: socket.socket) -> int:
@@ -210,7 +210,7 @@ class _Relay:
             now, idle_at = anyio.current_time(), self._flow.idle_at
             if now >= idle_at:
                 break
-            await anyio.sleep_until(min(idle_at, now + HALF_IDLE_S))  # a half may have ended by then
+            await anyio.sleep_until(min(idle_at, now + HALF_IDLE_S))  # by then, one direction may have ended
         self._end("idle")
 
     def _end(self, why: Ended) -> None:

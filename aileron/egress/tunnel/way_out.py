@@ -3,7 +3,7 @@
 Runs in the daemon, once for each connection of the cell's door. It trusts neither the agent, nor the resolver, nor the
 host. The caller has determined the session (daemon/http/tunnels.py).
 
-    1 a place among the open tunnels · 2 the head of CONNECT (connect_head.py) · 3 is the host admitted (policy.py)
+    1 take a slot for a tunnel · 2 read the head of CONNECT (connect_head.py) · 3 ask the policy (policy.py)
     4 resolve and check every address (steps.py) · 5 send 200, read the ClientHello: its name must be the host (client_hello.py)
     6 record durably · 7 connect, and pass the ClientHello on · 8 bytes both ways, counted (relay.py) · 9 record the end
 
@@ -94,7 +94,7 @@ class WayOut:
         return tuple(self._open)
 
     def end_session(self, session: str) -> None:
-        """End all tunnels of a session that is over. No more bytes pass in either direction."""
+        """End all tunnels of a session that has ended. No more bytes pass in either direction."""
         for tunnel in tuple(self._open.get(session, ())):
             tunnel.end("session ended")
 
@@ -208,13 +208,15 @@ class _Tunnel:
         await self._through(destination, addresses, hello, watch)
 
     async def turn_away(self, problem: str) -> None:
-        """Refuse the tunnel for lack of a place, once the client's request has arrived."""
+        """Refuse the tunnel because a limit is reached, once the client's request has arrived. `problem` names the
+        limit.
+        """
         with contextlib.suppress(_Gone, OSError, RefusedError):
             self._asked = str(await self._head(ANSWER_S))
         reason = Reason.TUNNEL_LIMIT.value
         await self._refuse(reason, refusal_answer(reason, problem))
 
-    # Before the tunnel stands
+    # Before the tunnel is open
 
     async def _before_200(self) -> tuple[HostPort, tuple[str, ...]]:
         """Read the head of CONNECT, have the host admitted, and resolve and check its addresses (steps 2 to 4). Every
@@ -265,9 +267,7 @@ class _Tunnel:
                 except AileronError as error:  # raised in the group, it would be wrapped in an exception group
                     decided = error
             tasks.cancel_scope.cancel()
-        if (
-            self._is_gone and decided is None
-        ):  # it leaves a question behind, so the refusal goes on record, as every refusal does
+        if self._is_gone and decided is None:  # a question to a person remains, so the refusal is recorded
             raise RefusedError(
                 Reason.HOST_UNANSWERED, f"nobody had decided about {destination} when the client gave up"
             )
@@ -284,7 +284,7 @@ class _Tunnel:
         raise RefusedError(Reason.HOST_UNANSWERED, text)
 
     async def _until_gone(self, waiting: anyio.CancelScope) -> None:
-        """Watch whether the client disconnects, and cancel `waiting` then. The client's early bytes are stored up to a
+        """Watch for the client to disconnect, and then cancel `waiting`. The client's early bytes are stored up to a
         bound; beyond the bound the client is no longer watched.
         """
         try:
