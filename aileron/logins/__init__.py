@@ -1,4 +1,5 @@
-"""Logs in at services that do not speak HTTP, each time in a process of its own; the jail gets the logged-in stream.
+"""Logs in at services that do not speak HTTP. Each login has a process of its own; the jail gets the stream after the
+login.
 
     daemon ── connected socket, one secret ──► logins ── fork ──► one login: TLS, the login, then bytes both ways
     (keeper.py)                                (process.py)       (child.py, side.py, protocols/, relay.py)

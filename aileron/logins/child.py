@@ -1,4 +1,4 @@
-"""The process of one login: it reads its order, executes the order, reports the result, and ends.
+"""The process of one login: it reads the daemon's order, executes the order, reports the result, and ends.
 
 The process is forked by process.py with one descriptor; two more come with the order. It can reach nothing except these
 descriptors and one secret. Not here: the login (perform.py), what the process may do (confine.py).
@@ -62,13 +62,13 @@ class Logins:
     """The protocols with which this process can log in, and the TLS context that verifies certificates."""
 
     def __init__(self, protocols: Sequence[str], tls: ssl.SSLContext) -> None:
-        """Import the protocols' modules. Raises KeyError for an unknown protocol."""
+        """Import the modules of these protocols. Unknown protocols are ignored."""
         self.tls: Final = tls
         self._classes: Final = {name: _class_of(*CLASSES[name]) for name in CLASSES if name in protocols}
 
     def of(self, order: Order) -> Login:
-        """Return the login for an order. Raise LoginError if this process does not have the protocol, or if the protocol
-        cannot do what the order requires.
+        """Return the login for an order. Raise LoginError if this process has not imported the protocol, or if the
+        protocol cannot do what the order requires.
         """
         made = self._classes.get(order.target.protocol)
         if made is None:
@@ -97,9 +97,9 @@ def be_login(descriptor: int, logins: Logins, confinement: Confinement) -> NoRet
 
 
 def _teller(control: socket.socket) -> Callable[[FromLogin], None]:
-    def tell(what: FromLogin) -> None:
+    def tell(message: FromLogin) -> None:
         try:
-            control.send(encode(what))
+            control.send(encode(message))
         except OSError:
             raise LoginError(Problem.CLOSED, "the supervisor has gone") from None
 
@@ -107,12 +107,12 @@ def _teller(control: socket.socket) -> Callable[[FromLogin], None]:
 
 
 def _noter(control: socket.socket) -> Callable[[Note], None]:
-    def note(what: Note) -> None:
+    def note(message: Note) -> None:
         """Send a note, and wait until the daemon confirms that the note is on disk. Raise LoginError if the daemon does not
         confirm.
         """
         try:
-            control.send(encode(what))
+            control.send(encode(message))
             answer = control.recv(64)
         except OSError:
             answer = b""

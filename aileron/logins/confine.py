@@ -32,8 +32,8 @@ before the login starts.
 LOG_BYTES: Final = 32 << 20
 """RLIMIT_FSIZE in bytes. It bounds standard error, which is the daemon's log and is rotated at 5 MiB."""
 CPU_S: Final = 600
-"""RLIMIT_CPU in seconds, for each process separately. Stops endless loops: a stream that lasts hours takes minutes of CPU
-time.
+"""RLIMIT_CPU in seconds, for each process separately. It ends endless loops; a stream that lasts hours takes only
+minutes of CPU time.
 """
 ORDER_S: Final = 60.0
 """Seconds that a forked login waits for its order. Meanwhile the daemon writes a record and connects, with shorter deadlines."""

@@ -1,4 +1,4 @@
-"""The daemon's end of logins: starts the process that forks them, orders a login, and receives its messages.
+"""The daemon's end of logins: starts the process that forks logins, sends a login its order, and receives its messages.
 
 Runs in the daemon, which parses nothing here but typed messages. Two processes, each started with its first login: `ssh` needs
 a library that takes a third of a second and 60 MiB to import, and only users of `ssh` should pay for that.
@@ -57,10 +57,10 @@ START_S: Final = 20.0
 second on an idle machine.
 """
 UNUSED_S: Final = 600.0
-"""Seconds without a login after which a process that forks logins ends. That frees 20 MB, or 60 MB with `ssh`; the next
-login waits half a second for a new process.
+"""Seconds without a login after which a process that forks logins ends. Ending the process frees 20 MB, or 60 MB with
+`ssh`; the next login then waits half a second for a new process.
 
-While a person works, their agent checks mail and queries a database more often than that.
+An agent that a person works with checks mail or queries a database more often than every ten minutes.
 """
 _USUAL: Final = tuple(protocol for protocol in PROTOCOLS if not protocol_facts(protocol).is_apart)
 _SSH: Final = tuple(protocol for protocol in PROTOCOLS if protocol_facts(protocol).is_apart)
@@ -210,7 +210,7 @@ class _Process:
     async def end_if_unused(self) -> None:
         """End the process if it had no login for UNUSED_S.
 
-        A login that is requested meanwhile either counts, so that the process stays, or waits for a new process.
+        A login that is requested at the same time either keeps the process running, or waits for a new process.
         """
         if self._starting is None:
             return
@@ -229,8 +229,8 @@ class _Process:
             await _send_with(await self.control(), passed)
 
     async def control(self) -> socket.socket:
-        """Return the control socket of the process, which is started if none is running. Raises OSError if it cannot be
-        started.
+        """Start the process if it is not running, and return its control socket. Raises OSError if the process cannot
+        be started.
         """
         if self._starting is None:
             self._starting = anyio.Lock()

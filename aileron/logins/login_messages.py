@@ -80,7 +80,7 @@ long.
 CAN_READ_ONLY: Final = frozenset(protocol for protocol in PROTOCOLS if protocol_facts(protocol).can_read_only)
 """The protocols whose streams can be restricted to reading, for a preview (`Login.can_read_only`)."""
 READY: Final = b"ready"
-"""Message with which the process that forks logins reports to the daemon that it is confined."""
+"""Message to the daemon from the process that forks logins: the process is confined and ready."""
 
 _T = TypeVar("_T")
 Words = Annotated[str, msgspec.Meta(max_length=MAX_WORDS)]
@@ -256,12 +256,12 @@ def decode_from_login(packet: bytes) -> FromLogin:
     return _decoded(_from_login, packet, "nothing that a login says")
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[_T], packet: bytes, what: str) -> _T:
+def _decoded(decoder: msgspec.msgpack.Decoder[_T], packet: bytes, problem: str) -> _T:
     try:
         return decoder.decode(packet)
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
-    raise MessageError(what)  # raised outside the handler: the cause could hold a secret, or a service's words
+    raise MessageError(problem)  # raised outside the handler: the cause could hold a secret, or a service's words
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

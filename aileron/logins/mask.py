@@ -61,7 +61,7 @@ class Mask:
 
     @property
     def is_holding(self) -> bool:
-        """True if `settle` would return any bytes."""
+        """True if held bytes remain that `settle` would return."""
         return self._shown < min(SHOWN, len(self._held))
 
     def feed(self, data: bytes) -> bytes:
@@ -85,8 +85,8 @@ class Mask:
         return out
 
     def settle(self) -> bytes:
-        """Return those of the first SHOWN held bytes that were not returned yet, because the service sends nothing more
-        for now.
+        """Return the first SHOWN held bytes, except those that were returned before. Call this when the service sends
+        nothing more for now.
         """
         until = min(SHOWN, len(self._held))
         out = bytes(self._masked[self._shown : until])
@@ -94,8 +94,8 @@ class Mask:
         return out
 
     def finish(self) -> bytes:
-        """End the stream, and return as many bytes as are held and were not returned yet: those of `settle`, and `*`
-        for every other byte.
+        """End the stream, and return the held bytes that were not returned before: the first SHOWN as `settle` returns
+        them, and `*` for every other byte.
         """
         out = self.settle() + _STAR * (len(self._held) - self._shown)
         self._held, self._masked, self._shown = b"", bytearray(), 0

@@ -93,8 +93,8 @@ def perform(
 
 
 def _with_cure(error: LoginError, target: LoginTarget, server: Side) -> LoginError:
-    """Return a login's error. If it shows that the port begins TLS in the other way (at once, or with STARTTLS), the
-    message also names the `--login` declaration to build the connector with.
+    """Return a login's error. If the error shows that the port needs the other form of TLS (at once, or STARTTLS), its
+    message also names the `--login` option with which to build the connector.
     """
     if target.encryption == "tls" and target.protocol in HAVE_STARTTLS and error.problem is Problem.NOT_ENCRYPTED:
         other, why = "starttls", "if it offers STARTTLS"

@@ -30,7 +30,7 @@ from aileron.tls import client_context
 __all__ = ["serve_control"]
 
 _REAP_S: Final = 5.0
-"""Maximum seconds until an ended child process is reaped; it holds no memory any longer."""
+"""Maximum seconds until an ended child process is reaped. Until then it is a zombie, which holds no memory."""
 _MAX_RUNNING: Final = 2 * MAX_LOGINS
 """Maximum number of forked processes. A login that the daemon has closed counts until its process has ended, which takes a
 moment.

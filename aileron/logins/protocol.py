@@ -21,8 +21,8 @@ __all__ = ["Filter", "Login", "Passed", "Unchanged"]
 
 
 class Passed(NamedTuple):
-    """Bytes to pass on to the service and to the connector. If there is a `note`, it is on disk before any of these
-    bytes is sent.
+    """Bytes to pass on to the service and to the connector. If there is a `note`, the note is on disk before any of
+    these bytes is sent.
     """
 
     to_server: bytes = b""
@@ -44,11 +44,12 @@ class Filter(abc.ABC):
         """Handle bytes from the service to the connector."""
 
     def up_ended(self) -> Iterable[Passed]:
-        """Handle the end of the connector's half: the connector sends nothing more."""
+        """Handle the end of the connector's half of the stream: the connector sends nothing more."""
         return ()
 
     def down_ended(self) -> Iterable[Passed]:
-        """Handle the end of the service's half. Return the bytes that were held back, if they can be passed on.
+        """Handle the end of the service's half of the stream. Return the bytes that were held back, if they can be
+        passed on.
 
         Raise LoginError if the stream did not end properly; all bytes returned before are delivered nevertheless.
         """
@@ -98,8 +99,8 @@ class Login(abc.ABC):
         self.mechanism = ""
         """The mechanism with which the credential was presented to the service. It is set by `log_in`."""
         self.sent_in_clear: tuple[bytes, ...] = ()
-        """The secret in each form that was sent and from which it can be read. These forms are masked in all output of the
-        service for as long as the stream lasts.
+        """The forms in which the secret was sent and can be read. These forms are masked in all output of the service
+        for as long as the stream lasts.
 
         The value is set by `log_in`, before the secret is sent.
         """

@@ -15,7 +15,7 @@ Rules
 - If the connector ends its half, the half to the service is ended after all earlier bytes were sent. With TLS that half stays
   open, because Python can end TLS only in both directions at once. If the connector closes both halves, the same happens, and
   then the connection is closed.
-- If the service ends its half, the bytes that it sent are written, and the stream is over. TLS that ends without a closing
+- If the service ends its half, the bytes that it sent are written, and the stream ends. TLS that ends without a closing
   alert is an error, since anyone on the network path can cut a connection.
 
 Not here: what the bytes mean (protocols/), how much may pass in all (the daemon counts: egress).
@@ -39,7 +39,7 @@ from aileron.logins.side import Side
 __all__ = ["HELD_BYTES", "relay"]
 
 HELD_BYTES: Final = 1 << 20
-"""Number of bytes waiting to be written to one end at which the other end is no longer read: four pieces."""
+"""Number of bytes that can wait to be written to one end before the other end is no longer read: four pieces."""
 _PIECE_BYTES: Final = 248 << 10
 """Maximum number of bytes read from one end at a time: as many as the daemon takes (egress/stream.py), because the
 daemon and the jail handle each piece by itself.
@@ -53,8 +53,8 @@ _LEAVING_S: Final = 5.0
 def relay(
     client: Side, server: Side, through: Filter, deadline: float, note: Callable[[Note], None], mask: Mask
 ) -> None:
-    """Relay between the connector and the service until the stream is over. `note` records a note of the filter, and returns
-    when it is on disk; `deadline` is in the time of `time.monotonic()`.
+    """Relay bytes between the connector and the service until the stream ends. `note` records a note of the filter, and
+    returns when it is on disk; `deadline` is in the time of `time.monotonic()`.
 
     Raises LoginError if the filter refuses something, the service's connection breaks (`closed`), or the deadline passes
     (`too_slow`).
@@ -111,7 +111,7 @@ class _End:
         except ssl.SSLWantWriteError:
             self.read_waits_to_write = True
             return None
-        except OSError:  # TLS errors too; what they quote must not be passed on
+        except OSError:  # TLS errors too; their messages must not be passed on
             self.is_cut = True
             return 0
 

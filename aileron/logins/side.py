@@ -1,11 +1,11 @@
-"""A side is one of the two ends of a login's stream, which is read within bounds and a deadline, and over TLS if requested.
+"""The two ends of a login's stream, each a `Side`: read within bounds and a deadline, and over TLS if requested.
 
     service ◄──► Side │ protocol │ Side ◄──► connector
 
 Runs in the process of one login, which has nothing else to do, so a side can block. Trusts neither end.
 
 Rules
-- Until the login is over, an end can send at most MAX_LOGIN_BYTES in total, and lines of at most MAX_LINE bytes.
+- Until the login has ended, each end can send at most MAX_LOGIN_BYTES in total, and lines of at most MAX_LINE bytes.
 - No bytes that were sent before TLS are used after TLS began: unread bytes when TLS begins are an error (CVE-2011-0411).
 - An error quotes no received bytes.
 
@@ -141,7 +141,7 @@ class Side:
         return bytes(self._waiting[:size])
 
     def take_waiting(self) -> bytes:
-        """Return the bytes that were read but not used; they are relayed first after the login."""
+        """Return and remove the bytes that were read but not used. After the login, they are relayed first."""
         found = bytes(self._waiting)
         self._waiting.clear()
         return found

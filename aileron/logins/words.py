@@ -1,6 +1,6 @@
 r"""Makes text from a service safe for a line that a person reads.
 
-Pure. Not here: the maximum number of characters (messages.MAX_WORDS), masking the secret (perform.py).
+Pure. Not here: the maximum number of characters (login_messages.MAX_WORDS), masking the secret (perform.py).
 
 >>> printable("530 no\r\nsuch \x1b[31muser")
 '530 no  such  [31muser'

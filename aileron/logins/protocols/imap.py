@@ -38,14 +38,14 @@ _MAX_COMMAND: Final = 64 << 10
 _MAX_AHEAD: Final = 256 << 10
 """Maximum number of bytes that a library can send ahead while the service has not accepted a literal."""
 _MAX_START: Final = 80
-"""Number of bytes that are stored from the start of a service's line, to recognize the kind of line."""
+"""Number of bytes that are stored from the start of a line of the service, to recognize the kind of line."""
 _LITERAL: Final = re.compile(rb"~?\{([0-9]{1,10})(\+?)\}")
 _LITERAL_END: Final = re.compile(_LITERAL.pattern + rb"$")
 _CAPABILITY: Final = re.compile(rb"\[CAPABILITY ([^\]]*)\]", re.IGNORECASE)
 _TAG: Final = re.compile(rb"[\x21\x23\x24\x26\x27\x2c-\x5b\x5d-\x7a\x7c-\x7e]{1,64}")
 """Pattern of a tag: an astring of RFC 3501 without `+`."""
 _NAME: Final = re.compile(rb"[A-Z0-9][A-Z0-9._-]{0,63}")
-"""Pattern of a command's name: it has no character that a service could read as the blank after the name."""
+"""Pattern of a command's name. No character matches that a service could read as the blank after the name."""
 _OTHER_LOGINS: Final = frozenset({b"LOGIN", b"AUTHENTICATE", b"STARTTLS", b"COMPRESS", b"UNAUTHENTICATE"})
 _READING: Final = frozenset(
     b"CAPABILITY NOOP LOGOUT ID EXAMINE LIST LSUB STATUS SEARCH SORT THREAD FETCH NAMESPACE UNSELECT "
@@ -107,7 +107,9 @@ class ImapLogin(Login):
         sasl.show(exchange, lambda data: talk.server.write(sasl.encode(data) + b"\r\n"), talk.hear, first)
 
     def _command(self, talk: _Talk, credential: sasl.Credential) -> None:
-        """Log in with LOGIN and literals, because services read the characters in a quoted string differently."""
+        """Log in with the LOGIN command. Send user name and password as literals, because services parse quoted strings
+        differently.
+        """
         self.mechanism = "LOGIN command"
         username, secret = credential.username.encode(), credential.secret.encode()
         self.sent_in_clear = (secret,)
@@ -138,7 +140,7 @@ class ImapLogin(Login):
 
 
 class _Talk:
-    """The exchange of commands and responses with the service, until the login is over."""
+    """The exchange of commands and responses with the service, until the login has ended."""
 
     def __init__(self, server: Side) -> None:
         self.server: Final = server

@@ -162,8 +162,8 @@ class MysqlLogin(Login):
         flags, character_set = struct.unpack_from("<I4xB", said.ljust(9, b"\0"))
         unwanted = [name for flag, name in _OTHERWISE.items() if flags & flag]
         if len(said) < 32 or not flags & _PROTOCOL_41 or unwanted:
-            what = ", ".join(unwanted) or "a protocol before 4.1"
-            words = f"the connector's library asked for {what}, which this stream does not have"
+            asked = ", ".join(unwanted) or "a protocol before 4.1"
+            words = f"the connector's library asked for {asked}, which this stream does not have"
             client.write(wire.failure_packet(2, 1043, "08S01", words))
             raise LoginError(Problem.NOT_ALLOWED, words)
         try:
@@ -322,8 +322,8 @@ COM_REGISTER_SLAVE and COM_SHUTDOWN are excluded.
 
 def _check_command(number: int, command: int) -> None:
     if number or command not in _ALLOWED:
-        what = "a packet that begins no command" if number or command < 0 else f"the command {command:#04x}"
-        raise LoginError(Problem.NOT_ALLOWED, f"{what} is not passed on in a stream that is logged in")
+        packet = "a packet that begins no command" if number or command < 0 else f"the command {command:#04x}"
+        raise LoginError(Problem.NOT_ALLOWED, f"{packet} is not passed on in a stream that is logged in")
 
 
 def _read_greeting(server: Side) -> _Greeting:

@@ -149,8 +149,8 @@ def _start_tls(server: Side) -> None:
 
 
 def _ask_capabilities(server: Side) -> dict[str, str]:
-    """Return the service's capabilities, or an empty dictionary if the service has no CAPA. Then only USER and PASS can be
-    used.
+    """Return the service's capabilities, or an empty dictionary if the service has no CAPA. Without CAPA, only USER and
+    PASS can be used.
     """
     server.write(b"CAPA\r\n")
     found: dict[str, str] = {}

@@ -9,10 +9,10 @@ Runs in the process of one login. Trusts neither end.
 Rules
 - The service must prove with SCRAM-SHA-256 that it knows the password; the proof is bound to its certificate if possible. If a
   service does not ask for SCRAM, the login fails, except as follows.
-- The service chooses the form of the password. The password is sent in the clear, or as an MD5 hash, only if a person allowed
-  that very form for this binding, TLS has begun, and no other proof was sent in this login before. The form that was sent is
-  masked in the whole stream. After an MD5 hash was sent, the password itself is not masked, because a connector could then
-  test guesses by observing which text is masked.
+- The service chooses the form of the password. The password is sent in the clear, or as an MD5 hash, only if a person
+  allowed exactly that form for this binding, TLS has begun, and no other proof was sent in this login before. The form
+  that was sent is masked in the whole stream. After an MD5 hash was sent, the password itself is not masked, because a
+  connector could then test guesses by observing which text is masked.
 - The response to SSLRequest is one byte. Unencrypted bytes after this byte are not read as if they came through TLS
   (CVE-2021-23222), and an error in place of this byte is not quoted (CVE-2024-10977).
 - User name and database come from the binding. A library's start-up parameters are set if they are in `_PARAMETERS`, as values
@@ -296,19 +296,19 @@ class PostgresLogin(Login):
         found = self._query(server, rights_query(int(major)), status=b"I")
         if not found:
             return
-        (what, fix), more = _texts(found[0]), len(found) - 1
+        (right, fix), more = _texts(found[0]), len(found) - 1
         others = f" ({more} more)" if more else ""
         raise LoginError(
             Problem.MAY_WRITE,
-            f"the role is bound as one that only reads, but {what}{others}; as an owner: `{fix}`"[:MAX_WORDS],
+            f"the role is bound as one that only reads, but {right}{others}; as an owner: `{fix}`"[:MAX_WORDS],
         )
 
 
 def _texts(row: list[bytes | None]) -> tuple[str, str]:
     if len(row) != 2:
         raise LoginError(Problem.PROTOCOL, "the service answered something else than it was asked")
-    what, fix = (printable((data or b"").decode("utf-8", "replace")) for data in row)
-    return what, fix
+    right, fix = (printable((data or b"").decode("utf-8", "replace")) for data in row)
+    return right, fix
 
 
 def _begin_tls(server: Side) -> None:

@@ -1,5 +1,5 @@
-"""Restricts a PostgreSQL stream to one transaction, which changes only what a person saw. The effects are computed here, not
-by the connector.
+"""Restricts a PostgreSQL stream to one transaction, which makes only the changes that a person saw. This module
+computes the effects; the connector does not.
 
     BEGIN ─► reads ─► one INSERT, UPDATE or DELETE … RETURNING * ─► COMMIT
                                                                       │ rows changed by table, asked of the service
@@ -498,7 +498,7 @@ class Transaction(Filter):
 
     def _cycle(self) -> Generator[_Step, _Part, _Cycle]:
         """Collect the connector's messages up to the next Sync."""
-        parts = [b"", b""]  # before and after what is executed
+        parts = [b"", b""]  # messages before and after the execution
         executed: tuple[bytes, bytes, tuple[bytes, ...]] | None = None
         describes = 0
         while True:
@@ -526,7 +526,7 @@ class Transaction(Filter):
                     executed = self._executed(head.body)
                     continue
                 case b"H":
-                    continue  # the Sync answers what is flushed
+                    continue  # not passed on: the Sync has the same effect
                 case _:
                     raise not_allowed(
                         f"a message {head.kind!a} is not passed on there in a stream whose effects are shown"

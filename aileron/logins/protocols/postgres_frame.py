@@ -211,8 +211,8 @@ class _Cycle:
         which the library never sees.
         """
         self.waits_for_sync = False
-        """True for a COPY that came as a simple Query, until the COPY is over. A Sync sent during the COPY would be lost, so it
-        is sent afterwards; until then a Flush makes the service send its responses.
+        """True for a COPY that came as a simple Query, until the COPY has ended. A Sync sent during the COPY would be
+        lost, so it is sent afterwards; until then a Flush makes the service send its responses.
         """
         self.is_copying = False
         """True once a COPY into the service has begun. The service ignores a Sync before the end of the data (COPY
@@ -223,7 +223,9 @@ class _Cycle:
 
 
 class Frame(Filter):
-    """The filter that keeps a session, after its start-up, in one transaction. `begin` is executed before it gets bytes."""
+    """The filter that keeps a session, after its start-up, in one transaction. The caller executes the SQL in `begin`
+    before the filter gets any bytes.
+    """
 
     def __init__(self, *, only_reads: bool) -> None:
         self._allowed: Final = _READING if only_reads else _WRITING
@@ -257,7 +259,7 @@ class Frame(Filter):
             said += self._of_client(part) if isinstance(part, wire.Head) else part.data
             self._is_inside = not part.is_last
             said += self._due()
-        return (Passed(to_server=bytes(said)),)  # sent together: small pieces would wait for each other on the way
+        return (Passed(to_server=bytes(said)),)  # as one piece: TCP can delay small pieces
 
     def down(self, data: bytes) -> Iterable[Passed]:
         """Pass the service's responses to the library, except those to messages that the library did not send."""
@@ -271,8 +273,8 @@ class Frame(Filter):
         return (Passed(to_client=bytes(said), to_server=self._due()),)
 
     def _due(self) -> bytes:
-        """Return our own messages that are due. They are inserted only between two messages, and not before a Sync that the
-        connector still has to send.
+        """Return our own messages that can be sent now. They are inserted only between two messages of the connector,
+        and not before a Sync that the connector still has to send.
         """
         if self._is_inside or self._open is not None:
             return b""
@@ -423,7 +425,7 @@ class Frame(Filter):
         """Return a message of the service as the library gets it: unchanged, or replaced if the statement was replaced."""
         as_it_is = head.header + head.body
         if head.kind == b"E":
-            cycle.executes.clear()  # the service skips what follows up to the Sync
+            cycle.executes.clear()  # the service skips all messages up to the Sync
             if not cycle.refusal:
                 return as_it_is
             self._drops_rest = True

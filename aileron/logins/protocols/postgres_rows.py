@@ -311,7 +311,7 @@ def _unlisted(verb: str, listed: int, target: Target, tables: Sequence[Table]) -
     inserted, updated, deleted = own
     if verb == "updated" and inserted == deleted:  # moved to another partition: such an update counts as both
         own = [0, updated + inserted, 0] if updated + inserted == listed else own
-    if any(own) and own != [listed if what == verb else 0 for what in _COUNTED]:
+    if any(own) and own != [listed if counted == verb else 0 for counted in _COUNTED]:
         yield f"In all, the database counts {_changed(own)} in {target.name}: not all that changed is listed here"
     for table in tables:
         if table.root != target.root:
@@ -319,7 +319,7 @@ def _unlisted(verb: str, listed: int, target: Target, tables: Sequence[Table]) -
 
 
 def _changed(counts: Iterable[int]) -> str:
-    return ", ".join(f"{_rows(count)} {what}" for count, what in zip(counts, _COUNTED, strict=True) if count)
+    return ", ".join(f"{_rows(count)} {verb}" for count, verb in zip(counts, _COUNTED, strict=True) if count)
 
 
 def _bounded(lines: Iterable[str]) -> str:

@@ -211,7 +211,9 @@ class Commands(Filter):
         return end + 1, self._instead(words) if name in _READ_HERE else data[at : end + 1]
 
     def _check_taken(self, arguments: int, longest: int) -> None:
-        """Raise LoginError if so many arguments, or an argument of this size, would be a protocol error for the server."""
+        """Raise LoginError if this number of arguments, or an argument of this size, would be a protocol error for the
+        server.
+        """
         if arguments > (_NOBODYS_ARGUMENTS if self._is_nobody else _MAX_ARGUMENTS):
             raise _no_command("a command with more arguments than the server takes")
         if longest > (_NOBODYS_ARGUMENT if self._is_nobody else _MAX_ARGUMENT):
@@ -232,7 +234,9 @@ def command(*arguments: bytes) -> bytes:
     >>> command(b"SELECT", b"0")
     b'*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n'
     """
-    return b"*%d\r\n" % len(arguments) + b"".join(b"$%d\r\n%b\r\n" % (len(each), each) for each in arguments)
+    return b"*%d\r\n" % len(arguments) + b"".join(
+        b"$%d\r\n%b\r\n" % (len(argument), argument) for argument in arguments
+    )
 
 
 def _own_auth(order: Order) -> bytes:
@@ -324,5 +328,5 @@ def _has_quotes(text: bytes) -> bool:
     return b'"' in text or b"'" in text
 
 
-def _no_command(what: str) -> LoginError:
-    return LoginError(Problem.NOT_ALLOWED, f"the connector sent {what}; send commands as a client library writes them")
+def _no_command(sent: str) -> LoginError:
+    return LoginError(Problem.NOT_ALLOWED, f"the connector sent {sent}; send commands as a client library writes them")

@@ -66,17 +66,17 @@ _PLACEHOLDER_STEPS: Final[dict[str, tuple[bytes, ...]]] = {
 
 
 class Challenge(NamedTuple):
-    """The service's answer that is a challenge, to which it expects a response."""
+    """The service's answer with a challenge, to which the service expects a response."""
 
     data: bytes
 
 
 class Accepted(NamedTuple):
-    """The service's answer that it has accepted the login."""
+    """The service's answer that accepts the login."""
 
 
 class Rejected(NamedTuple):
-    """The service's answer that it has refused the login."""
+    """The service's answer that refuses the login."""
 
     problem: Problem
     said: bytes
@@ -144,11 +144,11 @@ class Exchange(abc.ABC):
 
     @property
     def refusal(self) -> bytes:
-        """The service's reason for a refusal that it sent within the exchange."""
+        """Reason that the service sent for a refusal within the exchange."""
         return b""
 
     def in_clear(self) -> tuple[bytes, ...]:
-        """Return the forms of the secret that can be read from the bytes on the wire."""
+        """Return the forms of the secret that are readable on the wire."""
         return ()
 
 
@@ -270,8 +270,8 @@ class _Scram(Exchange):
                 self._client.set_server_final(challenge.decode("utf-8"))
                 return None, b""
         except (ScramException, UnicodeDecodeError):
-            what = "its first message" if self._step == 1 else "its proof that it knows the password"
-            return LoginError(Problem.PROTOCOL, f"{self.name}: the service's answer is not {what}"), b""
+            expected = "its first message" if self._step == 1 else "its proof that it knows the password"
+            return LoginError(Problem.PROTOCOL, f"{self.name}: the service's answer is not {expected}"), b""
         return _unexpected(self.name), b""
 
     def _prove(self, server_first: str) -> tuple[LoginError | None, bytes]:
@@ -326,13 +326,15 @@ def choose(credential: Credential, offered: Iterable[str], server: Side, *, is_p
 
 
 def _for_password(credential: Credential, names: set[str], server: Side, *, may_show: bool) -> Exchange | None:
-    """Return an exchange that proves the password, or else one that shows it if the service may see it."""
+    """Return an exchange that proves the password, or else one that sends the password, if `may_show` allows that.
+    Return None if the service offers neither.
+    """
     sock = server.sock if isinstance(server.sock, ssl.SSLSocket) else None
     bound = sock if {_Scram.name, _ScramPlus.name} & names and _can_bind(sock) else None
     if _ScramPlus.name in names and bound is not None:
         return _ScramPlus(credential, bound)
     if _Scram.name in names:
-        # With -PLUS on the list, and no way to bind, `y` would be a lie that the service has to refuse.
+        # If -PLUS is offered but binding is impossible, the flag `y` would be false, and the service must refuse it.
         return _Scram(credential, None if _ScramPlus.name in names else bound)
     return next((kind(credential) for kind in (_Plain, _Login) if kind.name in names and may_show), None)
 

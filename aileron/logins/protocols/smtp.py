@@ -284,10 +284,10 @@ class SmtpFilter(Filter):
     def _check_ahead(self) -> None:
         waits_for_line = self._doing is _Doing.NOTHING
         if len(self._ahead) > (MAX_LINE if waits_for_line else _MAX_AHEAD):
-            what = (
+            problem = (
                 "a command line is too long" if waits_for_line else "commands were sent ahead of the service's answer"
             )
-            raise LoginError(Problem.NOT_ALLOWED, f"{what}, and PIPELINING was not offered")
+            raise LoginError(Problem.NOT_ALLOWED, f"{problem}, and PIPELINING was not offered")
 
     # Bytes from the library.
 

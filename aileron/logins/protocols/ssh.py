@@ -170,7 +170,9 @@ class _Client(asyncssh.SSHClient):
 
 
 class _Socket(socket.socket):
-    """The socket that is connected to the server. At most MAX_LOGIN_BYTES can be read from it until the login is over."""
+    """The socket that is connected to the server. At most MAX_LOGIN_BYTES can be read from it until the login has
+    ended.
+    """
 
     left: int | None = MAX_LOGIN_BYTES
 
@@ -220,7 +222,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         self._near.resume_reading()
 
     def eof_received(self) -> bool:
-        asyncio.get_running_loop().call_later(_GRACE_S, self._near.end)  # a command may go on without output
+        asyncio.get_running_loop().call_later(_GRACE_S, self._near.end)  # the command may still run
         return True
 
     def exit_status_received(self, status: int) -> None:
@@ -269,7 +271,7 @@ class _Near(asyncio.Protocol):
     def begin(self, channel: asyncssh.SSHClientChannel[bytes]) -> None:
         self._channel = channel
         self.resume_reading()
-        if self._is_full:  # a command may write before it is known to have begun
+        if self._is_full:  # output can arrive before the start is confirmed
             channel.pause_reading()
 
     def data_received(self, data: bytes) -> None:
@@ -322,7 +324,7 @@ class _Near(asyncio.Protocol):
 class _Tunnel:
     """The thread that runs SSH. `problem` is the command's error; read it only after the socket from `open` has ended.
 
-    It is set by then, unless the command runs on for more than _GRACE_S after the end of its output.
+    `problem` is set by then, unless the command continues for more than _GRACE_S after the end of its output.
     """
 
     def __init__(self, host: str, command: str, client: _Client, options: asyncssh.SSHClientConnectionOptions) -> None:
@@ -363,7 +365,7 @@ class _Tunnel:
                 session = await self._begin(connection, near)
         except Exception as error:  # noqa: BLE001 - whatever a server can bring the library to is a login that failed
             problem = self._problem(error, far)
-        if problem is not None:  # outside of the handler: what a library raised may quote anything
+        if problem is not None:  # outside the handler: a library's exception may quote anything
             self._opened.set_exception(problem)
         else:
             far.left = None
@@ -454,7 +456,7 @@ def _options(order: Order, client: _Client) -> asyncssh.SSHClientConnectionOptio
             config=None,
             known_hosts=((), (), ()),
             # The pinned key's own come first: a server that has that key shows it. The others let the error name another key.
-            server_host_key_algs=[*pinned, *(each for each in _SIGNATURES if each not in pinned)],
+            server_host_key_algs=[*pinned, *(name for name in _SIGNATURES if name not in pinned)],
             kex_algs=_kex(),
             encryption_algs=_CIPHERS,
             mac_algs=_MACS,
