@@ -3,7 +3,8 @@
 A widget. The person switches between stories and the ledger. The newest story is first, the newest event last.
 
 Rules
-- The cursor stays on its story, or its event, whatever arrives. It follows new rows only from the end at which they appear.
+- The cursor stays on its story or event when new rows arrive. Only a cursor at the end where new rows appear moves to
+  them.
 - When a row arrives in the ledger, existing rows are not drawn again.
 
 Not here: what happened (story.py), how it looks (story_rows.py, rendering.py), where events come from (news.py).
@@ -84,7 +85,9 @@ class Activity(Container):
             self._put(rows)
 
     def _put(self, rows: Sequence[tuple[str | None, Text]]) -> None:
-        """Replace the rows of the story list. The cursor stays on its story; from the first story, it goes to the new first."""
+        """Replace the rows of the story list. The cursor stays on its story, but moves from the first story to the new
+        first story.
+        """
         shown = self.query_one("#stories", Rows)
         first = next((number for number, option in enumerate(shown.options) if not option.disabled), None)
         kept = None if shown.highlighted in (None, first) else shown.chosen()
@@ -100,7 +103,9 @@ class Activity(Container):
     # the ledger
 
     def show_events(self, events: Sequence[Mapping[str, JSON]], width: int) -> None:
-        """Replace the events of the ledger list. The cursor stays on its event, but from the last event goes to the new last."""
+        """Replace the events of the ledger list. The cursor stays on its event, but moves from the last event to the
+        new last event.
+        """
         shown = self.query_one("#ledger", Rows)
         kept = None if _is_at_end(shown) else shown.chosen()
         shown.clear_options()

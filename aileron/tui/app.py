@@ -1,20 +1,21 @@
 """The console: the queue, activity, grants, sessions and the system, live, and the person's decisions.
 
-Runs in its own process, alone (approver_key/isolation.py). It shows what the daemon says, made harmless, and signs what it shows.
-It decides nothing by itself: a key press does, in two steps, if the guard has no reason against it.
+Runs in its own process, alone (approver_key/isolation.py). It sanitizes and shows the daemon's data, and signs only
+what it shows. Only key presses decide, in two steps, and only if the guard (guard.py) allows it.
 
     news (a thread) ──▶ questions ──▶ the list         keys ──▶ guard ──▶ second step ──▶ key session ──▶ signature ──▶ daemon
                         the record ──▶ activity
 
 Rules
-- A decision is about the digest of what is on the screen, computed here (cards/signed_view.py), with that of the preview.
-- The list grows at its end and never moves under the person. It is in the order in which the questions were asked.
-- Without a daemon nothing looks as if it could be decided.
-- Nothing moves by itself, and no colour is the only sign of anything.
+- A decision covers the digest of what is on the screen, preview included; the digest is computed here
+  (cards/signed_view.py).
+- New questions are added at the end of the list, so that no row moves while the person looks at it (waiting.py).
+- While the daemon is unreachable, no question looks as if it could be decided.
+- Nothing on the screen is animated, and no information is shown by colour alone.
 
-Source: docs/reference/console.md. Not here: what a card says (cards/card.py), how it looks (frame.py, view.py, queue.py), what
-is sent (sending.py). This class is the last of a row: console_base.py, reading.py, telling.py, news.py, decisions.py,
-together.py; here are the keys.
+Source: docs/reference/console.md. Not here: the content of a card (cards/card.py), the look (frame.py, view.py,
+queue.py), sending (sending.py). `Console` is the last in a chain of subclasses (console_base.py, reading.py,
+telling.py, news.py, decisions.py, together.py), and adds the actions of keys.
 """
 
 from __future__ import annotations
@@ -86,10 +87,11 @@ class Console(TogetherConsole):
         threading.Thread(target=self.key_session.close, daemon=True).start()  # a signature in progress is completed
 
     def _hung_up(self) -> None:
-        """Handle the loss of the terminal. Close the key first. Restore no terminal settings: reads would wait for ever.
+        """Handle the loss of the terminal. Close the key first. Do not restore terminal settings, because reads would
+        block for ever.
 
-        The console ends by the signal itself, so that its parent process restores a terminal that still exists
-        (approver_key/isolation.py).
+        The console is killed by the signal itself, so that its parent process restores the terminal, if that still
+        exists (approver_key/isolation.py).
         """
         self.key_session.close()
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -131,7 +133,7 @@ class Console(TogetherConsole):
         loop.add_signal_handler(signal.SIGTERM, self.exit)
         loop.add_signal_handler(signal.SIGHUP, self._hung_up)
         loop.add_signal_handler(signal.SIGCONT, self._went_on)
-        for number in (signal.SIGTERM, signal.SIGHUP):  # beside what the loop does when it gets to it
+        for number in (signal.SIGTERM, signal.SIGHUP):  # also if the loop is blocked, and its own handler waits
             signal.signal(number, self._has_to_end)
         self._lay_out()
         self._show_frame()
@@ -143,13 +145,13 @@ class Console(TogetherConsole):
     def _went_on(self) -> None:
         """Handle SIGCONT, after the console was stopped: lock the key and draw the screen again.
 
-        Meanwhile the shell had the terminal, and whoever stopped the console may have opened the terminal and could draw on it
-        (approver_key/isolation.py).
+        While the console was stopped, the shell used the terminal, and the process that stopped the console may have
+        opened the terminal and drawn on it (approver_key/isolation.py).
         """
         self._lock_for("the console was suspended")
         self._hooks.take()
         if self._driver is not None and self._driver.can_suspend:
-            with self.suspend():  # and resume: the terminal as keys need it, and drawn anew
+            with self.suspend():  # and resume: set the terminal up for keys again, and redraw
                 pass
 
     def push_screen(self, *given: Any, **named: Any) -> Any:
@@ -170,7 +172,7 @@ class Console(TogetherConsole):
     def _take_size(self) -> None:
         self._lay_out()
         self._show_list()
-        if self._has_looked:  # rows of lists are laid out for a width
+        if self._has_looked:  # rows of lists have a fixed width
             self._activity.lay_out(self.size.width - 2)
             self._begin("pane", self._look_at_pane)
         self.call_after_refresh(self._view.paint)
@@ -226,7 +228,9 @@ class Console(TogetherConsole):
         return self._pane == "queue" if action in frame.ABOUT_A_QUESTION and self.is_running else True
 
     def action_edit(self) -> None:
-        """Let the person change the arguments in an editor. They must then read and decide the edited version of the question."""
+        """Let the person change the arguments in an editor. The person must then read and decide the edited version of
+        the question.
+        """
         plan, name, refusal = None if self._review is None else self._review.plan, self.selected, self._refusal("deny")
         if refusal or plan is None or name is None:
             self._warn(refusal or "only runs have arguments to edit")
@@ -249,8 +253,8 @@ class Console(TogetherConsole):
     async def _edited(self, name: str, args: JSONObject) -> None:
         """Send the edited arguments of the question `name` to the daemon.
 
-        This worker must not be in the group `question`: the daemon's news of the edit comes before its response, and would
-        cancel a worker of that group.
+        This worker must not be in the group `question`: the daemon announces the edit before it responds, and the
+        reload that follows would cancel a worker of that group.
         """
         made = None
         try:
@@ -334,8 +338,8 @@ class Console(TogetherConsole):
                 if is_yes:
                     self._begin("decide", self._taken_back, name)
 
-            what = Text(f"withdraw: {entry.row}\nasked by {entry.asker}; it will not run")
-            self.push_screen(Confirm(lambda _: what, None, verb="withdraw", now=self.now), said)
+            facts = Text(f"withdraw: {entry.row}\nasked by {entry.asker}; it will not run")
+            self.push_screen(Confirm(lambda _: facts, None, verb="withdraw", now=self.now), said)
 
     async def _taken_back(self, name: str) -> None:
         if await self._tried(self._daemon.cancel, name) is not None:
@@ -381,7 +385,7 @@ class Console(TogetherConsole):
         address = page_of(self._status.web, self.selected) if self._status and self.selected is not None else None
         if address is None:
             self._tell("no web page for this request")
-        elif any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):  # else it could use this terminal
+        elif any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):  # for a graphical browser
             self._tell(f"opening {address}")
             self._begin("page", self._opened, address)
         else:
@@ -543,17 +547,17 @@ class Console(TogetherConsole):
         work: Callable[[str], None]
         facts: Callable[[int], Text]
         if self._pane == "grants":
-            work, what = self._daemon.revoke, "this grant: the next run needs approval"
+            work, effect = self._daemon.revoke, "this grant: the next run needs approval"
             facts = functools.partial(rendering.grant_facts, self._grants[name])
         else:
-            work, what = self._daemon.end_session, "this session: its token stops working"
+            work, effect = self._daemon.end_session, "this session: its token stops working"
             facts = functools.partial(rendering.session_facts, self._sessions[name])
 
         def said(is_yes: bool | None) -> None:
             if is_yes:
                 self._begin("end", self._ended, work, name)
 
-        told = Confirm(lambda width: Text(f"end {what}\n\n").append(facts(width)), None, verb="end", now=self.now)
+        told = Confirm(lambda width: Text(f"end {effect}\n\n").append(facts(width)), None, verb="end", now=self.now)
         self.push_screen(told, said)
 
     async def _ended(self, work: Callable[[str], None], name: str) -> None:

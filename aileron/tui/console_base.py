@@ -67,7 +67,9 @@ class Answer(NamedTuple, Generic[T]):
 
 
 class Hooks:
-    """Functions by which the console uses its terminal: a passphrase prompt, an editor, exclusive use of the terminal."""
+    """Functions with which the console uses its terminal: a passphrase prompt, an editor, exclusive use of the
+    terminal.
+    """
 
     def __init__(
         self,
@@ -82,8 +84,9 @@ class Hooks:
     ) -> None:
         """Set the functions. `check` is called once before the first request to the daemon; if it raises, the console ends.
 
-        `ask` prompts for a passphrase. `edit` returns the edited text, or raises ValueError. `take` and `let_go` begin and end
-        the exclusive use of the terminal. `say` prints text above a prompt. `security_keys` are used while the screen is left.
+        `ask` prompts for a passphrase. `edit` returns the edited text, or raises ValueError. `take` and `let_go` begin
+        and end the exclusive use of the terminal. `say` prints text above a prompt. `security_keys` has the functions
+        for security keys, which are called while the console has left the screen.
         """
         self.check: Final = check
         self.ask: Final = ask
@@ -113,7 +116,7 @@ class ConsoleBase(App[None]):
         `who_else` returns why a key press may come from another process, or None. `is_terminal` says whether escape sequences
         outside the screen, such as titles, can be sent; if None, they are sent unless Textual runs headless.
         """
-        # With NO_COLOR, Textual would turn colours into greys, alarms into the darkest; with the terminal's own, none are left.
+        # With NO_COLOR, Textual turns RGB colours into greys, alarms into the darkest; the terminal's own it removes.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.animation_level = "none"
         self.register_theme(frame.CONTRAST)
@@ -157,8 +160,8 @@ class ConsoleBase(App[None]):
         """Text that is printed above a passphrase prompt."""
         self.input_guard: Final = InputGuard()
         self._is_interrupted = False
-        """True once a signal has ended the program that has the terminal; no further signal interrupts until the console has the
-        terminal again.
+        """True once a signal has ended the prompt or editor that has the terminal. Further signals are then not raised
+        as KeyboardInterrupt until the console has the terminal again.
         """
         self._pressed_at: float | None = None
         """Time of the key press whose action runs now."""
@@ -353,14 +356,14 @@ class ConsoleBase(App[None]):
         names = [key for key, _ in rows]
         if kept in names:
             shown.highlighted = names.index(kept)
-        elif kept is None and names:  # nothing chosen yet; a chosen row that is gone is not replaced
+        elif kept is None and names:  # nothing is chosen yet; no other row is chosen when the chosen row has gone
             shown.highlighted = 0
 
     def _begin(self, group: str, work: Callable[..., Awaitable[None]], *given: Any, **named: Any) -> None:
         """Start `work` as a worker. In the groups `question` and `run`, a new worker replaces the previous one.
 
-        `work` is a function and not a coroutine: Python would warn about a coroutine that is never awaited, if the console ends
-        first.
+        `work` is a function and not a coroutine, because Python would warn about a coroutine that is never awaited if
+        the console ends first.
         """
         whole = functools.partial(work, *given, **named)
         begun: Callable[[], Awaitable[None]] = functools.partial(self._done, whole)
@@ -444,7 +447,7 @@ class ConsoleBase(App[None]):
 
         Raises KeyboardInterrupt if the console is ending.
         """
-        if self._is_ending:  # the person would see neither what it is for, nor the result
+        if self._is_ending:  # the person would see neither the purpose of the prompt nor the result
             raise KeyboardInterrupt("the console ends: nothing is decided")
         with self._away():
             if self._above:
@@ -463,7 +466,8 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _no_echo(self) -> Iterator[None]:
-        """Ignore keys after the block, a prompt, if it fails: the person may still be typing into the prompt.
+        """Wrap a prompt: if the prompt fails, ignore keys afterwards, because the person may still be typing the
+        passphrase.
 
         Keys work again after a pause in typing.
         """
@@ -477,7 +481,7 @@ class ConsoleBase(App[None]):
     async def on_event(self, event: Event) -> None:
         """Handle an event, but drop a key press or paste while the person may still be typing into a prompt that has ended.
 
-        The time of the key press decides, not the time at which a busy console handles the event.
+        The time of the key press is what counts, not the later time at which a busy console handles the event.
         """
         if isinstance(event, (Key, Paste)) and not event.is_forwarded and not self.input_guard.is_key(event.time):
             if self.input_guard.is_to_be_said():
@@ -509,7 +513,7 @@ class ConsoleBase(App[None]):
         """
         self._lock_for("another program had the terminal")
         self._hooks.let_go()
-        # The event loop's own handler would end the console, and have the passphrase asked for again.
+        # The event loop's own handler would end the console, and the passphrase would be asked for again.
         self._is_interrupted = False
         before = {number: signal.signal(number, self._interrupted) for number in _ENDING}
         can_suspend = self._driver is not None and self._driver.can_suspend
@@ -518,7 +522,7 @@ class ConsoleBase(App[None]):
             try:
                 with self._no_echo():
                     yield
-                self._is_interrupted = True  # from here on nothing may raise while the terminal is restored
+                self._is_interrupted = True  # from here on, no signal may raise: the terminal is being restored
             except BaseException as error:  # noqa: BLE001 - an exception through suspend() would leave it suspended
                 self._is_interrupted, failed = True, error
         for number, handler in before.items():
@@ -555,7 +559,7 @@ def is_over(entry: PendingEntry) -> bool:
 async def in_thread(work: Callable[..., T], *given: Any) -> T:
     """Run `work` in a thread and return its result.
 
-    The thread does not delay the console's end, although a wait for news takes up to 20 s.
+    The console can end without waiting for the thread, which may wait for news for up to 20 s.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()

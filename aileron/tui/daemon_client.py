@@ -1,11 +1,13 @@
-"""Requests of the console to the daemon, over the operator's socket. Every call waits for its answer, with a deadline.
+"""Requests of the console to the daemon, over the operator's socket. Every call waits for the response, with a
+deadline.
 
-Runs in threads of the console. The daemon may be gone and come back, and another program may answer in its place: what it says
-of an open question is shown, and signed, only as far as its digest covers it (cards/signed_view.py); a settled question is
-shown as the answer describes it, and nothing is decided about that. An answer that is not of its route's type (api/), or nests
-deeper than MAX_NESTING, is RequestRefused, so that nothing trips over it in the layout.
+Runs in threads of the console. The daemon can stop and start again, and another program can answer in its place. So an
+open question is shown, and signed, only as far as its digest covers the response (cards/signed_view.py). A settled
+question is shown as the response describes it, because nothing is decided about it. A response that does not have its
+route's type (api/), or is nested deeper than MAX_NESTING, raises RequestRefused, so that the layout gets valid data
+only.
 
-Not here: what is done with the answers (news.py, reading.py), what is signed (approver_key/signing.py).
+Not here: the use of the responses (news.py, reading.py), what is signed (approver_key/signing.py).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aileron.model.json_value import JSONObject
 
-if TYPE_CHECKING:  # after the first frame, as the types of the answers
+if TYPE_CHECKING:  # after the first frame, like the types of the responses
     from aileron.api.approvals import ApprovalEntry, Decision, PreviewRequest, Question, SealedPreview, Settled
     from aileron.api.approver import ApproverFacts, PasskeyEntry
     from aileron.api.audit import RecordOfRun
@@ -49,7 +51,7 @@ _T = TypeVar("_T")
 
 
 class GoneError(Exception):
-    """The daemon does not answer."""
+    """The daemon does not respond."""
 
 
 class RequestRefused(Exception):
@@ -148,14 +150,14 @@ class DaemonClient:
     def decide(self, approval_id: str, decision: Decision, *, is_run: bool) -> Settled:
         """Send a decision, and return the settled question.
 
-        Raises GoneError also for an unusable response, because the outcome is unknown then.
+        Raises GoneError also for an invalid response, because it is then unknown whether the decision took effect.
         """
         from aileron.api.approvals import Settled
 
         wait_s = 0.0 if is_run else _CARRY_OUT_S
         try:
             return self.ask(Settled, "POST", _path_of(*_ROUTE, approval_id, "decide"), decision, wait_s=wait_s)
-        except _NoAnswerError as error:  # it may be decided: that is not known
+        except _NoAnswerError as error:  # it is unknown whether the decision took effect
             raise GoneError(error.message) from None
 
     def preview(self, approval_id: str, asked: PreviewRequest, wait_s: float) -> SealedPreview:
@@ -269,7 +271,7 @@ class DaemonClient:
         return self._events(f"after={after:d}&order=oldest&limit=200&wait={NEWS_S:g}", wait_s=NEWS_S)
 
     def _events(self, query: str, *, wait_s: float = 0.0) -> list[JSONObject]:
-        """Return the events of a query, without any that has no row number, because later requests refer to row numbers."""
+        """Return the events of a query. Omit events without a row number, because later requests refer to row numbers."""
         from aileron.api.audit import EventList
 
         listed = self.ask(EventList, "GET", f"/v1/audit?{query}", wait_s=wait_s).events
@@ -300,12 +302,12 @@ def _read(kind: type[_T], body: Any) -> _T:
 
     try:
         return msgspec.convert(body, kind)
-    except ValueError as error:  # of msgspec, also for text that is not Unicode where it expects one of some words
+    except ValueError as error:  # msgspec's, also for invalid Unicode where it expects one of several words
         raise _NoAnswerError(str(error)) from None
 
 
 def _check_nesting(body: Any) -> None:
-    """Check that recursive code can process the response. Raises RequestRefused if it is nested too deeply."""
+    """Raise RequestRefused if the response is nested so deeply that recursive code could not process it."""
     level = [body]
     for _ in range(MAX_NESTING):
         inner = (

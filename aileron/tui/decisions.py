@@ -1,11 +1,12 @@
-"""Approvals and denials on the screen: the first step, the second step, and the decision that is sent about exactly what was
-shown.
+"""Approvals and denials on the screen, each in two steps. The decision that is sent is about exactly what was shown.
 
 Rules
-- The second step is about the digest of the first, compared again with what is on the screen then.
-- Several requests can be denied at once, each by itself; they can be approved together only if they are alike (together.py).
+- The second step is about the digest of the first step, which is compared again with the question on the screen.
+- Several requests can be denied at once, with a separate denial for each. They can be approved together only if they
+  are alike (together.py).
 
-Not here: when a key counts (guard.py), what is signed and sent (sending.py), the second step itself (screens.py).
+Not here: when a key press may decide (guard.py), signing and sending (sending.py), the screen of the second step
+(screens.py).
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class DecidingConsole(NewsConsole):
             return
         shown = (self.selected, self.guard.digest)
         marked = self.queue.marked_open
-        what = f"{len(marked)} requests" if len(marked) > 1 else self.waiting[(marked or [self.selected])[0]].row
+        subject = f"{len(marked)} requests" if len(marked) > 1 else self.waiting[(marked or [self.selected])[0]].row
 
         def said(reason: str | None) -> None:
             if reason is None:
@@ -87,7 +88,7 @@ class DecidingConsole(NewsConsole):
             else:
                 self._second_step(shown, "deny", reason or None, ends_session=ends_session)
 
-        title = Text(f"deny {what}{', and end the session that asked' if ends_session else ''}", style="bold")
+        title = Text(f"deny {subject}{', and end the session that asked' if ends_session else ''}", style="bold")
         without = ", or Enter to withdraw without one" if self._is_withdrawal(None) else " (optional)"
         hint = f"Reason for the agent{without} · Esc back"
         self.push_screen(LineInput(title, hint=hint, may_be_empty=True), said)
@@ -95,7 +96,8 @@ class DecidingConsole(NewsConsole):
     def _is_withdrawal(self, reason: str | None) -> bool:
         """Return whether a denial is sent as an unsigned withdrawal.
 
-        It is if it has no reason, this home signs decisions, and the approver's key or the vault that names the key is locked.
+        True if the denial has no reason, this home signs decisions, and the approver's key, or the vault that names the
+        key, is locked.
         """
         return is_withdrawal(
             reason, is_signed=self._is_signed, has_key=self.key_session.is_open and not self._is_vault_locked
@@ -107,7 +109,7 @@ class DecidingConsole(NewsConsole):
         return vault is not None and vault.exists and vault.locked
 
     def _decision_refusal(self, decision: Literal["approve", "deny"], *, is_read: bool = False) -> str | None:
-        """Return why no decision can be made now, or None. Only an approval needs an open vault.
+        """Return why no decision can be made now, or None. Only an approval needs an unlocked vault.
 
         `is_read`: the person reads the request on another screen, so the card under the cursor need not be read.
         """
@@ -136,7 +138,7 @@ class DecidingConsole(NewsConsole):
 
         `shown` is the id and digest of the question when the person chose the decision.
         """
-        # The second step has a wait of its own: a movement on the screen below it does not count.
+        # The screen of the second step has its own waiting time, so movement on the screen below is ignored.
         refusal = self.guard.refusal(now=math.inf, is_approval=decision == "approve") or self._why_closed()
         if shown != (self.guard.shown, self.guard.digest) or self._review is None:
             self._tell("the request changed: not decided, look again", is_bad=True)
@@ -188,7 +190,7 @@ class DecidingConsole(NewsConsole):
         passkeys: tuple[PasskeyKey, ...] = (),
     ) -> bool:
         if self._is_signed and not review.is_signed:
-            self._tell(NOT_AS_SHOWN, is_bad=True)  # it was shown before this home had an approver
+            self._tell(NOT_AS_SHOWN, is_bad=True)  # the request was shown before this home had an approver
             return False
         made = await self._answer_to(review, decision, reason, passkeys)
         self._tell(made.words, is_bad=not made.is_done)

@@ -178,4 +178,4 @@ OTHER   l  in activity: every event     x  end a grant or session
         L  unlock or lock the key       V  unlock or lock the vault
         z  mute for 10 minutes          Ctrl-P  all commands   q  quit
 """
-"""Help text that fits a terminal of 24 rows and 80 columns, including its box; the most important facts stand first."""
+"""Help text that fits a terminal of 24 rows and 80 columns, including its box; the most important facts come first."""

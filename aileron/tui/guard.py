@@ -1,14 +1,15 @@
-"""Guard of the keys that decide: a table of reasons why a key decides nothing, each with a message for the person.
+"""Guard of the keys that decide. It checks that a key press may decide, or says why not, with a message for the person.
 
-Pure; times are monotonic seconds, passed in. A key that is pressed at the wrong moment, was meant for something else, or arrives
-when the screen has just changed, decides nothing.
+Pure; times are monotonic seconds, which the caller passes. A key press decides only if all of the following is true, so
+that it was meant for what is on the screen:
 
-1. the daemon answers
-2. the question waits, and its time is not over
-3. the shown question is the one that would be decided: it was read completely, and nothing has replaced it since
-4. it has been on the screen, unmoved, for SETTLED_S, and nothing else appeared in that time; arrivals at the end of the list
-   count once in ARRIVALS_S, or an agent that asks all the time would keep a person from denying it
-5. all of it was on the screen, or the person said that they have not read all
+1. the daemon responds
+2. the question is open and has not expired
+3. the question on the screen is the one that would be decided: it was loaded completely, and no other has replaced it
+4. it has been on the screen, unmoved, for SETTLED_S, and nothing else appeared in that time; of new questions at the
+   end of the list only one in ARRIVALS_S counts, so that an agent that asks all the time cannot keep the person from
+   denying
+5. for an approval: the card was on the screen to its end, or the person chose to decide without reading the rest
 
 Source: docs/reference/console.md (What a key needs). Not here: the signature (key_session.py), the second step (screens.py).
 
@@ -34,7 +35,8 @@ to read anything.
 ARRIVALS_S: Final = 2.0
 """Seconds for which further questions at the end of the list do not make the person wait SETTLED_S again.
 
-So even if questions arrive all the time, keys that decide work for 1.6 of every 2 s, enough for both steps of a decision.
+So even if questions arrive all the time, keys can decide in 1.6 of every 2 s, which is enough for both steps of a
+decision.
 """
 
 
@@ -69,7 +71,7 @@ class Guard:
         self._problem = why
 
     def disturb(self, *, now: float) -> None:
-        """Record that something on the screen moved or appeared, so that keys decide nothing for SETTLED_S."""
+        """Record that something on the screen moved or appeared. For SETTLED_S, keys then decide nothing."""
         self._since = now
 
     def arrive(self, *, now: float) -> None:

@@ -1,11 +1,11 @@
 """Filter of key presses: drops those that may be the rest of a passphrase.
 
-Pure; times are monotonic seconds, passed in; that of a key is when it was pressed. Any process of the user can interrupt a
-prompt, and a person who types a passphrase does not look: what they type next would open fields, in clear, whose text an agent
-reads.
+Pure; times are monotonic seconds, which the caller passes; the time of a key is when it was pressed. Any process of the
+user can interrupt a prompt while a person types a passphrase without looking. The rest of the passphrase would then act
+as keys of the console: some open a text field, which shows the text and sends it to an agent.
 
-1. a key that was pressed while another program had the terminal (a prompt, an editor) is dropped
-2. if that program failed, keys are dropped until none was pressed for REST_S, for DEAF_S at most
+1. a key that was pressed while a prompt or an editor had the terminal is dropped
+2. if the prompt or editor failed, further keys are dropped until none was pressed for REST_S, but for DEAF_S at most
 
 Not here: what a key decides (guard.py).
 
@@ -27,7 +27,7 @@ __all__ = ["DEAF_S", "InputGuard"]
 DEAF_S: Final = 15.0
 """Maximum seconds for which keys are dropped if the person types without a pause.
 
-By then they have noticed that the prompt is gone.
+By then, the person has noticed that the prompt is gone.
 """
 
 

@@ -1,21 +1,21 @@
-"""The approver's key while the console has the key open: how long it stays open, and what it may be used for.
+"""The approver's key in the console: how long the key stays open, and what it may be used for.
 
 Runs in the console's own process, which no other process of the user can inspect. The passphrase is typed at the terminal itself
 (approver_key/isolation.py); there is no other way to enter it.
 
 Rules
-- The key is open for 15 minutes at most, from the passphrase on (timed_key.py).
-- If others than the person can press keys at this terminal (approver_key/terminal.py), the key is not kept open: each decision
-  asks again. That is checked before each use, and every LOOK_S while the key is open. If the passphrase was typed for previews, a
-  key is kept that reads previews and decides nothing (docs/adr/0047-fewer-keys.md).
-- It is the key of this home's approver, or it is wiped.
-- If it is not open, a plugged-in security key is offered in its place (`signer`): Enter alone has that one sign. It
-  opens nothing: each signature takes its PIN or finger, and a touch.
-- A prompt that was interrupted is followed by none for anything else within REST_S: a process that can press keys here could
-  put another one in its place while a person types. Any process of the user can interrupt a prompt (kill(2)): what is typed
-  next is the rest of a passphrase, and is no key and no text for anything (`no_echo`).
+- The key stays open for at most 15 minutes after the passphrase was typed (timed_key.py).
+- If another program could press keys at this terminal (approver_key/terminal.py), the key is not kept open: each
+  decision prompts for the passphrase. This is checked before each use, and every LOOK_S while the key is open. If the
+  passphrase was typed for a preview, a key stays open that can only read previews (docs/adr/0047-fewer-keys.md).
+- A key that does not belong to this home's approver is wiped.
+- If the key is not open, the prompt also offers a plugged-in security key (`signer`): Enter alone selects it. The
+  security key does not open the approver's key; each of its signatures needs a PIN or fingerprint, and a touch.
+- For REST_S after a prompt was interrupted, only a prompt for the same purpose is shown: a process that can press keys
+  here could otherwise replace the prompt while a person types. Any process of the user can interrupt a prompt
+  (kill(2)). Keys that are typed next may be the rest of a passphrase, so they are dropped (`no_echo`).
 
-Not here: what is signed (approver_key/signing.py), when a key may decide (guard.py).
+Not here: what is signed (approver_key/signing.py), when a key press may decide (guard.py).
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class _BrokenError(Exception):
 class KeySession:
     """The approver's key in one console.
 
-    `ask` prompts a person for a passphrase; `who_else` says why a key press may come from another process, or returns None. Text
-    that is typed in a block of `no_echo`, or right after such a block failed, reaches no other part of the console. Any thread
-    may use a session.
+    `ask` prompts a person for a passphrase; `who_else` says why a key press may come from another process, or returns
+    None. What is typed in a block of `no_echo`, or right after such a block failed, reaches no other part of the
+    console. Any thread may use a session.
     """
 
     def __init__(
@@ -92,7 +92,9 @@ class KeySession:
         self._clock: Final = clock
         self._who_else: Final = who_else
         self.not_kept: str | None = None
-        """Reason why no key may stay open here, as of the last check; None if a key may, and before the first check."""
+        """Reason why no key may stay open at this terminal, from the last check. None if a key may stay open, and
+        before the first check.
+        """
         self.key_id: str | None = None
         """Id of the approver's key, as reported by the daemon; None if this home has no approver, and before the report."""
         self._deciding: Final[TimedKey[ApproverKey]] = TimedKey(clock, look=self.look)
@@ -124,7 +126,7 @@ class KeySession:
         self._reading.close()
 
     def why_locked(self) -> str | None:
-        """Return why a key was closed since the last call, or None if none was or the person closed it."""
+        """Return why a key was closed since the last call. None if no key was closed, or the person closed the key."""
         self._close_if_due()
         whys = (self._deciding.why_closed(), self._reading.why_closed())
         return next((why for why in whys if why is not None), None)
@@ -153,7 +155,7 @@ class KeySession:
             yield key
 
     def _look_and_close(self) -> None:
-        """Close keys whose time is over, and the key for decisions if another process can type at this terminal."""
+        """Close keys that have expired, and the key for decisions if another process can type at this terminal."""
         self.look()
         self._close_if_due()
 
@@ -161,7 +163,7 @@ class KeySession:
     def _in_use(self) -> Iterator[ApproverKey]:
         """Yield the key that was just checked or opened.
 
-        The key is not wiped within the block, but at its end if no key may stay open.
+        The key is not wiped within the block. It is wiped at the end of the block if no key may stay open.
         """
         with self._deciding.in_use() as key:
             try:
@@ -174,14 +176,14 @@ class KeySession:
     def may_offer(self) -> bool:
         """True if a security key can be offered: it is plugged in, and the next signature needs a passphrase.
 
-        Only then is it useful to request the passkeys.
+        Request the passkeys from the daemon only in this case.
         """
         keys = self._security_keys
         return keys is not None and not self.is_open and keys.is_plugged_in()
 
     @contextlib.contextmanager
     def signer(self, purpose: str, about: str, passkeys: Sequence[PasskeyKey]) -> Iterator[ApproverKey | SecurityKeys]:
-        """Yield the approver's key, as `key` does, or the security key if the person chooses that.
+        """Yield the approver's key, as `key` does, or the security key if the person chooses it.
 
         A security key is offered if one is plugged in and `passkeys` is not empty.
         """
@@ -249,7 +251,7 @@ class KeySession:
                 f"the key in {file} is not that of this home's approver, {self.key_id}: aileron approver status",
                 boundary=Boundary.USER,
             )
-        self.not_kept = self._who_else()  # others may have come while it was typed
+        self.not_kept = self._who_else()  # another program may have come while it was typed
         self._deciding.put(key)
         return True
 
@@ -320,5 +322,5 @@ class KeySession:
             return ask(question)
         except AileronError:
             raise
-        except Exception as error:  # no closed set: termios.error, OSError, what a driver raises
+        except Exception as error:  # not a closed set: termios.error, OSError, errors of drivers
             raise _BrokenError(error) from error

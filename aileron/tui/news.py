@@ -1,8 +1,9 @@
-"""News from the daemon: the console reads them once, then waits for more and reads again, as long as it is open.
+"""News from the daemon: the console loads the current state, then waits for changes and loads it again, until the
+console ends.
 
-Without a daemon nothing looks as if it could be decided. Whatever the daemon answers, the console continues.
+While the daemon is unreachable, no question looks as if it could be decided. The console continues after any response.
 
-Not here: the requests and the types of their answers (daemon_client.py).
+Not here: the requests and the types of the responses (daemon_client.py).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class NewsConsole(TellingConsole):
         """Agent and action of each question that arrived since the last notification."""
 
     async def _follow(self) -> None:
-        """Read the current state, then wait for news and read again, as long as the console is open."""
+        """Load the current state, then wait for news and load it again, until the console ends."""
         is_started = False
         try:
             await in_thread(self._hooks.check)
@@ -125,7 +126,7 @@ class NewsConsole(TellingConsole):
     async def _settle(self, name: str) -> None:
         """Request the outcome of a settled question.
 
-        If the daemon does not report it, notify the person once and ask again with the next news.
+        If the daemon does not report the outcome, notify the person once, and request it again with the next news.
         """
         try:
             became = await in_thread(self._daemon.outcome, name)
@@ -149,7 +150,7 @@ class NewsConsole(TellingConsole):
             raise GoneError("the daemon now says that this home has no approver: aileron approver status")
         self._approver = told
         self.key_session.key_id = told.key_id or None
-        if was == "none" and told.status != "none":  # what is on the screen was not compared with its digest
+        if was == "none" and told.status != "none":  # the question on the screen was not compared with its digest
             self._select(self.selected)
 
     async def _refresh_now(self) -> None:
@@ -160,7 +161,7 @@ class NewsConsole(TellingConsole):
 
     def _lose(self, why: str) -> None:
         self.lost, self._is_asking = why, False
-        self._has_history = False  # what comes meanwhile is not received
+        self._has_history = False  # events that occur meanwhile are missed
         self.guard.lose_daemon()
         self._show_frame()
 

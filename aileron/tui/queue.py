@@ -1,10 +1,10 @@
 """The list of questions: a widget over `PendingList`, with a filter, groups and marks.
 
 Rules
-- The list grows at its end. It is built anew only when the person asks for other rows: a filter, groups.
-- The cursor is on a question, not on a row.
+- The list grows at its end. It is rebuilt only when the person sets a filter, or groups the questions.
+- The cursor stays on a question when its row moves.
 
-Not here: what was asked (waiting.py), what a row looks like (rendering.py).
+Not here: the questions (waiting.py), the look of a row (rendering.py).
 """
 
 from __future__ import annotations

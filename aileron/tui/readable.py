@@ -1,9 +1,9 @@
 """A line filter that raises the contrast of all text to at least 4.5 to 1 (WCAG 2.1, 1.4.3), in any theme, even for dimmed text.
 
-The last of Textual's line filters. If colours are RGB, letters that are too weak are moved towards black or white, whichever is
-further from the background, until they can be read. If they are the terminal's own sixteen, only those are used that can be read
-on a dark, or a light, background in the palettes that most terminals have; any other is left out, and the sign and the weight
-remain.
+Runs after Textual's own line filters. An RGB colour with too little contrast is moved towards black or white, whichever
+is further from the background, until the text is readable. Of the terminal's own sixteen colours, only those are used
+that are readable on a dark or a light background in the palettes of most terminals; any other becomes the default
+colour, and signs and bold text still carry the meaning.
 
 Not here: what the colours mean (rendering.py), the proof (tests/tui/test_contrast.py).
 
@@ -33,12 +33,15 @@ _FRAMES: Final = " ─│┌┐└┘├┤╭╮╰╯━┃▁▂▃▄▅▆�
 """Characters of frames and scroll bars. A segment of only these characters keeps its colour, because nobody reads it."""
 _PLAIN: Final = RichColor.default()
 _ON_DARK: Final = {1: 9, 2: 10, 3: 11, 5: 13, 6: 14, 7: 7, 9: 9, 10: 10, 11: 11, 13: 13, 14: 14, 15: 15}
-"""ANSI colours for letters on a terminal's dark background, by original colour. Without an entry: its default colour.
+"""ANSI colours for letters on a terminal's dark background, by original colour. A colour without an entry becomes the
+default colour.
 
-They are bright; blue, black and grey have no entry.
+The colours are bright; blue, black and grey have no entry.
 """
 _ON_LIGHT: Final = {0: 0, 1: 1, 4: 4}
-"""ANSI colours for letters on a terminal's light background, by original colour: black, red and blue stay."""
+"""ANSI colours for letters on a terminal's light background, by original colour: black, red and blue stay. Any other
+becomes the default colour.
+"""
 _LIGHT_GROUNDS: Final = frozenset((2, 3, 6, 7, 9, 10, 11, 13, 14, 15))
 """ANSI background colours that get black letters. All other background colours get white letters."""
 
@@ -99,7 +102,7 @@ def _own(colour: RichColor | None) -> int | None:
 
 def strengthened(letters: _Rgb, ground: _Rgb) -> _Rgb:
     """Return the colour `letters` if it is readable on the background `ground`, otherwise the nearest readable colour."""
-    target = (0, 0, 0) if _luminance(ground) > 0.18 else (255, 255, 255)  # 0.179 has the same contrast with both
+    target = (0, 0, 0) if _luminance(ground) > 0.18 else (255, 255, 255)  # at 0.179, both have the same contrast
     for step in range(_STEPS + 1):
         shade = tuple(round(start + (end - start) * step / _STEPS) for start, end in zip(letters, target, strict=True))
         found = (shade[0], shade[1], shade[2])

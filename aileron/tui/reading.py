@@ -1,8 +1,8 @@
-"""The question under the cursor: reads it, checks it against its digest, and puts it on the screen with its preview.
+"""The question under the cursor: loads the question, checks it against its digest, and shows it with its preview.
 
 If a question cannot be shown, the reason is shown in its place, and the question cannot be decided.
 
-Not here: how it is laid out (view.py, cards/card.py), keys that decide (decisions.py).
+Not here: the layout of a question (view.py, cards/card.py), keys that decide (decisions.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["ReadingConsole"]
 
 _EDITING: Final = "your edit is being sent"
 _REST_S: Final = 0.5
-"""Seconds that a question must rest under the cursor before its preview is read."""
+"""Seconds that a question must stay under the cursor before its preview is read."""
 
 
 class ReadingConsole(ConsoleBase):
@@ -44,7 +44,7 @@ class ReadingConsole(ConsoleBase):
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Show the question that is now under the cursor."""
         if event.option_list.id == "list" and event.option.id != self.selected:
-            self.clear_notifications()  # they are about the question before
+            self.clear_notifications()  # they are about the previous question
             self._select(event.option.id)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
@@ -80,7 +80,7 @@ class ReadingConsole(ConsoleBase):
     def _take_away(self, name: str) -> None:
         """Remove a question from the screen while its edit is sent.
 
-        It cannot be decided meanwhile, whatever the daemon reports about it.
+        Until the edit was sent, the question cannot be decided, whatever the daemon reports about it.
         """
         self._editing.add(name)
         self._review = self.card = None
@@ -108,7 +108,7 @@ class ReadingConsole(ConsoleBase):
             self._refuse(name, error.message)
             return
         except GoneError:
-            return  # the news report that, too
+            return  # news.py reports that
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is not such that it could be decided
             self._refuse(name, unforeseen(error))
             return
@@ -116,7 +116,7 @@ class ReadingConsole(ConsoleBase):
             self._take_review(name, review, record)
         if self._wants_preview():
             await asyncio.sleep(_REST_S)
-        if self._wants_preview():  # check again: the key may be locked by now, and is never asked for unasked
+        if self._wants_preview():  # check again: if the key is locked by now, a prompt would appear unasked
             await self._read_preview()
 
     def _became(self, name: str, run: str) -> Record:
@@ -126,8 +126,8 @@ class ReadingConsole(ConsoleBase):
         return record_of(self._daemon.record(run), self._daemon.outcome(name))
 
     def _take_review(self, name: str, review: Review, record: Record | None) -> None:
-        """Put a review on the screen, with a preview that was read earlier for the same plan; or show why the review cannot be
-        shown.
+        """Put a review (a loaded question) on the screen, with a preview that was read earlier for the same plan. If
+        that fails, show why.
         """
         before = self._review
         if before is not None and before.plan_digest == review.plan_digest:
@@ -155,7 +155,7 @@ class ReadingConsole(ConsoleBase):
             left_s=seconds_left(review.question.expires_at),
             record=self._record,
         )
-        self._show_frame()  # its keys: another card in its place has not been read
+        self._show_frame()  # updates the key hints: a new card has not been read
 
     def _refuse(self, name: str, why: str) -> None:
         """Show why a question cannot be shown and therefore cannot be decided."""

@@ -1,14 +1,16 @@
 """Rows of a terminal for cards, entries and records: rich `Text`, laid out for a width in cells.
 
-Pure. Its input is harmless already (cards/); here it is folded, never interpreted: no markup, no links. A tone is a style and
-the sign that the line has anyway, so that a terminal without colours, or a reader of the plain text, loses nothing.
+Pure. The input was sanitized before (cards/). This module wraps text and never interprets it: no markup, no links. A
+tone is a style in addition to the sign that a line has in any case, so that nothing is lost without colours or in plain
+text.
 
 Rules
-- Nothing is cut silently: a fact longer than MAX_ROWS says how much more there is, until the person asks for all of it.
-- A row of several parts is assembled, never added up: an addition to a rich `Text` takes on the style of the first part.
-- No row is wider than it was laid out for, whatever terminal draws it: `cells` counts the most that a text may take.
+- Nothing is cut silently: a fact longer than MAX_ROWS says how much is missing, until the person shows it in full.
+- A row of several parts is built with `Text.assemble`, not with `+`: text added to a rich `Text` takes on the style of
+  the first part.
+- No row is wider than its layout width on any terminal, because `cells` returns the maximum number of cells of a text.
 
-Not here: where it stands on the screen (app.py).
+Not here: the position of rows on the screen (app.py).
 """
 
 from __future__ import annotations
@@ -145,7 +147,8 @@ def essential_rows(card: Card, width: int, most: int | None = None, *, note: str
 
 
 def cut_short(card: Card, width: int, most: int) -> list[Section]:
-    """Return a section with the facts that `essential_rows` cannot show in full in `most` rows; no section if all fit.
+    """Return a section with the facts that `essential_rows` cannot show in full in `most` rows. Return an empty list if
+    all fit.
 
     If `most` is less than one row for each fact, the section has all facts.
     """
@@ -340,8 +343,8 @@ def shown(text: str, width: int) -> str:
 def cells(text: str) -> int:
     """Return the maximum number of cells that `text` may take: no fewer than rich counts, and no fewer than a terminal draws.
 
-    The two differ about combining marks and about which characters are emoji. Text that is counted too wide is only folded too
-    early; text that is counted too narrow would be wrapped, or drawn over the text beside it.
+    The two differ about combining marks and about which characters are emoji. If the count is too high, text is only
+    folded too early. If it were too low, the terminal would wrap the text, or draw it over the text beside it.
     """
     return len(text) if text.isascii() else max(cell_len(text), sum(map(cells_of, text)))
 
@@ -472,8 +475,8 @@ def _least_of(card: Card, room: int | None) -> list[int]:
 
     The alarms get at least one row. `room` is the number of rows for all groups.
     """
-    each = max(1, min(len(card.alarms), (room or 0) - len(card.essentials)))
-    return [*([each] if card.alarms else []), *(1 for _ in card.essentials)]
+    of_alarms = max(1, min(len(card.alarms), (room or 0) - len(card.essentials)))
+    return [*([of_alarms] if card.alarms else []), *(1 for _ in card.essentials)]
 
 
 def _alarms(card: Card, width: int) -> list[list[Text]]:
@@ -490,7 +493,7 @@ def _begun(alarms: list[list[Text]], most: int) -> list[Text]:
 @functools.lru_cache(_KNOWN)
 def cells_of(character: str) -> int:
     """Return the maximum number of cells that a terminal may use for a character: 0 only for a mark on the preceding letter."""
-    from unicodedata import category  # not free, and most text is plain
+    from unicodedata import category  # imported late: most text does not need it
 
     size = get_character_cell_size(character)
     if character == _WIDER:
@@ -657,6 +660,6 @@ def _fitting(text: str, width: int, at: int = 0) -> int:
     for index in range(at, len(text)):
         taken += cells_of(text[index])
         if taken > width:
-            index -= text[index] == _WIDER  # it stays with its character
+            index -= text[index] == _WIDER  # the selector stays with its character
             return max(index, at + 1)
     return len(text)

@@ -1,15 +1,16 @@
-"""Screens over the console: the second step of an approval, a reason, a question to the agent, a complete question, help.
+"""Screens above the console: the second step of an approval, fields for a reason or a question to the agent, a complete
+question, help.
 
 Runs in the console. While one of these screens is open, no key reaches the screen below it, and text that is typed into a field
 decides nothing.
 
 Rules
-- An approval that cannot be undone takes a word that is typed, and Enter after it; any other takes `y`. Neither counts in the
-  first SETTLED_S, so that a key press on its way decides nothing.
-- Escape, and anything else, decides nothing, and neither does a paste. Arrows and page keys scroll.
-- Each is answered once: keys after the answer, before the screen is gone, count for nothing.
+- For an approval that cannot be undone, the person must type a word and press Enter; for any other, press `y`. Both are
+  ignored in the first SETTLED_S, so that an earlier key press decides nothing.
+- Escape, any other key, and a paste decide nothing. Arrow and page keys scroll.
+- Each screen accepts one answer: later keys are ignored until the screen has closed.
 
-Not here: what the answers bring about (decisions.py, app.py).
+Not here: the effects of the answers (decisions.py, app.py).
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class Confirm(_Once, ModalScreen[bool]):
             return
         event.stop()
         if event.key == "y" and not self._is_settled(event.time):
-            return  # it was on its way before this came up
+            return  # pressed before the person could have read this screen
         self.dismiss(event.key == "y")
 
     def _rows_of(self, key: str) -> int | None:

@@ -1,12 +1,13 @@
-"""The way from a person's second step to the daemon's answer: the body that is signed, and the words for the result.
+"""Signs and sends a decision after the person's second step, and returns a message about the result.
 
-No widgets. Every failure becomes words for a person: a console goes on whatever happens.
+No widgets. A failure becomes a message for the person, because the console continues whatever happens.
 
 Rules
-- The digest that is passed in is signed, which is that of what was on the screen. Nothing is fetched in between.
+- The signature is over the digest that the caller passes, which is that of what was on the screen. Nothing is fetched
+  in between.
 - Nothing is sent twice.
 
-Not here: when a key may decide (guard.py), the second step (screens.py), the key (key_session.py).
+Not here: when a key press may decide (guard.py), the second step (screens.py), the approver's key (key_session.py).
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def in_a_prompt(title: str) -> str:
 
 
 def send(daemon: DaemonClient, approval_id: str, decision: Decision, *, is_a_run: bool, called: str) -> Notice:
-    """Send the decision, and return a notice about the result. `called` is the name of the request in that notice.
+    """Send the decision, and return a notice about the result. `called` is the request's name for that notice.
 
     Raises GoneError if the daemon does not respond; then it is unknown whether the decision took effect.
     """

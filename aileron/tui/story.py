@@ -1,16 +1,18 @@
 """Stories: what happened in each run, grouped by the session that requested the run; and the last hour of each agent.
 
-Pure. Stories are made of events of the record (docs/reference/audit-events.md), in any order and however often they come. The
-text in an event is somebody else's, so it is made harmless here, shortened, and put in quotes if it is a sentence.
+Pure. Stories are made from events of the record (docs/reference/audit-events.md), which can come in any order and more
+than once. Text in an event comes from another party, so it is sanitized and shortened here, and put in quotes if it is
+a sentence.
 
     Send mail: to “mira@example.com”      asked · shown · approved · 3 requests · ✓ done: id “m-1”
 
 Rules
 - A step is in a story only if an event says so. The step `shown` is only in stories of questions that were decided.
-- The story of a run whose beginning is not among the events begins with its end. A run with neither is left out.
-- No text of an event can look like a step or an ending: it is in quotes that it cannot close.
+- If the beginning of a run is not among the events, its story begins with the end. A run without beginning and end is
+  left out.
+- No text of an event can imitate a step or an ending, because it cannot close the quotes around it.
 
-Not here: where the events come from (news.py), how a story looks (rendering.py), every event as it came (activity.py).
+Not here: where the events come from (news.py), how a story looks (rendering.py), the list of all events (activity.py).
 
 >>> told = History()
 >>> told.take([{"seq": 1, "at": "2026-11-21T04:00:00Z", "type": "run.requested", "run": "run-1", "action": "send-mail"},
@@ -271,7 +273,7 @@ def _slim(event: Mapping[str, JSON]) -> JSONObject:
     kept: JSONObject = {}
     for name in _KEPT:
         value = event.get(name)
-        if value is not None:  # another program in the daemon's place may put anything there
+        if value is not None:  # another program in the daemon's place may send anything
             kept[name] = value if isinstance(value, int) else as_text(value)[: 4 * _MOST_TEXT]
     if event.get("type") == "run.requested":
         kept["title"] = _title(event)
@@ -291,14 +293,14 @@ def _title(event: Mapping[str, JSON]) -> str:
     if not isinstance(steps, list) or not isinstance(args, dict) or not steps:
         return as_text(event.get("action"))
     ops = [{"op": step["op"]} for step in steps if isinstance(step, dict) and isinstance(step.get("op"), str)]
-    plan = json.dumps({"args": args, "steps": ops}).encode()  # a half of a surrogate pair is an escape, and no plan
+    plan = json.dumps({"args": args, "steps": ops}).encode()  # a lone surrogate becomes an escape, which no plan has
     return rows_of([("it", str(event.get("action")), plan)]).get("it") or as_text(event.get("action"))
 
 
 def _story(
     key: str, events: Sequence[Mapping[str, JSON]], titles: Mapping[str, str], results: Mapping[str, str]
 ) -> Story | None:
-    of = {str(event.get("type")): event for event in events}  # the last of each type
+    of = {str(event.get("type")): event for event in events}  # the last event of each type
     begin = of.get("run.requested") or of.get("run.refused") or of.get("approval.requested") or of.get("run.finished")
     if begin is None:
         return None
@@ -331,7 +333,7 @@ def _steps(events: Sequence[Mapping[str, JSON]], of: Mapping[str, Mapping[str, J
     is_decided = "approval.decided" in of
     for event in events:
         word = _step(event, is_decided=is_decided)
-        if word is not None and not (word == "approved" and status == "failed"):  # its ending says so
+        if word is not None and not (word == "approved" and status == "failed"):  # the ending says so
             steps[word] = None
     counts = collections.Counter(str(event.get("type")) for event in events)
     for kind, name in (("egress.sending", "request"), ("run.retried", "retry"), ("egress.denied", "blocked request")):
@@ -369,8 +371,8 @@ def _ending(of: Mapping[str, Mapping[str, JSON]], came_back: str) -> tuple[str, 
         case "completed":
             return status, f"✓ done: {came_back}" if came_back else "✓ done"
         case "failed":
-            what = "Approved, but it failed" if decided.get("decision") == "approve" else "failed"
-            return status, f"{what}{_because(of['run.finished'].get('message'))}"
+            words = "Approved, but it failed" if decided.get("decision") == "approve" else "failed"
+            return status, f"{words}{_because(of['run.finished'].get('message'))}"
         case "denied":
             return status, f"denied{_because(decided.get('reason'))}"
         case "unknown":
@@ -415,7 +417,9 @@ def _who(name: str, session: Session | None) -> str:
 
 
 def _counted(event: Mapping[str, JSON]) -> int | None:
-    """Return as what an event is counted in the last hour: 0 for runs, 1 for questions, 2 for denials; None for neither."""
+    """Return the counter of the last hour that an event increments: 0 for runs, 1 for questions, 2 for denials; None if
+    it increments none.
+    """
     match event.get("type"):
         case "run.requested" | "run.refused":
             return 0

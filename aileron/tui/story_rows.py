@@ -1,11 +1,11 @@
 """Rows of a terminal for stories and the last hour: rich `Text`, laid out for a width in cells.
 
-Pure. The bars of the picture are characters of every terminal's font (U+2581 to U+2588), so they are visible without colours
-too. Beside each row of bars stands its total.
+Pure. The bars of the chart are block characters that every terminal's font has (U+2581 to U+2588), so they are visible
+without colours too. Beside each row of bars stands its total.
 
     claude    runs  14 ······▁▃··█▂ waits   1 ·········▁·· denied   0 ············
 
-Not here: what happened (story.py), where it stands on the screen (activity.py).
+Not here: what happened (story.py), the position of rows on the screen (activity.py).
 """
 
 from __future__ import annotations

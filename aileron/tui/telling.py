@@ -1,9 +1,10 @@
-"""Stories for the activity screen: read when the screen is first shown, and kept up to date by the news.
+"""Stories for the activity screen. They are read when the screen is first shown, and updated with the news from the
+daemon.
 
 The record of the last hour is requested once, in pages, when the screen is first shown; the result of a run is requested once,
 when its story is shown.
 
-Not here: what a story is (story.py), how it is read (story_source.py), the screen (activity.py).
+Not here: what a story is (story.py), reading events and results (story_source.py), the screen (activity.py).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class TellingConsole(ReadingConsole):
     @functools.cached_property
     def history(self) -> History:
         """The events and results that were read."""
-        from aileron.tui.story import History  # when the screen is first shown, like all that is about stories
+        from aileron.tui.story import History  # when the screen is first shown, like all code for stories
 
         return History()
 
@@ -50,7 +51,7 @@ class TellingConsole(ReadingConsole):
     def _take_history(self, events: list[JSONObject]) -> None:
         """Add new events to the history, if the last hour's events have been read.
 
-        Otherwise they are read when the activity screen is first shown.
+        Otherwise the events are read later, when the activity screen is first shown.
         """
         if self._has_history:
             self.history.take(events)
@@ -60,7 +61,7 @@ class TellingConsole(ReadingConsole):
         from aileron.tui.story_source import newest_hour
 
         if not self._has_history:
-            self._has_history = True  # what arrives during the read is taken, too
+            self._has_history = True  # events that arrive during the read are taken, too
             try:
                 self.history.take(await in_thread(newest_hour, self._daemon))
             except BaseException:

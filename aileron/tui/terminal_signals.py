@@ -5,8 +5,10 @@ at the end (XTWINOPS 22 and 23). A notification is OSC 777 or OSC 9, whichever t
 get none.
 
 Rules
-- The title is made of numbers and Aileron's own words. A notification has the agent's name and the action's, and no arguments.
-- A name from another party is printable ASCII and has neither `;` nor anything a terminal could obey, whatever was in it.
+- The title has only numbers and Aileron's own words. A notification has the names of the agent and the action, and no
+  arguments.
+- A name from another party is reduced to printable ASCII without `;`, so that it has nothing that a terminal could
+  obey.
 - A notification begins with a word of Aileron: ConEmu and Windows Terminal take `OSC 9 ; 4` and other numbers for commands.
 
 Source: xterm's ctlseqs (OSC 2, XTWINOPS); iTerm2, "Proprietary Escape Codes" (OSC 9); foot-ctlseqs(7) (OSC 777). Not here: when
@@ -29,12 +31,14 @@ __all__ = ["MOST_NAME", "Way", "has_title", "notification", "notification_way", 
 Way = Literal["9", "777"]
 
 _ST: Final = "\x1b\\"
-"""Terminator of a string for the terminal.
+"""Terminator of a control string (ST).
 
 BEL terminates a string too, but rings in a terminal that does not know the sequence.
 """
 _DUMB: Final = ("", "dumb", "linux", "cons25", "vt52", "vt100", "vt102", "vt220", "emacs")
-"""Values of TERM for terminals without a title. The kernel's console takes some title sequences for a palette."""
+"""Values of TERM for terminals without a title. The kernel's console (`linux`) would read some title sequences as
+palette changes.
+"""
 _BY_TERM: Final[tuple[tuple[str, Way], ...]] = (
     ("xterm-kitty", "9"),
     ("xterm-ghostty", "777"),

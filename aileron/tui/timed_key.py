@@ -1,10 +1,12 @@
-"""A key that is open for a while: wiped at the end of its time by a thread of its own, whatever the console is busy with.
+"""A key that stays open for a limited time. A separate thread then wipes the key, even if the console is busy.
 
 Rules
-- Open for OPEN_S at most; no use lengthens it.
-- It is not wiped amid a signature (`in_use`), but right after it: a signal can close it in the thread that signs.
+- The key stays open for at most OPEN_S. Using the key does not extend this time.
+- The key is not wiped during a signature (`in_use`) but right after it, because a signal handler can close the key in
+  the thread that signs.
 
-Any thread may use it, and a signal's handler. Not here: who asks for a passphrase, and what a key is for (key_session.py).
+Any thread and any signal handler may use a TimedKey. Not here: the passphrase prompt, and the purpose of a key
+(key_session.py).
 """
 
 from __future__ import annotations
@@ -17,14 +19,18 @@ from typing import Final, Generic, Protocol, TypeVar
 __all__ = ["CHECK_S", "LOOK_S", "OPEN_S", "TimedKey"]
 
 OPEN_S: Final = 900.0
-"""15 minutes, long enough for several decisions in a row.
+"""Seconds for which a key stays open: 15 minutes, long enough for several decisions in a row.
 
 A console that stays open all day must not be able to decide all day.
 """
 LOOK_S: Final = 3.0
-"""Seconds between two checks of who else can type. A check reads /proc, which takes 10 ms with some hundred processes."""
+"""Seconds between two checks whether another program can type at the terminal. A check reads /proc, which takes 10 ms
+with some hundred processes.
+"""
 CHECK_S: Final = 0.5
-"""Seconds between two checks of the clock, which counts suspend time, unlike a thread's wait."""
+"""Seconds between two checks of the clock. The clock includes the time in which the machine is suspended; a thread's
+wait does not.
+"""
 _TIME_OVER: Final = "its time was over"
 
 
@@ -39,7 +45,9 @@ K = TypeVar("K", bound=Wipeable)
 
 
 class TimedKey(Generic[K]):
-    """A holder of at most one key, which it wipes after OPEN_S. Meanwhile it calls `look` every LOOK_S; `look` may close it."""
+    """A holder of at most one key, which is wiped after OPEN_S. While the key is open, `look` is called every LOOK_S,
+    and may close it.
+    """
 
     def __init__(self, clock: Callable[[], float], *, look: Callable[[], None] | None = None) -> None:
         self._clock: Final = clock
@@ -103,7 +111,7 @@ class TimedKey(Generic[K]):
             self.close(_TIME_OVER)
 
     def why_closed(self) -> str | None:
-        """Return why the key was closed since the last call, or None if it was not or the person closed it."""
+        """Return why the key was closed since the last call. None if it was not closed, or the person closed it."""
         with self._lock:
             why, self._why = self._why, None
         return why

@@ -1,12 +1,14 @@
-"""Approval of several requests that are alike: they are read, laid out as one card, and each is decided by itself.
+"""Approval of several requests that are alike: they are loaded, shown on one card, and approved one after the other.
 
 Rules
-- Exactly those on the card are approved, each by its own digest and signature; nothing is fetched once it is shown.
-- An approval counts only after the end of the card was on the screen.
-- The first approval that fails stops the rest: the person is told how many were approved by then, and those stay approved.
+- Exactly the requests on the card are approved, each with its own digest and signature. Nothing is fetched once the
+  card is shown.
+- The approval is accepted only after the end of the card was on the screen.
+- The first approval that fails stops the rest. The person is told how many requests were approved before; these stay
+  approved.
 
-Source: docs/reference/console.md (Approving several). Not here: which are alike, and their card (cards/together.py), one by
-itself (decisions.py), the list (queue.py).
+Source: docs/reference/console.md (Approving several). Not here: which requests are alike, and their card
+(cards/together.py), a single request (decisions.py), the list (queue.py).
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ class TogetherConsole(DecidingConsole):
 
         asked = [review for name in names if (review := await self._reviewed(name)) is not None]
         if len(asked) < len(names):
-            return  # the person was told why
+            return  # `_reviewed` told the person why
         if (why := why_apart_unread(asked, local_time)) is not None:
             self._warn(why)
             return

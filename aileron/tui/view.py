@@ -1,9 +1,8 @@
-"""A question on the screen: the part that is never scrolled away, and below it all the rest.
+"""The widget that shows a question: a top part that never scrolls, and below it a body that scrolls.
 
-A widget. It shows the card that it is given, reports when all of that card has been on the screen, and knows nothing of
-decisions.
+It shows a card, reports when all of the card has been on the screen, and knows nothing of decisions.
 
-Not here: what is said (cards/card.py), how it is folded (rendering.py), when it may be decided (guard.py).
+Not here: the content of a card (cards/card.py), its rows (rendering.py), when a question can be decided (guard.py).
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class _Body(VerticalScroll):
         """
         try:
             seen = self.screen.find_widget(self).visible_region
-        except NoWidget:  # it is not laid out
+        except NoWidget:  # the widget is not laid out
             return 0
         region = self.region
         is_from_its_corner = (seen.x, seen.y, seen.width) == (region.x, region.y, region.width)
@@ -194,7 +193,7 @@ class View(Container):
 
     def paint(self) -> None:
         """Lay the card out for the present size of the view."""
-        if self._card is None or not self.query("#essentials"):  # the second: it is being removed
+        if self._card is None or not self.query("#essentials"):  # without #essentials, the view is being removed
             return
         width = self._room()
         card = self._now(self._card)
@@ -207,7 +206,7 @@ class View(Container):
         proof = rendering.body_rows(card.proof, width, is_whole=self._is_whole)[0] if self._has_proof else [_FOLDED]
         whole = [*rows, *proof]
         body = self.query_one("#body", _Body)
-        body.matter_rows, body.all_rows, body.card = len(rows) - 1, len(whole), self._card  # the last is empty
+        body.matter_rows, body.all_rows, body.card = len(rows) - 1, len(whole), self._card  # the last row is empty
         self._paint_top()
         self.query_one("#text", Static).update(rendering.joined(whole))
         self.call_after_refresh(body.check_end)

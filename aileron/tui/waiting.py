@@ -1,4 +1,4 @@
-"""The questions that wait for a person, in an order that does not move while they look.
+"""The questions that wait for a person, in an order that does not change while the person looks.
 
 Pure. The first questions stand in the order in which they expire, and new ones are added at the end. A question that was
 decided, has expired or was withdrawn keeps its place, marked, until newer such entries displace it; the question under the
