@@ -9,8 +9,8 @@ response in transit, or stores it, can decrypt it: the private half never leaves
 Rules
 - The ephemeral half is made for one message, so key and nonce serve one message.
 - `context`, the bytes of the requesting statement, is authenticated: a response to one request cannot be opened for another.
-- The encryption proves nothing about the sender: anybody can encrypt to a public key. A decision about what was shown is
-  over its digest.
+- The encryption proves nothing about the sender: anybody can encrypt to a public key. A decision therefore covers the
+  digest of what was shown.
 
 Source: RFC 7748 (X25519), RFC 5869 (HKDF), NIST SP 800-38D (GCM); docs/reference/signed-decisions.md (What is sealed).
 
@@ -54,7 +54,7 @@ class Recipient:
     def open(self, sealed: bytes, context: bytes) -> bytes:
         """Decrypt the result of `seal`.
 
-        Raises AileronError(hash_mismatch) if it was not sealed to this key and in this context.
+        Raises AileronError(hash_mismatch) if the message was not sealed to this key and in this context.
         """
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey

@@ -7,8 +7,8 @@ Rules
 - No wait for a packet is longer than SILENCE_S, or goes beyond the deadline with which the channel was opened. A busy device
   says so every 100 ms (CTAP 2.2, section 11.2.9.2.1).
 - Packets of other channels, on which other programs talk, are ignored.
-- A device that is busy with another program says so, which ends the attempt: the person is not asked to touch it, because
-  the touch would serve the other program. The library would retry until it gets its turn.
+- If a device reports that it is busy with another program, the attempt ends. The person is not asked to touch the
+  device, because the touch would serve the other program. The library by itself would retry until the device is free.
 
 Source: CTAP 2.2, section 11.2 (USB); the kernel's hid/hidraw.rst. Not here: the requests (security_key.py).
 """
@@ -45,7 +45,7 @@ class BusyElsewhereError(Exception):
 
 
 def opened(port: Port, until: float) -> CtapHidDevice:
-    """Open a channel of its own to the security key, for use in a `with`. Every wait ends at `until` (time.monotonic()) at the
+    """Open a new channel to the security key, for use in a `with`. Every wait ends at `until` (time.monotonic()) at the
     latest.
 
     Raises OSError, SilentError, BusyElsewhereError, and the library's errors for an invalid response.
@@ -60,7 +60,7 @@ def opened(port: Port, until: float) -> CtapHidDevice:
 
 
 class _Connection(CtapHidConnection):
-    """The packets of one CTAPHID channel to a security key. Its channel is that of the packet written last."""
+    """The packets of one CTAPHID channel to a security key. The channel is that of the last written packet."""
 
     def __init__(self, port: Port, until: float) -> None:
         self._descriptor: Final = os.open(port.path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)

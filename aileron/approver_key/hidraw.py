@@ -1,8 +1,8 @@
 """Security keys that are plugged in at this machine's USB ports.
 
-Runs where a decision is signed, and in the console before anything is asked: so it costs only one read for each HID device,
-and no library import. The kernel says which device is a security key (sysfs); no device is opened to find out, so that none
-blinks, and a key that this user cannot open is detected as well.
+Runs where a decision is signed, and in the console before anything is asked: so it costs only one read for each HID
+device, and no library import. The kernel says which device is a security key (sysfs); no device is opened for that, so
+no key blinks, and a key that this user cannot open is detected as well.
 
 Source: CTAP 2.2, section 11.2.8.2; the kernel's hid/hidraw.rst; systemd's udev-builtin fido_id, which identifies security
 keys by the same bytes. Not here: packets (ctap_channel.py), the requests to a key (security_key.py).
@@ -32,7 +32,9 @@ _MAX_NAME: Final = 40
 
 
 class Port(NamedTuple):
-    """A plugged-in security key. `name` is its own name, sanitized and without a colon; report sizes are in bytes."""
+    """A plugged-in security key. `name` is the name that the key reports, sanitized and without a colon; report sizes
+    are in bytes.
+    """
 
     path: Path
     name: str

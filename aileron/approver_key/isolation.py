@@ -1,4 +1,4 @@
-"""The process in which the approver's key is open, and the question for its passphrase.
+"""The process in which the approver's key is open, and the passphrase prompt.
 
 Runs in one command at a terminal. Trusts the kernel and the person at that terminal, and no other program of the same user:
 such programs can send signals, open `/proc/PID/…` of every traceable process, and open every terminal that is not held.
@@ -6,27 +6,27 @@ such programs can send signals, open `/proc/PID/…` of every traceable process,
 `isolated_process` moves the work into a process that no other process can read or trace, in these steps:
 
 1. The command starts. Until step 2 it is unprotected: another process can open its /proc/PID/mem, or attach to it.
-2. It makes itself undumpable (prctl(2)): from now on no process of the same user can open or attach anew. A descriptor from step
-   1 stays open, because the check is made by open(2) and not by read(2).
-3. It forks. The child has memory of its own (a new mm, copied) that was undumpable from its first moment: a descriptor of step 1
-   shows the parent's memory, which never contains a passphrase or a key.
-4. A debugger of step 1 that asked to follow forks (PTRACE_O_TRACEFORK) has the child too. The child sees that (TracerPid), and
-   does not ask for a passphrase. No process can begin to trace it later.
-5. The child continues as the command: it alone returns from `isolated_process`. The parent waits, passes signals on, stops
-   when the child stops (so that a shell's Ctrl-Z and `fg` work), ends as the child ends, and restores the terminal if the child
-   could not.
-   If the parent is killed the kernel ends the child (PR_SET_PDEATHSIG). If the terminal disappears, the kernel notifies only
-   the first process of its session: that may be the parent, which passes it on, or a program that does not, so a process that
-   keeps a key open watches the terminal itself (`end_with_terminal`).
+2. The command makes itself undumpable (prctl(2)): from now on no process of the same user can open its memory or attach. A
+   descriptor from step 1 stays open, because the check is made by open(2) and not by read(2).
+3. The command forks. The child has memory of its own (a new mm, copied) that was undumpable from its first moment: a
+   descriptor of step 1 shows the parent's memory, which never contains a passphrase or a key.
+4. A debugger of step 1 that asked to follow forks (PTRACE_O_TRACEFORK) has the child too. The child detects that
+   (TracerPid), and does not ask for a passphrase. No process can begin to trace the child later.
+5. The child continues as the command: it alone returns from `isolated_process`. The parent waits, passes signals on,
+   stops when the child stops (so that a shell's Ctrl-Z and `fg` work), ends as the child ends, and restores the
+   terminal if the child could not. If the parent is killed the kernel ends the child (PR_SET_PDEATHSIG). If the
+   terminal disappears, the kernel notifies only the first process of its session: that may be the parent, which passes
+   the signal on, or a program that does not, so a process that keeps a key open watches the terminal itself
+   (`end_with_terminal`).
 
 Limits: a process that attaches in step 1 and changes the program itself, or writes to its memory before the fork, has
 replaced our program. With Yama (kernel.yama.ptrace_scope = 1), only an ancestor of the command can.
 
-`ask_passphrase` reads from the terminal itself, and holds it: exclusively (TIOCEXCL), so that no other process of the user can
-open it meanwhile, and by waiting in read(2), so that none that had it open before reads first: the kernel lets one reader wait at
-a time (drivers/tty/n_tty.c, atomic_read_lock). The question is shown when that wait has begun. If another reader waited before
-us, that is detected, and nothing is asked. A process that had the terminal open can still write a question there that
-imitates ours.
+`ask_passphrase` reads from the terminal itself, and holds the terminal in two ways: exclusively (TIOCEXCL), so that no
+other process of the user can open the terminal meanwhile, and by waiting in read(2), so that no process that had opened
+it before reads first, because the kernel lets one reader wait at a time (drivers/tty/n_tty.c, atomic_read_lock). The
+prompt is shown once that wait has begun. If another reader was already waiting, this is detected, and no prompt is
+shown. A process that had the terminal open can still write text there that imitates our prompt.
 
 Rules
 - A passphrase comes from a terminal. Never from the environment, a file, an argument or standard input.
@@ -77,17 +77,18 @@ __all__ = [
 ]
 
 ASK_S: Final = 600.0
-"""Ten minutes, in seconds, to answer a question: long enough to look a passphrase up, but a forgotten terminal is not held for
-ever."""
+"""Seconds to answer a prompt: ten minutes are enough to look up a passphrase, and a forgotten terminal is not held for
+ever.
+"""
 END_S: Final = 3.0
 """Seconds from a signal until this process ends at the latest: restoring a terminal takes milliseconds, and a terminal that
 no longer accepts output must not block the end.
 """
 _TERMINAL: Final = "/dev/tty"
-_MAX_LINE_BYTES: Final = 4096  # what a terminal holds of one line, termios(3)
+_MAX_LINE_BYTES: Final = 4096  # the maximum length of a terminal's line, termios(3)
 _TIOCGEXCL: Final = 0x80045440  # ioctl_tty(2); not in Python's termios
 _DISABLED: Final = b"\0"  # _POSIX_VDISABLE, termios(3)
-_KILLED_BY: Final = 128  # and the number of the signal, as shells count
+_KILLED_BY: Final = 128  # plus the signal's number, as in shells
 _STATUS: Final = "/proc/self/status"
 
 # --- a process of its own ----------------------------------------------------------------------------------------
@@ -109,10 +110,10 @@ _is_alone = False
 def isolated_process(work: Callable[[], int], *, put_right: bytes = b"") -> int:
     """Run `work` once, in a new process that no other process can read or trace, and return its result in that process.
 
-    The calling process waits and ends as the new process does, so the code after this call also runs only in the new process:
-    return the result to the caller that exits with it. In an already isolated process, `work` runs directly. `put_right` is
-    written to the terminal if `work` is killed, to leave the alternate screen. Raises AileronError(busy) if no process can be
-    created.
+    The calling process waits, and ends in the same way as the new process. So the code after this call also runs only
+    in the new process, which must exit with the result. In an already isolated process, `work` runs directly.
+    `put_right` is written to the terminal if `work` is killed, to leave the alternate screen. Raises AileronError(busy)
+    if no process can be created.
     """
     global _is_alone
     if _is_alone:
@@ -120,7 +121,7 @@ def isolated_process(work: Callable[[], int], *, put_right: bytes = b"") -> int:
     _hide()
     terminal = _Terminal.maybe_open()
     for stream in (sys.stdout, sys.stderr):
-        # Output that cannot be written is the child's to write, or to fail with.
+        # If output cannot be written here, the child writes it or reports the error.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an ignored SIGCHLD leaves no status to wait for, wait(2)
@@ -133,10 +134,10 @@ def isolated_process(work: Callable[[], int], *, put_right: bytes = b"") -> int:
     if terminal is not None:
         terminal.close()
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # else it is ignored, as under nohup(1)
+        if signal.getsignal(number) == signal.SIG_DFL:  # otherwise ignored, as under nohup(1)
             signal.signal(number, _end)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it was killed before the line above
+    if os.getppid() != parent:  # the parent was killed before the line above
         os._exit(_KILLED_BY + signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return work()
@@ -158,7 +159,7 @@ def end_with_terminal() -> None:
         descriptor = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
         return
-    # Signals are for the main thread: if this thread took one, it would not end what the main thread waits for.
+    # Only the main thread may handle signals: in this thread, a signal would not interrupt a wait of the main thread.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         threading.Thread(target=_tell_of_end, args=(descriptor,), daemon=True, name="terminal").start()
@@ -167,8 +168,8 @@ def end_with_terminal() -> None:
 
 
 def _tell_of_end(terminal: int) -> None:
-    """Wait until the terminal hangs up, then send SIGHUP to this process. It reads nothing: poll(2) reports POLLHUP
-    unrequested.
+    """Wait until the terminal hangs up, then send SIGHUP to this process. Nothing is read, because poll(2) reports
+    POLLHUP unrequested.
     """
     poll = select.poll()
     poll.register(terminal, 0)
@@ -180,7 +181,7 @@ def _tell_of_end(terminal: int) -> None:
 def check_unwatched() -> None:
     """Check that no other process of this user can read this process.
 
-    Raises AileronError(unauthorized) with the reason otherwise.
+    Raises AileronError(unauthorized) with the reason if one can.
     """
     try:
         with open(_STATUS, "rb") as file:
@@ -212,9 +213,9 @@ def _forked(mask: set[int | signal.Signals]) -> int:
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
-    """Handle SIGTERM and SIGHUP in the child: exit, and restore the terminal first. A second signal must not interrupt that."""
-    for each in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
+    """Handle SIGTERM and SIGHUP in the child: restore the terminal, and exit. A second signal must not interrupt that."""
+    for ignored in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
     end_in_time()
     raise SystemExit(_KILLED_BY + number)
 
@@ -226,10 +227,10 @@ def _attend(child: int, terminal: _Terminal | None, waited_for: set[signal.Signa
     while True:
         info = signal.sigwaitinfo(waited_for)
         if info.si_signo != signal.SIGCHLD:
-            # Another process sent it to us; a terminal's signals (SI_KERNEL) reach the child by themselves, sigaction(2). But
-            # only the first process of the session, which may be us, is told that the terminal has gone.
+            # Relay only signals from other processes: the terminal's (SI_KERNEL) reach the child too, sigaction(2). But
+            # only the first process of the session, which may be this one, gets SIGHUP when the terminal disappears.
             if info.si_code <= 0 or info.si_signo == signal.SIGHUP:
-                os.kill(child, info.si_signo)  # not reaped yet, so the number is still its
+                os.kill(child, info.si_signo)  # not reaped yet, so the number is still the child's
             continue
         # One SIGCHLD may stand for several changes; at the end WNOHANG returns None.
         while (changed := os.waitid(os.P_PID, child, os.WEXITED | os.WSTOPPED | os.WNOHANG)) is not None:
@@ -237,12 +238,12 @@ def _attend(child: int, terminal: _Terminal | None, waited_for: set[signal.Signa
                 os._exit(changed.si_status)
             was_killed = changed.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
             if terminal is not None and was_killed:
-                terminal.tell(put_right)  # before unread input, also a mouse's, is discarded
+                terminal.tell(put_right)  # before unread input, such as mouse events, is discarded
             if terminal is not None:
                 terminal.release(was_killed=was_killed)
             if was_killed:
                 _die_by(changed.si_status)
-            os.kill(os.getpid(), signal.SIGSTOP)  # for the shell, which waits for us; on `fg` we go on here
+            os.kill(os.getpid(), signal.SIGSTOP)  # for the shell, which waits for this process; `fg` continues here
             if os.waitid(os.P_PID, child, os.WCONTINUED | os.WNOHANG) is None:  # a shell signals the whole job
                 os.kill(child, signal.SIGCONT)
 
@@ -266,8 +267,8 @@ class _Terminal:
 
     @classmethod
     def maybe_open(cls) -> _Terminal | None:
-        """Open the terminal; None if it is missing or cannot be opened, in which case the child cannot ask either, and
-        reports that.
+        """Open the terminal. Return None if the terminal is missing or cannot be opened; the child then cannot show a
+        prompt either, and reports that.
         """
         try:
             descriptor = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
@@ -280,17 +281,17 @@ class _Terminal:
             return None
 
     def close(self) -> None:
-        """Close the terminal in the child, which opens its own when it asks."""
+        """Close this descriptor of the terminal in the child, which opens the terminal again for each prompt."""
         os.close(self._descriptor)
 
     def tell(self, words: bytes) -> None:
         """Write control sequences to the terminal; do nothing if the terminal is gone or no longer accepts output."""
         with contextlib.suppress(OSError):
-            os.set_blocking(self._descriptor, False)  # of our own open file, which no process shares
+            os.set_blocking(self._descriptor, False)  # affects only our own open file description
             os.write(self._descriptor, words)
 
     def release(self, *, was_killed: bool) -> None:
-        """Restore the terminal if the child was killed, or was stopped while it held the terminal for a question."""
+        """Restore the terminal if the child was killed, or was stopped while it held the terminal for a prompt."""
         with contextlib.suppress(OSError):  # the terminal has gone
             if not self._was_held and (was_killed or is_held(self._descriptor)):
                 _put_right(self._descriptor, self._found)
@@ -301,14 +302,15 @@ def is_held(descriptor: int) -> bool:
     return struct.unpack("i", fcntl.ioctl(descriptor, _TIOCGEXCL, bytes(4))) != (0,)
 
 
-# --- the question ------------------------------------------------------------------------------------------------
+# --- the prompt --------------------------------------------------------------------------------------------------
 
 
 def ask_passphrase(question: str, *, twice: bool = False, may_be_empty: bool = False) -> Secret:
-    """Ask at the terminal of this process and return the hidden answer; with `twice`, repeat until both entries match.
+    """Prompt for a passphrase at the terminal of this process, without echo, and return it. With `twice`, prompt again
+    until two entries match.
 
-    Enter alone is accepted as an answer with `may_be_empty`, and ignored otherwise.
-    `question` is our own text, without a colon. Raises AileronError(unauthorized) if this process is watched, the terminal is
+    Enter alone is accepted as an answer with `may_be_empty`, and ignored otherwise. `question` is the text of the
+    prompt, our own and without a colon. Raises AileronError(unauthorized) if this process is watched, the terminal is
     missing, or another process holds or reads it, (invalid_request) at the end of input or after ASK_S. Raises
     KeyboardInterrupt at Ctrl-C.
     """
@@ -318,7 +320,7 @@ def ask_passphrase(question: str, *, twice: bool = False, may_be_empty: bool = F
         while True:
             with _Signals() as signals, _still_there():
                 typed = _asked_once(descriptor, question, twice, may_be_empty, signals)
-            for number in signals.seen:  # handled now that the terminal is restored: Ctrl-Z stops us here
+            for number in signals.seen:  # handled now that the terminal is restored: Ctrl-Z stops this process here
                 if number == signal.SIGALRM and signals.somebody_reads:
                     raise _read_by_another()
                 if number == signal.SIGALRM:
@@ -332,8 +334,8 @@ def ask_passphrase(question: str, *, twice: bool = False, may_be_empty: bool = F
 
 @contextlib.contextmanager
 def untyped() -> Iterator[Callable[[str], None]]:
-    """Hold the terminal while a person does not type, such as while they touch a security key; yield a function that
-    shows a line.
+    """Hold the terminal while a person does not type, for example while they touch a security key. Yield a function
+    that shows a line.
 
     No process can open the terminal meanwhile, nothing is echoed, and input is discarded; Ctrl-C still raises
     KeyboardInterrupt. Ctrl-Z does nothing, since a process stopped here would leave the terminal in this state. Raises
@@ -359,8 +361,8 @@ class _SignalledError(Exception):
 
 
 class _Signals:
-    """Handlers of the signals that would leave the terminal in a question's state. They defer each signal until the terminal is
-    restored; `seen` lists them.
+    """Handlers of the signals that would leave the terminal in a prompt's state. They defer each signal until the
+    terminal is restored; `seen` lists the signals.
 
     A signal interrupts only while the terminal is read (`waiting`), and does so by an exception: after a handler that returns,
     Python continues reading (PEP 475). A signal that arrives between that check and read(2) waits for the next key, or ASK_S.
@@ -429,7 +431,7 @@ def _still_there() -> Iterator[None]:
 
 
 def _asked_once(descriptor: int, question: str, twice: bool, may_be_empty: bool, signals: _Signals) -> Secret | None:
-    """Ask once and return the answer; None if a signal arrived first, which the caller handles."""
+    """Prompt once and return the typed text. Return None if a signal arrived first, which the caller must handle."""
     try:
         with _taken(descriptor) as before:
             while True:
@@ -477,27 +479,27 @@ def _put_right(descriptor: int, settings: list[Any]) -> None:
 
 
 def _line(descriptor: int, before: list[Any], question: str, signals: _Signals) -> bytes:
-    """Show `question`, then return one line without its end, typed without echo."""
+    """Show the prompt `question`, and return the line that is typed without echo, without its line end."""
     _set(descriptor, before, is_line=False)
     check_nobody_reads(descriptor)
     _set(descriptor, before, is_line=True)
-    signals.check()  # before anything is shown: a process that was stopped above asks anew silently
+    signals.check()  # first: after a stop above, the caller begins again, and nothing is shown twice
     with _Shower(descriptor, question, signals), signals.waiting():
         return _read_line(descriptor, question)
 
 
 class _Shower:
-    """A thread that shows the question once the main thread waits in read(2) as the reader that will receive the line.
+    """A thread that shows the prompt once the main thread waits in read(2), and is the reader that will get the line.
 
-    The name of the kernel function in which the main thread sleeps shows this (proc_pid_wchan(5)). In `wait_woken` it waits for
-    input and has the lock of the terminal's readers; in any other it waits for that lock, which another reader holds. Kernels
-    without these names (no CONFIG_KALLSYMS) say `0`: there the question is shown after _SETTLED_S nevertheless, and
-    `check_nobody_reads` must suffice.
+    The kernel function in which the main thread sleeps shows this (proc_pid_wchan(5)). In `wait_woken`, the main thread
+    waits for input and has the lock for the terminal's readers. In any other function it waits for that lock, which
+    another reader holds. Kernels without these names (no CONFIG_KALLSYMS) report `0`: there, the prompt is shown after
+    _SETTLED_S nevertheless, and `check_nobody_reads` must suffice.
     """
 
     _WAITS_FOR_INPUT: Final = "wait_woken"
     _SETTLED_S: Final = 0.5
-    """Seconds after which the main thread must be in read(2). It gets there in 0.1 ms; a machine under load takes longer."""
+    """Seconds until the main thread must be in read(2). That takes 0.1 ms, and longer on a machine under load."""
     _PAUSE_S: Final = 0.0005
 
     def __init__(self, descriptor: int, question: str, signals: _Signals) -> None:
@@ -511,7 +513,7 @@ class _Shower:
         self._is_shown = False
 
     def __enter__(self) -> None:
-        # Signals are for the thread that reads: if another thread took one, its read(2) would not end.
+        # Only the reading thread may handle signals: in another thread, a signal would not interrupt the read(2).
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self._thread.start()
@@ -533,7 +535,7 @@ class _Shower:
                 self._is_shown = True
                 os.write(self._descriptor, self._question.encode())
                 return
-            # A futex is Python's own lock, on the way to read(2).
+            # In a futex, the thread waits for Python's own lock before read(2).
             if where is not None and "futex" not in where and is_settled:
                 self._signals.somebody_reads = True
                 signal.pthread_kill(self._reader, signal.SIGALRM)
@@ -591,7 +593,7 @@ def check_nobody_reads(descriptor: int) -> None:
 
     With VMIN and VTIME 0, a read returns immediately; a non-blocking read fails (EAGAIN) only if another reader waits.
     """
-    os.set_blocking(descriptor, False)  # of our own open file, which no process shares
+    os.set_blocking(descriptor, False)  # affects only our own open file description
     try:
         os.read(descriptor, _MAX_LINE_BYTES)
     except BlockingIOError:

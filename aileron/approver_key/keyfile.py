@@ -1,9 +1,9 @@
 """The approver's private key: a small file encrypted with a passphrase, and signatures while the key is open.
 
-Runs in the process of one command at a terminal (isolation.py), or in the daemon for one unlocked page (daemon/http/page.py). An
-agent of the same user can read and write the file: its contents are of no use without the passphrase, and are checked, bounded
-and authenticated before they are used. The file cannot be made to sign for another key: every open field is bound to the
-sealed one, and the public half is computed again from it.
+Runs in the process of one command at a terminal (isolation.py), or in the daemon for one unlocked page
+(daemon/http/page.py). An agent of the same user can read and write the file: its contents are of no use without the
+passphrase, and are checked, bounded and authenticated before they are used. Nobody can make the file sign for another
+key: every unencrypted field is bound to the sealed private key, and the public half is computed again from that key.
 
 Rules
 - The file has exactly one form, the canonical JSON (RFC 8785) of its fields and one line end; any other is refused.
@@ -66,13 +66,13 @@ __all__ = [
 ]
 
 FORMAT: Final = 1
-MAX_FILE_BYTES: Final = 4096  # 4 KiB: it has about 500, whatever its numbers are
-MIN_PASSPHRASE_BYTES: Final = 8  # as of a vault, and for its reason: NIST SP 800-63B
-MAX_PASSPHRASE_BYTES: Final = 1024  # a line; a terminal gives at most 4095 bytes of one, termios(3)
+MAX_FILE_BYTES: Final = 4096  # 4 KiB: the file has about 500 bytes, whatever its values are
+MIN_PASSPHRASE_BYTES: Final = 8  # the same as for a vault: NIST SP 800-63B
+MAX_PASSPHRASE_BYTES: Final = 1024  # one line; a terminal returns at most 4095 bytes of a line, termios(3)
 LOCK_S: Final = 1.0
 """Seconds to wait for another command that changes the key.
 
-That command holds the lock while its person types, so waiting longer is useless.
+The other command holds the lock while a person types, so a longer wait would not help.
 """
 _LARGEST: Final = 2**53 - 1  # RFC 8785, by way of I-JSON
 _LATEST_MS: Final = 253402300799000  # the last second of the year 9999
@@ -102,8 +102,8 @@ class _Format(msgspec.Struct):
 
 
 class PublicHalf(msgspec.Struct, frozen=True):
-    """The unencrypted fields of a key's file. They are unverified: only the passphrase, or the vault that names the key, proves
-    them.
+    """The unencrypted fields of a key's file. The fields are unverified: only the passphrase, or the vault that names
+    the key, can prove them.
     """
 
     key_id: str
@@ -201,7 +201,9 @@ def open_key(path: Path, passphrase: Secret) -> ApproverKey:
 
 
 def public_of(path: Path) -> PublicHalf:
-    """Return the file's open fields, without the passphrase and unverified. Raises AileronError (not_found, hash_mismatch)."""
+    """Return the file's unencrypted fields, unverified; this needs no passphrase. Raises AileronError (not_found,
+    hash_mismatch).
+    """
     file = _read(path)
     return PublicHalf(file.key_id, bytes.fromhex(file.public_key), file.created_ms / 1000)
 

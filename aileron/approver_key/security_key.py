@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 OFFER: Final = "Security key found: press Enter to use it, or type the approver passphrase."
-"""Line shown above the question for the passphrase."""
+"""Line shown above the passphrase prompt."""
 TOUCH_S: Final = 60.0
 """Seconds to wait for the touch after the PIN. Keys themselves wait for 30 s; keys with a sensor that retries wait longer."""
 _LOOK_S: Final = 5.0
@@ -72,12 +72,14 @@ GRACE_S: Final = 2.0
 _TRIES: Final = 3
 """Maximum number of wrong PINs in a row, after which a key must be unplugged first: CTAP 2.2, section 6.5.5.7.2."""
 _FEW_TRIES: Final = 3
-"""Number of remaining attempts at or below which the question for the PIN shows the number."""
+"""Maximum number of remaining attempts for which the PIN prompt shows that number."""
 _MIN_PIN: Final = 4
-"""Minimum length of a PIN in code points: CTAP 2.2, section 6.5.1. A shorter text is no PIN, and would cost an attempt."""
+"""Minimum length of a PIN in code points: CTAP 2.2, section 6.5.1. A shorter text cannot be a PIN, and would cost an
+attempt.
+"""
 _MAX_PIN_BYTES: Final = 63
 _NO_DATA: Final = bytes(32)
-"""Hash to sign when a key is only asked whether it holds a passkey; it is the hash of no real data."""
+"""Hash for a request that only asks a security key whether it holds a passkey. It is not the hash of any data."""
 _ORIGIN: Final = "http://localhost:"
 
 S = TypeVar("S", bound=Statement)
@@ -120,12 +122,14 @@ class Person(Protocol):
     """The interface to the person at this terminal, who has the key."""
 
     def ask(self, question: str) -> Secret:
-        """Ask a question and return the hidden answer, which is not empty. Raises AileronError or KeyboardInterrupt."""
+        """Prompt with `question`, without echo, and return the typed text, which is not empty. Raises AileronError or
+        KeyboardInterrupt.
+        """
         ...
 
     def touching(self) -> contextlib.AbstractContextManager[Callable[[str], None]]:
-        """Return a block in which the person does not type; it yields a function that shows a line. Input in the block
-        is discarded. Raises AileronError.
+        """Return a context manager for a block in which the person does not type. It yields a function that shows a
+        line; input in the block is discarded. Raises AileronError.
         """
         ...
 
@@ -134,7 +138,7 @@ class AtTerminal:
     """The interface to the person at the terminal of this process."""
 
     def ask(self, question: str) -> Secret:
-        """Ask a question by isolation.ask_passphrase."""
+        """Prompt with isolation.ask_passphrase."""
         return isolation.ask_passphrase(question)
 
     def touching(self) -> contextlib.AbstractContextManager[Callable[[str], None]]:
@@ -311,13 +315,13 @@ class SecurityKeys:
         return _at_work(port, work)
 
 
-# --- one key, for a while ----------------------------------------------------------------------------------------
+# --- an opened key -----------------------------------------------------------------------------------------------
 
 _T = TypeVar("_T")
 
 
 class _Deadline(threading.Event):
-    """An event that counts as set once `seconds` have passed; the library then tells the key to stop."""
+    """An event that counts as set once `seconds` have passed. The library then tells the security key to stop."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -374,7 +378,9 @@ def _opened(port: Port, seconds: float) -> Iterator[Ctap2]:
 
 
 def _garbled() -> tuple[type[Exception], ...]:
-    """Return the exception types that the library raises for malformed responses, which it does not check first."""
+    """Return the exception types that the library raises for malformed responses, because it does not validate
+    responses first.
+    """
     from fido2.hid import ConnectionFailure
 
     return (
@@ -392,7 +398,7 @@ def _garbled() -> tuple[type[Exception], ...]:
 
 
 def _refused(port: Port, error: CtapError) -> SecurityKeyError:
-    """Return the error for a person that a key's error code stands for."""
+    """Return the error that explains a security key's error code to a person."""
     from fido2.ctap import CtapError
 
     codes = CtapError.ERR
@@ -419,7 +425,7 @@ def _refused(port: Port, error: CtapError) -> SecurityKeyError:
             return SecurityKeyError("answer", f"{port.name} refused (CTAP error 0x{int(code):02x})")
 
 
-# --- who is there ------------------------------------------------------------------------------------------------
+# --- user verification -------------------------------------------------------------------------------------------
 
 
 def _facts(ctap: Ctap2) -> _Facts:
@@ -552,7 +558,7 @@ def _asserted(
     from fido2.ctap import STATUS
 
     def keep(status: int) -> None:
-        if status == STATUS.UPNEEDED:  # sent by the key once our request is the one that waits for a touch
+        if status == STATUS.UPNEEDED:  # the key reports that our request waits for a touch
             tell()
 
     proof, version = verified.proof(client_hash)

@@ -1,8 +1,8 @@
 """Statements that are signed: a decision about a displayed question, and the request for a preview that only this
 process can read.
 
-Runs where the approver's key is open, or a security key is used instead. Neither the daemon nor a program that responds in
-its place is trusted with the statements: each is made here, about a digest that the caller computed from what it shows
+Runs where the approver's key is open, or a security key is used instead. Neither the daemon nor a program that responds
+in its place is trusted: each statement is made here, about a digest that the caller computed from what it shows
 (cards/signed_view.py).
 
 Rules
@@ -149,8 +149,8 @@ class PreviewAsked:
     def opened(self, answer: SealedPreview) -> Preview:
         """Return the decrypted preview. A preview that failed is returned with its problem, not raised as an error.
 
-        Raises MismatchError if the daemon names another digest, AileronError(hash_mismatch) if the response is not sealed to
-        this object, and ValueError if it is no preview of this version.
+        Raises MismatchError if the daemon names another digest, AileronError(hash_mismatch) if the response is not
+        sealed to this object, and ValueError if the response is not a preview in this version's format.
         """
         sealed = base64.b64decode(answer.sealed, validate=True)
         seen = msgspec.json.decode(self._recipient.open(sealed, self._statement.signed_bytes()), type=Preview)

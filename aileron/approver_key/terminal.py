@@ -1,22 +1,23 @@
-"""Detection of programs that could type at this terminal in place of the person, and a hold against others.
+"""Detection of programs that could type at this terminal in place of the person, and the exclusive hold of the
+terminal.
 
-Runs in the process of the console, where a key may stay open for a while: then a key press decides, and its origin matters. A
-passphrase does not have that problem, because nobody else knows it; so if another program could press keys, each decision asks
-for the passphrase, and no key is kept open.
+Runs in the process of the console, where a key may stay open for a while: there, a key press decides, and its origin
+matters. A passphrase does not have that problem, because nobody else knows the passphrase. So if another program could
+press keys, each decision asks for the passphrase, and no key is kept open.
 
 Programs of the same user that can type (any other program must be root, or have replaced the terminal itself):
 
 1. a program that controls the program at the terminal's other end: by `tmux send-keys`, `screen -X stuff`, and the remote
    control of kitty, konsole, wezterm and nvim
 2. a process of the same terminal session, by TIOCSTI, if the kernel still has it (before Linux 6.2, or dev.tty.legacy_tiocsti)
-3. none by opening the terminal anew, while it is held exclusively (TIOCEXCL, ioctl_tty(2)); a process that has it open
-   already can read input in our place, and draw on the screen
+3. no process that would have to open the terminal first, while the terminal is held exclusively (TIOCEXCL,
+   ioctl_tty(2)); a process that has opened it before can read input in our place, and draw on the screen
 
 Not detected: a display server that lets every client press keys (X11), and the remote control of a terminal program that does not
 reveal it to the programs that it starts.
 
-Source: ioctl_tty(2), proc_pid_stat(5), the kernel's sysctl/kernel.rst; docs/explanation/threat-model.md. Not here: the question
-for a passphrase (isolation.py).
+Source: ioctl_tty(2), proc_pid_stat(5), the kernel's sysctl/kernel.rst; docs/explanation/threat-model.md. Not here: the
+passphrase prompt (isolation.py).
 """
 
 from __future__ import annotations
@@ -86,20 +87,20 @@ def who_else_can_type() -> str | None:
     own = _stat_of(os.getpid())
     others = [other for other in _processes() if own and _shares_terminal(other, own) and other.pid not in family]
     if own is None or others:
-        who = f"process {others[0].pid} ({others[0].name})" if others else "another process"
-        return f"{who} is of this terminal too, and this kernel lets it press keys here (TIOCSTI)"
+        typist = f"process {others[0].pid} ({others[0].name})" if others else "another process"
+        return f"{typist} is of this terminal too, and this kernel lets it press keys here (TIOCSTI)"
     return None
 
 
 def _shares_terminal(process: _Process, other: _Process) -> bool:
-    """Return whether two processes have the same terminal and session. Terminal numbers alone repeat in other devpts(5)
-    instances.
+    """Return whether two processes have the same terminal and session. Comparing terminals alone is not enough, because
+    their numbers repeat in other devpts(5) instances.
     """
     return (process.terminal, process.session) == (other.terminal, other.session)
 
 
 def ancestors() -> list[_Process]:
-    """Return the ancestors of this process, the nearest first, as far as /proc shows them."""
+    """Return the ancestors of this process that /proc shows, the nearest first."""
     found: list[_Process] = []
     process = _stat_of(os.getpid())
     while process is not None and process.parent > 0 and len(found) < _MOST_ANCESTORS:
@@ -110,11 +111,11 @@ def ancestors() -> list[_Process]:
 
 
 def apply(descriptor: int, settings: list[Any]) -> None:
-    """Set a terminal's settings (tcsetattr(3)) after its output was shown; discard unread input."""
+    """Set a terminal's settings (tcsetattr(3)) after all output was written; discard unread input."""
     while True:
         try:
             return termios.tcsetattr(descriptor, termios.TCSAFLUSH, settings)
-        except termios.error as error:  # PEP 475 does not cover it
+        except termios.error as error:  # PEP 475 does not cover tcsetattr
             if error.args[0] != errno.EINTR:
                 raise
 
@@ -125,12 +126,12 @@ def take() -> None:
 
 
 def let_go() -> None:
-    """Release the hold of the terminal, for example because a question for a passphrase takes its own."""
+    """Release the hold of the terminal, for example before a passphrase prompt, which takes its own hold."""
     _control(termios.TIOCNXCL)
 
 
 def _control(request: int) -> None:
-    for stream in (0, 1, 2):  # ours already: /dev/tty cannot be opened while it is held
+    for stream in (0, 1, 2):  # they are open: /dev/tty cannot be opened while the terminal is held
         with contextlib.suppress(OSError):
             if os.isatty(stream):
                 fcntl.ioctl(stream, request)
