@@ -1,12 +1,13 @@
-"""Vault generations on record, which distinguish an older complete vault file that was put back from the newest file.
+"""Vault generations on record, to detect that the vault file was replaced by an older complete one.
 
-The vault's seal detects every change but one: replacement by an older complete file. So the record says after each change, and
-whenever the vault is opened, which vault this home has and its generation. Runs in the daemon when the vault is opened. The
-record is a file of the same user: if both are put back together, to the same moment, this does not find it.
+The vault's seal detects every change but one: replacement by an older complete file. So the vault's id and generation
+are recorded after each change, and whenever the vault is opened. Runs in the daemon when the vault is opened. The
+ledger is a file of the same user: if vault and ledger are both replaced by copies from the same moment, this is not
+detected.
 
 Rules
-- The newest event that names a generation counts. A newer vault is fine: the vault is written first, and a daemon may end
-  before that is on record.
+- The newest event that names a generation is decisive. A newer vault is accepted, because the vault is written before
+  the event, and a daemon can end in between.
 - A copy that was about to be restored may be in place instead, until another checkpoint is on record.
 
 Source: docs/reference/vault-format.md (an older file). Not here: consents, which are compared one by one (rollback.py).
@@ -46,7 +47,9 @@ class VaultCheckpoint(msgspec.Struct, frozen=True):
 
 
 async def vault_checkpoints(ledger: Ledger) -> tuple[VaultCheckpoint, ...]:
-    """Return the checkpoints of vaults that can be in place, the vault on record first; empty if none is on record."""
+    """Return the checkpoints of the vaults that this home can have: the recorded vault, and a copy that may be
+    replacing it. Empty if none is on record.
+    """
     return await ledger.read(_marks)
 
 
@@ -61,6 +64,6 @@ def _marks(snapshot: Snapshot) -> tuple[VaultCheckpoint, ...]:
 def _newest(snapshot: Snapshot, kind: type[_Checked]) -> tuple[int, VaultCheckpoint] | None:
     found = snapshot.newest(kind)
     vault, generation = (None, None) if found is None else (found.event.vault, found.event.generation)
-    if found is None or not isinstance(vault, str) or not isinstance(generation, int):  # those of before say neither
+    if found is None or not isinstance(vault, str) or not isinstance(generation, int):  # older events name neither
         return None
     return found.seq, VaultCheckpoint(vault, generation)

@@ -1,18 +1,19 @@
 """The closed set of records: one frozen type for each kind of event, with flat facts.
 
-Pure values. Only what these types can say is recorded: there is no field for a credential, a header, a body or a query
-string, so none can be recorded by mistake. Text of a connector or an upstream (`connector.audit`, failure messages) is hostile:
-stored bounded and as it came, shown only through a surface that makes hidden characters visible.
+Pure values. Only the facts of these types are recorded. There is no field for a credential, a header, a body or a query
+string, so none can be recorded by mistake. Text of a connector or an upstream (`connector.audit`, failure messages) is
+hostile: it is stored unchanged but bounded, and surfaces show it only with hidden characters made visible.
 
 Rules
 - An event is named `subject.what_happened`, in lower case with underscores.
 - A fact has the same name in every event that has it. `run`, `session`, `action`, `connector` and `class` can be searched for.
-- No fact has the name of a value that a row has beside its record (`at`, `hash`, `previous`): surfaces show both in one object.
-- Facts that are absent are left out, so that a fact added later does not change the records made before.
-- An event that is here stays here, and keeps its meaning: old ledgers are read for ever.
+- No fact has the name of a value that a row has besides its facts (`at`, `hash`, `previous`), because surfaces show
+  both in one object.
+- Absent facts are left out, so that a fact that is added to a type later does not change earlier records.
+- An event type is never removed, and never changes its meaning, because old ledgers must stay readable.
 
-Source: docs/reference/audit-events.md, which a test compares with this module. Not here: when they are written (log.py), how
-they are chained (ledger/chain.py; a row adds `seq` and `at_us`).
+Source: docs/reference/audit-events.md, which a test compares with this module. Not here: when events are written
+(log.py), how they are chained (ledger/chain.py; a row adds `seq` and `at_us`).
 
 >>> facts_of(VaultLocked(reason="asked"))
 {'type': 'vault.locked', 'reason': 'asked'}
@@ -130,7 +131,7 @@ class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
 
 
 class Genesis(_Event, frozen=True, kw_only=True, tag="genesis"):
-    """The first row, which the ledger writes when it is created (ledger/sqlite.py)."""
+    """The first event of every ledger, written when the ledger is created (ledger/sqlite.py)."""
 
     home: str
     """Home directory when the ledger was created."""
@@ -161,7 +162,7 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class RunRequested(_Event, frozen=True, kw_only=True, tag="run.requested"):
-    """An action was requested, and its request resolved to a plan. This event is on disk before anything else happens."""
+    """An action was requested, and the request resolved to a plan. This event is on disk before anything else happens."""
 
     run: str
     """The run's id, which is also the audit id."""
@@ -186,7 +187,7 @@ class RunRequested(_Event, frozen=True, kw_only=True, tag="run.requested"):
 
 
 class RunRefused(_Event, frozen=True, kw_only=True, tag="run.refused"):
-    """A requested action did not resolve. Nothing else is recorded about the request, and nothing was done."""
+    """A requested action did not resolve to a plan. Nothing else is recorded about the request, and nothing was done."""
 
     run: str
     """The request's own id, which is the audit id of the response."""
@@ -249,7 +250,9 @@ class RunFinished(_Event, frozen=True, kw_only=True, tag="run.finished"):
 
 
 class RunUnknown(_Event, frozen=True, kw_only=True, tag="run.unknown"):
-    """A run was interrupted after it started, so it may or may not have taken effect. The run is not repeated automatically."""
+    """A run was interrupted after it started, so nobody knows whether it took effect. The run is not repeated
+    automatically.
+    """
 
     run: str
     session: str
@@ -260,11 +263,11 @@ class RunUnknown(_Event, frozen=True, kw_only=True, tag="run.unknown"):
     outcome_digest: str
 
 
-# What leaves
+# Requests that leave
 
 
 class EgressSending(_Event, frozen=True, kw_only=True, tag="egress.sending"):
-    """A request passed every check.
+    """A request passed every check, and is about to be sent.
 
     On disk before its first byte leaves; if `egress.finished` is missing, its outcome is unknown.
     """
@@ -472,7 +475,7 @@ class ApprovalDecided(_Event, frozen=True, kw_only=True, tag="approval.decided")
     preview: str | None = None
     """Digest of the preview that the person was shown with the plan."""
     until_us: int | None = None
-    """Time until which the decision can be used, if that is later than before because the run is held first."""
+    """Time until which the decision can be used, if a hold of the run extended it."""
 
 
 RefusedTry = Literal["approve", "deny", "preview", "appoint", "unlock", "page"]
@@ -538,7 +541,7 @@ class ApprovalCancelled(_Event, frozen=True, kw_only=True, tag="approval.cancell
     run: str | None = None
 
 
-# Who decides, and consents
+# Approvers, passkeys, consents and grants
 
 
 class ApproverSet(_Event, frozen=True, kw_only=True, tag="approver.set"):
@@ -681,7 +684,7 @@ class SessionEnded(_Event, frozen=True, kw_only=True, tag="session.ended"):
     exit_code: int | None = None
 
 
-# Out of a cell
+# Tunnels out of a cell
 
 
 class TunnelOpened(_Event, frozen=True, kw_only=True, tag="tunnel.opened"):
@@ -777,7 +780,7 @@ class InjectionAnswered(_Event, frozen=True, kw_only=True, tag="injection.answer
     """Id of the run, or of the question to a person, in the result."""
 
 
-# What is installed
+# Connectors, tools, keys and actions
 
 
 class ConnectorInstalled(_Event, frozen=True, kw_only=True, tag="connector.installed"):
@@ -835,7 +838,7 @@ class ToolSuspended(_Event, frozen=True, kw_only=True, tag="tool.suspended"):
     how: Literal["changed", "gone", "untold"]
     """`gone`: the server no longer has the tool.
 
-    `untold`: the connector did not report its current form, or a person cannot be shown it.
+    `untold`: the connector did not report the tool's current form, or that form cannot be shown to a person.
     """
     before: str | None = None
     """Tool for which the connector was made, by the connector's account: a JSON object in canonical form."""
@@ -865,7 +868,7 @@ class ToolResumed(_Event, frozen=True, kw_only=True, tag="tool.resumed"):
 class HostAsked(_Event, frozen=True, kw_only=True, tag="host.asked"):
     """An agent in a cell wants to connect to a host that its session does not list, so a person is asked.
 
-    The host is only what the agent claims.
+    The host is the agent's claim.
     """
 
     session: str
@@ -1040,7 +1043,9 @@ class SecretFetching(_Event, frozen=True, kw_only=True, tag="secret.fetching"):
     name: str
     reference: str
     binding: str | None
-    """Binding of the request that is about to be sent; None if there is no request, or a person approves it."""
+    """Binding for which a request needs the secret. None if a response must only be searched for the secret, or a
+    person is about to approve its use.
+    """
 
 
 class SecretFetchFailed(_Event, frozen=True, kw_only=True, tag="secret.fetch_failed"):

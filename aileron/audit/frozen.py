@@ -1,11 +1,12 @@
-"""The subject of a question, as it is stored: frozen when the question is asked, thawed unchanged for review and for the run.
+"""The stored subject of a question: frozen when the question is asked, and thawed unchanged for the review and for the
+run.
 
-Pure. Trusts the digest, not the bytes: a thawed subject either has exactly the digest that was asked about, or is an error.
-The digest is of the stored JSON, so a plan that was frozen before plans got another field is still the one that was shown;
-it no longer runs, because the plan that would run has another digest.
+Pure. Trusts the digest, not the bytes: thawing fails unless the subject has exactly the digest of the question. The
+digest is computed from the stored JSON. So a plan from before a new field was added to plans still has the digest that
+was shown. It cannot run, because the plan that would run now has another digest.
 
-The frozen form keeps numbers as they were (canonical JSON would turn `1e17` into an integer that has no canonical form), so
-it is not the canonical JSON of which the digest is made, but has the same digest.
+The frozen form keeps numbers as they were written (canonical JSON would turn `1e17` into an integer that has no
+canonical form). So it is not itself the canonical JSON from which the digest is computed, but has the same digest.
 
 Source: docs/adr (approval bound to a plan digest).
 """
@@ -22,7 +23,7 @@ from aileron.model.decision import Signature
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.json_value import JSONObject
 
-if TYPE_CHECKING:  # a verifier makes no plan of what it hashes
+if TYPE_CHECKING:  # a verifier hashes plans without building them
     from aileron.model.plan import Plan
     from aileron.model.preview import SeenEffects
 
@@ -47,8 +48,8 @@ class StoredDecision(msgspec.Struct, frozen=True):
 class Frozen(msgspec.Struct, frozen=True):
     """The stored plan of a run that waits: the decided plan, or the requested one. Times are in seconds since the epoch.
 
-    `digest` is that of the approval's row; with a preview it differs from the plan's. `asked_digest` is the digest of the plan
-    that was asked about first.
+    `digest` is that of the approval's row; with a preview it differs from the plan's. `asked_digest` is the digest of
+    the requested plan.
     """
 
     run_id: str
@@ -130,8 +131,8 @@ def subject_of(stored: bytes, digest: str, approval_id: str) -> JSONObject:
 
 
 def is_frozen(stored: bytes, digest: str) -> bool:
-    """Return whether `stored` is what `freeze` returns for the subject with this digest. JSON can spell the same subject in other
-    bytes.
+    """Return whether `stored` is exactly what `freeze` returns for the subject with this digest. Other bytes can be
+    JSON of the same subject.
     """
     try:
         return msgspec.json.encode(subject_of(stored, digest, ""), order="sorted") == stored

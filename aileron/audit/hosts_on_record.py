@@ -1,9 +1,9 @@
-"""Hosts on record that agents in cells requested, and the hosts that a person allowed.
+"""The hosts that agents in cells requested, and those that a person allowed, according to the record.
 
-Runs in the daemon when it starts. There is no table for them: the events are the state. Only reads.
+Runs in the daemon when it starts. No table stores them; they are computed from the events. This module only reads.
 
-Source: docs/reference/audit-events.md, docs/adr/0065-questions-about-hosts.md. Not here: how a question was decided (the row of
-its approval), whether a decision counts.
+Source: docs/reference/audit-events.md, docs/adr/0065-questions-about-hosts.md. Not here: how a question was decided
+(the row of its approval), whether a decision is valid.
 """
 
 from __future__ import annotations

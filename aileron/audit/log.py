@@ -1,14 +1,14 @@
 """The methods ("verbs") by which the spine (runs/spine.py), the gate and the daemon write records, on disk when the call returns.
 
-Runs in the daemon. One verb is one transaction: the events and the states they change are written together or not at all,
-and a run ends in exactly one way, even if callers race. Untrusted text (arguments, failure messages, a connector's own events) is
-hostile: it is bounded here and stored as it came.
+Runs in the daemon. One verb is one transaction: the events and the states they change are written together or not at
+all, and a run ends in exactly one way, even if callers race. Untrusted text (arguments, failure messages, a connector's
+own events) is hostile: it is bounded here, and otherwise stored unchanged.
 
 Rules
 - Write first, then act. If a verb raises, it wrote nothing and the caller must not continue.
 - A state changes only from the states that the verb expects; the loser of a race gets `already_decided` with the current state.
-- An outcome can always be recorded: one that has no JSON form, or is too large, is recorded as that failure instead, and
-  `finished` returns what was recorded.
+- An outcome can always be recorded: for one that has no JSON form, or is too large, a failure that says so is recorded
+  instead, and `finished` returns the recorded outcome.
 - Every run ends with one `run.finished` or `run.unknown`. After a crash `recover` closes every run that had started as
   `unknown`, and runs nothing again.
 
@@ -112,7 +112,7 @@ class GrantUse(msgspec.Struct, frozen=True):
 
 
 class GrantSpent(AileronError):
-    """The grant had no use left, or was revoked a moment ago. Nothing was written; a person is asked instead."""
+    """The grant has no uses left, or was revoked a moment ago. Nothing was written; a person must be asked instead."""
 
     def __init__(self, grant_id: str) -> None:
         super().__init__(
@@ -126,7 +126,7 @@ class GrantSpent(AileronError):
 class Repeated(AileronError):
     """The plan ran before with an unknown outcome, so nothing was written.
 
-    A caller that has checked that run repeats it with `again`.
+    A caller that has checked the earlier run can repeat it by naming it in `again`.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -161,8 +161,9 @@ class Audit(Questions):
         self._refused: Throttle[_RefusedKey] = Throttle(REFUSALS_A_MINUTE)
         self._callers: Throttle[tuple[str, str]] = Throttle(1)
         self._tunnels: dict[str, Throttle[tuple[str, str, str]]] = {}
-        """Limits for the records of refused hosts, by session, because names that one session makes up never count as another
-        session's."""
+        """Limits for the records of refused hosts, by session, so that names that one session makes up do not use up
+        another session's limit.
+        """
         self._begun: dict[str, tuple[str, int]] = {}
         """Runs whose first start `requested` recorded, until `started` is called: at most as many as run at once."""
 
@@ -333,7 +334,7 @@ class Audit(Questions):
         await self._ledger.commit(lambda tx: mark_interrupted(tx, run_id, "the daemon stopped while it ran"))
         self.watch.changed(run_id)
 
-    # What a step does
+    # Steps of a run
 
     async def connector_event(self, run_id: str, step: Step, event: str, fields: JSONObject) -> None:
         """Record a connector's own event.
@@ -351,7 +352,7 @@ class Audit(Questions):
             ConnectorAudit(run=run_id, step=step.id, connector=step.connector.name, event=name, fields=fields)
         )
 
-    # Who decides, and their consents
+    # Approvers, passkeys, consents and grants
 
     async def approver_set(
         self, statement: ApproverStatement, signature: str, old_signature: str | None = None
@@ -462,7 +463,7 @@ class Audit(Questions):
         """Return the number of uses of each of these grants."""
         return await self._ledger.read(lambda snapshot: {name: snapshot.grant_used(name) for name in ids})
 
-    # Who was refused
+    # Refusals
 
     async def refuse(
         self,
@@ -547,7 +548,7 @@ class Audit(Questions):
         if events:
             await self._ledger.commit(write)
 
-    # The daemon and what is installed
+    # The daemon and other events
 
     async def recover(self) -> list[str]:
         """Close the runs that the previous daemon left open; return those with an unknown outcome. Call this before
@@ -607,7 +608,7 @@ _RefusedKey = tuple[RefusedTry, RefusedReason, str]
 
 def _use_grant(tx: Transaction, grant: GrantUse, run_id: str) -> None:
     use = tx.use_grant(grant.id, grant.uses)
-    if use is None or use > grant.uses:  # the first use of a grant is not compared with anything
+    if use is None or use > grant.uses:  # use_grant does not check the first use against the maximum
         raise GrantSpent(grant.id)
     tx.append(facts_of(GrantUsed(grant=grant.id, run=run_id, use=use, of=grant.uses)))
 
@@ -739,7 +740,9 @@ def _key_of(invocation: Invocation) -> str | None:
 
 
 def _digest_of(invocation: Invocation) -> str:
-    """Return the digest of a request without its caller. An idempotency key can be used again only for the same digest."""
+    """Return the digest of an invocation, leaving out the caller. An idempotency key can be used again only with the
+    same digest.
+    """
     asked = {"action": invocation.action, "args": invocation.args, "binding": invocation.binding}
     try:
         return sha256_digest(canonical_json(asked))

@@ -1,11 +1,12 @@
-"""Steps by which a run moves and ends, as parts of transactions: its state, its outcome and its event, together.
+"""Steps that change or end a run, as parts of transactions. Each writes the run's state, outcome and event together.
 
 Runs in the writer's thread of the daemon, inside the verbs of log.py and questions.py. Untrusted text is shortened to its limit
 here, and otherwise stored unchanged.
 
 Rules
 - A run's status changes by the table and by compare-and-set: the loser of a race gets an error with the current state.
-- An outcome can always be recorded: an outcome that has no JSON form, or is too large, is recorded as that failure instead.
+- An outcome can always be recorded: for one that has no JSON form, or is too large, a failure that says so is recorded
+  instead.
 
 Not here: the verbs (log.py, questions.py), which transitions are legal (runs/states.py).
 """

@@ -1,7 +1,9 @@
-"""Passkeys that decide, as the record has them: all enrolled since the newest approver, except revoked ones.
+"""The passkeys that can decide according to the record: those enrolled since the newest approver was set, except
+revoked ones.
 
-Runs in the daemon, before a decision by a passkey is recorded: a passkey that is not on record yet would sign before its own
-enrollment, and nobody could verify it. Only reads. If the ledger denies a passkey, that is final; otherwise the vault decides.
+Runs in the daemon, before a decision by a passkey is recorded: a passkey that is not on record yet would sign before
+its own enrollment, and nobody could verify it. This module only reads. A passkey that is not on record is refused; for
+any other, the vault decides.
 
 Source: docs/reference/audit-events.md. Not here: whether the approver's key enrolled a passkey (signatures.py, and the
 vault's seal).

@@ -137,9 +137,11 @@ async def run_state(ledger: Ledger, run_id: str, session: str | None) -> RunStat
 
 
 async def approval_result(ledger: Ledger, approval_id: str, session: str | None) -> RunState:
-    """Return the result of a question: the `run_state` of the run that waits for it, or its own status if no run waits.
+    """Return the result of a question: the `run_state` of the run that waits for it, or the question's own status if no
+    run waits.
 
-    Raises AileronError(not_found) if there is none, or if a `session` is given that did not request the run.
+    Raises AileronError(not_found) if there is no such question, or if a `session` is given that did not request the
+    run.
     """
 
     def look(snapshot: Snapshot) -> RunState:
@@ -170,7 +172,9 @@ async def open_approvals(ledger: Ledger, rows_of: Rows | None = None) -> list[Ap
 
 
 async def waiting_approval(ledger: Ledger, approval_id: str, rows_of: Rows) -> ApprovalEntry | None:
-    """Return one question while it waits for a person; None if the question is decided, over or does not exist."""
+    """Return one question while it waits for a person; None if the question was decided, withdrawn, has expired or does
+    not exist.
+    """
 
     def look(snapshot: Snapshot) -> ApprovalEntry | None:
         row = snapshot.approval(approval_id)
@@ -197,8 +201,8 @@ async def recent_approvals(ledger: Ledger, limit: int, rows_of: Rows) -> list[Ap
 async def approval(ledger: Ledger, approval_id: str) -> Question:
     """Return one question with the exact subject of its digest, and `head`, the newest row of the ledger.
 
-    The plan of a run is the decided plan, or else the requested one; `asked_digest` is the requested one's digest if they differ.
-    Raises AileronError(not_found), or (hash_mismatch) if a stored subject was altered.
+    The plan of a run is the decided plan, or else the requested plan; `asked_digest` is the digest of the requested
+    plan if they differ. Raises AileronError(not_found), or (hash_mismatch) if a stored subject was altered.
     """
     midnight_us = _midnight_us(ledger.now_us())
 
@@ -333,7 +337,9 @@ def _about_run(snapshot: Snapshot, row: ApprovalRow, question: Question) -> Ques
 
 
 def _subject(snapshot: Snapshot, row: ApprovalRow, digest: str) -> JSONObject:
-    """Return the plan or subject with this digest as JSON values, exactly as it was shown even if plans have another form now."""
+    """Return the plan or subject with this digest as JSON values, exactly as it was shown, even if the format of plans
+    has changed since.
+    """
     return subject_of(snapshot.plan_of(row, digest) or b"", digest, row.id)
 
 
@@ -375,7 +381,7 @@ def _group(snapshot: Snapshot, row: ApprovalRow) -> str | UnsetType:
     stored = None if row.kind == ACTION_KIND else snapshot.subject(row.id, _MAX_PLAN_BYTES)
     try:
         return UNSET if stored is None else _said(msgspec.json.decode(stored, type=_Grouped).group)
-    except msgspec.DecodeError:  # it is another question's fault, and no reason not to list this one
+    except msgspec.DecodeError:  # the question is listed without a group
         return UNSET
 
 
@@ -507,5 +513,5 @@ def _invalid(message: str) -> AileronError:
     return AileronError(FailureClass.INVALID_REQUEST, message)
 
 
-def _not_found(what: str, name: str) -> AileronError:
-    return AileronError(FailureClass.NOT_FOUND, f"no {what} {name[:200]!r}: see `aileron audit list`")
+def _not_found(kind: str, name: str) -> AileronError:
+    return AileronError(FailureClass.NOT_FOUND, f"no {kind} {name[:200]!r}: see `aileron audit list`")

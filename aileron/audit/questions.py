@@ -1,26 +1,27 @@
 """Questions to a person: gated runs and consents, the digests that can be decided, and the conversation before the decision.
 
-Runs in the daemon; the half of the record's verbs that log.py inherits. Trusts its callers to check a signature before
-they pass a decision, and the ledger to let one of two racing callers win.
+Runs in the daemon. These methods are part of the audit log's verbs; the class in log.py inherits them. Trusts its
+callers to check a signature before they pass a decision, and the ledger to let one of two racing callers win.
 
 Rules
-- A decision is about a candidate of its question: the digest it was asked with; for a run also that of each edit, and of each of
-  these with the preview that was shown. They are added while it waits, at most MAX_CANDIDATES, and never removed.
+- A decision names a candidate of its question, that is, a digest: that of the question itself; for a run also the
+  digest of each edited plan, and of each plan together with a preview that was shown. Candidates are added while the
+  question waits, up to MAX_CANDIDATES, and never removed.
 - A decision is used once, before it expires. `digest` of the row is then the candidate that was decided.
-- Once the ledger names an approver, every decision needs a signature by the key it names. The contents of a signature are not
-  checked here: only the race between setting an approver and deciding is closed.
-- Runs and consents have room of their own among the open questions: neither keeps the other from being asked.
-- Each party has a share of the runs that can wait (model/shares.py). The party of a run is on record with its request, so a
-  daemon that starts again counts the same.
-- A preview is never here, only its digest.
+- Once the ledger names an approver, every decision needs a signature by the approver's key. The caller verifies the
+  signature; this module only closes the race between setting an approver and deciding.
+- Runs and consents have separate limits for open questions, so that neither can block the other.
+- Each party has a share of the runs that can wait (model/shares.py). The party of a run is recorded with its request,
+  so that a restarted daemon counts in the same way.
+- A preview's contents are never stored, only its digest.
 
 >>> async def decided(audit, approval_id, digest, signed):                                    # doctest: +SKIP
 ...     question = await audit.check_decidable(approval_id)        # what the signature must be about
 ...     ...                                                        # checked
 ...     return await audit.decide(approval_id, "approve", digest=digest, surface="operator", signed=signed)
 
-Source: docs/reference/audit-events.md, docs/reference/signed-decisions.md. Not here: SQL (ledger/), who signs (approver_key/),
-the shape at rest (frozen.py), reading for surfaces (query.py).
+Source: docs/reference/audit-events.md, docs/reference/signed-decisions.md. Not here: SQL (ledger/), who signs
+(approver_key/), the stored form of subjects (frozen.py), reading for surfaces (query.py).
 """
 
 from __future__ import annotations
@@ -267,7 +268,7 @@ class Questions:
 
         return await self._ledger.read(look)
 
-    # What may be decided
+    # Candidates
 
     async def add_edit(self, approval_id: str, plan: Plan) -> None:
         """Record that a person can approve `plan`, which has other arguments, in place of the requested plan.
@@ -365,7 +366,7 @@ class Questions:
 
         return await self._ledger.read(look)
 
-    # What is said before
+    # The conversation before a decision
 
     async def put_question(self, approval_id: str, text: str) -> None:
         """Record the person's question to the agent, which receives it with its next poll.
@@ -421,7 +422,7 @@ class Questions:
 
         await self._settle(write)
 
-    # Deciding, and what follows
+    # Decisions and their use
 
     async def decide(
         self,
@@ -551,8 +552,8 @@ class Questions:
     def _take_place(self, tx: Transaction, run_id: str, party: str) -> None:
         """Reserve a place for one more waiting run of `party`. Raises AileronError(busy) if the party has none left.
 
-        Runs in the writer's thread. The request of a waiting run is read at most once, and never for a run that this daemon
-        recorded, because that request is not on disk while its group is written.
+        Runs in the writer's thread. The recorded request of a waiting run is read at most once. It is never read for a
+        run that this daemon recorded, because that request may not be on disk yet.
         """
         waiting = {run: self._parties.get(run) or _party_on_record(tx, run) for run in tx.open_runs()}
         held = Counter(waiting.values())
@@ -572,11 +573,11 @@ class Questions:
         return await self._ledger.commit(lambda tx: tx.append(facts_of(event)))
 
 
-# Reads, inside a transaction or in a view of one moment
+# Reads, inside a transaction or from a snapshot
 
 
 def candidates_of(states: Transaction | Snapshot, row: ApprovalRow) -> tuple[CandidateRow, ...]:
-    """Return every digest that a decision about this question can name, the question's own first."""
+    """Return every digest that a decision about this question can name, with that of the question itself first."""
     asked = row.asked_digest
     first = CandidateRow(digest=asked, plan_digest=asked, preview=None, made_us=row.created_us)
     return (first, *states.candidates(row.id))
@@ -778,13 +779,13 @@ def _decided(row: ApprovalRow, decision: Literal["approve", "deny"], moved_us: i
 
 
 def _asked_at(row: ApprovalRow) -> float:
-    """Return the time at which the question was asked, but not later than the decision was signed: the row can be
-    edited while no daemon runs, the signed time cannot.
+    """Return the time at which the question was asked, but no later than the time at which the decision was signed. The
+    row can be edited while no daemon runs; the signed time cannot.
     """
     asked_at = row.created_us / 1_000_000
     try:
         return asked_at if row.signed_at is None else min(asked_at, parse_moment(row.signed_at))
-    except ValueError:  # an altered time, which the check of the signature finds
+    except ValueError:  # an altered time, which the signature check detects
         return asked_at
 
 
@@ -800,10 +801,10 @@ def _frozen_subject(subject: Subject) -> tuple[bytes, str]:
     return stored, digest
 
 
-def _said(what: str, text: str) -> str:
+def _said(name: str, text: str) -> str:
     if not text.strip() or bounded(text, MAX_MESSAGE_CHARACTERS) != text:
         raise _invalid(
-            f"{what} must have 1 to {MAX_MESSAGE_CHARACTERS} characters and not be blank; this one has {len(text)}"
+            f"{name} must have 1 to {MAX_MESSAGE_CHARACTERS} characters and not be blank; this one has {len(text)}"
         )
     return text
 

@@ -83,7 +83,7 @@ class Throttle(Generic[K]):
 
     def _count(self, window: _Window[K], key: K, now_us: int, note: str) -> bool:
         if len(window.counted) >= MAX_GROUPS and key not in window.counted:
-            key = next(reversed(window.counted))  # all of them are made up: the count is right, under the last key
+            key = next(reversed(window.counted))  # made-up keys: they are counted under the last key
         count, since_us, _ = window.counted.get(key, (0, now_us, ""))
         window.counted[key] = (count + 1, since_us, note)
         return False

@@ -4,12 +4,12 @@ Pure. For verify.py, which reads the chain and compares: states are stored besid
 open runs and approvals, and no history: a run or approval that ended is returned at once, to be compared and forgotten.
 
 Rules
-- Only events that are known to change a state change one here; a newer kind of event is ignored.
-- An event that does not fit its type is followed nevertheless, with the values it has: the result is compared like the rest,
-  and a fact may therefore be of any type, whatever is declared.
-- The chain is trusted, its contents are not: events in an order that no daemon writes raise `OutOfOrderError`. A run begins
-  only if the gate let it through, or it was approved and the approval used; a decision is about what was asked or shown;
-  uses count up.
+- Only events that are known to change a state are applied; a newer kind of event is ignored.
+- An event that deviates from its type is applied nevertheless, with the values that it has, because the result is
+  compared anyway. So a fact here may have any type, whatever its declaration says.
+- The chain is trusted, its contents are not: events in an order that no daemon writes raise `OutOfOrderError`. A run
+  begins only if the gate admitted it, or it was approved and the approval used; a decision is about a digest that was
+  asked or shown; uses of a grant count up.
 
 Source: docs/reference/audit-events.md; the verbs of log.py, each of which writes its events and states in one transaction.
 Not here: outcomes and frozen plans, whose digests the events have (verify.py), signatures (signatures.py).
@@ -176,7 +176,7 @@ class Replay:
         while self._by_age and self._by_age[0][0] <= at_us - IDEMPOTENCY_KEPT_US:
             del self.claims[heapq.heappop(self._by_age)[1]]
         self.claims[run_id] = (at_us, digest)
-        heapq.heappush(self._by_age, (at_us, run_id))  # not a queue: the clock may have been set back in between
+        heapq.heappush(self._by_age, (at_us, run_id))  # a heap: times can go back with the clock
 
     def _begin_approval(self, event: ApprovalRequested, at_us: int) -> None:
         approval_id, name = str(event.approval), event.name
@@ -241,7 +241,7 @@ class Replay:
         candidate, asked = approval.candidate(digest), approval.row
         if candidate is None or candidate.preview != event.preview:
             raise OutOfOrderError(f"{asked.id} has a decision about something that was never asked")
-        if event.kind != asked.kind:  # the kind decides which signatures count
+        if event.kind != asked.kind:  # the kind decides which signatures are valid
             raise OutOfOrderError(f"{asked.id} has a decision about another kind")
         approval.row = replace(
             asked,

@@ -1,13 +1,14 @@
-"""A check of whether an open vault is older than the record, or another person's. The seal alone cannot detect a copy that was
-put back.
+"""A check whether an open vault is older than the record, or belongs to another person. The vault's seal cannot detect
+that an older copy was put back.
 
 Runs in the daemon when the vault is opened. Trusts neither file alone: the vault is sealed but can be exchanged for an
-older one, the ledger is current but can be edited. If both are put back together, to the same moment, this check does not
-detect it (docs/explanation/consent.md).
+older one, the ledger is current but can be edited. If both are replaced by copies from the same moment, this check does
+not detect that (docs/explanation/consent.md).
 
 Rules
-- An entry of the vault that the record does not know yet is newer: the vault is written first, and a daemon may end in between.
-- An entry that the record knows, together with a later entry that replaced it, is older.
+- An entry of the vault that is not on record yet is newer: the vault is written first, and a daemon can end before it
+  records the entry.
+- An entry that is on record, together with a later entry that replaced it, is older.
 - A key that is not on record is newer only if the last key on record has signed that the new key replaces it.
 
 Source: docs/reference/consents.md, docs/reference/audit-events.md. Not here: used decisions and grants, which are compared one by
@@ -32,7 +33,8 @@ _PAGE: Final = 500
 
 
 async def rolled_back(ledger: Ledger, consents: Consents) -> str | None:
-    """Return a sentence that says how the ledger shows that `consents` are not the newest; None if it does not show that.
+    """Return a sentence that says how the ledger shows that `consents` are not the newest. Return None if the ledger
+    does not show that.
 
     Reads a row for each consent that was ever given.
     """

@@ -10,8 +10,8 @@ checked before, and no other content: anybody who can write the file can chain a
    approve only the kinds that passkeys decide; over exactly what the row says; unsigned only before there was a key
 4. the head signed with a decision is a row of this chain, older than the decision: every row before that head is unchanged
 
-Left to the caller: whether the key is the person's. In a ledger that never names one (it was started anew, with a vault that
-has an approver) signatures cannot be checked; they are counted as unchecked.
+Left to the caller: whether the key is the person's. In a ledger that never names an approver's key (a new ledger beside
+a vault that has an approver), signatures cannot be checked, and are counted as unchecked.
 
 Source: docs/reference/signed-decisions.md. Not here: the chain (verify.py), the states that follow from a decision (replay.py).
 """
@@ -43,7 +43,7 @@ __all__ = ["Decisions", "ForeignHeadError", "Signatures", "Signed", "WrongSignat
 
 
 Signed = ApproverSet | PasskeyAdded | PasskeyRemoved | ApprovalDecided
-"""Events that carry a signature, or that end a passkey."""
+"""Events that have a signature, or that end a passkey."""
 
 
 class WrongSignatureError(Exception):

@@ -1,9 +1,10 @@
-"""Suspended tools and the last accepted definitions, from the record.
+"""The suspended tools and the last accepted definitions, according to the record.
 
-Runs in the daemon when it starts. There is no table for them: the events are the state, as with passkeys. Only reads.
+Runs in the daemon when it starts. No table stores them; they are computed from the events, as for passkeys. This module
+only reads.
 
-Source: docs/reference/audit-events.md, docs/adr/0056-changed-tools.md. Not here: which approvals count where decisions are
-signed (the vault's seal).
+Source: docs/reference/audit-events.md, docs/adr/0056-changed-tools.md. Not here: which approvals are valid if decisions
+are signed (the vault's seal).
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class ToolState(NamedTuple):
 
 
 class ToolsOnRecord(NamedTuple):
-    """The tools that were ever suspended and not removed since, and the ids of approvals that accepted a change. Each of these
-    counts only once.
+    """The tools that were ever suspended and not removed since, and the ids of approvals that accepted a change. Each
+    approval can be used only once.
     """
 
     states: dict[ToolKey, ToolState]
@@ -78,7 +79,7 @@ def after_suspended(before: ToolState | None, event: ToolSuspended) -> ToolState
 
 
 def after_resumed(before: ToolState, event: ToolResumed) -> ToolState:
-    """Return the state of a tool after this event resumed it, unless the event is the removal of its connector."""
+    """Return the state of a tool after this event resumed it. Not for `removed` events, which end the tool."""
     if event.reason != "accepted":
         return before._replace(suspended=None)
     if before.suspended is None or before.suspended.digest != event.digest:

@@ -16,8 +16,9 @@ What is checked, in this order
    that were signed with decisions are in the chain
 7  a head that was stored elsewhere is in the chain
 
-Left to the caller: `cannot_prove` is part of the answer. Whoever can write the file can compute a whole new chain, or
-cut off its end; only a head that was kept elsewhere, or signed with a key that is known elsewhere, shows that.
+`Report.cannot_prove` states the limits of the check, which the caller must show. Whoever can write the file can compute
+a whole new chain, or cut off its end. Only a head that was kept elsewhere, or signed with a key that is known
+elsewhere, reveals that.
 
 Source: docs/reference/audit-events.md, docs/adr (audit chain).
 Not here: the format (ledger/chain.py), the file (ledger/sqlite.py).
@@ -224,7 +225,7 @@ class _Check:
             _check_state(stored, told.seq, ended)
 
     def _check_states(self, stored: StoredLedger) -> None:
-        """Check the states that are still open, and that every stored state is mentioned in an event."""
+        """Check the states that are still open at the end, and that every stored state is mentioned in an event."""
         replay = self._replay
         for run in replay.runs.values():
             _check_state(stored, None, run)
@@ -426,7 +427,7 @@ def _check_beside(stored: StoredLedger, seq: int, facts: JSONObject) -> None:
             raise _FoundError(
                 Reason.PLAN, seq, f"the stored subject of {name} differs from the one recorded in row {seq}"
             )
-        if subject_of(subject, digest, name).get("kind", ACTION_KIND) != facts.get("kind"):  # a run's plan has none
+        if subject_of(subject, digest, name).get("kind", ACTION_KIND) != facts.get("kind"):  # a run's plan has no kind
             raise _FoundError(
                 Reason.PLAN, seq, f"the stored subject of {name} is of a different kind than in row {seq}"
             )

@@ -1,12 +1,12 @@
 """Wake-ups for callers that wait for a change of a run or a consent: no polling of the disk, no wake-ups for other runs.
 
-Runs in the daemon's event loop. It says that something changed, never what changed: a caller that is woken reads the record
-again, so a missed or doubled wake-up can cost time and never the truth.
+Runs in the daemon's event loop. It says that something changed, never what changed: a caller that is woken reads the
+record again. So a missed or doubled wake-up can cost time, but never gives a wrong state.
 
 Rules
 - Get the event of the next change first, then read, then wait for the event: then no change in between is missed.
-- Holds one entry for each watched run, and nothing for the others. A consent is watched by the id of its question, a run by its
-  own id: no two ids are alike.
+- Holds one entry for each watched run, and nothing for the others. A consent is watched by the id of its question, a
+  run by its own id: ids of both kinds are unique.
 
 >>> async def until_over(watch, run_id, read):                                               # doctest: +SKIP
 ...     return await watch.follow(run_id, await read(), read, lambda state: state.is_final, 60)
