@@ -8,10 +8,12 @@ Pure; knows neither files nor SQL. Used by the writer (sqlite.py), which makes r
 none of them.
 
 Rules
-- `seq` counts from 1 without gaps. `at_us` is the wall clock when the row was made: order is `seq`, never `at_us`.
-- The event that begins a run names the idempotency key it took (`claim`): keys are stored beside the chain and bound to it.
-- The columns that queries filter on repeat facts of the record and nothing else (`columns_of`), so a verifier can compare
-  them; a value that is not in the record is not evidence.
+- `seq` counts from 1 without gaps. `at_us` is the time of the wall clock when the row was made; the order of rows is
+  that of `seq`, never of `at_us`.
+- The event that begins a run names the run's idempotency key by a digest (`claim`). So the keys, which are stored
+  beside the chain, are bound to it.
+- The columns that queries filter on only repeat facts of the record (`columns_of`), so that a verifier can compare
+  them. A value that is not in the record is not evidence.
 
 Source: docs/reference/audit-events.md. Not here: which types of row exist (audit/events.py).
 
@@ -69,7 +71,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class StoredRow(msgspec.Struct, frozen=True):
-    """A row as stored and not verified: any field may be anything."""
+    """A row as stored and not verified: any field may have any value."""
 
     seq: int
     at_us: Any

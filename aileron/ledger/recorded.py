@@ -1,8 +1,9 @@
-"""An event, read as the type with which it was written.
+"""Events, decoded as the types with which they were written.
 
-Pure. Trusts no record: an old record may lack facts that its type has now, a newer version may write a word that this version
-does not know, and anybody who can write the file can write anything. Such an event is read nevertheless, and says what is wrong
-with it: a caller that only displays gets what is there, and a caller that decides by it refuses it (`checked`).
+Pure. Trusts no record: an old record may lack facts that its type has now, a newer version may write a word that this
+version does not know, and anybody who can write the file can write anything. Such an event is decoded nevertheless, and
+`problem` says what is wrong. A caller that only displays the event uses the facts that it has; a caller that decides by
+it calls `checked`, which raises.
 
 >>> class Note(msgspec.Struct, tag_field="type", tag="note"):
 ...     word: str

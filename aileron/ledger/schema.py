@@ -1,11 +1,12 @@
 """The tables of the ledger, and the migrations from each schema to the next. SQL is in this package alone.
 
-A file has exactly these objects, as SQLite stores their SQL: `unexpected_objects` reports any missing or extra object, because
-a trigger could drop rows as they are written, a view show others, a table compare names in another way.
+A file has exactly these objects, as SQLite stores their SQL: `unexpected_objects` reports any missing or extra object,
+because a trigger could drop rows as they are written, a view could show other rows, and a table could compare names
+differently.
 
 Rules
-- A schema is never changed, only succeeded by a new one, in place and without rewriting an event.
-- A new column is empty in earlier rows, unless the other tables have its value.
+- A schema is never changed. A new schema succeeds it; the migration is in place, and rewrites no event.
+- In earlier rows, a new column is empty, unless its value can be taken from other tables.
 
 Source: https://www.sqlite.org/lang_altertable.html. Not here: reading and writing (states.py, sqlite.py).
 """
@@ -20,7 +21,7 @@ from typing import Any, Final
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA", "SCHEMA_VERSION", "readable", "script_of", "unexpected_objects"]
 
 SCHEMA_VERSION: Final = 4
-APPLICATION_ID: Final = 0x41494C52  # "AILR": the application that `file` and SQLite's header name
+APPLICATION_ID: Final = 0x41494C52  # "AILR": the application id in SQLite's header, which `file` shows
 
 SCHEMA: Final = """
 CREATE TABLE events (
@@ -58,8 +59,8 @@ CREATE INDEX idempotency_claimed ON idempotency (claimed_us);
 """
 """Statements of the first schema."""
 MIGRATIONS: Final = {
-    # Conditions that go together and may find nothing, in one step instead of all rows of the commoner one; and the rows made
-    # while the clock was behind: without them time goes up with the number, and a bound in time is one look into its index.
+    # Joint indexes for pairs of conditions, so that a search need not read all rows of the commoner one. And the rows
+    # made while the clock was behind: without them, times rise with row numbers, and an index finds a bound in time.
     2: """
 CREATE INDEX events_class_action ON events (class, action) WHERE class IS NOT NULL;
 CREATE INDEX events_class_connector ON events (class, connector) WHERE class IS NOT NULL;
@@ -69,9 +70,9 @@ INSERT INTO set_back SELECT seq, at_us FROM (
   SELECT seq, at_us, max(at_us) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS latest FROM events
 ) WHERE at_us < latest;
 """,
-    # The signature of a decision and which digest it is about; the conversation before it; the number of uses of a grant.
+    # The signature of a decision and the digest it is about; the conversation before it; the number of uses of a grant.
     # `asked` is the digest of the question if another of its candidates was decided. A run's question is named after its
-    # action, so that the last one of an action that was used is one look into an index.
+    # action, so that an index finds the last used approval of an action.
     3: """
 ALTER TABLE approvals ADD COLUMN name TEXT;
 ALTER TABLE approvals ADD COLUMN asked TEXT;
@@ -96,7 +97,7 @@ CREATE TABLE grant_uses (
   id TEXT PRIMARY KEY, used INTEGER NOT NULL, revoked_us INTEGER
 ) STRICT, WITHOUT ROWID;
 """,
-    # The number of runs that a session requested, without reading each.
+    # To count the runs that a session requested without reading each.
     4: "CREATE INDEX runs_session ON runs (session, created_us);",
 }
 """Statements that migrate each schema to its successor, in place and without rewriting the events."""

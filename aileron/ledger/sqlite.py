@@ -5,14 +5,15 @@ flushed, and nothing about an existing file: owner, mode, application, schema ve
 before it is used. One file, mode 0600, write-ahead log, synchronous=FULL: a commit is on disk when it returns.
 
 Rules
-- Events are only ever added. The hash chain is computed in the writer's thread, where the order is made, from the newest
-  row in the file, so that a second writer could not fork it.
+- Events are only ever added. The hash chain is computed in the writer's thread, which decides the order, from the
+  newest row in the file. So a second writer could not fork the chain.
 - A state changes by compare-and-set inside one transaction: of two racing callers one wins, the other gets the current state.
-- Nothing is half written: a function whose part fails is undone alone, a group that fails is undone as a whole, and the
-  next group starts from the contents of the file. A full disk therefore ends by itself when there is room again. After a failed
-  flush or a damaged page nothing can be known, and every later call is refused until the daemon is started again
-  (PostgreSQL has the same rule: data that a failed fsync left in the page cache cannot be trusted).
-- No sqlite3 exception leaves: callers see AileronError, or GroupFailed inside the writer.
+- Nothing is half written: if a function fails, its writes alone are undone; if a group fails, the whole group is
+  undone, and the next group starts from the contents of the file. So the ledger recovers from a full disk by itself
+  once there is room. After a failed flush or a damaged page the contents are uncertain, and every later call is refused
+  until the daemon is started again (PostgreSQL has the same rule: data that a failed fsync left in the page cache
+  cannot be trusted).
+- No sqlite3 exception leaves this module: callers get AileronError, or GroupFailed inside the writer.
 
 Source: https://www.sqlite.org/wal.html, /lang_savepoint.html, /rescode.html. Not here: what the events mean (audit/), which
 transitions are legal (runs/states.py), how groups are formed (writer.py), the tables (schema.py), reads of current states
@@ -82,22 +83,22 @@ MAX_ROWS: Final = 1000
 MAX_PAGE_BYTES: Final = 8 << 20
 """8 MiB: maximum size of the records in a page.
 
-A thousand usual ones have 1 MiB; a thousand of the largest must not be in memory.
+A thousand usual records have 1 MiB; a thousand of the largest must not be in memory at once.
 """
 READERS: Final = 4
-"""Maximum number of connections, and so of threads, for reading: a slow search must not delay a status poll, and two
-cores serve four.
+"""Maximum number of connections for reading, each used by one thread at a time. With several, a slow search does not
+delay a status poll; two cores are enough for four.
 """
 READ_DEADLINE_S: Final = 10.0
 """Seconds until a read is stopped: a search through a million events takes well under one."""
 _SOME: Final = 500
 """Maximum number of rows counted to find the rarest of several conditions.
 
-It takes 20 µs, and saves reading rows that do not match.
+Counting takes 20 µs, and avoids reading rows that do not match.
 """
 BUSY_TIMEOUT_S: Final = 5.0
-"""Seconds to wait for another process that locks the file (a backup, a person with the sqlite3 shell); Aileron's
-processes never do.
+"""Seconds to wait for a lock that another program holds on the file (a backup, a person with the sqlite3 shell).
+Aileron's own processes never hold such a lock.
 """
 WAL_PAGES: Final = 1000
 """Number of pages (4 KiB) in the write-ahead log before they are copied into the file: SQLite's default, 4 MiB."""
@@ -135,7 +136,9 @@ _INACCESSIBLE: Final = frozenset(
 _DATABASE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
 """Exceptions of the sqlite3 module. A message about a damaged page may quote its bytes, which are then not valid text."""
 _ALONE: Final = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError)
-"""SQLite errors of one statement. Any other may have rolled back the whole transaction (lang_transaction.html, section 3)."""
+"""SQLite errors that fail only one statement. Any other error may have rolled back the whole transaction
+(lang_transaction.html, section 3).
+"""
 
 T = TypeVar("T")
 
@@ -193,8 +196,8 @@ class Snapshot(States):
         return page
 
     def _rarest(self, wanted: EventFilter) -> str | None:
-        """Return the column whose condition the fewest rows meet, as far as counting a few rows shows; None if no
-        choice is needed.
+        """Return the column whose condition the fewest rows meet, estimated by counting at most _SOME rows for each;
+        None if no choice is needed.
         """
         given = {column: value for column, value in _equal(wanted).items() if value is not None}
         if len(given) < 2 or "run" in given or _index_of_two(given):
@@ -211,12 +214,12 @@ class Snapshot(States):
 
 
 class Transaction(States):
-    """The transaction of a group of functions, in which each writes and reads states in turn. Only the ledger creates
-    it.
+    """The transaction of a group of functions, which read and write states one after the other. Only the ledger creates
+    a transaction.
 
-    Events are chained at once and written together in one statement when the group ends. The savepoint that undoes a
-    function is set before its first write of another kind. A function that only appends needs no savepoint: to undo the
-    function, its rows are dropped.
+    Events are chained at once and written together in one statement when the group ends. A function's first write other
+    than an event sets a savepoint, with which the function can be undone. A function that only appends events needs no
+    savepoint, because its rows can be dropped.
     """
 
     def __init__(self, connection: sqlite3.Connection, head: Head, latest_us: int, clock: Callable[[], int]) -> None:
@@ -362,7 +365,7 @@ class Transaction(States):
     def use_grant(self, grant_id: str, uses: int) -> int | None:
         """Count one use of a grant that allows `uses` in all; return the use's number, from 1.
 
-        None if no use is left, or it was revoked.
+        Return None if no use is left, or the grant was revoked.
         """
         row = self._write(
             "INSERT INTO grant_uses VALUES (?, 1, NULL) ON CONFLICT (id) DO UPDATE SET used = used + 1"
@@ -503,7 +506,7 @@ class Ledger:
         """Run `work` in the writer's thread, separately from other callers' work; return its result when it is on disk.
 
         Raises the error of `work`, whose writes are then undone; raises AileronError(busy) if too many functions wait;
-        AileronError(internal_error) if the disk is full or fails: nothing is written, and the caller must not go on.
+        AileronError(internal_error) if the disk is full or fails: nothing is written, and the caller must not continue.
         A cancelled caller's work is committed nevertheless.
         """
         try:
@@ -683,7 +686,7 @@ class _Reader:
         self._db = _connect(path, query="mode=ro")
         self._db.execute("PRAGMA query_only = ON")
         self._deadline = 0.0
-        # Every 20,000 steps of SQLite's machine, some hundred microseconds: a non-zero answer interrupts the statement.
+        # Called every 20,000 steps of SQLite's machine, some hundred microseconds; a non-zero result interrupts it.
         self._db.set_progress_handler(lambda: time.monotonic() > self._deadline, 20_000)
 
     def read(self, look: Callable[[Snapshot], T]) -> T:
@@ -849,10 +852,10 @@ def open_stored(path: Path) -> Iterator[StoredLedger]:
 def events_query(wanted: EventFilter, rarest: str | None = None) -> tuple[str, list[object]]:
     """Return the SQL statement and its values for a filter.
 
-    The statement names one index, and all other conditions are checked in the rows that it gives, so a plan never depends on
-    statistics. It is the index for two of the conditions together, if there is one, otherwise that of `rarest`. Bounds in time
-    become bounds in row numbers, by way of the index on time, without the rows made while the clock was behind: of the others,
-    the first in time is the first in number.
+    The statement names one index, and checks all other conditions in the rows that the index returns, so that the query
+    plan never depends on statistics. The index is the one for two of the conditions together, if there is one,
+    otherwise that of `rarest`. Bounds in time are converted to bounds in row numbers with the index on time. Rows made
+    while the clock was behind are left out of that search; of all others, times and row numbers have the same order.
     """
     equal = {column: value for column, value in _equal(wanted).items() if value is not None}
     index = _index_of_two(equal)
@@ -884,7 +887,9 @@ def _index_of_two(equal: Collection[str]) -> str | None:
 
 
 def _equal(wanted: EventFilter) -> dict[str, str | None]:
-    """Return a filter's value for each column with a separate index; None for a column that it does not restrict."""
+    """Return a filter's value for each column with a separate index; None for a column that the filter does not
+    restrict.
+    """
     return {
         "run": wanted.run,
         "class": wanted.failure_class,
@@ -900,13 +905,13 @@ def _connect(path: Path, *, query: str = "mode=rw") -> sqlite3.Connection:
         f"file:{urllib.parse.quote(str(path))}?{query}",
         uri=True,
         timeout=BUSY_TIMEOUT_S,
-        isolation_level=None,  # transactions are ours to begin
+        isolation_level=None,  # this module begins transactions itself
         check_same_thread=False,  # made by the caller of `open`, used by one thread at a time
     )
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
-        connection.execute("PRAGMA temp_store = MEMORY")  # nothing of the ledger in a temporary file
+        connection.execute("PRAGMA temp_store = MEMORY")  # write nothing of the ledger to temporary files
     except BaseException:
         connection.close()
         raise
@@ -952,7 +957,7 @@ def _prepare(db: sqlite3.Connection, path: Path, home: Path, version: str, clock
     db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
     db.execute("BEGIN IMMEDIATE")
     try:
-        if _is_empty(db):  # asked again: another process may have been first
+        if _is_empty(db):  # checked again: another process may have been first
             _make(db, home, version, clock)
         _migrate(db, _check_format(db, path))
         _check_format(db, path)
@@ -974,7 +979,7 @@ def _make(db: sqlite3.Connection, home: Path, version: str, clock: Callable[[], 
     for statement in script_of(SCHEMA_VERSION).split(";"):
         db.execute(statement)
     genesis = {"type": "genesis", "home": os.fsencode(home).decode("utf-8", "replace"), "version": version}
-    # The random name tells this ledger from one that was started in its place.
+    # The random name distinguishes this ledger from another that was created in its place.
     transaction = Transaction(db, Head(0, NO_HASH), 0, clock)
     transaction.append({**genesis, "ledger": os.urandom(16).hex()})
     transaction._write_events()
@@ -1061,10 +1066,10 @@ def _failure(cause: str, message: str, failure_class: FailureClass = FailureClas
     )
 
 
-def _damaged(path: Path, what: str) -> AileronError:
+def _damaged(path: Path, problem: str) -> AileronError:
     return AileronError(
         FailureClass.INTERNAL_ERROR,
-        f"{path} is damaged: {what}; see what is left with `aileron audit verify`, then move it and {path}-wal away",
+        f"{path} is damaged: {problem}; see what is left with `aileron audit verify`, then move it and {path}-wal away",
         details={"cause": "damaged"},
     )
 
@@ -1073,8 +1078,8 @@ def _refused(path: Path, why: str) -> AileronError:
     return AileronError(FailureClass.INTERNAL_ERROR, f"{path} {why}", details={"cause": "refused"})
 
 
-def _not_found(what: str, name: str) -> AileronError:
-    return AileronError(FailureClass.NOT_FOUND, f"no {what} {name}")
+def _not_found(kind: str, name: str) -> AileronError:
+    return AileronError(FailureClass.NOT_FOUND, f"no {kind} {name}")
 
 
 def _marks(values: Collection[Any]) -> str:

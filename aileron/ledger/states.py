@@ -148,8 +148,8 @@ class States:
         return row[0] if row else 0
 
     def status_of(self, row: ApprovalRow) -> RunStatus:
-        """Return the status of a question that callers see on every surface: that of the run which waits for the
-        question, if any, otherwise its own.
+        """Return the status that every surface shows for a question: that of the run that waits for the question, or
+        the question's own status if no run waits.
         """
         run = self.run(row.run) if row.run is not None else None
         return row.state.status if run is None else run.status
@@ -202,7 +202,7 @@ class States:
         ).fetchone()
         if row is None:
             return None
-        # Ids begin with their second, and are the key of the table: only runs requested since that one are looked at.
+        # Ids begin with the second of the request, and are the table's key, so only runs requested since then are read.
         run_id: str = row[0]
         later = self._db.execute(
             "SELECT 1 FROM runs WHERE id > ? AND plan_digest = ? AND created_us > ? LIMIT 1",
@@ -231,11 +231,11 @@ class States:
         return run_id
 
 
-def already(what: str, name: str, status: str) -> AileronError:
-    """Return AileronError(already_decided) for a caller that tried to change a run or approval too late. `status` is
-    its status now.
+def already(kind: str, name: str, status: str) -> AileronError:
+    """Return AileronError(already_decided) for a caller that tried to change a run or approval too late. `kind` is
+    `run` or `approval`; `status` is the current status.
     """
-    return AileronError(FailureClass.ALREADY_DECIDED, f"{what} {name} is already {status}", details={"status": status})
+    return AileronError(FailureClass.ALREADY_DECIDED, f"{kind} {name} is already {status}", details={"status": status})
 
 
 def run_row(row: tuple[Any, ...]) -> RunRow:

@@ -1,27 +1,27 @@
 """The only writer: a thread that takes all waiting functions, writes them as one group, and responds when the group is on disk.
 
-A disk flush costs about as much for one change as for a hundred, so everything that arrives while one group is being flushed
-becomes the next group. No function waits for others: a lone caller gets a group of its own. Runs in the daemon (and in tests);
-trusts its callers, not the disk.
+A disk flush costs about as much for one change as for a hundred, so everything that arrives while one group is being
+flushed becomes the next group. No function waits for others to arrive: a single waiting function is a group by itself.
+Runs in the daemon (and in tests); trusts its callers, not the disk.
 
-How a commit goes
-1  the caller queues a function and waits (a future for a coroutine, a threading event otherwise);
-2  the thread begins a group and runs each function separately: if one raises, only that function is undone;
-3  the thread commits: from here every function that returned is durable;
-4  the thread responds to all callers of the group with one wake-up per event loop.
-A caller cancelled between 1 and 4 changes nothing for the others, and its function is committed nevertheless: whoever
-cancels cannot know whether it was, and must read it back. If 3 fails, all of the group failed and nothing of it is written.
+How a commit goes 1  the caller queues a function and waits (a future for a coroutine, a threading event otherwise); 2
+the thread begins a group and runs each function separately: if one raises, only that function is undone; 3  the thread
+commits: from here every function that returned is durable; 4  the thread responds to all callers of the group with one
+wake-up per event loop. A caller cancelled between 1 and 4 changes nothing for the others, and its function is committed
+nevertheless: the canceller cannot know whether it was, and must read the result from the ledger. If 3 fails, the whole
+group fails and none of it is written.
 
 A function for which no caller waits (`commit_later`) is held until another function is queued, and goes into that group first;
 if none is queued within LATER_S, it is queued alone. All are written in the order of the calls.
 
 Rules
-- A function runs in the writer's thread, must not wait for anything, and is the only code that may touch its transaction.
+- A function runs in the writer's thread, and must not wait for anything. Only the running function may use the
+  transaction.
 - At most MAX_WAITING functions wait; further functions are refused as busy.
 - asyncio appears here and nowhere else in the ledger: anyio has no way for a thread to complete many futures of a loop
   without blocking on each, and one blocking hop costs more than the disk flush.
 
-Not here: what a group is in SQL (sqlite.py).
+Not here: the SQL of a group (sqlite.py).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class GroupWriter(Generic[Tx]):
 
         Raises AileronError(busy) if the queue is full, AileronError(internal_error) if the result could not be written.
         """
-        import asyncio  # 30 ms, and `aileron audit verify` reads without a loop
+        import asyncio  # takes 30 ms; `aileron audit verify` reads without a loop
 
         job = _Job(work)
         job.loop = asyncio.get_running_loop()
@@ -236,7 +236,7 @@ class GroupWriter(Generic[Tx]):
             while len(group) < MAX_GROUP:
                 jobs = self._line.get_nowait()
                 if jobs is None:
-                    self._line.put(None)  # the end mark is last, so it is first again
+                    self._line.put(None)  # nothing follows the end mark, so it is first again
                     break
                 group.extend(jobs)
         with self._lock:
@@ -259,7 +259,7 @@ class GroupWriter(Generic[Tx]):
             for job in group:
                 job.error = AileronError.of(
                     failed.failure
-                )  # one each: a shared exception would gather every caller's traceback
+                )  # one per job: a shared one would collect all callers' tracebacks
 
     def _abandon(self, group: list[_Job], error: BaseException) -> None:
         self._store.rollback()
@@ -288,7 +288,7 @@ class GroupWriter(Generic[Tx]):
 
 def _settle(futures: list[asyncio.Future[None]]) -> None:
     for future in futures:
-        if not future.done():  # its waiter was cancelled
+        if not future.done():  # otherwise its waiter was cancelled
             future.set_result(None)
 
 
