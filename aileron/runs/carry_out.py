@@ -4,8 +4,9 @@ Runs in the daemon. The only caller of the executor.
 
 Rules
 - `_conclude` turns errors into values in one place and writes the outcome, shielded from cancellation, before it returns.
-- A run that is interrupted (the daemon stops) is `unknown`: nobody can say whether the run took effect, and nothing is guessed.
-  The same plan is refused until a caller names that run (docs/adr/0039-what-may-have-happened.md).
+- A run that is interrupted (because the daemon stops) is `unknown`: nobody can say whether the run took effect, and
+  Aileron does not guess. The same plan is refused until a caller names that run
+  (docs/adr/0039-what-may-have-happened.md).
 - A preview's output is only for the person: the record has its digest, and the class of a failure.
 
 Source: docs/explanation/architecture.md. Not here: what a step does (executor/execute.py).
@@ -44,8 +45,8 @@ _log = logging.getLogger(__name__)
 class CarryOut:
     """Executes approved plans and records their outcomes. Each daemon has one instance.
 
-    `explained` explains a failure that a setting would avoid (Runnable.with_setting). `tool_changed` gets each
-    failure of a run, handles it if an MCP server changed a tool, and returns the failure to report.
+    `explained` adds an explanation to a failure that a setting would avoid (Runnable.with_setting). `tool_changed` is
+    called with each failure of a run, handles a tool that an MCP server changed, and returns the failure to report.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class CarryOut:
         self._unrecorded: set[str] = set()
         """Runs whose outcome was not recorded because of a full disk.
 
-        No run starts on a full disk, so at most those in progress.
+        At most the runs in progress are in this set, because no run starts on a full disk.
         """
 
     async def run(
@@ -82,7 +83,7 @@ class CarryOut:
                 journal = LedgerJournal(self._audit, run_id, reported.note)
                 try:
                     return await self._executor.execute(approved, run_id, journal)
-                except AileronError as error:  # recorded before the run's end, and before anybody is told
+                except AileronError as error:  # before the end is recorded and reported
                     raise AileronError.of(await self._tool_changed(run_id, approved.plan, error.failure)) from error
 
         return await self._conclude(run_id, work, _as_it_is)
@@ -143,14 +144,16 @@ class CarryOut:
         return recorded  # not in the `with`, which may swallow an exception
 
     async def close_unrecorded(self) -> None:
-        """Close as `unknown` the runs whose outcome could not be recorded. Raises AileronError while they still cannot be."""
+        """Close as `unknown` the runs whose outcome could not be recorded. Raises AileronError if this cannot be
+        recorded either.
+        """
         for run_id in tuple(self._unrecorded):
             await self._audit.interrupted(run_id)
             self._unrecorded.discard(run_id)
 
 
 def _effects_of(journal: PreviewJournal, planned: PlannedPreview) -> list[PreviewField]:
-    """Return the effects that the supervisor saw in a preview as a field for the card.
+    """Return the effects that a login reported in a preview, as a field for the card.
 
     Returns an empty list unless `changes_only_seen` is set for the step. Raises AileronError unless there is exactly one report.
     """
@@ -175,7 +178,7 @@ def _as_it_is(outcome: Outcome) -> Outcome:
 def _without_words(outcome: Outcome) -> Outcome:
     """Return the outcome with only the failure's class and boundary, no message of the connector.
 
-    Such a message may quote content that only the person may see.
+    The message could quote content that only the person may see.
     """
     if isinstance(outcome, Succeeded):
         return outcome

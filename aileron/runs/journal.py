@@ -1,7 +1,7 @@
-"""Journals of the executor and the egress engine that write records of the audit: for runs in progress, and for spares.
+"""Journals with which the executor and egress write to the audit trail: for runs in progress, and for spares.
 
-Translates between their small Protocols, which know nothing of a ledger, and audit/log.py. A connector's text is hostile: it
-is bounded here, or in audit/log.py.
+They implement the journal Protocols of the executor and egress, which know nothing of a ledger, with the methods of
+audit/log.py. A connector's text is hostile: it is bounded here, or in audit/log.py.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class LedgerJournal:
 class PreviewJournal(LedgerJournal):
     """The journal of a preview.
 
-    It records requests that leave, but no text of the connector, since that may repeat content that it read.
+    It records requests that leave, but no text of the connector, because that text may repeat content that the
+    connector read.
 
     `effects` are the effects that logins reported, in the order of the reports.
     """
@@ -107,7 +108,7 @@ class _StepJournal:
                 method=intent.method,
                 host=intent.destination.host,
                 port=intent.destination.port,
-                path=intent.path.partition("?")[0],  # cut off by egress already; a query may hold a secret, so twice
+                path=intent.path.partition("?")[0],  # egress cuts it too; a query may hold a secret
                 credential=intent.identity,
             )
         )
@@ -162,8 +163,8 @@ class _StepJournal:
         )
 
     async def finished(self, report: RequestReport) -> None:
-        """Record how a request ended. This is durable before any later record, so a later record of the connector's acts implies
-        this one.
+        """Record how a request ended. This record is durable before any later record. So if a later record is on disk,
+        this record is too.
         """
         self._audit.note_end(
             EgressFinished(

@@ -1,4 +1,5 @@
-"""Previews: the state that a person is shown before deciding. It is read in a jail with safe methods only, and recorded as a run.
+"""Previews: the current state, which a person is shown before they decide. A preview is read in a jail with safe
+methods only, and recorded as a run.
 
 Runs in the daemon. Source: docs/explanation/architecture.md. Not here: who may request a preview
 (daemon/consent_service/service.py), which of several previews is the newest (daemon/consent_service/previews.py).

@@ -1,10 +1,11 @@
 """The progress of runs: the latest report of each run, for all watchers.
 
-Runs in the daemon's event loop. Reports are a connector's unverified claims: they are shown, no decision depends on
-them, and no record has them. They cannot contain a secret, since none enters a jail (docs/reference/egress.md#scrubbing).
+Runs in the daemon's event loop. Reports are a connector's unverified claims: they are shown, but no decision depends on
+them, and they are not recorded. Reports cannot contain a secret, because no secret enters a jail
+(docs/reference/egress.md#scrubbing).
 
 Rules
-- Only the latest report counts: watchers do not see every report, and endless reports cost only their frames.
+- Only the latest report is kept: watchers do not see every report, and endless reports cost only their frames.
 - A watcher receives at most one report per PERIOD_S.
 - Holds one entry for each run that is in progress or watched, and nothing for other runs.
 
@@ -29,7 +30,7 @@ PERIOD_S: Final = 0.1
 MAX_MESSAGE: Final = 200
 """Maximum number of characters in a connector's message: one line of a terminal."""
 MAX_AMOUNT: Final = 2**53
-"""The largest integer that every JSON reader supports (RFC 8259 section 6)."""
+"""Maximum of an amount: the largest integer that every JSON reader supports (RFC 8259 section 6)."""
 
 
 class Reported:
@@ -77,7 +78,9 @@ class Board:
 
     @contextlib.contextmanager
     def on(self, run_id: str) -> Iterator[Reported]:
-        """Return a context manager that keeps a run's reports until its block ends. The run and each watcher enter one."""
+        """Return a context manager that keeps a run's reports until the end of its block. The run and each watcher
+        enter a context of their own.
+        """
         reported = self._runs.setdefault(run_id, Reported())
         reported.holders += 1
         try:
@@ -95,7 +98,7 @@ class Board:
     async def newer(self, run_id: str, seen: int) -> None:
         """Wait at least PERIOD_S, and until a report has a higher number than `seen`.
 
-        This may never return, so set a deadline.
+        The caller must set a deadline, because this may never return.
         """
         at_the_earliest = anyio.current_time() + PERIOD_S
         with self.on(run_id) as reported:

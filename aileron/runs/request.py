@@ -8,8 +8,9 @@
 Runs in the daemon. Nothing here waits for a person.
 
 Rules
-- Nothing happens that is not recorded: an invocation that does not resolve gives one `refused` record and nothing else; one that
-  is admitted at once is recorded as requested and started in one commit, before its jail is told anything.
+- Nothing happens that is not recorded. An invocation that does not resolve gives one `refused` record and nothing else.
+  An invocation that is admitted at once is recorded as requested and started in one commit, before its jail receives
+  anything.
 
 Source: docs/explanation/architecture.md.
 """
@@ -72,14 +73,14 @@ class Requests:
         """Process one invocation as far as possible without a person; call `announce` with the run id once the run is recorded.
 
         `is_wanted` is called once before recording: a call that was withdrawn by then is refused as `cancelled`. Raises
-        AileronError if nothing could be recorded, and so nothing was done.
+        AileronError if nothing could be recorded; then nothing was done.
         """
         await self._look()
         earlier = await self._audit.earlier(invocation)
         if earlier is None:
             try:
                 return await self._request_first(invocation, announce, is_wanted)
-            except KeyTaken:  # by another caller, between the look and the record
+            except KeyTaken:  # another caller has used the key since `earlier`
                 earlier = await self._audit.earlier(invocation)
                 if earlier is None:
                     raise
@@ -118,10 +119,10 @@ class Requests:
     ) -> Outcome | Pending | Running:
         """Record the run, then execute it or ask a person.
 
-        Raises Repeated, with no record, if the plan may have taken effect before.
+        Raises Repeated, without recording anything, if an earlier run of the plan may have taken effect.
         """
         spent: set[str] = set()
-        while True:  # at most once for each grant
+        while True:  # one more round for each grant that was spent meanwhile
             admitted = self._gate.admit(plan, spent=spent)
             if isinstance(admitted, NeedsPerson):
                 pending = await self._audit.pending(plan, invocation, admitted.expires_at)

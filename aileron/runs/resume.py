@@ -26,11 +26,15 @@ from aileron.threads import in_thread
 __all__ = ["Held", "resume"]
 
 _MAY_PASS: Final = frozenset({FailureClass.VAULT_LOCKED, FailureClass.BUSY, FailureClass.INTERNAL_ERROR})
-"""Failure classes that leave an approval usable: the vault is locked, or the ledger or the disk is full."""
+"""Failure classes that leave an approval usable, because the cause can pass: a locked vault, a full ledger or a full
+disk.
+"""
 
 
 class Held(AileronError):
-    """An approved run is still held so that a person can cancel it: it starts at `until` (s since the epoch)."""
+    """Error: an approved run is still held, so that a person can cancel it. The run starts at `until` (s since the
+    epoch).
+    """
 
     def __init__(self, approval_id: str, until: float) -> None:
         super().__init__(

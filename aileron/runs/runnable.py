@@ -1,13 +1,17 @@
-"""Checks of whether an invocation or a plan can run now: by the action's file, consents, bindings and settings.
+"""Checks whether an invocation or a plan can run now, from the action's file, the consents, the bindings and the
+settings.
 
-Reads; writes nothing. Runs in the daemon, in worker threads, since files are read; on the event loop if `is_quick`. Nothing here
-waits for a person.
+Only reads. Runs in the daemon, in worker threads because files are read, or on the event loop if `is_quick`. Nothing
+here waits for a person.
 
 Rules
-- No person is asked about a call that cannot work: it is resolved, and its destinations checked, before any question.
-- A file that is wider than the file with the newest consent does not run: it is refused, and the person is asked. Nor does a
-  frozen plan that a file with consent does not give, even if it is signed: a person cannot see whose bytes a hash belongs to.
-- A plan that uses a tool which its server changed is refused before any question; a plan approved meanwhile, before it starts.
+- No person is asked about a call that cannot work: the call is resolved, and its destinations are checked, before any
+  question.
+- An action file that allows more than the file with the newest consent does not run: the call is refused, and the
+  person is asked about the file. A frozen plan does not run, even if it is signed, unless a file with consent resolves
+  to it: a person cannot see which bytes belong to a hash.
+- A plan that uses a tool which its server has changed is refused before any question. A plan that was approved before
+  the change is refused before it starts.
 
 Source: docs/explanation/architecture.md. Not here: making an invocation exact (actions/resolve.py).
 """
@@ -51,7 +55,7 @@ class Actions(Protocol):
         ...
 
     def at_hand(self, name: str) -> ActionFile | None:
-        """Return the action file as last read, if reading it again is quick; otherwise None."""
+        """Return the action file from the cache if it is known to be unchanged; otherwise None. No file is read."""
         ...
 
     def check_enabled(self, name: str) -> None:
@@ -70,12 +74,12 @@ class Connectors(Protocol):
         ...
 
     def at_hand(self, pin: ConnectorPin) -> ConnectorManifest | None:
-        """Return the manifest if no file must be read to get it; otherwise None."""
+        """Return the manifest from the cache if its files are known to be unchanged; otherwise None. No file is read."""
         ...
 
 
 class Bindings(Protocol):
-    """The bound credentials, by name, and whether a credential can be lent now."""
+    """The bound credentials by name, and checks whether a credential can be lent now."""
 
     @property
     def is_locked(self) -> bool:
@@ -106,7 +110,9 @@ class ConsentChecks(Protocol):
         ...
 
     def is_as_consented(self, action: ActionFile) -> bool:
-        """Return whether `missing` is quick: the file is identical to one with consent, or the home has no approver."""
+        """Return whether `missing` returns quickly, because the file is identical to one with consent, or the home has
+        no approver.
+        """
         ...
 
     def check_settings(self) -> None:
@@ -194,7 +200,9 @@ class Runnable:
         return plan
 
     def _selected(self, invocation: Invocation) -> ActionFile:
-        """Return the action if the caller can use it; to the caller, any other action does not exist."""
+        """Return the action if the caller can use it. Raises AileronError(not_found) otherwise, which does not show
+        whether the action exists.
+        """
         try:
             action = self._actions.load_enabled(invocation.action)
             if invocation.selection.admits(action):
@@ -212,7 +220,7 @@ class Runnable:
     def is_quick(self, invocation: Invocation) -> bool:
         """Return whether resolving is quick enough for the event loop, without a thread.
 
-        It is if the arguments are small, and the files of the action and its connectors are known and unchanged.
+        True if the arguments are small, and the files of the action and its connectors are known and unchanged.
         """
         if not _is_little(invocation.args):
             return False
@@ -265,9 +273,10 @@ class Runnable:
                 raise AileronError.of(self.with_setting(failure)) from None
 
     def with_setting(self, failure: Failure) -> Failure:
-        """Return the failure, explained if config.toml has an exception that would avoid it but is not in force.
+        """Return the failure. If config.toml has an exception that would avoid the failure but is not in force, explain
+        that.
 
-        The explanation, why the exception is not in force, replaces the message.
+        The message is replaced by the reason why the exception is not in force.
         """
         if failure.details.get("reason") not in _MENDED_BY_SETTINGS:
             return failure
@@ -319,7 +328,7 @@ def _every_step(plan: Plan) -> tuple[Step, ...]:
 
 
 def _is_little(args: JSONObject) -> bool:
-    """Return whether the arguments have few values and little text; checking more would take milliseconds.
+    """Return whether the arguments have few values and little text. Resolving larger arguments would take milliseconds.
 
     Counting stops at the limit.
     """

@@ -7,14 +7,14 @@
                       └──► cancelled  └──► cancelled
 
 Rules
-- No transition leads away from a final state, and nothing runs that was not approved, by a person or by the rules.
+- No transition leads away from a final state, and nothing runs that was not approved by a person or by the rules.
 - `approved` means that the run may start and has not started: a run in this state after a crash has had no effect. A run
   that is refused at the last moment (its action was disabled, its connector's bytes changed) fails from this state.
 - No transition leads from `running` to `expired` or `cancelled`: once a jail may have acted, the outcome is what it did, or
   `unknown`.
 
-Not visible to tools: the ledger changes states by compare-and-set (ledger/sqlite.py), and the states that each verb of the audit
-log expects are in audit/moves.py; a test compares both with this table.
+Type checkers cannot check the following: the ledger changes states by compare-and-set (ledger/sqlite.py), and
+audit/moves.py has the states that each verb of the audit log expects. A test compares both with this table.
 
 >>> check_transition(RunStatus.APPROVED, RunStatus.RUNNING)
 """
@@ -29,7 +29,9 @@ from aileron.model.outcome import RunStatus
 __all__ = ["INITIAL", "TRANSITIONS", "check_transition"]
 
 INITIAL: Final = frozenset({RunStatus.PENDING_APPROVAL, RunStatus.APPROVED, RunStatus.RUNNING})
-"""Statuses with which a run can be recorded first: a person is asked, it is admitted, or it is admitted and started at once."""
+"""Statuses in which a run can begin: `pending_approval` (a person is asked), `approved` (the rules admit the run), or
+`running` (admitted and started in one commit).
+"""
 
 TRANSITIONS: Final[dict[RunStatus, frozenset[RunStatus]]] = {
     RunStatus.PENDING_APPROVAL: frozenset(
