@@ -1,7 +1,8 @@
-"""`aileron` and `python -m aileron`: finds the command before anything expensive is imported.
+"""Entry point of `aileron` and `python -m aileron`: finds the command before anything expensive is imported.
 
-This module dispatches `run` and `console` by their first word. For `launch` it starts the process of a cell early, if a cell is
-likely. cli/completing.py completes what a daemon knows without typer. app.py handles everything else.
+This module dispatches `run` and `console` by their first word. For `launch` it starts the process of a cell early, if a
+cell is likely. Words that the daemon knows are completed by cli/completing.py, without typer. cli/app.py handles all
+other commands.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ _COMPLETING = "_AILERON_COMPLETE"
 """Environment variable that the shell's completion script sets when it asks for completions. Repeated from cli/completing.py,
 which is imported only for a completion."""
 _COLLECT_AFTER: Final = 20_000
-"""Number of new objects, 2 MB of them, after which Python searches for reference cycles. With Python's default of 700, each
-command searched dozens of times during its imports, which took 2 ms."""
+"""Number of new objects (about 2 MB) after which Python's garbage collector searches for reference cycles. With
+Python's default of 700, each command searched dozens of times during its imports, which took 2 ms.
+"""
 
 
 def main() -> int:
     """Run the command in sys.argv and return its exit code."""
-    # The kernel frees what the interpreter's last search for cycles would free, and that search took a quarter of a short
+    # The kernel frees all memory, so the interpreter's last search for cycles is skipped: it took a quarter of a short
     # command.
     atexit.register(gc.freeze)
     gc.set_threshold(_COLLECT_AFTER)
@@ -81,7 +83,9 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _complete(words: list[str]) -> int:
-    """Print completions for the shell; return the exit code. Nothing goes to standard error, which would disturb the person."""
+    """Print completions for the shell; return the exit code. Nothing is written to standard error, which would disturb
+    the command line.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 2)
     try:
         output.prepare()
@@ -137,6 +141,6 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     finally:
-        # `python -m` ends as if killed by SIGINT if KeyboardInterrupt ever left an executed string, even if it was caught then;
+        # `python -m` ends as if killed by SIGINT if KeyboardInterrupt was ever raised from an executed string, even if caught;
         # and importing a named tuple executes one. Executing another string resets that (CPython, pythonrun.c).
         exec("")  # noqa: S102 - our own text, and there is nothing in it

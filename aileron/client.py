@@ -1,5 +1,5 @@
-"""The only connection from the user-facing programs to the daemon: HTTP over the sockets in `run/`. Starts the daemon if none
-runs.
+"""The client through which all user-facing programs reach the daemon: HTTP over the sockets in `run/`. It starts the
+daemon if none runs.
 
 Runs in short-lived commands, so this module imports little. Modules that only a request needs are imported with the first
 request, because every millisecond here delays each command and each page of help. The daemon is trusted (same user, 0700
@@ -11,8 +11,8 @@ own requests never go to such a daemon.
 
 Rules
 - Every wait has a deadline. If the daemon does not respond, `DaemonUnreachable` is raised, and the command exits with status 69.
-- A request is sent once. No request is retried here, because the caller cannot know what happened. If the daemon may have read
-  part of the request and no response came, the error is `AnswerLost`.
+- A request is sent once. No request is retried here, because nobody can know whether the daemon acted on the first one.
+  If the daemon may have read part of the request and no response came, the error is `AnswerLost`.
 
 Source: docs/reference/sessions.md. Not here: what the responses mean (api/), exit codes (cli/).
 """
@@ -116,10 +116,11 @@ class StartedDaemon(Protocol):
 
 
 class Client:
-    """A client of one socket of one home. `operator` selects the operator's socket instead of the agents', and thereby which
-    requests are allowed.
+    """A client of one socket of one home. `operator` selects the operator's socket instead of the agents' socket. The
+    socket decides which requests are allowed.
 
-    An agent's client may talk to a daemon elsewhere and belong to a session, as the environment says.
+    The environment of an agent's client can name a daemon elsewhere (AILERON_URL) and a session
+    (AILERON_SESSION_TOKEN).
     """
 
     def __init__(self, home: Path | str, *, operator: bool = True, answer_margin_s: float = ANSWER_MARGIN_S) -> None:
@@ -147,7 +148,7 @@ class Client:
                 return self.ask(method, path, body, wait_s=wait_s, headers=headers)
             except _NOBODY as error:
                 # 1 two clients find no daemon; 2 both start one; 3 one daemon has the lock, and does not listen yet;
-                # 4 the other gives way to it, and says that one runs
+                # 4 the other daemon exits, and reports that one runs
                 if time.monotonic() > until:
                     raise DaemonUnreachable(f"the daemon was started and does not answer: {error}") from error
                 time.sleep(_LOOK_AGAIN_S)
@@ -275,8 +276,8 @@ class Elsewhere:
         from urllib.parse import urlsplit
 
         has_password = ":" in url.rpartition("@")[0].partition("//")[2]  # never shown
-        what = "has a password in it" if has_password else f"is {url!r}"
-        wrong = ValueError(f"AILERON_URL {what}: https://HOST:PORT, or http://localhost:PORT, is needed")
+        problem = "has a password in it" if has_password else f"is {url!r}"
+        wrong = ValueError(f"AILERON_URL {problem}: https://HOST:PORT, or http://localhost:PORT, is needed")
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -338,7 +339,7 @@ def _verified(ca_file: str) -> ssl.SSLContext:
     if ca_file:
         try:
             context.load_verify_locations(ca_file)
-        except OSError as error:  # also an SSLError: no certificate in it
+        except OSError as error:  # also an SSLError: the file has no certificate
             raise ValueError(f"AILERON_CA_FILE {ca_file!r} cannot be used: {error}") from None
     return context
 

@@ -1,14 +1,14 @@
-"""Every setting, frozen, with its unit, its default and the reason for the default.
+"""All settings as frozen values, each with its unit, its default and the reason for the default.
 
 The settings are read from `config.toml` in the home, by the parser of all documents with a closed schema (model/document.py): a
 key that is not in SCHEMA is an error that names its line and the nearest valid key. The only setting from the environment is
 `AILERON_HOME`.
 
-Some settings determine what can be reached, how strong a jail is and where data is sent without asking. Every process that can
-write the file could change them. So if there is an approver, these settings are in force with the values that a person
+Some settings determine what can be reached, how strong a jail is and where data is sent without asking. Every process
+that can write the file could change them. So if there is an approver, the values in force are those that a person
 consented to last. `CONSENTED` lists them, `Settings.consented` returns the values that a person is shown, and
-`Settings.with_consented` replaces the file's values by the values with consent. The certificates of `egress.ca_file` and
-`daemon.certificate` are read once, here: the consent is to those bytes, and not to the file that is at the path later.
+`Settings.with_consented` replaces the file's values by the values with consent. The certificates of `egress.ca_file`
+and `daemon.certificate` are read once, here: the consent covers those bytes, and not a file that is at the path later.
 
 Source: docs/reference/configuration.md, checked against `Settings`; docs/reference/consents.md. Not here: the stored consent (the
 vault), asking (daemon/).
@@ -67,7 +67,9 @@ _T = TypeVar("_T")
 _D = TypeVar("_D")
 
 LOCK_S: Final = 5.0
-"""Maximum number of seconds that a writer of config.toml waits for another writer, which only reads and writes a small file."""
+"""Maximum number of seconds that a writer of config.toml waits for another writer. The other writer only reads and
+writes a small file.
+"""
 MAX_CONFIG_BYTES: Final = 1 << 20
 """Maximum size of config.toml in bytes. 1 MiB is ample for a file that a person writes by hand."""
 MAX_CERTIFICATE_CHARS: Final = 1 << 16
@@ -264,8 +266,8 @@ class LaunchSettings(msgspec.Struct, frozen=True):
     """Settings of `aileron launch`, which starts agents."""
 
     jail: bool | None = None
-    """True to start agents in a cell if the command does not specify it. None if the person was not asked yet; agents are then
-    started without a cell.
+    """True to start agents in a cell, unless the command says otherwise. None if the person was not asked yet; agents
+    are then started without a cell.
     """
     cell: CellSettings = CellSettings()
     """Settings of the cell."""
@@ -384,13 +386,13 @@ class Settings(msgspec.Struct, frozen=True):
     """Settings of the user. All other parameters are constants next to the code that uses them, with their reasons."""
 
     egress_private: frozenset[HostPort] = frozenset()
-    """Pairs host:port that may resolve to an address that is not public. Default none (promise 3)."""
+    """HOST:PORT pairs that may resolve to an address that is not public. Default none (promise 3)."""
     egress_private_plain: frozenset[HostPort] = frozenset()
-    """Pairs host:port that are reached without TLS, on loopback only. Default none."""
+    """HOST:PORT pairs that are reached without TLS, on loopback only. Default none."""
     egress_ca_file: Path | None = None
     """PEM file of an additional certificate authority for egress. Default none: only the system's."""
     egress_ca_pem: str | None = None
-    """Content of `egress_ca_file` when it was read. This is no setting of its own. If it is None, the file has no effect."""
+    """Content of `egress_ca_file` when the file was read; not a separate setting. If None, the file has no effect."""
     sandbox_mode: SandboxMode = "namespaces"
     """Confinement of jails. Default: all layers. `landlock` is weaker, and is meant for machines that forbid user namespaces."""
     daemon_port: int | None = None
@@ -406,7 +408,7 @@ class Settings(msgspec.Struct, frozen=True):
     only the key that belongs to the certificate.
     """
     daemon_certificate_pem: str | None = None
-    """Content of `daemon_certificate` when it was read. This is no setting of its own. If it is None, the daemon does not
+    """Content of `daemon_certificate` when the file was read; not a separate setting. If None, the daemon does not
     listen on `daemon_listen`.
     """
     gateway: GatewaySettings = GatewaySettings()
@@ -434,8 +436,8 @@ class Settings(msgspec.Struct, frozen=True):
     notify_webhook_secret: str | None = None
     """Name of the secret in the vault that signs the notices to the webhook. Default none; needed with a webhook."""
     vault_lock_after_s: float | None = None
-    """Seconds after which an unused vault locks itself. Default never, because agents act while nobody is there to unlock the
-    vault.
+    """Seconds without use after which the vault locks itself. None, the default, means never, because agents act while
+    nobody is present to unlock the vault.
     """
 
     def __repr__(self) -> str:
@@ -479,7 +481,9 @@ class Settings(msgspec.Struct, frozen=True):
         }
 
     def values(self) -> JSONObject:
-        """Return every setting by its name, as JSON values; `vault.lock_after` in seconds, and None if it is not set."""
+        """Return every setting by its name, as JSON values; None for a setting that is not set. `vault.lock_after` is
+        in seconds.
+        """
         mine = {
             "daemon.port": self.daemon_port,
             "notify.desktop": self.notify_desktop,
@@ -492,10 +496,10 @@ class Settings(msgspec.Struct, frozen=True):
         """Return these settings with the values that an earlier `consented` returned. A setting that is absent from `values`
         gets its default.
 
-        The certificates are the ones with the digests that got consent: from these settings, or read from the named file. If
-        neither has such a certificate any longer, the result has none. `consented` then shows that, the authority is not
-        trusted, and the daemon does not listen on `daemon_listen`. Raises AileronError (invalid_request) for values that
-        `consented` cannot have returned.
+        The certificates are the ones with the digests that got consent: from these settings, or read from the named
+        file. If neither has such a certificate any longer, the result has none. Without a certificate, `consented`
+        shows its absence, the authority is not trusted, and the daemon does not listen on `daemon_listen`. Raises
+        AileronError (invalid_request) for values that `consented` cannot have returned.
         """
         unknown = sorted(set(values) - set(CONSENTED))
         if unknown:
@@ -555,8 +559,8 @@ def written_settings(text: str, path: Path) -> JSONObject:
 
 
 def parse_settings(text: str, path: Path) -> Settings:
-    """Parse `text` as `load_settings` reads it from `path`. Raises AileronError (invalid_request) for an unknown key or an
-    invalid value.
+    """Parse `text`, the content of `path`, as `load_settings` does. Raises AileronError (invalid_request) for an
+    unknown key or an invalid value.
     """
     document = read_document(
         text.replace("\r\n", "\n"), SCHEMA, file=str(path), boundary=Boundary.RUNTIME, most_bytes=MAX_CONFIG_BYTES
@@ -621,7 +625,9 @@ def _nested(flat: JSONObject) -> JSONObject:
 
 
 def _meaning(document: Table) -> Settings:
-    """Return the settings that result from the document's values. The files of the certificates are not read here."""
+    """Convert a document, whose kinds of values were checked, to settings. The files of the certificates are not read
+    here.
+    """
     webhook, secret = _webhook(document)
     listen, certificate, certificate_key = _listen(document)
     hosts = frozenset[HostPort]()
@@ -715,9 +721,9 @@ def _launch(document: Table) -> LaunchSettings:
 
 
 def _places(values: list[str]) -> tuple[str, ...]:
-    """Return the paths sorted, like all lists whose order is irrelevant."""
+    """Check that the paths are absolute and plain, and return them sorted, because their order is irrelevant."""
     for value in values:
-        is_plain = os.path.normpath(value) == value and not value.startswith("//")  # POSIX lets // mean something else
+        is_plain = os.path.normpath(value) == value and not value.startswith("//")  # POSIX: a leading // is special
         if not Path(value).is_absolute() or not is_plain or len(value) > _MAX_FOLDER:
             raise ValueError(f"{value[:80]!r} is not an absolute path without `.`, `..` and doubled slashes")
     return _each_once(values, _MAX_PLACES)
@@ -799,7 +805,7 @@ def _webhook(document: Table) -> tuple[str | None, str | None]:
 
 
 def _webhook_url(url: str) -> str:
-    # A grammar, not a parser: there is one of those (egress/url.py), for what is sent.
+    # A grammar, not a parser: egress/url.py has the only parser of URLs, which checks each URL that is requested.
     found = _WEBHOOK.fullmatch(url)
     problem = f"at most {_MAX_URL} visible ASCII characters, a host in lower case, no user and no fragment"
     if found is not None and len(url) <= _MAX_URL:
@@ -944,7 +950,7 @@ def _read_regular(file: Path, limit_bytes: int) -> str:
     """Return the text of a regular file, whoever owns it and even if it is a link. Raises OSError, or ValueError whose message
     continues "FILE …".
     """
-    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not hold us
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not block
     with open(descriptor, "rb") as opened:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError("is not a regular file")
@@ -975,7 +981,7 @@ def _maybe_text(value: object) -> str | None:
 
 
 def _maybe_digest(pem: str | None) -> str | None:
-    from aileron.model.canonical import sha256_digest  # a command that reads where its home is has no need of it
+    from aileron.model.canonical import sha256_digest  # most commands do not need it
 
     return None if pem is None else sha256_digest(pem.encode())
 

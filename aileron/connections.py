@@ -36,12 +36,12 @@ class Connection(NamedTuple):
     uid: int
     inode: int
     is_waiting: bool
-    """True if the connection is over, and no longer belongs to a process (TIME_WAIT)."""
+    """True if the connection is closed, and no longer belongs to a process (TIME_WAIT)."""
 
 
 def connections() -> Iterator[Connection]:
-    """Yield each end of a TCP connection on this machine. The kernel's tables are read line by line, so that no
-    number of other connections hides one. Raises OSError; a missing table for IPv6 is not an error.
+    """Yield each end of each TCP connection on this machine. The kernel's tables are read line by line and to their
+    end, however many connections there are. Raises OSError; a missing table for IPv6 is not an error.
     """
     for table in _TABLES:
         with (
@@ -57,8 +57,8 @@ def connections() -> Iterator[Connection]:
 
 
 def spellings_of(address: str, port: int) -> tuple[str, ...]:
-    """Return an address and a port as the kernel's tables list them. An IPv4 address has two spellings, because an
-    IPv6 socket that speaks IPv4 is in the table for IPv6. Raises ValueError if the text is not an address.
+    """Return the forms in which the kernel's tables write an address and a port. An IPv4 address has two spellings,
+    because an IPv6 socket that speaks IPv4 is in the table for IPv6. Raises ValueError if the text is not an address.
     """
     found = ipaddress.ip_address(address)
     packed = [found.packed]

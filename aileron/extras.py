@@ -1,4 +1,5 @@
-"""Extras: packages that only some users need, and the command that adds them to the running Python environment.
+"""Extras: optional packages that only some users need, and the command that adds them to the running Python
+environment.
 
 Used in commands and in the daemon, only if such a package is missing; `importlib.metadata` is imported only then.
 

@@ -117,7 +117,7 @@ def replace(directory: int, path: Path, data: bytes, mode: int = 0o600) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=directory)
             raise
-        os.fsync(directory)  # the rename itself: without it a power cut may bring the old file back
+        os.fsync(directory)  # persists the rename: otherwise a power cut could restore the old file
 
 
 def create(directory: int, name: str, data: bytes, mode: int) -> None:
@@ -160,7 +160,7 @@ def locked(directory: int, path: Path, deadline_s: float) -> Iterator[None]:
         _wait_lock(descriptor, path, time.monotonic() + deadline_s)
         yield
     finally:
-        os.close(descriptor)  # which releases it
+        os.close(descriptor)  # closing releases the lock
 
 
 @contextlib.contextmanager
@@ -201,7 +201,7 @@ def _typed(path: Path) -> str:
 def _read_bounded(descriptor: int, path: Path, size: int, limit_bytes: int) -> bytes:
     pieces: list[bytes] = []
     total = 0
-    # One byte more than fits, for the file that grew after fstat(2).
+    # One byte more than the limit, to detect a file that grew after fstat(2).
     while total <= limit_bytes and (piece := os.read(descriptor, min(limit_bytes - total, size) + 1)):
         pieces.append(piece)
         total += len(piece)

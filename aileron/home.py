@@ -88,7 +88,9 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def mcp_answers(self) -> Path:
-        """Copy of the daemon's first answers over MCP, from which a relay answers its agent while the next daemon starts."""
+        """File with a copy of the daemon's first MCP responses. A relay answers its agent from this copy while the next
+        daemon starts.
+        """
         return self.run / "mcp-answers.json"
 
     @property

@@ -1,15 +1,16 @@
 """Seals a small key under a passphrase, with a key derivation that makes guessing expensive.
 
-Shared by the vault (vault/envelope.py, in the daemon) and the approver's key file (approver_key/keyfile.py, in commands), so that
-the cost, its limit and the derivation are defined in one place. Knows nothing of files or JSON, and trusts no number that it
-is given: a number that an attacker may have written into a file is checked before any work is done.
+Shared by the vault (vault/envelope.py, in the daemon) and the approver's key file (approver_key/keyfile.py, in
+commands), so that the cost, its limit and the derivation are defined in one place. Knows nothing of files or JSON. The
+cost parameters may come from a file that an attacker wrote, so they are checked before any work is done.
 
     passphrase ── Argon2id(salt, cost) ──▶ wrapping key ── AES-256-GCM ──▶ a key of 32 bytes
 
 Rules
 - `context`, the additional data of AES-GCM, states the purpose of a sealed key, and covers all the plain text stored with the
   key.
-- `EnvelopeError` never says which of passphrase, numbers, context and bytes was wrong, because the cipher cannot tell.
+- `EnvelopeError` never says whether the passphrase, the cost, the context or the bytes were wrong, because the cipher
+  cannot tell.
 - A key is a `bytearray`, which its holder must overwrite. The wrapping key is overwritten here.
 - The library cryptography is imported when it is first used: it takes 9 MB, which a daemon with a locked vault does not need.
 
@@ -64,8 +65,8 @@ class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lanes: int
 
     def check(self) -> None:
-        """Raise ValueError if the cost is below `COST`, so that guessing is cheap, or above the maximum that a machine should
-        spend.
+        """Raise ValueError if the cost is below `COST`, which would make guessing cheap, or above the maximum that a
+        machine should spend.
         """
         if not COST.memory_kib <= self.memory_kib <= _MOST.memory_kib:
             raise ValueError(f"argon2id memory of {self.memory_kib} KiB, not {COST.memory_kib} to {_MOST.memory_kib}")
@@ -82,8 +83,8 @@ The first option (2 GiB, 1 pass) takes more memory than a daemon on a small mach
 killed. `COST` is also the lowest cost that is accepted.
 """
 _MOST: Final = Cost(memory_kib=1 << 20, passes=8, lanes=16)
-"""The highest cost that is accepted. 1 GiB and 8 passes take about eight seconds: more than any user has chosen so far, and
-bearable if an attacker chose it.
+"""The highest cost that is accepted. 1 GiB and 8 passes take about eight seconds: more than any user has chosen so far,
+and bearable if an attacker chose this cost.
 """
 
 
@@ -156,7 +157,7 @@ def translated() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stretched(passphrase: Secret, salt: bytes, cost: Cost) -> Iterator[bytearray]:
-    cost.check()  # checked again here: no path may lead from a number in a file to that much work
+    cost.check()  # checked again here: no number from a file may cause unbounded work
     with scratch() as wrapping:
         stretch(passphrase, salt, cost, wrapping)
         yield wrapping

@@ -1,5 +1,5 @@
-"""TLS as a client: the verification of every outside service. Used by egress and the gateway in the daemon, by the processes that
-log in (logins/), and by the command that imports an API (importing/).
+"""Client-side TLS settings, with which every outside service is verified. Used by egress and the gateway in the daemon,
+by the processes that log in (logins/), and by the command that imports an API (importing/).
 
 Rules
 - TLS is 1.2 or newer, and the name of the URL is verified against subjectAltName only.
@@ -22,7 +22,7 @@ from aileron.model.failure import AileronError, FailureClass
 
 __all__ = ["client_context", "was_cut"]
 
-_CA_BUNDLES: Final = (  # where distributions keep them when OpenSSL was built with other paths
+_CA_BUNDLES: Final = (  # the distributions' paths, if OpenSSL was built with others
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
@@ -37,13 +37,13 @@ def client_context(
     trusted in addition to the system's. `at_once`: read all certificates now, for a process that soon cannot open
     files.
 
-        Raises AileronError(invalid_request) if `ca_pem` contains no certificate.
+    Raises AileronError(invalid_request) if `ca_pem` contains no certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies chain and name; see the rules for why not by default
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.hostname_checks_common_name = False
     context.options |= ssl.OP_NO_RENEGOTIATION
-    # Debian 12's Python 3.11.2 sets it by default (3.11.7 does not): a connection that is cut would end like one that is closed.
+    # Debian 12's Python 3.11.2 sets it by default (3.11.7 does not): a cut connection would look like a closed one.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     if protocols:  # OpenSSL 1.1 takes no empty list
         context.set_alpn_protocols(list(protocols))

@@ -1,11 +1,11 @@
 """A request and its response over a Unix socket, with only the part of HTTP/1.1 that the daemon speaks to commands.
 
-Runs at the start of each `aileron run`. http.client can read any server's responses, and imports modules for mail and
-TLS to do so, more than the rest of the command together. The listener may be hostile; its response is bounded, and
-refused if it is not what the daemon sends.
+Runs at the start of each `aileron run`. http.client is not used: it can read any server's responses, and for that
+imports modules for mail and TLS, which takes longer than the rest of the command. The listener may be hostile; its
+response is bounded, and refused if it is not what the daemon sends.
 
 Rules
-- One deadline covers the exchange, from connecting to the last byte. Beyond it TimeoutError is raised.
+- One deadline covers the exchange, from connecting to the last byte. After the deadline, TimeoutError is raised.
 - The head has at most MAX_HEAD_BYTES and the body MAX_BODY_BYTES. Only bytes that have arrived take memory, whatever
   length was announced.
 - UnreadableResponse is raised for another version, an interim response, a line that is not a header, a length that is
@@ -27,15 +27,15 @@ from typing import Final
 __all__ = ["MAX_BODY_BYTES", "MAX_HEAD_BYTES", "UnixExchange", "UnreadableResponse", "request_bytes"]
 
 MAX_HEAD_BYTES: Final = 16 << 10
-"""Maximum size of a response's head: 16 KiB. The daemon's heads have a hundredth of it."""
+"""Maximum size of a response's head: 16 KiB. The daemon's heads have about a hundredth of that."""
 MAX_BODY_BYTES: Final = 64 << 20
 """Maximum size of a response's body: 64 MiB. The longest is a page of the audit trail, with 8 MiB of records that are
 escaped once more.
 """
 _CHUNK: Final = 1 << 18
 _AGAIN_S: Final = 0.01
-"""Seconds between two attempts to connect while too many other connections wait to be accepted. The daemon accepts ten
-per millisecond.
+"""Seconds between two attempts to connect while the daemon's queue of connections is full. The daemon accepts ten
+connections per millisecond.
 """
 _END: Final = b"\r\n\r\n"
 _VERSION: Final = b"HTTP/1.1 "
@@ -59,14 +59,12 @@ class UnixExchange:
         self._socket = socket(AF_UNIX, SOCK_STREAM)
 
     def connect(self) -> None:
-        """Connect, without sending anything yet. Raises OSError, and TimeoutError beyond the deadline."""
+        """Connect, without sending anything yet. Raises OSError, and TimeoutError after the deadline."""
         while True:
             self._wait()
             try:
                 self._socket.connect(self._path)
-            except (
-                BlockingIOError
-            ):  # its backlog is full, which a socket with a timeout does not wait for: connect(2) EAGAIN
+            except BlockingIOError:  # the backlog is full: connect(2), EAGAIN
                 time.sleep(_AGAIN_S)
             else:
                 return
@@ -76,7 +74,7 @@ class UnixExchange:
         UnreadableResponse if the response is malformed.
         """
         self._wait()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # answered before the body was read
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the daemon answered before it read the body
             self._socket.sendall(self._request)
         received = bytearray()
         while (end := received.find(_END)) < 0:
