@@ -19,6 +19,7 @@ __all__ = ["main"]
 def main(words: list[str]) -> int:
     """Run `aileron WORDS…` and return its exit code."""
     as_json = "--json" in (words[: words.index("--")] if "--" in words else words)
+    words = _words_of_now(words)
     try:
         if words and words[0] in COMMANDS:
             check_in_cell(words)
@@ -31,6 +32,22 @@ def main(words: list[str]) -> int:
     except EOFError:
         output.note("\ninterrupted")
         return INTERRUPTED
+
+
+def _words_of_now(words: list[str]) -> list[str]:
+    """Return the words as they are typed since 0.2, when `--from` of `connector new` became `connector import`.
+
+    0.3 does without this.
+    """
+    rest = [part for word in words for part in (word.split("=", 1) if word.startswith("--from=") else [word])]
+    if words[:2] != ["connector", "new"] or "--from" not in rest[:-1]:
+        return words
+    output.note(
+        "note: --from of `aileron connector new` is now `aileron connector import SOURCE NAME`; it ends with 0.3"
+    )
+    at = rest.index("--from")
+    others = ("--also" if word == "--from" else word for word in rest[2:at] + rest[at + 2 :])
+    return ["connector", "import", rest[at + 1], *others]
 
 
 def _may_ask_for_a_page(words: list[str]) -> bool:

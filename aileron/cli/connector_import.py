@@ -1,17 +1,19 @@
-"""`aileron connector new --from`: reads a document, lets its author choose operations, and reports what was made of it.
+"""`aileron connector import`: reads a source, lets its author choose operations, and reports what was made of it.
 
-Runs in the command, on the author's machine. aileron/importing imports the document; template.py has the files of every
-repository.
+Runs in the command, on the author's machine. aileron/importing makes the files of the connector; template.py has the files of
+every repository.
 
-Source: docs/how-to/import-an-api.md. Not here: the key and writing the files (commands/connector_new.py).
+Source: docs/how-to/import-an-api.md. Not here: how a server is asked (connector_import_server.py), the key and writing a new
+repository (new_repository.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -29,17 +31,17 @@ if TYPE_CHECKING:
     from aileron.model.names import Fqn
 
 __all__ = [
+    "Source",
     "Wanted",
     "choices_of",
-    "file_of",
-    "import_document",
-    "paths_of",
+    "document_source",
+    "import_source",
     "tell_made",
     "tell_updated",
-    "update_document",
-    "write_update",
+    "update_source",
 ]
 
+_FIX: Final = "aileron connector import --help"
 _MAX_TOLD: Final = 12
 """Maximum number of lines about operations that were not imported; `--json` prints all of them."""
 _MAX_TAGS: Final = 40
@@ -51,7 +53,7 @@ _MAX_SHOWN: Final = 160
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of `aileron connector new` that concern an import."""
+    """The sources and the options of `aileron connector import`."""
 
     sources: Sequence[str]
     ops: Sequence[str] = ()
@@ -77,88 +79,122 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return any(source.startswith("mcp+") for source in self.sources)
 
     @property
-    def needs_source(self) -> bool:
-        """True if an option is given that needs a document as the source. Options that need a server are checked elsewhere."""
-        return bool(
-            self.is_chosen
-            or self.auth
-            or self.variables
-            or self.client_id
-            or self.fields
-            or self.names
-            or self.answer_depth
-            or self.server
-        )
-
-    @property
     def is_chosen(self) -> bool:
         """True if options specify which operations to import."""
         return bool(self.ops or self.tags or self.grep or self.everything)
 
 
-def import_document(name: Fqn, wanted: Wanted) -> Made:
-    """Read the document, choose operations, and make the connector.
+class Source(NamedTuple):
+    """A document or a server's tools, and the function that makes a connector of some of its operations."""
 
-    Raises Problem(usage) if the document cannot be imported as requested.
+    found: Described
+    make: Callable[[Sequence[FoundOperation]], Made]
+
+
+ReadSource = Callable[["Fqn", Wanted, "Choices | None"], Source]
+"""Function that reads a source for the connector of that name. The choices are those of an earlier import, where an option that
+is given again takes the place of one of them.
+"""
+
+
+def import_source(name: Fqn, wanted: Wanted, read: ReadSource) -> Made:
+    """Read the source, choose operations, and make the connector.
+
+    Raises Problem(usage) if it cannot be imported as requested.
     """
-    from aileron.importing.choosing import by_found_names
-    from aileron.importing.fetching import load
-    from aileron.importing.found import described
     from aileron.importing.reading import DocumentError
-    from aileron.importing.repository import make
 
-    try:
-        found = described(load(wanted.sources))
-        operations = _operations(found, wanted)
+    _check_options(wanted)
+    with _usage_errors():
+        source = read(name, wanted, None)
+        operations = _operations(source.found, wanted)
         if not operations:
             raise DocumentError("no operation is chosen")
-        return make(found, operations, name, by_found_names(found, choices_of(wanted)))
-    except DocumentError as error:
-        raise Problem.usage(visible(str(error)), fix="aileron connector new --help") from None
+        return source.make(operations)
 
 
-def update_document(name: Fqn, directory: Path, wanted: Wanted) -> Update:
-    """Import a newer document into a repository that was made from an older one, and write the changes.
+def update_source(name: Fqn, directory: Path, wanted: Wanted, read: ReadSource) -> Update:
+    """Import the source as it is now into a repository that was made from it, and write the changes.
 
     Raises Problem(usage) if that is not possible as requested.
     """
-    from aileron.importing.choosing import by_found_names
-    from aileron.importing.fetching import load
-    from aileron.importing.found import described
-    from aileron.importing.reading import DocumentError
-    from aileron.importing.record import RECORD, chosen_now, parse_record
-    from aileron.importing.updating import chosen_again, update
+    from aileron.importing.record import RECORD, parse_record
+    from aileron.importing.updating import chosen_again, compared
 
-    try:
-        record = parse_record(file_of(directory, RECORD))
-        found = described(load(wanted.sources))
-        given = by_found_names(found, choices_of(wanted))
-        record = msgspec.structs.replace(record, choices=chosen_now(record.choices, given))
-        chosen = {operation.name: operation for operation in chosen_again(found, record)}
-        chosen |= {operation.name: operation for operation in (_named(found, wanted) if wanted.is_chosen else ())}
-        operations = [operation for operation in found.operations if operation.name in chosen]
-        now = {path: file_of(directory, path) for path in paths_of(directory, record.texts)}
-        done = update(name, found, operations, record, now)
-    except DocumentError as error:
-        raise Problem.usage(visible(str(error)), fix="aileron connector new --help") from None
-    write_update(directory, done)
+    _check_options(wanted)
+    with _usage_errors():
+        record = parse_record(_file_of(directory, RECORD))
+        source = read(name, wanted, record.choices)
+        chosen = {operation.name for operation in chosen_again(source.found, record)}
+        chosen |= {operation.name for operation in (_named(source.found, wanted) if wanted.is_chosen else ())}
+        operations = [operation for operation in source.found.operations if operation.name in chosen]
+        now = {path: _file_of(directory, path) for path in _paths_of(directory, record.texts)}
+        done = compared(source.make(operations), source.found, operations, record, now)
+    _write_update(directory, done)
     return done
 
 
-def paths_of(directory: Path, texts: Iterable[str]) -> Iterator[str]:
+@contextlib.contextmanager
+def _usage_errors() -> Iterator[None]:
+    from aileron.importing.reading import DocumentError
+
+    try:
+        yield
+    except DocumentError as error:
+        raise Problem.usage(visible(str(error)), fix=_FIX) from None
+
+
+def _check_options(wanted: Wanted) -> None:
+    """Check that no option is for the other kind of source. Raises Problem(usage) otherwise."""
+    of_documents = {
+        "--tag": wanted.tags,
+        "--host": wanted.host,
+        "--variable": wanted.variables,
+        "--fields": wanted.fields,
+        "--rename": wanted.names,
+        "--answer-depth": wanted.answer_depth,
+    }
+    of_servers = {
+        "--trust-read-only": wanted.trust_read_only,
+        "--auth-server": wanted.auth_server,
+        "--scope": wanted.scopes,
+        "--no-browser": wanted.no_browser,
+    }
+    for option, is_given in (of_documents if wanted.is_server else of_servers).items():
+        if is_given and wanted.is_server:
+            raise Problem.usage(f"{option} is for documents, and this is an MCP server", fix=_FIX)
+        if is_given:
+            raise Problem.usage(f"{option} is for MCP servers, and SOURCE is not mcp+https://HOST/PATH", fix=_FIX)
+
+
+def document_source(name: Fqn, wanted: Wanted, before: Choices | None) -> Source:
+    """Read the document. Raises DocumentError if that fails, Problem(usage) for an invalid option."""
+    from aileron.importing.choosing import by_found_names
+    from aileron.importing.fetching import load
+    from aileron.importing.found import described
+    from aileron.importing.record import chosen_now
+    from aileron.importing.repository import make
+
+    found = described(load(wanted.sources))
+    given = by_found_names(found, choices_of(wanted))
+    choices = given if before is None else chosen_now(before, given)
+    return Source(found, lambda operations: make(found, operations, name, choices))
+
+
+def _paths_of(directory: Path, texts: Iterable[str]) -> Iterator[str]:
     """Return the paths, relative to the repository, of the files that an import made and that still exist."""
     known = (*texts, "service/document.json", "service/tools.json")
     return (path for path in known if _place(directory, path).is_file())
 
 
-def file_of(directory: Path, path: str) -> bytes:
+def _file_of(directory: Path, path: str) -> bytes:
     """Return the content of a file of the repository. Raises Problem if the file does not exist or cannot be read."""
     try:
         return _place(directory, path).read_bytes()
     except FileNotFoundError:
         raise Problem.missing(
-            f"{directory / path} does not exist: the connector was not made with --from",
-            fix="aileron connector new NAME DIR --from FILE",
+            f"{directory / path} does not exist: the connector was not imported",
+            fix="aileron connector import SOURCE NAME DIR",
         ) from None
     except OSError as error:
         raise Problem.usage(f"{directory / path}: {error.strerror or error}") from None
@@ -177,7 +213,7 @@ def _place(directory: Path, path: str) -> Path:
     return place
 
 
-def write_update(directory: Path, done: Update) -> None:
+def _write_update(directory: Path, done: Update) -> None:
     """Write each file atomically and the import's record last, so that an interrupted update can be repeated."""
     from aileron.importing.record import RECORD
 
@@ -252,7 +288,9 @@ def _operations(found: Described, wanted: Wanted) -> list[FoundOperation]:
     from aileron.importing.choosing import wanted as named
     from aileron.importing.reading import DocumentError
 
-    if wanted.is_chosen or not (prompts.can_ask() and output.is_terminal()):
+    if wanted.is_server and not wanted.is_chosen:
+        return list(found.operations)
+    if wanted.is_server or wanted.is_chosen or not (prompts.can_ask() and output.is_terminal()):
         return _named(found, wanted)
     _tell_found(found)
     for _ in range(_MAX_ANSWERS):

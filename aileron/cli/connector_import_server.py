@@ -1,4 +1,4 @@
-"""`aileron connector new --from mcp+https://…`: lists the tools of an MCP server and makes a connector of them.
+"""`aileron connector import mcp+https://…`: lists the tools of an MCP server.
 
 Runs in the command, on the author's machine. The token for listing comes from AILERON_MCP_TOKEN, a prompt, or a sign-in of the
 author. It goes only to that server and is stored nowhere. The credential that agents use is bound later, in the vault.
@@ -9,7 +9,8 @@ Rules
 - The place of the sign-in and its scopes are shown before a page opens: they may have changed since the import.
 - The connector's manifest keeps what was found, and its record what was chosen: an update signs in the same way.
 
-Source: docs/how-to/import-an-mcp-server.md. Not here: documents, and telling what was made (connector_import.py).
+Source: docs/how-to/import-an-mcp-server.md. Not here: choosing among them, updating a repository, and telling what was
+made (connector_import.py).
 """
 
 from __future__ import annotations
@@ -17,94 +18,52 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from aileron.cli import output, prompts
-from aileron.cli.connector_import import Wanted, choices_of, file_of, paths_of, write_update
+from aileron.cli.connector_import import Source, Wanted, choices_of
 from aileron.cli.problem import Problem, local_work
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
     from aileron.config import Settings
     from aileron.importing.authorization import Authorization
-    from aileron.importing.found import Described, FoundOperation
     from aileron.importing.mcp_listing import Listing, Token, UnauthorizedError
     from aileron.importing.record import Choices
-    from aileron.importing.repository import Made
-    from aileron.importing.updating import Update
     from aileron.model.names import Fqn
 
-__all__ = ["TOKEN_VARIABLE", "import_server", "update_server"]
+__all__ = ["TOKEN_VARIABLE", "server_source"]
 
 TOKEN_VARIABLE: Final = "AILERON_MCP_TOKEN"  # noqa: S105  (the name of a variable)
 _AUTH: Final = re.compile(r"none|bearer|oauth2|header:[A-Za-z0-9-]{1,64}")
-_FIX: Final = "aileron connector new --help"
+_FIX: Final = "aileron connector import --help"
 
 
-def import_server(name: Fqn, wanted: Wanted) -> Made:
-    """List the tools, choose among them, and make the connector.
+def server_source(name: Fqn, wanted: Wanted, before: Choices | None) -> Source:
+    """List the server's tools. `before` are the choices of an earlier import, if there was one.
 
-    Raises Problem(usage) if the tools cannot be imported as requested.
+    Raises Problem(usage) if an option or the settings prevent it, DocumentError if the server does not list its tools.
     """
     from aileron.importing.mcp_tools import described_tools, make_tools
-    from aileron.importing.reading import DocumentError
+    from aileron.importing.record import chosen_now
 
     _check(wanted)
-    try:
-        choices = choices_of(wanted)
-        listing = _asked(wanted, choices)
-        found = described_tools(listing)
-        return make_tools(listing, found, _chosen(found, wanted), name, _kept(choices, listing))
-    except DocumentError as error:
-        raise Problem.usage(visible(str(error)), fix=_FIX) from None
-
-
-def update_server(name: Fqn, directory: Path, wanted: Wanted) -> Update:
-    """List the tools again for a repository made from the same server, and write the update.
-
-    Raises Problem(usage) if that is not possible as requested.
-    """
-    from aileron.importing.mcp_tools import described_tools, make_tools
-    from aileron.importing.reading import DocumentError
-    from aileron.importing.record import RECORD, chosen_now, parse_record
-    from aileron.importing.updating import chosen_again, compared
-
-    _check(wanted)
-    try:
-        record = parse_record(file_of(directory, RECORD))
-        record = msgspec.structs.replace(record, choices=chosen_now(record.choices, choices_of(wanted)))
-        listing = _asked(wanted, record.choices)
-        found = described_tools(listing)
-        chosen = {operation.name for operation in chosen_again(found, record)}
-        chosen |= {operation.name for operation in (_chosen(found, wanted) if wanted.is_chosen else ())}
-        operations = [operation for operation in found.operations if operation.name in chosen]
-        made = make_tools(listing, found, operations, name, _kept(record.choices, listing))
-        now = {path: file_of(directory, path) for path in paths_of(directory, record.texts)}
-        done = compared(made, found, operations, record, now)
-    except DocumentError as error:
-        raise Problem.usage(visible(str(error)), fix=_FIX) from None
-    write_update(directory, done)
-    return done
+    given = choices_of(wanted)
+    choices = given if before is None else chosen_now(before, given)
+    listing = _asked(wanted, choices)
+    if listing.authorization is not None:  # recorded, so that an update does not find out again
+        choices = msgspec.structs.replace(choices, auth="oauth2")
+    found = described_tools(listing)
+    return Source(found, lambda operations: make_tools(listing, found, operations, name, choices))
 
 
 def _check(wanted: Wanted) -> None:
     from aileron.importing.mcp_listing import is_server
 
     if len(wanted.sources) > 1 or not is_server(wanted.sources[0]):
-        raise Problem.usage("an MCP server is one --from mcp+https://HOST/PATH", fix=_FIX)
-    for option, value in (
-        ("--tag", wanted.tags),
-        ("--host", wanted.host),
-        ("--variable", wanted.variables),
-        ("--fields", wanted.fields),
-        ("--rename", wanted.names),
-        ("--answer-depth", wanted.answer_depth),
-    ):
-        if value:
-            raise Problem.usage(f"{option} is for documents, and this is an MCP server", fix=_FIX)
+        raise Problem.usage("an MCP server is one SOURCE, mcp+https://HOST/PATH, without --also", fix=_FIX)
     if not _AUTH.fullmatch(wanted.auth or "none"):
         auth = visible(wanted.auth or "")
         raise Problem.usage(
@@ -126,20 +85,6 @@ def _check_signs_in(wanted: Wanted, auth: str | None) -> None:
     for option, is_given in signing_in.items():
         if is_given and auth not in (None, "oauth2"):
             raise Problem.usage(f"{option} is for signing in, and --auth {auth} does not", fix="--auth oauth2")
-
-
-def _kept(choices: Choices, listing: Listing) -> Choices:
-    """Return the choices to record: with a sign-in, if the server required one, so that an update does not find out again."""
-    return choices if listing.authorization is None else msgspec.structs.replace(choices, auth="oauth2")
-
-
-def _chosen(found: Described, wanted: Wanted) -> list[FoundOperation]:
-    from aileron.importing.choosing import wanted as named
-
-    if not wanted.is_chosen:
-        return list(found.operations)
-    ops = [op for text in wanted.ops for op in text.split(",") if op]
-    return named(found, ops=ops, grep=wanted.grep, everything=wanted.everything)
 
 
 # Asking the server

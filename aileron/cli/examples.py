@@ -189,7 +189,11 @@ EXAMPLES: Final[dict[str, tuple[str, str]]] = {
     ),
     "connector new": (
         "aileron connector new github://you/mail --host mail.example.com:443",
-        "aileron connector new github://you/mail --from openapi.yaml --all",
+        "aileron connector new github://you/notes --op list_notes --op add_note",
+    ),
+    "connector import": (
+        "aileron connector import openapi.yaml github://you/mail --all",
+        "aileron connector import mcp+https://mcp.example.com/mcp github://you/notes",
     ),
     "connector test": (
         "aileron connector test ./mail",

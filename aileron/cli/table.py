@@ -50,7 +50,7 @@ EXITS: Final = (
 _IN_A_CELL: Final = frozenset(
     {
         "run", "status", "completion", "action new", "action schema", "action validate", "action list", "action show",
-        "connector new", "connector check-manifest",
+        "connector new", "connector import", "connector check-manifest",
     }
 )  # fmt: skip
 """Commands that work in a cell: the daemon answers them for an agent, or they need no daemon, no home and no jail."""
@@ -113,9 +113,9 @@ COMMANDS: Final[dict[str, Single | Group]] = {
     ),
     "connector": Group(
         "Manage connectors, the jailed programs that talk to services.",
-        "connector_new.new connector_author.test connector_install.build connector_author.sign connector_author.release "
-        "connector_author.check_manifest connector_install.install connector.list_ connector.show connector_install.check "
-        "connector_install.verify connector.remove",
+        "connector_new.new connector_import.import_ connector_author.test connector_install.build connector_author.sign "
+        "connector_author.release connector_author.check_manifest connector_install.install connector.list_ connector.show "
+        "connector_install.check connector_install.verify connector.remove",
     ),
     "sync": Single("Install the connectors that your actions are pinned to.", "sync.sync"),
     "hub": Group("Search the Hub, or build one.", "hub.search hub.show hub.build"),

@@ -6,7 +6,7 @@ Pure, except that it reads the files, which are part of the program. `templates/
 and tests, and its action, for each shape of an operation; its name tells the shape. `%%word%%` is a placeholder; if its value is
 empty and it stands alone on a line, the line is removed.
 
-Source: docs/how-to/publish-a-connector.md, which is run as a test. Not here: keys and writing (commands/connector_new.py), what a
+Source: docs/how-to/publish-a-connector.md, which is run as a test. Not here: keys and writing (new_repository.py), what a
 name says (operation_names.py).
 """
 
@@ -16,7 +16,7 @@ import json
 import keyword
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -26,6 +26,7 @@ from aileron.actions.operation_names import guessed_effect, words_of
 from aileron.model.manifest import Effect
 
 if TYPE_CHECKING:
+    from aileron.importing.repository import Made
     from aileron.model.names import Fqn, HostPort
     from aileron.registry.signatures import PublicKey
 
@@ -169,34 +170,21 @@ def _every_words(name: Fqn, language: Language, key: PublicKey, key_file: str) -
     }
 
 
-def imported_repository(
-    name: Fqn,
-    made: Mapping[str, bytes],
-    key: PublicKey,
-    key_file: str,
-    *,
-    title: str,
-    licence: str,
-    is_document: bool = True,
-) -> dict[str, bytes]:
-    """Return the files that an import made, together with those of every repository.
-
-    `title` is the title of the document; `licence` is the licence that the document specifies, or empty. `is_document` is false
-    for a server's tools.
-    """
-    actions = sorted({path.split("/")[1] for path in made if path.startswith("actions/")})
+def imported_repository(name: Fqn, made: Made, key: PublicKey, key_file: str) -> dict[str, bytes]:
+    """Return the files that an import made, together with those of every repository."""
+    actions = sorted({path.split("/")[1] for path in made.files if path.startswith("actions/")})
     words = {
         **_every_words(name, "python", key, key_file),
         "firstaction": actions[0],
-        "document": title,
-        "licence": f", whose licence is {licence}" if licence else "",
+        "document": made.title,
+        "licence": f", whose licence is {made.license}" if made.license else "",
     }
-    found = {**_below("python"), **_below("imported" if is_document else "imported-tools")}
+    found = {**_below("python"), **_below("imported" if made.is_document else "imported-tools")}
     if name.scheme == "github":
         found[_WORKFLOW] = _read(f"common/{_WORKFLOW}")
     found |= _suites(name.path[-1], actions)
     shared = {path: _filled(text, words).encode() for path, text in found.items()}
-    return {**shared, **made, "keys/publisher.pub": key.to_pem().encode()}
+    return {**shared, **made.files, "keys/publisher.pub": key.to_pem().encode()}
 
 
 def _suites(title: str, actions: Sequence[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ manifest.py, cases.py, toml.py the generated files · repository.py all files to
 action_merging.py a repeated import · mcp_*.py an MCP server's tools instead of a document · challenges.py, authorization.py
 where to sign in at an MCP server
 
-Runs in `aileron connector new --from`, on the author's machine: without daemon or vault; of the home, only the settings are
+Runs in `aileron connector import`, on the author's machine: without daemon or vault; of the home, only the settings are
 read. A token for a server's list of tools is in memory until the list is complete. The document is untrusted: its size is
 bounded, nothing in it runs, and nothing is read or fetched except the named sources and, for a sign-in, the metadata of the
 server and of its authorization server. Reasons for this design: docs/adr/0054-openapi-documents.md,

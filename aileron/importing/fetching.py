@@ -54,7 +54,7 @@ def load(sources: Sequence[str], *, deadline_s: float = _DEADLINE_S) -> Files:
         name = Path(urllib.parse.urlsplit(first).path).name or "document"
         return read_all(name, {name: data})
     if any(is_url(source) for source in sources[1:]):
-        raise DocumentError("only the first --from can be a URL")
+        raise DocumentError("the other files of a document cannot be URLs")
     return _read_files([Path(source) for source in sources])
 
 
@@ -64,7 +64,7 @@ def load(sources: Sequence[str], *, deadline_s: float = _DEADLINE_S) -> Files:
 def _read_files(paths: Sequence[Path]) -> Files:
     root, *more = paths
     if os.path.isdir(root):
-        raise DocumentError(f"{root} is a folder; name the document first, and the folder with another --from")
+        raise DocumentError(f"{root} is a folder; name the document as SOURCE, and the folder with --also")
     every = itertools.chain([root], *(_below(path) if os.path.isdir(path) else [path] for path in more))
     found = list(itertools.islice(every, MAX_FILES + 1))
     absolute = list(dict.fromkeys(Path(os.path.abspath(path)) for path in found))

@@ -23,7 +23,7 @@ __all__ = ["manifest_text", "operations_of"]
 
 _HEADER: Final = """\
 # What this connector asks for; nothing that is not named here is granted. A release binds the version.
-# Made from {title} {version}, {made_from}. `aileron connector new --from` made it; change it as you like.
+# Made from {title} {version}, {made_from}. `aileron connector import` made it; change it as you like.
 """
 _OPERATIONS: Final = "# What the document says that each operation takes."
 _TIMEOUT_S: Final = 60

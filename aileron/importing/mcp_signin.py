@@ -41,7 +41,7 @@ __all__ = ["check_client", "discovered", "listing_token"]
 
 _CLIENT: Final = re.compile(r"[\x20-\x7e]{1,512}")
 """Pattern of a client id, as in a manifest."""
-_AGAIN: Final = "aileron connector new"
+_AGAIN: Final = "aileron connector import"
 _NOTHING_LENT: Final = "nothing is lent in the author's command"
 _T = TypeVar("_T")
 

@@ -85,7 +85,7 @@ class References:
             name = urllib.parse.unquote(target.removeprefix(_BASE))
             target = _address(name)
             if target not in self._files:
-                raise DocumentError(f"{told}: refers to {line(name)}, which was not named; add it with --from")
+                raise DocumentError(f"{told}: refers to {line(name)}, which was not named; add it with --also")
             value = self._registry.resolver(base_uri=target).lookup(f"#{fragment}").contents
         except Unresolvable:
             raise DocumentError(f"{told}: leads nowhere") from None

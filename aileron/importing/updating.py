@@ -22,19 +22,18 @@ from aileron.importing.action_merging import merged_action
 from aileron.importing.found import Described, FoundOperation
 from aileron.importing.reading import DocumentError
 from aileron.importing.record import RECORD, ImportRecord, parse_record
-from aileron.importing.repository import Made, make
+from aileron.importing.repository import Made
 from aileron.model.consent import Change
 from aileron.model.failure import AileronError
 from aileron.model.json_value import JSONObject
 from aileron.model.manifest import ActionFile
-from aileron.model.names import Fqn
 from aileron.registry.consent import capability_changes
 from aileron.registry.manifest import parse_connector_manifest
 from aileron_connector.mcp.comparing import differences
 from aileron_connector.mcp.document import Tool, Tools
 from aileron_connector.openapi.document import Document, Operation
 
-__all__ = ["OperationUpdate", "Update", "chosen_again", "compared", "update"]
+__all__ = ["OperationUpdate", "Update", "chosen_again", "compared"]
 
 _MANIFEST: Final = "manifest.toml"
 _DOCUMENT: Final = "service/document.json"
@@ -85,21 +84,6 @@ def chosen_again(described: Described, record: ImportRecord) -> list[FoundOperat
     """Return the previously chosen operations that the document still has."""
     names = set(record.operations)
     return [operation for operation in described.operations if operation.name in names]
-
-
-def update(
-    connector: Fqn,
-    described: Described,
-    operations: Sequence[FoundOperation],
-    record: ImportRecord,
-    now: Mapping[str, bytes],
-) -> Update:
-    """Import `operations` from the newer document into a repository whose files are `now`.
-
-    Raises DocumentError if nothing can be imported.
-    """
-    made = make(described, operations, connector, record.choices)
-    return compared(made, described, operations, record, now)
 
 
 def compared(

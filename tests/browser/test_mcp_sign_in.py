@@ -92,7 +92,7 @@ def test_an_mcp_server_that_needs_a_sign_in_is_imported_and_used(
         ca_file = provider.authority.ca_file
         home.configure(f'[egress]\nprivate = ["{notes.host}", "{provider.host}"]\nca_file = "{ca_file}"\n')
         aileron = Command(home.path)
-        words = ("connector", "new", CONNECTOR, str(sources), "--from", f"mcp+{notes.resource}", "--no-browser")
+        words = ("connector", "import", f"mcp+{notes.resource}", CONNECTOR, str(sources), "--no-browser")
         with aileron.start(*words) as importing:
             said = signed_in(browser, importing, NOOR)
         (author,) = provider.tokens("access_token")

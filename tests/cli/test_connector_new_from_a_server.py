@@ -1,4 +1,4 @@
-"""`aileron connector new --from mcp+…`: a connector of a server's tools, tested in the real jail, and updated."""
+"""`aileron connector import mcp+…`: a connector of a server's tools, tested in the real jail, and updated."""
 
 from __future__ import annotations
 
@@ -24,16 +24,14 @@ def port() -> Iterator[int]:
 
 
 def address(port: int) -> str:
-    """Return the server's address as `--from` takes it."""
+    """Return the server's address as the command takes it."""
     return f"mcp+http://127.0.0.1:{port}/mcp"
 
 
 def test_a_connector_made_from_a_server_passes_its_cases(aileron: Command, tmp_path: Path, port: int) -> None:
     """Every tool waits for a person, and the token that listed the tools is in no file."""
     folder = tmp_path / "notes"
-    said = aileron(
-        "connector", "new", NAME, str(folder), "--from", address(port), "--auth", "bearer", AILERON_MCP_TOKEN=TOKEN
-    )
+    said = aileron("connector", "import", address(port), NAME, str(folder), "--auth", "bearer", AILERON_MCP_TOKEN=TOKEN)
     tested = aileron("connector", "test", str(folder))
 
     assert said.code == 0, said.err
@@ -47,8 +45,9 @@ def test_a_connector_made_from_a_server_passes_its_cases(aileron: Command, tmp_p
 
 def test_tools_run_without_a_person_only_if_the_author_allows_it(aileron: Command, tmp_path: Path, port: int) -> None:
     """The author allows it once for the server, and the command says what that means."""
-    words = ("--from", address(port), "--auth", "bearer", "--trust-read-only", "--ops", "list_notes,delete_note")
-    said = aileron("connector", "new", NAME, str(tmp_path / "notes"), *words, AILERON_MCP_TOKEN=TOKEN)
+    words = ("--auth", "bearer", "--trust-read-only", "--ops", "list_notes,delete_note")
+    made = ("connector", "import", address(port), NAME, str(tmp_path / "notes"))
+    said = aileron(*made, *words, AILERON_MCP_TOKEN=TOKEN)
 
     assert "2: 1 run, 1 wait for a person" in " ".join(said.out.split()), said.err
     assert "the server says that they only read" in said.err
@@ -59,10 +58,10 @@ def test_an_update_tells_what_the_server_changed(aileron: Command, tmp_path: Pat
     folder = tmp_path / "notes"
     app = app_of()
     with serving(app) as port:
-        aileron("connector", "new", NAME, str(folder), "--from", address(port))
-        same = aileron("connector", "new", NAME, str(folder), "--from", address(port), "--update")
+        aileron("connector", "import", address(port), NAME, str(folder))
+        same = aileron("connector", "import", address(port), NAME, str(folder), "--update")
     with serving(app_of(ADDS_NOW)) as port:
-        changed = aileron("connector", "new", NAME, str(folder), "--from", address(port), "--update")
+        changed = aileron("connector", "import", address(port), NAME, str(folder), "--update")
 
     assert "no operation that you chose has changed" in same.err
     assert changed.code == 0, changed.err
@@ -78,25 +77,25 @@ def test_an_update_tells_what_the_server_changed(aileron: Command, tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("--from", "mcp+http://mcp.example.com/mcp"), "on this machine"),
-        (("--from", "mcp+ftp://mcp.example.com/mcp"), "one --from mcp+https://"),
-        (("--from", "mcp+https://a.example/", "--from", "b.json"), "one --from mcp+https://"),
-        (("--from", "mcp+https://a.example/", "--tag", "x"), "--tag is for documents"),
-        (("--from", "mcp+https://a.example/", "--auth", "query:key"), "expected oauth2, bearer, header:NAME or none"),
+        (("mcp+http://mcp.example.com/mcp",), "on this machine"),
+        (("mcp+ftp://mcp.example.com/mcp",), "one SOURCE, mcp+https://"),
+        (("mcp+https://a.example/", "--also", "b.json"), "one SOURCE, mcp+https://"),
+        (("mcp+https://a.example/", "--tag", "x"), "--tag is for documents"),
+        (("mcp+https://a.example/", "--auth", "query:key"), "expected oauth2, bearer, header:NAME or none"),
         (
-            ("--from", "mcp+https://a.example/", "--auth", "header:a\r\nb"),
+            ("mcp+https://a.example/", "--auth", "header:a\r\nb"),
             "expected oauth2, bearer, header:NAME or none",
         ),
-        (("--from", "a.json", "--trust-read-only"), "--trust-read-only requires --from mcp+"),
-        (("--from", "a.json", "--scope", "a"), "--scope requires --from mcp+"),
-        (("--trust-read-only",), "--trust-read-only requires --from mcp+"),
+        (("a.json", "--trust-read-only"), "--trust-read-only is for MCP servers"),
+        (("a.json", "--scope", "a"), "--scope is for MCP servers"),
     ],
 )
 def test_new_from_a_server_refuses_invalid_options(
     aileron: Command, tmp_path: Path, words: tuple[str, ...], problem: str
 ) -> None:
     """The command refuses before it sends or writes anything."""
-    said = aileron("connector", "new", NAME, str(tmp_path / "notes"), *words)
+    source, *options = words
+    said = aileron("connector", "import", source, NAME, str(tmp_path / "notes"), *options)
 
     assert said.code == 2
     assert problem in said.err

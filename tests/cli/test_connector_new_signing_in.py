@@ -1,4 +1,4 @@
-"""`aileron connector new --from mcp+…` for a server that requires a sign-in: found, signed in by the author, and frozen.
+"""`aileron connector import mcp+…` for a server that requires a sign-in: found, signed in by the author, and frozen.
 
 The authorization server is scripted, the browser a few lines: tests/browser/test_mcp_sign_in.py has real ones.
 """
@@ -55,8 +55,8 @@ class World:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Options that name the server on the command line."""
-        return ("--from", f"mcp+{self.address}")
+        """The command that imports the server's tools, up to the directory."""
+        return ("connector", "import", f"mcp+{self.address}", NAME)
 
     def is_accepted(self, token: str) -> bool:
         """Return whether the MCP server accepts the token."""
@@ -115,7 +115,7 @@ def test_the_author_signs_in_and_the_metadata_is_frozen_in_the_manifest(
 ) -> None:
     """PKCE, a newly registered client, and a token for this server; the token is used, revoked, and in no file."""
     folder = tmp_path / "notes"
-    with aileron.start("connector", "new", NAME, str(folder), *world.words, "--no-browser") as running:
+    with aileron.start(*world.words, str(folder), "--no-browser") as running:
         asked = _visited(running)
         out, err = running.communicate(timeout=60)
 
@@ -158,7 +158,7 @@ def _visited(running: Any) -> dict[str, str]:
 def test_a_token_in_the_environment_replaces_the_sign_in(aileron: Command, tmp_path: Path, world: World) -> None:
     """The metadata is frozen all the same, and no client is registered. An update reads it again and tells what has changed."""
     folder = tmp_path / "notes"
-    words = ("connector", "new", NAME, str(folder), *world.words)
+    words = (*world.words, str(folder))
     made = aileron(*words, AILERON_MCP_TOKEN=TOKEN)
     same = aileron(*words, "--update", AILERON_MCP_TOKEN=TOKEN)
     world.metadata["token_endpoint"] = f"{world.issuer}/other"
@@ -183,7 +183,7 @@ def test_the_authors_options_override_the_metadata_and_survive_an_update(
     other = f"{world.issuer}/other"
     world.app.pages["/about-signing-in"]["authorization_servers"] = ["https://first.example", other]
     world.metadata["issuer"] = other
-    words = ("connector", "new", NAME, str(folder), *world.words)
+    words = (*world.words, str(folder))
     with _moved(world):
         made = aileron(*words, "--auth-server", other, "--client-id", "mine", "--scope", "a,b", AILERON_MCP_TOKEN=TOKEN)
         same = aileron(*words, "--update", AILERON_MCP_TOKEN=TOKEN)
@@ -207,12 +207,12 @@ def _moved(world: World) -> Iterator[None]:
 
 def test_a_sign_in_that_cannot_work_is_refused_with_a_fix(aileron: Command, tmp_path: Path, world: World) -> None:
     """Causes: no registration, no terminal, a client address that the server does not take, and a server without sign-in."""
-    words = ("connector", "new", NAME, str(tmp_path / "notes"), *world.words)
+    words = (*world.words, str(tmp_path / "notes"))
     nobody = aileron(*words)
     document = aileron(*words, "--client-id", "https://mine.example/client.json", AILERON_MCP_TOKEN=TOKEN)
     world.metadata["client_id_metadata_document_supported"] = True
     taken = (tmp_path / "taken", "https://mine.example/client.json")
-    known = aileron(*words[:3], str(taken[0]), *world.words, "--client-id", taken[1], AILERON_MCP_TOKEN=TOKEN)
+    known = aileron(*world.words, str(taken[0]), "--client-id", taken[1], AILERON_MCP_TOKEN=TOKEN)
     forced = aileron(*words, "--auth", "bearer", "--scope", "a")
     del world.metadata["registration_endpoint"]
     unregistered = aileron(*words, AILERON_MCP_TOKEN=TOKEN)
@@ -250,7 +250,7 @@ def test_a_token_that_the_server_refuses_is_revoked(aileron: Command, tmp_path: 
     world.app.refusal = 403
     world.app.challenge += ', error="insufficient_scope"'
     (tmp_path / "browser.py").write_text(BROWSER)
-    words = ("connector", "new", NAME, str(tmp_path / "notes"), *world.words)
+    words = (*world.words, str(tmp_path / "notes"))
     browser = {"BROWSER": f"{sys.executable} {tmp_path / 'browser.py'}", "NO_COLOR": "1"}
     same = aileron.at_terminal(*words, variables=browser)
     world.refused_with = world.app.challenge.replace("notes.write", "notes.write admin")
@@ -277,7 +277,7 @@ def test_a_sign_in_can_be_forced_for_a_server_without_a_challenge(
     """The server answers 400 to a request without a token, and its metadata are at the well-known path."""
     world.app.refusal, world.app.challenge = 400, ""
     world.app.pages["/.well-known/oauth-protected-resource/mcp"] = world.app.pages["/about-signing-in"]
-    words = ("connector", "new", NAME, str(tmp_path / "notes"), *world.words)
+    words = (*world.words, str(tmp_path / "notes"))
     unasked = aileron(*words, AILERON_MCP_TOKEN=TOKEN)
     demanded = aileron(*words, "--auth", "oauth2", AILERON_MCP_TOKEN=TOKEN)
 
@@ -292,11 +292,10 @@ def test_sign_in_options_are_refused_for_a_server_that_needs_no_sign_in(aileron:
     with serving(app_of()) as port:
         said = aileron(
             "connector",
-            "new",
+            "import",
+            f"mcp+http://localhost:{port}/mcp",
             NAME,
             str(tmp_path / "notes"),
-            "--from",
-            f"mcp+http://localhost:{port}/mcp",
             "--scope",
             "a",
         )

@@ -29,10 +29,10 @@ class World:
     aileron: Command
 
     def imported(self, document: dict[str, Any], *words: str) -> Said:
-        """Run `connector new --from` with the document."""
+        """Run `connector import` with the document."""
         file = self.folder / "api.json"
         file.write_text(json.dumps(document))
-        said = self.aileron("connector", "new", NAME, str(self.folder / "made"), "--from", str(file), *words)
+        said = self.aileron("connector", "import", str(file), NAME, str(self.folder / "made"), *words)
         assert said.code == 0, said
         return said
 

@@ -1,4 +1,4 @@
-"""`aileron connector new --from`: a document becomes a connector's repository, and a hostile one a readable error."""
+"""`aileron connector import`: a document becomes a connector's repository, and a hostile one a readable error."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ DOCUMENT: dict[str, Any] = {
 
 @pytest.fixture
 def new(aileron: Command, tmp_path: Path) -> Any:
-    """Run `connector new --from` on a document, with options; the result is in `made`."""
+    """Run `connector import` on a document, with options; the result is in `made`."""
 
     def run(document: Any, *words: str, name: str = "api.json") -> Said:
         file = tmp_path / name
         file.write_text(document if isinstance(document, str) else json.dumps(document))
-        return aileron("connector", "new", NAME, str(tmp_path / "made"), "--from", str(file), *words)
+        return aileron("connector", "import", str(file), NAME, str(tmp_path / "made"), *words)
 
     return run
 
@@ -161,9 +161,9 @@ def test_all_hosts_are_shown_before_a_key_is_bound(new: Any) -> None:
         (DOCUMENT, ["--fields", "nope=a"], "--fields nope"),
         (DOCUMENT, ["--rename", "lstPets=pets"], "did you mean 'listPets'?"),
         (DOCUMENT, ["--rename", "listPets=List Pets"], "is no name of an operation"),
-        (DOCUMENT, ["--op", "add_pet"], "--op and --lang are for connectors without --from"),
-        (DOCUMENT, ["--from", "https://example.com/x"], "only the first --from can be a URL"),
-        (DOCUMENT, ["--from", "/dev/zero"], "/dev/zero is not a file"),
+        (DOCUMENT, ["--op", "add_pet"], "no such option: --op"),
+        (DOCUMENT, ["--also", "https://example.com/x"], "the other files of a document cannot be URLs"),
+        (DOCUMENT, ["--also", "/dev/zero"], "/dev/zero is not a file"),
     ],
 )
 def test_a_failed_import_is_one_error_and_leaves_nothing(
@@ -178,12 +178,26 @@ def test_a_failed_import_is_one_error_and_leaves_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["api.json"]
 
 
-def test_options_for_documents_require_a_document(aileron: Command, tmp_path: Path) -> None:
-    """The example is `--all` without --from."""
+@pytest.mark.parametrize("source", [["--from", "api.json"], ["--from=api.json"]], ids=["two words", "one word"])
+def test_the_former_command_imports_with_a_note(aileron: Command, tmp_path: Path, source: list[str]) -> None:
+    """`--from` of `connector new` takes all options of `connector import`, and a second `--from` is another file."""
+    pets, rest = tmp_path / "api.json", tmp_path / "rest.json"
+    pets.write_text(json.dumps({**DOCUMENT, "paths": {"/pets": {"$ref": "rest.json"}}}))
+    rest.write_text(json.dumps(DOCUMENT["paths"]["/pets"]))
+    words = [word.replace("api.json", str(pets)) for word in source]
+    said = aileron("connector", "new", NAME, *words, str(tmp_path / "made"), "--from", str(rest), "--all", "--json")
+
+    assert [action["op"] for action in said.json["actions"]] == ["list_pets", "add_pet"]
+    assert "note: --from of `aileron connector new` is now `aileron connector import SOURCE NAME`" in said.err
+
+
+def test_the_former_command_is_in_no_help(aileron: Command, tmp_path: Path) -> None:
+    """`connector new` has neither `--from` nor another option of an import, and a mistake in them is told as one."""
+    assert not {"--from", "--ops", "--update"} & set(aileron("connector", "new", "--help").out.split())
+    assert "SOURCE" in aileron("connector", "import", "--help").out
     said = aileron("connector", "new", NAME, str(tmp_path / "made"), "--all")
 
-    assert said.code == 2
-    assert "require --from FILE" in said.err
+    assert (said.code, "no such option: --all" in said.err) == (2, True), said
 
 
 def test_text_of_a_document_cannot_control_the_terminal(new: Any, tmp_path: Path) -> None:
@@ -216,10 +230,10 @@ def test_an_imported_connector_passes_its_tests_in_the_jail_and_is_built(
 
 
 def updated(aileron: Command, tmp_path: Path, document: Any, *words: str) -> Said:
-    """Run `connector new --update` on the result in `made`."""
+    """Run `connector import --update` on the result in `made`."""
     file = tmp_path / "newer.json"
     file.write_text(json.dumps(document))
-    return aileron("connector", "new", NAME, str(tmp_path / "made"), "--from", str(file), "--update", *words)
+    return aileron("connector", "import", str(file), NAME, str(tmp_path / "made"), "--update", *words)
 
 
 def test_an_update_reports_and_applies_a_newer_document(new: Any, aileron: Command, tmp_path: Path) -> None:

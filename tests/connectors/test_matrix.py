@@ -50,7 +50,7 @@ def curated(action: ActionFile) -> Any:
 def newer(aileron: Command, folder: Path, document: Any) -> Any:
     """Import a newer document; return what the command said."""
     (folder / "newer.json").write_text(json.dumps(document))
-    return aileron("connector", "new", NAME, str(folder), "--from", str(folder / "newer.json"), "--update")
+    return aileron("connector", "import", str(folder / "newer.json"), NAME, str(folder), "--update")
 
 
 @pytest.mark.jail
@@ -65,7 +65,7 @@ def test_the_cases_pass_in_the_jail(aileron: Command) -> None:
 def test_the_packed_document_matches_the_sources_document(aileron: Command, copy: Path) -> None:
     """Importing the document as it lies there changes no file; else one of the two was changed alone."""
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-    said = aileron("connector", "new", NAME, str(copy), "--from", str(copy / "openapi.yaml"), "--update")
+    said = aileron("connector", "import", str(copy / "openapi.yaml"), NAME, str(copy), "--update")
 
     assert said.code == 0, said
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before

@@ -54,7 +54,7 @@ class Desk:
 def desk(server: Server, name: str, folder: Path, source: str, binding: str, *options: str) -> Iterator[Desk]:
     """Make a home with a connector that is imported here. `source`: the document, as a URL or file."""
     with _home(server, f"github://mira/connector-{name}", folder / name, SECRET) as made:
-        made.must("connector", "new", made.connector, str(made.sources), "--from", source, "--all", *options)
+        made.must("connector", "import", source, made.connector, str(made.sources), "--all", *options)
         tried = made.must("connector", "test", str(made.sources))
         assert "FAILED" not in tried.out, tried
         made.must("connector", "install", str(made.sources))
@@ -77,9 +77,7 @@ def desk_of_sources(server: Server, connector: str, sources: Path, folder: Path,
 def desk_of_update(server: Server, connector: str, sources: Path, document: Path, token: str) -> Iterator[Desk]:
     """Make a home with a shipped connector, moved to this server by importing its document again; `sources` is a copy of it."""
     with _home(server, connector, sources, token) as made:
-        made.must(
-            "connector", "new", connector, str(sources), "--update", "--from", str(document), "--host", server.host
-        )
+        made.must("connector", "import", str(document), connector, str(sources), "--update", "--host", server.host)
         made.must("connector", "install", str(sources))
         _settle(made, "api_key")
         yield made

@@ -1,4 +1,4 @@
-"""The documents that are imported: each with the package that carries it, and its author's options beside `--from`.
+"""The documents that are imported: each with the package that carries it, and its author's options beside SOURCE.
 
 Data alone. A version is in pins/ or servers/, as is the hash. Not here: getting them (install.py), importing them (corpus.py).
 """

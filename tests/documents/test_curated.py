@@ -94,8 +94,8 @@ def test_an_update_from_a_newer_document_keeps_edits(tools: Tools, tmp_path: Pat
 
 
 def updated(name: str, copy: Path, document: Path) -> Said:
-    """Run `aileron connector new --update`, which has to succeed without a conflict."""
-    words = ("connector", "new", f"github://aileron/connector-{name}", str(copy), "--update", "--from", str(document))
+    """Run `aileron connector import --update`, which has to succeed without a conflict."""
+    words = ("connector", "import", str(document), f"github://aileron/connector-{name}", str(copy), "--update")
     said = Command(copy.parent)(*words)
     assert said.code == 0, said
     return said

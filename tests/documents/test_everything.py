@@ -86,7 +86,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     with everything(folder) as port, daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{port}"]\n')
         aileron, address = Command(home.path), f"mcp+http://localhost:{port}/mcp"
-        new = aileron("connector", "new", CONNECTOR, str(sources), "--from", address, "--trust-read-only", "--json")
+        new = aileron("connector", "import", address, CONNECTOR, str(sources), "--trust-read-only", "--json")
         installed = aileron("connector", "install", str(sources))
         added = aileron("action", "add", str(sources))
         assert (new.code, installed.code, added.code) == (0, 0, 0), (new, installed, added)

@@ -95,7 +95,7 @@ def test_a_newer_document_that_widens_needs_consent(records: Desk, tmp_path: Pat
     delete["parameters"].append({"name": "reason", "in": "query", "type": "string", "required": True})
     newer = tmp_path / "newer.json"
     newer.write_text(json.dumps(document))
-    said = records.must("connector", "new", records.connector, str(records.sources), "--from", str(newer), "--update")
+    said = records.must("connector", "import", str(newer), records.connector, str(records.sources), "--update")
 
     assert "the connector (more than before)" in said.err
     assert "! reaches: none -> localhost:9\n" in said.err

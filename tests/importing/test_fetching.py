@@ -226,7 +226,7 @@ def test_a_url_and_files_cannot_be_mixed(server: Server, tmp_path: Path) -> None
 
     with pytest.raises(DocumentError, match="is one file"):
         load([server.origin, str(file)])
-    with pytest.raises(DocumentError, match="only the first"):
+    with pytest.raises(DocumentError, match="cannot be URLs"):
         load([str(file), server.origin])
     assert server.asked == []
 

@@ -15,7 +15,7 @@ from aileron.importing.found import Described, described
 from aileron.importing.reading import DocumentError, read_all
 from aileron.importing.record import RECORD, Choices, chosen_now, parse_record
 from aileron.importing.repository import make
-from aileron.importing.updating import Update, chosen_again, update
+from aileron.importing.updating import Update, chosen_again, compared
 from aileron.model.names import Fqn, HostPort
 
 NAME = Fqn.parse("github://acme/connector-notes")
@@ -61,7 +61,8 @@ def imported(values: dict[str, Any]) -> dict[str, bytes]:
 def updated(files: dict[str, bytes], values: dict[str, Any]) -> Update:
     """Update to a newer document, with the same operations."""
     found, record = read(values), parse_record(files[RECORD])
-    return update(NAME, found, chosen_again(found, record), record, files)
+    operations = chosen_again(found, record)
+    return compared(make(found, operations, NAME, record.choices), found, operations, record, files)
 
 
 ADD = "actions/notes-add-note/action.md"
@@ -91,7 +92,8 @@ def test_an_authors_name_is_kept_and_a_new_one_is_reported() -> None:
     made[ADD] = made[ADD].replace(b'effect = "create"', b'effect = "send"')
     record = parse_record(made[RECORD])
     renamed = msgspec.structs.replace(record, choices=chosen_now(record.choices, Choices(names={"add_note": "note"})))
-    again = update(NAME, found, found.operations, renamed, made)
+    operations = found.operations
+    again = compared(make(found, operations, NAME, renamed.choices), found, operations, renamed, made)
 
     assert updated(files, document()).is_empty
     assert (done.conflicts, b'effect = "send"' in done.files[path], b"max_length = 9" in done.files[path]) == (
