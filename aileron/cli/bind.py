@@ -50,6 +50,7 @@ from aileron.model.visible import visible
 if TYPE_CHECKING:
     from aileron.cli.run import RunCommand
 from aileron.cards.plan import host_line
+from aileron.model.names import BindingName, precedence
 
 __all__ = [
     "SOURCE_S",
@@ -207,8 +208,6 @@ class BindOptions(NamedTuple):
 
 def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
     """Return the credential request of `connector`. Raises Problem if the connector is not installed or needs no credential."""
-    from aileron.model.names import precedence
-
     every = supervisor.fetch(ConnectorList, "GET", "/v1/connectors").connectors
     installed = [entry for entry in every if entry.name == connector]
     if not installed:
@@ -604,8 +603,6 @@ def _ask_name(supervisor: Supervisor, wanted: BindRequest) -> str:
 
 
 def _problem_of(name: str) -> str | None:
-    from aileron.model.names import BindingName
-
     try:
         BindingName.parse(name)
     except ValueError as error:

@@ -19,16 +19,21 @@ import msgspec
 
 from aileron.cli import output, prompts
 from aileron.cli.problem import Problem, local_work
+from aileron.importing.choosing import by_found_names, by_words, tags_of
+from aileron.importing.choosing import wanted as named
+from aileron.importing.fetching import is_url, load
+from aileron.importing.found import Described, FoundOperation, described
+from aileron.importing.reading import DocumentError
+from aileron.importing.record import RECORD, Choices, chosen_now, parse_record
+from aileron.importing.repository import Made, make
+from aileron.importing.servers import Origin, origin_of, remarks
+from aileron.model.names import Fqn, HostPort
 from aileron.model.visible import visible
+from aileron.registry.manifest import UNBOUND_HOSTS
 
 if TYPE_CHECKING:
-    from aileron.importing.found import Described, FoundOperation
-    from aileron.importing.record import Choices
-    from aileron.importing.repository import Made
-    from aileron.importing.servers import Origin
     from aileron.importing.updating import Update
     from aileron.model.consent import Change
-    from aileron.model.names import Fqn
 
 __all__ = [
     "Source",
@@ -102,8 +107,6 @@ def import_source(name: Fqn, wanted: Wanted, read: ReadSource) -> Made:
 
     Raises Problem(usage) if it cannot be imported as requested.
     """
-    from aileron.importing.reading import DocumentError
-
     _check_options(wanted)
     with _usage_errors():
         source = read(name, wanted, None)
@@ -118,7 +121,6 @@ def update_source(name: Fqn, directory: Path, wanted: Wanted, read: ReadSource) 
 
     Raises Problem(usage) if that is not possible as requested.
     """
-    from aileron.importing.record import RECORD, parse_record
     from aileron.importing.updating import chosen_again, compared
 
     _check_options(wanted)
@@ -136,8 +138,6 @@ def update_source(name: Fqn, directory: Path, wanted: Wanted, read: ReadSource) 
 
 @contextlib.contextmanager
 def _usage_errors() -> Iterator[None]:
-    from aileron.importing.reading import DocumentError
-
     try:
         yield
     except DocumentError as error:
@@ -169,12 +169,6 @@ def _check_options(wanted: Wanted) -> None:
 
 def document_source(name: Fqn, wanted: Wanted, before: Choices | None) -> Source:
     """Read the document. Raises DocumentError if that fails, Problem(usage) for an invalid option."""
-    from aileron.importing.choosing import by_found_names
-    from aileron.importing.fetching import load
-    from aileron.importing.found import described
-    from aileron.importing.record import chosen_now
-    from aileron.importing.repository import make
-
     found = described(load(wanted.sources))
     given = by_found_names(found, choices_of(wanted))
     choices = given if before is None else chosen_now(before, given)
@@ -215,8 +209,6 @@ def _place(directory: Path, path: str) -> Path:
 
 def _write_update(directory: Path, done: Update) -> None:
     """Write each file atomically and the import's record last, so that an interrupted update can be repeated."""
-    from aileron.importing.record import RECORD
-
     try:
         for path in done.files:
             if path != RECORD:
@@ -244,11 +236,6 @@ def _write_whole(place: Path, data: bytes) -> None:
 
 def choices_of(wanted: Wanted) -> Choices:
     """Return the choices of the command line that an import records: host, credential, names and others, but not operations."""
-    from aileron.importing.fetching import is_url
-    from aileron.importing.record import Choices
-    from aileron.model.names import HostPort
-    from aileron.registry.manifest import UNBOUND_HOSTS
-
     host = None
     if wanted.host is not None and wanted.host != UNBOUND_HOSTS:
         try:
@@ -284,10 +271,6 @@ def _pairs(option: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _operations(found: Described, wanted: Wanted) -> list[FoundOperation]:
-    from aileron.importing.choosing import by_words
-    from aileron.importing.choosing import wanted as named
-    from aileron.importing.reading import DocumentError
-
     if wanted.is_server and not wanted.is_chosen:
         return list(found.operations)
     if wanted.is_server or wanted.is_chosen or not (prompts.can_ask() and output.is_terminal()):
@@ -320,8 +303,6 @@ def _tell_operations(operations: Sequence[FoundOperation]) -> None:
 
 
 def _named(found: Described, wanted: Wanted) -> list[FoundOperation]:
-    from aileron.importing.choosing import wanted as named
-
     return named(
         found,
         ops=[op for text in wanted.ops for op in text.split(",") if op],
@@ -332,8 +313,6 @@ def _named(found: Described, wanted: Wanted) -> list[FoundOperation]:
 
 
 def _tell_found(found: Described) -> None:
-    from aileron.importing.choosing import tags_of
-
     tags = tags_of(found)
     output.note(f"{visible(found.title)} {visible(found.version)}: {len(found.operations)} operations\n")
     rows = [(visible(tag), str(every), str(reads), str(every - reads)) for tag, every, reads in tags[:_MAX_TAGS]]
@@ -419,7 +398,6 @@ def _remarks_on_host(origin: Origin) -> list[str]:
     """
     from aileron.config import Settings, load_settings
     from aileron.home import Home
-    from aileron.importing.servers import remarks
 
     try:
         with local_work():
@@ -430,8 +408,6 @@ def _remarks_on_host(origin: Origin) -> list[str]:
 
 
 def _remarks_on_server(made: Made) -> Iterator[str]:
-    from aileron.importing.servers import origin_of
-
     for origin in map(origin_of, made.credential.asked_at):
         if origin.host not in {known_origin.host for known_origin in made.origins}:
             yield from _remarks_on_host(origin)

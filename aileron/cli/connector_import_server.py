@@ -25,13 +25,17 @@ import msgspec
 from aileron.cli import output, prompts
 from aileron.cli.connector_import import Source, Wanted, choices_of
 from aileron.cli.problem import Problem, local_work
+from aileron.cli.signin import browser, ended_when_gone, invite_in_browser
+from aileron.config import Settings, load_settings
+from aileron.home import Home
+from aileron.importing.authorization import Authorization, NoMetadataError
+from aileron.importing.mcp_listing import Listing, Token, UnauthorizedError, is_server, listed
+from aileron.importing.mcp_tools import described_tools, make_tools
+from aileron.importing.reading import DocumentError
+from aileron.importing.record import Choices, chosen_now
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
-    from aileron.config import Settings
-    from aileron.importing.authorization import Authorization
-    from aileron.importing.mcp_listing import Listing, Token, UnauthorizedError
-    from aileron.importing.record import Choices
     from aileron.model.names import Fqn
 
 __all__ = ["TOKEN_VARIABLE", "server_source"]
@@ -46,9 +50,6 @@ def server_source(name: Fqn, wanted: Wanted, before: Choices | None) -> Source:
 
     Raises Problem(usage) if an option or the settings prevent it, DocumentError if the server does not list its tools.
     """
-    from aileron.importing.mcp_tools import described_tools, make_tools
-    from aileron.importing.record import chosen_now
-
     _check(wanted)
     given = choices_of(wanted)
     choices = given if before is None else chosen_now(before, given)
@@ -60,8 +61,6 @@ def server_source(name: Fqn, wanted: Wanted, before: Choices | None) -> Source:
 
 
 def _check(wanted: Wanted) -> None:
-    from aileron.importing.mcp_listing import is_server
-
     if len(wanted.sources) > 1 or not is_server(wanted.sources[0]):
         raise Problem.usage("an MCP server is one SOURCE, mcp+https://HOST/PATH, without --also", fix=_FIX)
     if not _AUTH.fullmatch(wanted.auth or "none"):
@@ -95,9 +94,6 @@ def _asked(wanted: Wanted, choices: Choices) -> Listing:
 
     Raises DocumentError if the server does not list its tools, Problem if an option or the settings prevent it.
     """
-    from aileron.importing.mcp_listing import UnauthorizedError, listed
-    from aileron.importing.reading import DocumentError
-
     _check_signs_in(wanted, choices.auth)
     source, settings = wanted.sources[0], _settings()
     if choices.auth not in (None, "oauth2"):
@@ -130,9 +126,6 @@ def _settings() -> Settings:
 
     Raises Problem for an invalid file.
     """
-    from aileron.config import load_settings
-    from aileron.home import Home
-
     with local_work():
         return load_settings(Home.from_environment().config)
 
@@ -146,7 +139,6 @@ def _authorization(
     refused with 403 for a reason other than `insufficient_scope`. Raises DocumentError if the discovery fails
     otherwise, or if no one can sign in with the client.
     """
-    from aileron.importing.authorization import NoMetadataError
     from aileron.importing.mcp_signin import check_client, discovered
 
     challenge = None if refused is None else refused.challenge
@@ -170,8 +162,6 @@ def _authorization(
 
 def _listed_with(found: Authorization, wanted: Wanted, choices: Choices, settings: Settings) -> Listing:
     """List the tools with the token in the environment, or with the token of a sign-in, which is revoked afterwards."""
-    from aileron.cli.signin import ended_when_gone
-    from aileron.importing.mcp_listing import listed
     from aileron.importing.mcp_signin import listing_token
 
     source, ca_pem = wanted.sources[0], settings.egress_ca_pem
@@ -192,9 +182,6 @@ def _listed_with(found: Authorization, wanted: Wanted, choices: Choices, setting
 
 
 def _listed_by_who_signed_in(source: str, found: Authorization, token: Token, ca_pem: str | None) -> Listing:
-    from aileron.importing.mcp_listing import UnauthorizedError, listed
-    from aileron.importing.reading import DocumentError
-
     try:
         return listed(source, token, ca_pem=ca_pem)
     except UnauthorizedError as error:
@@ -206,8 +193,6 @@ def _listed_by_who_signed_in(source: str, found: Authorization, token: Token, ca
 
 
 def _inviter(*, no_browser: bool) -> Callable[[str], None]:
-    from aileron.cli.signin import browser, invite_in_browser
-
     opener = None if no_browser else browser()
 
     def invite(address: str) -> None:
@@ -226,8 +211,6 @@ def _token(auth: str | None) -> Token | None:
 
     None if no token is needed or given.
     """
-    from aileron.importing.mcp_listing import Token
-
     if auth is None or auth == "none":
         return None
     value = os.environ.get(TOKEN_VARIABLE, "")

@@ -23,11 +23,11 @@ from aileron.cli.supervisor import Supervisor
 from aileron.client import is_in_cell
 from aileron.model.effect import Effect
 from aileron.model.json_value import JSONObject
+from aileron.model.names import ACTION_NAME, INPUT_NAME, OP_NAME, UNBOUND_HASH, Fqn, check_semver
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
     from aileron.model.manifest import Operation, Parameter
-    from aileron.model.names import Fqn
 
 __all__ = ["new", "new_text", "schema"]
 
@@ -189,8 +189,6 @@ def _check_names(name: str, op: str | None) -> None:
 
     Raises Problem otherwise.
     """
-    from aileron.model.names import ACTION_NAME, OP_NAME
-
     if not ACTION_NAME.fullmatch(name):
         raise Problem.usage(
             f"invalid action name {name!r}: use lower-case letters, digits, '.', '_' and '-', 64 characters at most"
@@ -207,8 +205,6 @@ def _op_named(name: str) -> str:
 
     Raises Problem if no valid operation name can be derived.
     """
-    from aileron.model.names import OP_NAME
-
     op = words_of(name).replace(" ", "_")
     if not OP_NAME.fullmatch(op):
         raise Problem.usage(f"{name!r} cannot be an operation's name", fix=f"aileron action new {name} --op OP")
@@ -216,8 +212,6 @@ def _op_named(name: str) -> str:
 
 
 def _named(connector: str | None) -> tuple[Fqn | None, str | None]:
-    from aileron.model.names import Fqn, check_semver
-
     if connector is None:
         return None, None
     name, separator, version = connector.partition("@")
@@ -278,7 +272,6 @@ def new_text(
     file can provide the parameters that the operation needs.
     """
     from aileron.model.manifest import Operation, Parameter
-    from aileron.model.names import INPUT_NAME, UNBOUND_HASH
 
     some = Operation(name=op, parameters=(Parameter(name="text", types=("string",)),))
     parameters = sorted((operation or some).parameters, key=lambda parameter: not parameter.required)

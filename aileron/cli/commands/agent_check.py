@@ -26,6 +26,7 @@ from aileron.cli.commands.launch import (
 )
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.supervisor import Supervisor, path_of
+from aileron.launch.start import child_environment
 
 if TYPE_CHECKING:
     from aileron.launch.agent import Agent
@@ -65,7 +66,6 @@ def checks_of(name: str, given: str | None) -> Iterator[Check]:
 
 def _in_session(supervisor: Supervisor, agent: Agent, found: str, token: str) -> Iterator[Check]:
     from aileron.launch.check import READ_ONLY, connected
-    from aileron.launch.start import child_environment
     from aileron.model.failure import AileronError
 
     running = supervisor.fetch(Status, "GET", "/v1/status")
@@ -106,8 +106,6 @@ def _shortened(text: Any) -> str:
 
 def _version(path: str) -> str:
     """Return the version that the agent reports. Raises Problem if the agent does not start."""
-    from aileron.launch.start import child_environment
-
     try:
         done = subprocess.run(
             [path, "--version"],

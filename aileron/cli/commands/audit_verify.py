@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
+from aileron.audit.verify import Head, Report
+from aileron.audit.verify import verify as verified
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson
 from aileron.cli.declared import Option
 from aileron.cli.problem import INTEGRITY, Problem, local_work
 from aileron.model.visible import visible
-
-if TYPE_CHECKING:
-    from aileron.audit.verify import Report
 
 __all__ = ["verify"]
 
@@ -36,7 +35,6 @@ def verify(
 
     The output also says what this cannot prove. Exit code 9 means that the chain is broken.
     """
-    from aileron.audit.verify import verify as verified
     from aileron.home import Home
 
     home = Home.from_environment()
@@ -80,7 +78,6 @@ def _found(report: Report) -> list[tuple[str, Any]]:
 def _head(text: str | None) -> Any:
     if text is None:
         return None
-    from aileron.audit.verify import Head
 
     try:
         return Head.parse(text)

@@ -19,7 +19,11 @@ from aileron.cli.commands.options import AsJson
 from aileron.cli.declared import Argument, Option
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.prompts import NO, YES, can_ask, choose, edit_text
+from aileron.cli.settings import ABSENT, changed, entries_of, list_in_force, read_text, value_of, write_text
 from aileron.cli.supervisor import Supervisor
+from aileron.config import CONSENTED, SETTINGS, parse_settings, written_settings
+from aileron.home import Home
+from aileron.model.failure import AileronError
 from aileron.model.json_value import JSONObject
 from aileron.model.visible import visible
 
@@ -50,9 +54,6 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Show settings, their values, and where each is set."""
-    from aileron.config import SETTINGS
-    from aileron.home import Home
-
     if key is not None:
         _check_known(key)
     path = Home.from_environment().config
@@ -93,9 +94,6 @@ def set_(
     A list is replaced as a whole; to change single entries, use add and remove. Comments and other settings stay as they are. The
     file is written only if it is valid as a whole, so change settings that depend on each other in one step.
     """
-    from aileron.cli.settings import changed, read_text, write_text
-    from aileron.home import Home
-
     if (value is None) is not default:
         raise Problem.usage("give a VALUE, or --default", fix="aileron config set --help")
     changes = _changes(key, value, also or [])
@@ -142,9 +140,6 @@ def remove(
 
 
 def _change_list(key: str, words: list[str], change: Callable[[list[str], list[str]], list[str]]) -> None:
-    from aileron.cli.settings import changed, entries_of, list_in_force, read_text, write_text
-    from aileron.home import Home
-
     _check_known(key)
     given = entries_of(key, words)
     path = Home.from_environment().config
@@ -168,8 +163,6 @@ def _tell_dropped(before: str, changes: JSONObject, path: Path) -> None:
     """Print a note with the entries that a new list no longer has, so that a person who meant to add an entry sees that the
     others were removed.
     """
-    from aileron.config import written_settings
-
     written = written_settings(before, path)
     for key, value in changes.items():
         there = written.get(key)
@@ -183,8 +176,6 @@ def _undo(key: str, gone: list[str]) -> str:
     """Return the command that adds the removed entries again, quoted for a shell; empty for entries that a command line cannot
     express.
     """
-    from aileron.cli.settings import value_of
-
     if any(value_of(key, entry) != [entry] or visible(entry) != entry or entry.startswith("-") for entry in gone):
         return ""
     return f"\n  undo: aileron config add {key} {shlex.join(gone)}"
@@ -195,9 +186,6 @@ def edit() -> None:
 
     You edit a copy, which replaces the file once it is valid. If it is not, you can edit it again.
     """
-    from aileron.cli.settings import read_text
-    from aileron.home import Home
-
     path = Home.from_environment().config
     with local_work():
         before = read_text(path)
@@ -219,8 +207,6 @@ def edit() -> None:
 
 
 def _maybe_written(path: Path, before: str, text: str) -> Problem | None:
-    from aileron.cli.settings import write_text
-
     try:
         with local_work():
             write_text(path, before, text)
@@ -230,9 +216,6 @@ def _maybe_written(path: Path, before: str, text: str) -> Problem | None:
 
 
 def _different(before: str, text: str, path: Path) -> list[str]:
-    from aileron.config import written_settings
-    from aileron.model.failure import AileronError
-
     now = written_settings(text, path)
     try:
         then = written_settings(before, path)
@@ -242,8 +225,6 @@ def _different(before: str, text: str, path: Path) -> list[str]:
 
 
 def _check_known(key: str) -> None:
-    from aileron.config import SETTINGS
-
     if key not in SETTINGS:
         from aileron.cli.near import did_you_mean
 
@@ -252,8 +233,6 @@ def _check_known(key: str) -> None:
 
 
 def _changes(key: str, value: str | None, also: list[str]) -> JSONObject:
-    from aileron.cli.settings import ABSENT, value_of
-
     _check_known(key)
     found = {key: ABSENT if value is None else value_of(key, value)}
     for pair in also:
@@ -277,9 +256,6 @@ class _Setting(msgspec.Struct):
 
 
 def _entries(path: Path, keys: tuple[str, ...]) -> list[_Setting]:
-    from aileron.cli.settings import read_text
-    from aileron.config import parse_settings, written_settings
-
     text = read_text(path)
     written, read = written_settings(text, path), parse_settings(text, path).values()
     running = _Running.find()
@@ -339,8 +315,6 @@ def _tell_what_is_needed(keys: list[str]) -> None:
 
     A running daemon reads the file when it is asked.
     """
-    from aileron.config import CONSENTED
-
     if _maybe_status() is None:
         output.note("takes effect when the daemon starts")
         if asked := [key for key in keys if key in CONSENTED]:

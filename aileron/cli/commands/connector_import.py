@@ -119,13 +119,11 @@ def import_(
     """
     from aileron.cli.connector_import import (
         Wanted,
-        document_source,
         import_source,
         tell_made,
         tell_updated,
         update_source,
     )
-    from aileron.cli.connector_import_server import server_source
     from aileron.cli.new_repository import NewRepository
     from aileron.cli.template import imported_repository
 
@@ -151,7 +149,10 @@ def import_(
     )
     if server is not None and host is not None:
         raise Problem.usage("--server and --host cannot be used together", fix="aileron connector import --help")
-    read = server_source if wanted.is_server else document_source
+    if wanted.is_server:
+        from aileron.cli.connector_import_server import server_source as read
+    else:
+        from aileron.cli.connector_import import document_source as read
     if update:
         done = update_source(place.name, place.directory, wanted, read)
         tell_updated(done, place.directory, as_json=as_json)

@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
@@ -26,12 +26,11 @@ from aileron.cli.narrowing import Narrow, NotNarrowed, narrow, wide
 from aileron.cli.problem import FAILED, Problem
 from aileron.cli.prompts import can_ask, is_yes
 from aileron.cli.supervisor import Supervisor
+from aileron.config import SandboxMode, Settings, load_settings
 from aileron.files import OTHERS_MAY_USE
+from aileron.model.failure import AileronError
 from aileron.model.visible import visible
-
-if TYPE_CHECKING:
-    from aileron.config import SandboxMode
-    from aileron_sandbox.support import Report
+from aileron_sandbox.support import Report, examine
 
 __all__ = ["doctor"]
 
@@ -105,8 +104,6 @@ _FOR_LOGINS = {"asyncssh": "ssh", "scramp": "SCRAM"}
 
 
 def _examined(supervisor: Supervisor) -> tuple[Report, list[Check]]:
-    from aileron_sandbox.support import examine
-
     mode = _sandbox_mode(supervisor.home)
     report = examine(mode)
     return report, [
@@ -159,9 +156,6 @@ def _doctor_of(agent: str, program: str | None, as_json: bool) -> None:
 
 
 def _sandbox_mode(home: Path) -> SandboxMode:
-    from aileron.config import Settings, load_settings
-    from aileron.model.failure import AileronError
-
     try:
         return load_settings(home / "config.toml").sandbox_mode
     except AileronError:  # `_settings` reports what is wrong with it
@@ -172,8 +166,6 @@ def _weaker(home: Path) -> Iterator[Check]:
     """Yield a note if the mode `landlock` is available, for a machine that cannot make a jail. The mode is weaker, so
     a person must choose it.
     """
-    from aileron_sandbox.support import examine
-
     if examine("landlock").available:
         found = (
             "a weaker mode without namespaces is available; first read what it does not protect: "
@@ -282,9 +274,6 @@ def _space(home: Path) -> Check:
 
 
 def _settings(home: Path) -> Check:
-    from aileron.config import load_settings
-    from aileron.model.failure import AileronError
-
     path = home / "config.toml"
     try:
         load_settings(path)

@@ -21,12 +21,14 @@ from aileron.api.sessions import CellFacts, NewSession, OpenSession
 from aileron.cli import cell_ahead, output
 from aileron.cli.commands.cell_options import CellWishes
 from aileron.cli.problem import FAILED, USAGE, Problem, local_work
+from aileron.home import Home
+from aileron.launch.agent import Agent, Gateway, LaunchRequest, is_not_through
 from aileron.model.placeholder import CELL_PLACEHOLDER
 from aileron.model.visible import visible
+from aileron_sandbox.unavailable import JailUnavailable
 
 if TYPE_CHECKING:
     from aileron.cli.supervisor import Supervisor
-    from aileron.launch.agent import Agent, Gateway
     from aileron.launch.cell_spec import CellSpec
     from aileron.launch.in_cell import LaunchSession
     from aileron_sandbox.cell.stub import Stub
@@ -132,8 +134,6 @@ def _started() -> Stub:
 
     Raises Problem if that is impossible.
     """
-    from aileron_sandbox.unavailable import JailUnavailable
-
     try:
         return cell_ahead.start()
     except JailUnavailable as error:
@@ -147,8 +147,6 @@ def _check_injected(start: CellStart, spec: CellSpec) -> None:
 
     In a cell, the connection identifies the session, so the gateway's address need not be secret.
     """
-    from aileron.launch.agent import is_not_through
-
     around = [note for note in spec.notes if is_not_through(note)]
     if around:
         why = visible("; ".join(around))
@@ -157,9 +155,7 @@ def _check_injected(start: CellStart, spec: CellSpec) -> None:
 
 def _run(supervisor: Supervisor, start: CellStart, spec: CellSpec, session: _Session, stub: Stub) -> int:
     from aileron.cell.publish import PublishRefused
-    from aileron.home import Home
     from aileron.launch.in_cell import CellLaunch, run_in_cell
-    from aileron_sandbox.unavailable import JailUnavailable
 
     launch = CellLaunch(
         spec=spec,
@@ -194,8 +190,6 @@ def _cell_spec(supervisor: Supervisor, start: CellStart, stub: Stub | None = Non
     requested one is not possible.
     """
     from aileron.cell.changes import earlier_roots
-    from aileron.home import Home
-    from aileron.launch.agent import LaunchRequest
     from aileron.launch.cell_spec import CellRefused, Machine, make_cell_spec, server_in_cell
     from aileron.launch.git_settings import person_settings
     from aileron.launch.programs import installation, read_files, server_of
@@ -228,7 +222,6 @@ def _cell_spec(supervisor: Supervisor, start: CellStart, stub: Stub | None = Non
 
 
 def _notes(start: CellStart, spec: CellSpec) -> Iterator[str]:
-    from aileron.launch.agent import is_not_through
     from aileron.model.host_pattern import HostPattern
     from aileron.model.names import HostPort
 
@@ -256,7 +249,6 @@ def explain(supervisor: Supervisor, start: CellStart, *, as_json: bool) -> None:
     A cell is prepared to determine its layers, but no program runs in the cell.
     """
     from aileron.launch.layers import layers_of
-    from aileron_sandbox.unavailable import JailUnavailable
 
     spec = _cell_spec(supervisor, start)
     problem: JailUnavailable | None = None

@@ -10,6 +10,12 @@ import collections
 import os
 from typing import TYPE_CHECKING, Annotated
 
+from aileron.cell import apply as applying
+from aileron.cell.apply import Done, pending
+from aileron.cell.changes import git_objects, look, named, of_packages, start_of, where
+from aileron.cell.executes import INSTALLED, rank, spoken, tree_in
+from aileron.cell.kept import Kept, kept_cells
+from aileron.cell.sizes import size_of
 from aileron.cli import output
 from aileron.cli.commands.completion import session_ids
 from aileron.cli.commands.options import AsJson
@@ -21,8 +27,6 @@ from aileron.client import home_directory
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
-    from aileron.cell.apply import Done
-    from aileron.cell.kept import Kept
     from aileron.cell.listing import Change, Changes
     from aileron.cell.overlay import Difference
 
@@ -62,8 +66,6 @@ def changes(session: OneSession = None, as_json: AsJson = False) -> None:
     Files that can run code or steer an agent later come first. Without SESSION: the latest cell in this folder, or else the
     latest one. While the session runs, the files are compared as they are now.
     """
-    from aileron.cell.changes import look
-
     with local_work():
         found = look(kept_of(session))
     if as_json:
@@ -92,8 +94,6 @@ def apply(
     For sessions that were started with --overlay. Files that you changed in the project since the session began are refused. The
     exit code is 1 if something was refused.
     """
-    from aileron.cell import apply as applying
-
     kept, chosen = _chosen(session, paths)
     if not _is_agreed(kept, chosen, "Apply", yes=yes, is_large_allowed=large):
         return
@@ -104,8 +104,6 @@ def apply(
 
 def discard(session: TheSession, paths: Paths = None, yes: SkipQuestion = False, as_json: AsJson = False) -> None:
     """Remove changes that a cell kept aside, without applying them."""
-    from aileron.cell import apply as applying
-
     kept, chosen = _chosen(session, paths)
     if not _is_agreed(kept, chosen, "Discard", yes=yes, is_large_allowed=True):
         return
@@ -136,8 +134,6 @@ def _chosen(session: str, paths: list[str] | None) -> tuple[Kept, list[str]]:
 
 
 def _folder_of(kept: Kept) -> str:
-    from aileron.cell.changes import start_of
-
     return str(start_of(kept)["folder"])
 
 
@@ -147,9 +143,6 @@ def _is_agreed(kept: Kept, paths: list[str], verb: str, *, yes: bool, is_large_a
     Raises Problem if `paths` match no change, or if a confirmation is needed and no person can be asked: without `yes`, and for
     large changes without `is_large_allowed`.
     """
-    from aileron.cell.apply import pending
-    from aileron.cell.sizes import size_of
-
     with local_work():
         waiting = [change for change in pending(kept) if not paths or any(_is_at(change.path, path) for path in paths)]
     if not waiting:
@@ -189,10 +182,6 @@ def _show_waiting(waiting: list[Difference]) -> None:
 
     Changes that can run code or steer an agent later are first, then the others by size; packages are only counted.
     """
-    from aileron.cell.changes import of_packages
-    from aileron.cell.executes import rank, spoken, tree_in
-    from aileron.cell.sizes import size_of
-
     alone = [change for change in waiting if not tree_in(change.executes)]
     ordered = sorted(alone, key=lambda change: (rank(change.executes), -size_of([change]).larger_bytes))
     for change in ordered[:_MAX_ASKED]:
@@ -236,8 +225,6 @@ def kept_of(wanted: str | None) -> Kept:
     Without `wanted`, the session is the newest one in this folder, or else the newest one. Raises Problem if no session matches,
     or if several do.
     """
-    from aileron.cell.changes import start_of
-    from aileron.cell.kept import kept_cells
     from aileron.home import Home
 
     found = kept_cells(Home(home_directory()).cells)
@@ -259,8 +246,6 @@ def _is_in(here: str, folder: str) -> bool:
 
 
 def _print_head(found: Changes) -> None:
-    from aileron.cell.changes import git_objects
-
     counts = ", ".join(f"{number} {what}" for what, number in found.counts.items() if number) or "none"
     data = f", and {git_objects(found.git_data)}" if found.git_data else ""
     output.print_facts(
@@ -283,9 +268,6 @@ def _folded(found: Changes) -> list[tuple[str, str, str, str]]:
 
     Changes to files that run by themselves come first.
     """
-    from aileron.cell.changes import of_packages, where
-    from aileron.cell.executes import INSTALLED, tree_in
-
     alone = [change for change in found.entries if not tree_in(change.executes)]
     trees = [
         ("made or changed", of_packages(tree.entries), INSTALLED, where(found, tree.root, tree.path))
@@ -296,9 +278,6 @@ def _folded(found: Changes) -> list[tuple[str, str, str, str]]:
 
 
 def _row(found: Changes, change: Change) -> tuple[str, str, str, str]:
-    from aileron.cell.changes import named
-    from aileron.cell.executes import spoken
-
     what = change.kind if change.was is None else f"{change.kind} (was: {change.was})"
     return (
         change.what,
