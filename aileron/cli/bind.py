@@ -33,7 +33,7 @@ from aileron.cli import output
 from aileron.cli.commands.done import tell_done
 from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.plan import COLUMN
-from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
+from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem, parsed
 from aileron.cli.prompts import ask, ask_now, ask_unseen, can_ask, is_yes, passphrase_from, pem_in
 from aileron.cli.signin import How, browser, sign_in
 from aileron.cli.supervisor import Supervisor, path_of
@@ -291,10 +291,7 @@ def check_source(source: str | None, token: str | None) -> None:
         if token is not None:
             raise Problem.usage("--from-token belongs to --from")
         return
-    try:
-        SecretReference.parse(source)
-    except ValueError as error:
-        raise Problem.usage(f"--from: {error}") from None
+    parsed("--from:", SecretReference.parse, source)
 
 
 def _asked_details(wanted: BindRequest, given: LoginDetails, *, asks_role: bool) -> LoginDetails:

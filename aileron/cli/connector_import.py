@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from aileron.cli import output, prompts
-from aileron.cli.problem import Problem, local_work
+from aileron.cli.own_files import write_whole
+from aileron.cli.problem import Problem, local_work, parsed
 from aileron.importing.choosing import by_found_names, by_words, tags_of
 from aileron.importing.choosing import wanted as named
 from aileron.importing.fetching import is_url, load
@@ -212,40 +213,24 @@ def _write_update(directory: Path, done: Update) -> None:
     try:
         for path in done.files:
             if path != RECORD:
-                _write_whole(_place(directory, path), done.files[path])
+                place = _place(directory, path)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(place, done.files[path])
         for path in done.removed:
             _place(directory, path).unlink(missing_ok=True)
         if RECORD in done.files:
-            _write_whole(_place(directory, RECORD), done.files[RECORD])
+            write_whole(_place(directory, RECORD), done.files[RECORD])
     except OSError as error:
         raise Problem.usage(f"cannot write {directory}: {error.strerror or error}") from None
 
 
-def _write_whole(place: Path, data: bytes) -> None:
-    import secrets
-
-    place.parent.mkdir(parents=True, exist_ok=True)
-    staged = place.with_name(f".{place.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with staged.open("xb") as opened:
-            opened.write(data)
-        staged.replace(place)
-    finally:
-        staged.unlink(missing_ok=True)
-
-
 def choices_of(wanted: Wanted) -> Choices:
     """Return the choices of the command line that an import records: host, credential, names and others, but not operations."""
-    host = None
-    if wanted.host is not None and wanted.host != UNBOUND_HOSTS:
-        try:
-            host = HostPort.parse(wanted.host)
-        except ValueError as error:
-            raise Problem.usage(f"--host {error}") from None
+    named_host = None if wanted.host == UNBOUND_HOSTS else wanted.host
     return Choices(
         found_at=wanted.sources[0] if is_url(wanted.sources[0]) else None,
         server=wanted.server,
-        host=host,
+        host=None if named_host is None else parsed("--host", HostPort.parse, named_host),
         is_host_open=wanted.host == UNBOUND_HOSTS,
         variables=dict(_pairs("--variable", wanted.variables)),
         auth=wanted.auth,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from aileron.cli.own_files import write_tree
 from aileron.cli.problem import Problem
 from aileron.cli.publisher import maybe_signing_key, write_new_key
 
@@ -62,7 +63,7 @@ class NewRepository(NamedTuple):
         key, is_new = self._key(may_exist=may_have_key)
         try:
             files = files_of(key.public)
-            _write_tree(self.directory, files)
+            write_tree(self.directory, files)
         except BaseException:
             if is_new:
                 self.key_file.unlink(missing_ok=True)
@@ -98,20 +99,3 @@ def _repository_name(text: str, command: str) -> Fqn:
             fix=f"{command} {name.scheme}://{'/'.join(name.path[:2])}",
         )
     return name
-
-
-def _write_tree(directory: Path, made: dict[str, bytes]) -> None:
-    """Write the complete directory tree, or nothing if that fails."""
-    import secrets
-    import shutil
-
-    staged = directory.with_name(f".{directory.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        for path, data in made.items():
-            (staged / path).parent.mkdir(parents=True, exist_ok=True)
-            (staged / path).write_bytes(data)
-        staged.rename(directory)
-    except OSError as error:
-        raise Problem.usage(f"cannot write {directory}: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)

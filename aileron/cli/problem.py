@@ -21,8 +21,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aileron.cli.output import GUTTER, folded, is_terminal, labelled, note, print_json, styled
 from aileron.model.json_value import JSONMembers, JSONObject, dict_of, list_of
@@ -45,10 +45,13 @@ __all__ = [
     "USAGE",
     "Problem",
     "local_work",
+    "parsed",
     "report",
     "tell",
 ]
 
+_Given = TypeVar("_Given")
+_Parsed = TypeVar("_Parsed")
 OK = os.EX_OK
 FAILED = 1
 USAGE = 2
@@ -327,6 +330,17 @@ def local_work() -> Iterator[None]:
         yield
     except AileronError as failed:
         raise Problem.of_failure(failed) from failed
+
+
+def parsed(option: str, parse: Callable[[_Given], _Parsed], value: _Given, *, fix: str | None = None) -> _Parsed:
+    """Return what `parse` makes of an option's value.
+
+    Raises Problem(usage) that begins with `option` if `parse` raises ValueError.
+    """
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise Problem.usage(f"{option} {error}", fix=fix) from None
 
 
 def _exit_code(name: str) -> int:

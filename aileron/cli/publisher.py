@@ -19,13 +19,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aileron.cli.problem import Problem
+from aileron.cli.problem import Problem, parsed
 from aileron.cli.prompts import text_in
 
 if TYPE_CHECKING:
     from aileron.model.login import LoginTarget
     from aileron.model.names import HostPort
-    from aileron.model.secret import Secret
     from aileron.registry.connector_build import Application
     from aileron.registry.signatures import SigningKey
 
@@ -41,10 +40,7 @@ def hosts(given: Sequence[str] | None, command: str) -> list[HostPort]:
     """
     from aileron.model.names import HostPort
 
-    try:
-        return [HostPort.parse(name) for name in given or []]
-    except ValueError as error:
-        raise Problem.usage(f"--host {error}", fix=f"{command} --help") from None
+    return [parsed("--host", HostPort.parse, name, fix=f"{command} --help") for name in given or []]
 
 
 def logins(given: Sequence[str] | None, command: str) -> list[LoginTarget]:
@@ -54,10 +50,7 @@ def logins(given: Sequence[str] | None, command: str) -> list[LoginTarget]:
     """
     from aileron.model.login import LoginTarget
 
-    try:
-        return [LoginTarget.parse(text) for text in given or []]
-    except ValueError as error:
-        raise Problem.usage(f"--login {error}", fix=f"{command} --help") from None
+    return [parsed("--login", LoginTarget.parse, text, fix=f"{command} --help") for text in given or []]
 
 
 def application(client_id: str | None, client_secret_file: str | None, command: str) -> Application | None:
@@ -79,10 +72,11 @@ def maybe_signing_key(file: Path | None) -> SigningKey | None:
     Raises Problem for an invalid or unprotected key.
     """
     from aileron.model.secret import Secret
+    from aileron.registry.signatures import SigningKey  # whose errors quote nothing of the key
 
     words = os.environ.pop(KEY_VARIABLE, None)
     if file is not None:
-        return _parsed(Secret(_read_key(file)), f"--key {file}")
+        return parsed(f"--key {file}:", SigningKey.parse, Secret(_read_key(file)))
     if words is None:
         return None
     if not words.strip():
@@ -91,7 +85,7 @@ def maybe_signing_key(file: Path | None) -> SigningKey | None:
             why="the secret does not exist, or this job cannot use it",
             fix=f"gh secret set {KEY_VARIABLE} < FILE",
         )
-    return _parsed(Secret(words.encode()), KEY_VARIABLE)
+    return parsed(f"{KEY_VARIABLE}:", SigningKey.parse, Secret(words.encode()))
 
 
 def write_new_key(file: Path, key: SigningKey) -> None:
@@ -111,15 +105,6 @@ def write_new_key(file: Path, key: SigningKey) -> None:
         ) from None
     except OSError as error:
         raise Problem.usage(f"cannot write {file}: {error.strerror or error}") from None
-
-
-def _parsed(words: Secret, named: str) -> SigningKey:
-    from aileron.registry.signatures import SigningKey
-
-    try:
-        return SigningKey.parse(words)
-    except ValueError as error:  # the message quotes nothing of the key
-        raise Problem.usage(f"{named}: {error}") from None
 
 
 def _read_key(file: Path) -> bytes:

@@ -21,6 +21,7 @@ from aileron.cli import output
 from aileron.cli.commands.completion import action_names
 from aileron.cli.commands.options import AsJson
 from aileron.cli.declared import Argument, Exit
+from aileron.cli.own_files import text_of
 from aileron.cli.problem import OK, Problem, report
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.json_value import JSONObject, checked_dict, dict_of, list_of
@@ -30,10 +31,7 @@ if TYPE_CHECKING:
     from aileron.model.manifest import ConnectorManifest
     from aileron.model.plan import ConnectorPin
 
-__all__ = ["Name", "disable", "enable", "list_", "remove", "show", "text_of", "validate"]
-
-_MAX_BYTES = 1 << 20
-"""1 MiB, four times the maximum size of an action file, so that the parser can report a file that is too large."""
+__all__ = ["Name", "disable", "enable", "list_", "remove", "show", "validate"]
 
 _SUSPENDED = "suspended: the server changed this tool"
 
@@ -166,22 +164,6 @@ def remove(name: Name) -> None:
 def _switch(name: str, enabled: bool) -> None:
     Supervisor().fetch(ActionSwitched, "PATCH", path_of("v1", "actions", name), SwitchAction(enabled=enabled))
     output.note(f"{visible(name)} is {'enabled' if enabled else 'disabled'}")
-
-
-def text_of(file: Path) -> str:
-    """Read an action file. Raises Problem, without quoting the file, if it cannot be read, is too large or is not UTF-8."""
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(_MAX_BYTES + 1)
-        if len(data) > _MAX_BYTES:
-            raise Problem.usage(f"{file} is larger than {_MAX_BYTES} bytes")
-        return data.decode()
-    except FileNotFoundError:
-        raise Problem.missing(f"no such file: {file}") from None
-    except OSError as error:
-        raise Problem.usage(f"{file}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise Problem.usage(f"{file} is not valid UTF-8 (byte {error.start})") from None
 
 
 def _state(entry: ActionEntry) -> str:

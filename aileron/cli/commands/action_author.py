@@ -18,7 +18,7 @@ from aileron.actions.operation_names import guessed_effect, words_of
 from aileron.api.connectors import ConnectorEntry, ConnectorList
 from aileron.cli import output
 from aileron.cli.declared import Argument, Option
-from aileron.cli.problem import Problem, local_work
+from aileron.cli.problem import Problem, local_work, parsed
 from aileron.cli.supervisor import Supervisor
 from aileron.client import is_in_cell
 from aileron.model.effect import Effect
@@ -215,10 +215,9 @@ def _named(connector: str | None) -> tuple[Fqn | None, str | None]:
     if connector is None:
         return None, None
     name, separator, version = connector.partition("@")
-    try:
-        return Fqn.parse(name), check_semver(version) if separator else None
-    except ValueError as error:
-        raise Problem.usage(f"--connector {error}", fix="aileron connector list") from None
+    fix = "aileron connector list"
+    full_name = parsed("--connector", Fqn.parse, name, fix=fix)
+    return full_name, parsed("--connector", check_semver, version, fix=fix) if separator else None
 
 
 def _installed(name: Fqn | None, version: str | None, op: str) -> ConnectorEntry | None:

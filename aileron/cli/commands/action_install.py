@@ -17,11 +17,12 @@ from aileron.api.actions import (
 from aileron.api.approvals import ConsentsAnswer
 from aileron.api.fetches import Fetch, FetchRequest, ReadSuite, SuiteRead
 from aileron.cli import output
-from aileron.cli.commands.action import Name, text_of
+from aileron.cli.commands.action import Name
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.declared import Argument, Exit, Option
+from aileron.cli.own_files import text_of
 from aileron.cli.problem import OK, UNFINISHED, Problem, report
 from aileron.cli.prompts import edit_text, passphrase_from
 from aileron.cli.published import bound_connectors, exit_of, fetched, given_up, installed, is_published, resolved

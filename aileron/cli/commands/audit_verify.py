@@ -16,7 +16,7 @@ from aileron.audit.verify import verify as verified
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson
 from aileron.cli.declared import Option
-from aileron.cli.problem import INTEGRITY, Problem, local_work
+from aileron.cli.problem import INTEGRITY, Problem, local_work, parsed
 from aileron.model.visible import visible
 
 __all__ = ["verify"]
@@ -41,7 +41,7 @@ def verify(
     path = file or home.ledger
     if not os.path.isfile(path):  # not Path.is_file, which raises if a directory above cannot be searched
         raise Problem.missing(f"no ledger at {path}")
-    known_head = _head(head)
+    known_head = None if head is None else parsed("--head", Head.parse, head)
     with local_work():
         report = verified(path, known_head=known_head, expected_home=home.path if file is None else None)
     if as_json:
@@ -73,13 +73,3 @@ def _found(report: Report) -> list[tuple[str, Any]]:
     decisions = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "none"
     facts = [("rows", report.rows), ("head", report.head), ("decisions", decisions)]
     return [*facts, ("signed head", report.signed_head)] if report.signed_head else facts
-
-
-def _head(text: str | None) -> Any:
-    if text is None:
-        return None
-
-    try:
-        return Head.parse(text)
-    except ValueError as error:
-        raise Problem.usage(f"--head {error}") from None

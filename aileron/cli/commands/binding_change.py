@@ -14,7 +14,7 @@ from aileron.cli.commands.completion import secret_names
 from aileron.cli.commands.options import AsJson, PassphraseFile, Source, SourceToken, Yes
 from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.plan import COLUMN
-from aileron.cli.problem import OK, UNFINISHED, Problem
+from aileron.cli.problem import OK, UNFINISHED, Problem, parsed
 from aileron.cli.prompts import can_ask, is_yes, passphrase_from
 from aileron.cli.signin import How
 from aileron.cli.supervisor import Supervisor, path_of
@@ -270,7 +270,5 @@ def _warn(details: LoginDetails) -> None:
 def _checked(host_key: str | None) -> str | None:
     if host_key is None:
         return None
-    try:
-        return check_host_key(" ".join(host_key.split()[:2]))  # a comment may follow, as in OpenSSH's files
-    except ValueError as error:
-        raise Problem.usage(f"--host-key: {error}") from None
+    key = " ".join(host_key.split()[:2])  # a comment may follow, as in OpenSSH's files
+    return parsed("--host-key:", check_host_key, key)

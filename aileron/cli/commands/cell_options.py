@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Annotated
 
 from aileron.cli.declared import Option
-from aileron.cli.problem import Problem
+from aileron.cli.problem import Problem, parsed
 
 if TYPE_CHECKING:
     from aileron.api.daemon import LaunchedCell
@@ -120,19 +120,15 @@ class CellWishes:
                     f"--allow-host: {host!r} is neither a host nor a preset; presets: {known}",
                     fix=f"for a host without a dot, add its port: --allow-host {host[:60]}:443",
                 )
-        try:
-            return [str(pattern) for pattern in parse_host_patterns(resolved_hosts(given))]
-        except ValueError as error:
-            raise Problem.usage(f"--allow-host: {error}", fix="--allow-host NAME[:PORT], *.NAME or a preset") from None
+        fix = "--allow-host NAME[:PORT], *.NAME or a preset"
+        return list(map(str, parsed("--allow-host:", parse_host_patterns, resolved_hosts(given), fix=fix)))
 
     def published(self) -> tuple[Publish, ...]:
         """Return the ports of the cell to publish. Raises Problem for an invalid port."""
         from aileron.cell.publish import parse_publish
 
-        try:
-            return tuple(map(parse_publish, self.publish))
-        except ValueError as error:
-            raise Problem.usage(f"--publish: {error}", fix="--publish PORT or --publish HOSTPORT:PORT") from None
+        fix = "--publish PORT or --publish HOSTPORT:PORT"
+        return tuple(parsed("--publish:", parse_publish, port, fix=fix) for port in self.publish)
 
     def options(self, settings: LaunchedCell | None) -> CellOptions:
         """Return the files, environment variables and limits of the cell: the settings in force, with the options added."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from aileron.cli import output
 from aileron.cli.commands.done import tell_packed
 from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, Logins, Region
 from aileron.cli.declared import Argument, Exit, Option
-from aileron.cli.problem import FAILED, Problem, local_work
+from aileron.cli.own_files import text_of
+from aileron.cli.problem import FAILED, Problem, local_work, parsed
 from aileron.cli.publisher import KEY_VARIABLE, application, hosts, logins, maybe_signing_key
 from aileron.model.credential import Reach, wire_facts
 from aileron.model.json_value import JSONObject
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["check_manifest", "release", "sign", "test"]
 
 _HERE = Path()
+_HELP: Final = "aileron connector test --help"
 _USES = {
     "http": "send HTTP requests to these hosts, through the daemon",
     "tcp": "open streams to these hosts, through the daemon",
@@ -74,10 +76,10 @@ def test(
     manifest does not declare. Exit code 1 means that a case failed.
     """
     if op is None and (args is not None or upstream is not None):
-        raise Problem.usage("--args and --upstream require --op OP", fix="aileron connector test --help")
+        raise Problem.usage("--args and --upstream require --op OP", fix=_HELP)
     if op is not None:
         if cases is not None:
-            raise Problem.usage("--op and --cases cannot be used together", fix="aileron connector test --help")
+            raise Problem.usage("--op and --cases cannot be used together", fix=_HELP)
         _try_one(directory, op, _object(args), upstream)
         return
     _try_cases(directory, cases, as_json=as_json)
@@ -210,10 +212,7 @@ def check_manifest(
 def _try_one(directory: Path, op: str, args: JSONObject, upstream: str | None) -> None:
     from aileron.connector_tests.bench import Bench, LocalUpstream, artifact_of
 
-    try:
-        server = None if upstream is None else LocalUpstream.parse(upstream)
-    except ValueError as error:
-        raise Problem.usage(f"--upstream {error}", fix="aileron connector test --help") from None
+    server = None if upstream is None else parsed("--upstream", LocalUpstream.parse, upstream, fix=_HELP)
     with local_work(), Bench(artifact_of(directory, () if server is None else (server.address,))) as bench:
         done = bench.call(op, args, server, _settings_for(server))
     for line in done.log:
@@ -261,7 +260,7 @@ def _try_cases(directory: Path, file: Path | None, *, as_json: bool) -> None:
 
     path = directory / CASES if file is None else file
     with local_work():
-        found = parse_cases(_text_of(path), file=str(path))
+        found = parse_cases(text_of(path, fix=_HELP), file=str(path))
         with Bench(artifact_of(directory, found.hosts)) as bench:
             reports = bench.run(found.cases)
     failed = [report for report in reports if report.problem is not None]
@@ -297,28 +296,10 @@ def _tell_failed(failed: Sequence[TrialReport]) -> None:
 def _object(text: str | None) -> JSONObject:
     import json
 
-    try:
-        found = json.loads(text or "{}")
-    except ValueError as error:
-        raise Problem.usage(f"--args is not JSON: {error}") from None
+    found = parsed("--args is not JSON:", json.loads, text or "{}")
     if not isinstance(found, dict):
         raise Problem.usage("--args is not a JSON object, such as '{\"limit\": 2}'")
     return found
-
-
-def _text_of(path: Path) -> str:
-    """Return the text of a small file that the author wrote."""
-    from aileron.model.document import MAX_DOCUMENT_BYTES
-
-    try:
-        with path.open("rb") as opened:
-            return opened.read(MAX_DOCUMENT_BYTES + 1).decode()
-    except FileNotFoundError:
-        raise Problem.missing(f"no such file: {path}", fix="aileron connector test --help") from None
-    except OSError as error:
-        raise Problem.usage(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise Problem.usage(f"{path} is not valid UTF-8 (byte {error.start})") from None
 
 
 def _as_json(done: Release, directory: Path) -> dict[str, object]:

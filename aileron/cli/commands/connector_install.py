@@ -22,6 +22,7 @@ from aileron.cli.commands.done import tell_done, tell_packed
 from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, Logins, PassphraseFile, Region, Yes
 from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.declared import Argument, Exit, Option
+from aileron.cli.own_files import write_whole
 from aileron.cli.problem import OK, UNREACHED, Problem, local_work, tell
 from aileron.cli.prompts import passphrase_from
 from aileron.cli.published import fetched, given_up, installed, is_published
@@ -62,7 +63,7 @@ def build(
     with local_work():
         built = built_from(directory, bound_hosts, bound_application, logins=bound_logins, region=region)
     pin = content_hash(built.connector, built.manifest)
-    _write_whole(file, built.archive)
+    write_whole(file, built.archive)
     if as_json:
         left_out = [{"path": omission.path, "reason": omission.reason} for omission in built.left_out]
         output.print_json(
@@ -216,16 +217,3 @@ def verify(as_json: AsJson = False) -> None:
         )
     if any(connector.problem for connector in found.connectors):
         raise Exit(_MISMATCH)
-
-
-def _write_whole(file: Path, data: bytes) -> None:
-    """Write the file atomically, because a truncated archive would be installed as a different connector."""
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
-        try:
-            unfinished.write_bytes(data)
-            unfinished.replace(file)
-        finally:
-            unfinished.unlink(missing_ok=True)
-    except OSError as error:
-        raise Problem.usage(f"cannot write {file}: {error.strerror or error}") from None

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson
 from aileron.cli.declared import Argument, Option
-from aileron.cli.problem import Problem
+from aileron.cli.problem import Problem, parsed
 from aileron.cli.publisher import KEY_VARIABLE
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
     from aileron.cli.new_repository import NewRepository
-    from aileron.model.names import HostPort
 
 __all__ = ["Directory", "Key", "Name", "new"]
 
@@ -64,12 +63,13 @@ def new(
     """
     from aileron.cli.new_repository import NewRepository
     from aileron.cli.template import FIRST_OPERATIONS, repository
+    from aileron.model.names import HostPort
 
     place = NewRepository.of(name, directory, key, command=_COMMAND)
     place.check_place(fix=f"{_COMMAND} {name} DIR")
     operations = op or FIRST_OPERATIONS[lang.value]
     _check_operations(operations, lang)
-    address = _host(host)
+    address = parsed("--host", HostPort.parse, host)
     written = place.write(
         lambda public: repository(
             place.name, lang.value, public, place.key_file.name, operations=operations, host=address
@@ -99,15 +99,6 @@ def _check_operations(operations: Sequence[str], lang: Lang) -> None:
             check_operation(operation, lang.value)
         except ValueError as error:
             raise Problem.usage(f"--op {error}") from None
-
-
-def _host(text: str) -> HostPort:
-    from aileron.model.names import HostPort
-
-    try:
-        return HostPort.parse(text)
-    except ValueError as error:
-        raise Problem.usage(f"--host {error}") from None
 
 
 def _tell_next(place: NewRepository, *, is_new_key: bool) -> None:

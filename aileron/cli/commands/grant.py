@@ -12,7 +12,7 @@ from aileron.cli import output
 from aileron.cli.commands.completion import action_names, grant_ids
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.declared import Argument, Exit, Option
-from aileron.cli.problem import Problem
+from aileron.cli.problem import Problem, parsed
 from aileron.cli.prompts import passphrase_from
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.consent import Constraint, Operator
@@ -145,10 +145,7 @@ def _constraint(action: str, inputs: Sequence[ActionInput], operator: Operator, 
 def _each(flag: str, text: str) -> list[str]:
     if not text.startswith("["):
         return text.split(",")
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise Problem.usage(f"{flag} {text!r} is not a JSON list: {error}", fix=_HELP) from None
+    found = parsed(f"{flag} {text!r} is not a JSON list:", json.loads, text, fix=_HELP)
     return [value if isinstance(value, str) else json.dumps(value) for value in found]
 
 

@@ -31,7 +31,7 @@ from aileron.cli.commands.cell_options import (
 )
 from aileron.cli.commands.options import AsJson, Inject, Only, PassphraseFile
 from aileron.cli.declared import Argument, Exit, Option
-from aileron.cli.problem import FAILED, Problem, local_work
+from aileron.cli.problem import FAILED, Problem, local_work, parsed
 from aileron.cli.prompts import can_ask, passphrase_from
 from aileron.cli.supervisor import Supervisor
 from aileron.model.visible import visible
@@ -217,10 +217,7 @@ def selectors(given: list[str] | None, *, help_of: str) -> list[str]:
     """Return the selectors of `--only`, each once. Raises Problem for an invalid selector."""
     from aileron.model.selecting import parse_selectors
 
-    try:
-        return [str(selector) for selector in parse_selectors(given)] if given else []
-    except ValueError as error:
-        raise Problem.usage(f"--only: {error}", fix=f"aileron {help_of} --help") from None
+    return [*map(str, parsed("--only:", parse_selectors, given, fix=f"aileron {help_of} --help"))] if given else []
 
 
 def _open_vault(supervisor: Supervisor, running: Status, *, is_given: bool, is_needed: bool) -> None:
