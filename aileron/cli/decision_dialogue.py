@@ -243,10 +243,7 @@ class Dialogue:
         question = find(self._supervisor, self._id)
         check_waits(question)
         settled = cancel(self._supervisor, question)
-        if self._as_json:
-            output.print_json(settled)
-        else:
-            output.note(f"withdrawn {visible(settled.approval_id)}: it will not run")
+        output.print_done(settled, f"withdrawn {visible(settled.approval_id)}: it will not run", as_json=self._as_json)
         return OK
 
     def _settle_here(self, signer: Signer | None) -> int:
@@ -352,10 +349,8 @@ class Dialogue:
         if settled.status == "approved":
             output.note(f"approved {visible(self._id)}")
             note_held(self._id, settled)
-        elif self._as_json:
-            output.print_json(settled)
         else:
-            output.note(f"{settled.status} {visible(self._id)}")
+            output.print_done(settled, f"{settled.status} {visible(self._id)}", as_json=self._as_json)
         return OK
 
     def _tell_consent(self, kind: str, settled: Settled) -> int:

@@ -41,8 +41,11 @@ __all__ = [
     "note",
     "prepare",
     "print_block",
+    "print_done",
     "print_facts",
     "print_json",
+    "print_list",
+    "print_object",
     "print_result",
     "print_table",
     "short_hash",
@@ -156,6 +159,41 @@ def _as_json(value: Any) -> Any:
     import msgspec  # `aileron run` does not need it
 
     return msgspec.to_builtins(value)
+
+
+def print_list(
+    answer: Any,
+    titles: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    as_json: bool,
+    empty: str,
+    folds: Sequence[str] = (),
+    below: int = 1,
+) -> None:
+    """Print a response of the daemon: as JSON, or its rows as `print_table` does. Rows that are made lazily are made for a table
+    alone.
+    """
+    if as_json:
+        print_json(answer)
+    else:
+        print_table(titles, rows, empty=empty, folds=folds, below=below)
+
+
+def print_object(answer: Any, facts: Iterable[tuple[str, Any]], *, as_json: bool) -> None:
+    """Print an object: as JSON, or its facts as `print_facts` does."""
+    if as_json:
+        print_json(answer)
+    else:
+        print_facts(facts)
+
+
+def print_done(answer: Any, words: str, *, as_json: bool) -> None:
+    """Print that a change was made: the daemon's response as JSON, or the words for a person."""
+    if as_json:
+        print_json(answer)
+    else:
+        note(words)
 
 
 def print_result(value: Any) -> None:

@@ -42,15 +42,14 @@ Files = Annotated[list[Path], Argument(metavar="FILE...", help="Action files to 
 def list_(as_json: AsJson = False) -> None:
     """List installed actions."""
     found = Supervisor().fetch(ActionList, "GET", "/v1/actions")
-    if as_json:
-        output.print_json(found)
-        return
-    output.print_table(
+    output.print_list(
+        found,
         ("NAME", "VERSION", "STATE", "INTENT", "SOURCE"),
-        [
+        (
             (action.name, action.version or None, _state(action), _about(action), _source(action))
             for action in found.actions
-        ],
+        ),
+        as_json=as_json,
         empty="no actions installed\n  fix: aileron action add FILE",
         below=2,
     )

@@ -29,10 +29,7 @@ def cancel(approval: Id, as_json: AsJson = False) -> None:
 
     supervisor = Supervisor()
     settled = decision_dialogue.cancel(supervisor, decision_dialogue.find(supervisor, approval))
-    if as_json:
-        output.print_json(settled)
-    else:
-        output.note(f"{state_words(settled.status)} {visible(settled.approval_id)}")
+    output.print_done(settled, f"{state_words(settled.status)} {visible(settled.approval_id)}", as_json=as_json)
 
 
 def list_(as_json: AsJson = False) -> None:

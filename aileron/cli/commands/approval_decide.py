@@ -145,10 +145,8 @@ def ask(
         raise Problem.usage("there is no question", fix=f'aileron approval ask {name} "QUESTION"')
     path = path_of("v1", "action-approvals", name, "ask")
     answer = supervisor.fetch(Asked, "POST", path, AskBack(question=question))
-    if as_json:
-        output.print_json(answer)
-    else:
-        output.note(f"asked; delivered at the agent's next check\n  answer: aileron approval show {visible(name)}")
+    words = f"asked; delivered at the agent's next check\n  answer: aileron approval show {visible(name)}"
+    output.print_done(answer, words, as_json=as_json)
 
 
 def _tell_done(result: Any) -> None:

@@ -106,12 +106,10 @@ def status(as_json: AsJson = False) -> None:
 def passkeys(as_json: AsJson = False) -> None:
     """List the passkeys that can sign decisions."""
     found = Supervisor().fetch(PasskeyList, "GET", _PASSKEYS)
-    if as_json:
-        output.print_json(found)
-        return
-    output.print_table(
+    output.print_list(
+        found,
         ("NAME", "ID", "SINCE", "COPIED", "PAGE"),
-        [
+        (
             (
                 passkey.name,
                 passkey.id,
@@ -120,7 +118,8 @@ def passkeys(as_json: AsJson = False) -> None:
                 passkey.origin if passkey.usable else f"{passkey.origin}: no longer this home's address",
             )
             for passkey in found.passkeys
-        ],
+        ),
+        as_json=as_json,
         empty="no passkeys",
     )
 
@@ -137,10 +136,7 @@ def revoke_passkey(
     if len(meant) != 1:
         raise Problem.missing(f"no passkey {passkey!r}", fix="aileron approver passkeys")
     removed = supervisor.fetch(Removed, "DELETE", path_of("v1", "passkeys", meant[0].id))
-    if as_json:
-        output.print_json(removed)
-        return
-    output.note(f"revoked {visible(meant[0].name)}: it can no longer sign decisions")
+    output.print_done(removed, f"revoked {visible(meant[0].name)}: it can no longer sign decisions", as_json=as_json)
 
 
 _FILE_WORDS: Final = {

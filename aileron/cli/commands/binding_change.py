@@ -222,11 +222,8 @@ def revoke(name: Name, passphrase_file: PassphraseFile = None, as_json: AsJson =
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     answer = supervisor.fetch(RevokedBinding, "DELETE", path_of("v1", "bindings", name), wait_s=_PROVIDER_S)
-    if as_json:
-        output.print_json(answer)
-        return
-    output.note(f"revoked {visible(name)}")
-    output.note(_at_provider(answer.at_provider))
+    words = f"revoked {visible(name)}\n{_at_provider(answer.at_provider)}"
+    output.print_done(answer, words, as_json=as_json)
 
 
 _PROVIDER_S = 15.0

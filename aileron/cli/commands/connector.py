@@ -40,12 +40,10 @@ Which = Annotated[
 def list_(as_json: AsJson = False) -> None:
     """List installed connectors."""
     found = Supervisor().fetch(ConnectorList, "GET", "/v1/connectors")
-    if as_json:
-        output.print_json(found)
-        return
-    output.print_table(
+    output.print_list(
+        found,
         ("NAME", "VERSION", "HASH", "REACHES", "CREDENTIAL"),
-        [
+        (
             (
                 entry.name or "broken",
                 entry.version or None,
@@ -54,8 +52,9 @@ def list_(as_json: AsJson = False) -> None:
                 entry.credential.kind if entry.credential else "none",
             )
             for entry in found.connectors
-        ],
+        ),
         folds=("NAME", "REACHES"),
+        as_json=as_json,
         empty="no connectors installed\n  fix: aileron connector install NAME@VERSION",
     )
 

@@ -119,10 +119,7 @@ def sign(
             raise Problem.missing(f"no such file: {file}") from None
     found = {"file": str(file), "name": signed.name, "version": signed.version, "hash": signed.hash}
     told = {**found, "signed_by": signing_key.public.fingerprint}
-    if as_json:
-        output.print_json(told)
-    else:
-        output.print_facts([(name.replace("_", " "), value) for name, value in told.items()])
+    output.print_object(told, ((name.replace("_", " "), value) for name, value in told.items()), as_json=as_json)
 
 
 def release(
@@ -203,10 +200,8 @@ def check_manifest(
             raise Problem.missing(f"no such file: {file}") from None
         manifest = parse_connector_manifest(data, file=str(file), allow_unbound=True)
     facts = _allowed(manifest, is_unbound=UNBOUND_HOSTS.encode() in data)
-    if as_json:
-        output.print_json({name.replace(" ", "_"): value for name, value in facts if value is not None})
-    else:
-        output.print_facts(facts)
+    told = {name.replace(" ", "_"): value for name, value in facts if value is not None}
+    output.print_object(told, facts, as_json=as_json)
 
 
 def _try_one(directory: Path, op: str, args: JSONObject, upstream: str | None) -> None:

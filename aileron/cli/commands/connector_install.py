@@ -203,17 +203,16 @@ def verify(as_json: AsJson = False) -> None:
     Exit code 9 means that a connector has changed.
     """
     found = Supervisor().fetch(ConnectorList, "POST", "/v1/connectors/verify", Body(), wait_s=_CHECK_S)
-    if as_json:
-        output.print_json(found)
-    else:
-        output.print_table(
-            ("CONNECTOR", "HASH", "STATE"),
-            [
-                (called(connector), output.short_hash(connector.hash), connector.problem or "matches its hash")
-                for connector in found.connectors
-            ],
-            folds=("CONNECTOR",),
-            empty="no connectors installed",
-        )
+    output.print_list(
+        found,
+        ("CONNECTOR", "HASH", "STATE"),
+        (
+            (called(connector), output.short_hash(connector.hash), connector.problem or "matches its hash")
+            for connector in found.connectors
+        ),
+        as_json=as_json,
+        folds=("CONNECTOR",),
+        empty="no connectors installed",
+    )
     if any(connector.problem for connector in found.connectors):
         raise Exit(_MISMATCH)

@@ -82,10 +82,8 @@ def new(
         "fingerprint": written.fingerprint,
         "signing_key": str(place.key_file),
     }
-    if as_json:
-        output.print_json({**facts, "files": written.files})
-    else:
-        output.print_facts([(word.replace("_", " "), value) for word, value in facts.items()])
+    words = ((name.replace("_", " "), value) for name, value in facts.items())
+    output.print_object({**facts, "files": written.files}, words, as_json=as_json)
     _tell_next(place, is_new_key=written.is_new_key)
 
 

@@ -107,10 +107,7 @@ def status(as_json: AsJson = False) -> None:
     running = _maybe_status(Supervisor())
     if running is None:
         raise not_running()
-    if as_json:
-        output.print_json(running)
-        return
-    output.print_facts(facts_of(running))
+    output.print_object(running, facts_of(running), as_json=as_json)
 
 
 def logs(

@@ -90,16 +90,15 @@ def add(
 def list_(as_json: AsJson = False) -> None:
     """List standing grants."""
     found = Supervisor().fetch(GrantList, "GET", "/v1/grants")
-    if as_json:
-        output.print_json(found)
-        return
     names = output.short_ids([entry.id for entry in found.grants])
-    output.print_table(
+    output.print_list(
+        found,
         ("ID", "USED", "UNTIL", "ACTION, WHERE"),
-        [
+        (
             (names[entry.id], f"{entry.used} of {entry.uses}", output.time_left(entry.until), _what(entry))
             for entry in found.grants
-        ],
+        ),
+        as_json=as_json,
         empty="no grants: every gated action needs your approval",
     )
 

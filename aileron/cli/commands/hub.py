@@ -121,17 +121,13 @@ def build(
         if not as_json:
             _tell_wrong(list_of(problem.details.get("problems")))
         raise
-    if as_json:
-        output.print_json({"site": str(site), **done._asdict()})
-        return
-    output.print_facts(
-        [
-            ("site", str(site)),
-            ("artifacts", done.artifacts),
-            ("versions", done.versions),
-            ("new", done.new_versions),
-        ]
+    facts = (
+        ("site", str(site)),
+        ("artifacts", done.artifacts),
+        ("versions", done.versions),
+        ("new", done.new_versions),
     )
+    output.print_object({"site": str(site), **done._asdict()}, facts, as_json=as_json)
 
 
 def _tell_wrong(problems: Sequence[JSON]) -> None:

@@ -61,12 +61,11 @@ def trust(
 def list_(as_json: AsJson = False) -> None:
     """List trusted publisher keys."""
     found = Supervisor().fetch(KeyList, "GET", "/v1/keyring")
-    if as_json:
-        output.print_json(found)
-        return
-    output.print_table(
+    output.print_list(
+        found,
         ("AUTHORITY", "KEY"),
-        [(entry.authority, key) for entry in found.keyring for key in entry.keys],
+        ((entry.authority, key) for entry in found.keyring for key in entry.keys),
+        as_json=as_json,
         empty="no trusted publisher keys\n  fix: aileron keyring trust AUTHORITY",
     )
 

@@ -260,10 +260,7 @@ def explain(supervisor: Supervisor, start: CellStart, *, as_json: bool) -> None:
     notes = list(_notes(start, spec))
     if start.running is None:
         notes.append("no daemon is running: the settings for cells and the gateway's address are not shown")
-    if as_json:
-        output.print_json(_as_json(start, spec, layers, notes))
-    else:
-        output.print_facts(_facts(start, spec, layers, notes))
+    output.print_object(_as_json(start, spec, layers, notes), _facts(start, spec, layers, notes), as_json=as_json)
     if problem is not None:
         raise _unavailable(problem.what, problem.fix)
 

@@ -54,12 +54,10 @@ def set_(
 def list_(as_json: AsJson = False) -> None:
     """List the names of secrets. Values are never shown."""
     found = Supervisor().fetch(SecretList, "GET", "/v1/secrets")
-    if as_json:
-        output.print_json(found)
-        return
-    output.print_table(
+    output.print_list(
+        found,
         ("NAME", "CREATED", "CHANGED", "KEPT AT"),
-        [
+        (
             (
                 entry.name,
                 output.local_time(entry.created_at),
@@ -67,7 +65,8 @@ def list_(as_json: AsJson = False) -> None:
                 entry.elsewhere.reference if entry.elsewhere else "here",
             )
             for entry in found.secrets
-        ],
+        ),
+        as_json=as_json,
         empty="no secrets stored\n  fix: aileron secret set NAME",
     )
 

@@ -32,12 +32,10 @@ _LISTED_HOSTS = 2
 def list_(as_json: AsJson = False) -> None:
     """List sessions, newest first."""
     found = Supervisor().fetch(SessionList, "GET", "/v1/sessions")
-    if as_json:
-        output.print_json(found)
-        return
-    output.print_table(
+    output.print_list(
+        found,
         ("ID", "AGENT", "STATUS", "STARTED", "RUNS", "FOLDER"),
-        [
+        (
             (
                 output.short_id(session.id),
                 session.agent,
@@ -47,7 +45,8 @@ def list_(as_json: AsJson = False) -> None:
                 *_place(session),
             )
             for session in found.sessions
-        ],
+        ),
+        as_json=as_json,
         empty="no sessions yet; to start one: aileron launch AGENT",
     )
 
@@ -61,10 +60,7 @@ def show(
     """Show a session; for a cell also the hosts it reached."""
     supervisor = Supervisor()
     entry = supervisor.fetch(SessionDetails, "GET", path_of("v1", "sessions", session_meant(supervisor, session)))
-    if as_json:
-        output.print_json(entry)
-        return
-    _print(entry)
+    output.print_object(entry, _facts(entry), as_json=as_json)
 
 
 def new(
@@ -123,10 +119,8 @@ def end(
     supervisor = Supervisor()
     name = session_meant(supervisor, session)
     entry = supervisor.fetch(Session, "POST", path_of("v1", "sessions", name, "end"), EndSession())
-    if as_json:
-        output.print_json(entry)
-        return
-    output.note(f"ended {visible(output.short_id(name, 'stderr'))}; its runs and approvals continue")
+    words = f"ended {visible(output.short_id(name, 'stderr'))}; its runs and approvals continue"
+    output.print_done(entry, words, as_json=as_json)
 
 
 def _url(supervisor: Supervisor) -> str | None:
@@ -212,21 +206,19 @@ def _size(count: int) -> str:
     return f"{size:.1f} {unit}"
 
 
-def _print(entry: SessionDetails) -> None:
-    output.print_facts(
-        [
-            ("id", entry.id),
-            ("agent", _agent(entry)),
-            ("folder", entry.folder),
-            ("status", entry.status),
-            ("started", output.local_time(entry.started_at)),
-            ("until", output.time_left(entry.expires_at) if entry.status == "open" else None),
-            ("ended", output.local_time(entry.ended_at) if entry.ended_at else None),
-            ("because", entry.reason),
-            ("exit code", entry.exit_code),
-            ("runs", entry.runs),
-            ("only", _limit(entry) or None),
-            *_cell(entry),
-            *_connections(entry.connections),
-        ]
-    )
+def _facts(entry: SessionDetails) -> list[tuple[str, object]]:
+    return [
+        ("id", entry.id),
+        ("agent", _agent(entry)),
+        ("folder", entry.folder),
+        ("status", entry.status),
+        ("started", output.local_time(entry.started_at)),
+        ("until", output.time_left(entry.expires_at) if entry.status == "open" else None),
+        ("ended", output.local_time(entry.ended_at) if entry.ended_at else None),
+        ("because", entry.reason),
+        ("exit code", entry.exit_code),
+        ("runs", entry.runs),
+        ("only", _limit(entry) or None),
+        *_cell(entry),
+        *_connections(entry.connections),
+    ]

@@ -95,10 +95,8 @@ def lock() -> None:
 def status(as_json: AsJson = False) -> None:
     """Show whether the vault exists and is locked."""
     found = Supervisor().fetch(VaultState, "GET", _STATUS)
-    if as_json:
-        output.print_json(found)
-        return
-    output.print_facts(
+    output.print_object(
+        found,
         [
             ("vault", state_of(found)),
             ("secrets", None if found.secrets is UNSET else found.secrets),
@@ -108,7 +106,8 @@ def status(as_json: AsJson = False) -> None:
                 _ways_in(found, found.recovery_codes) if found.exists and found.recovery_codes is not UNSET else None,
             ),
             ("locks itself", _locks(int(found.lock_after_s), found.locks_at) if found.lock_after_s else None),
-        ]
+        ],
+        as_json=as_json,
     )
 
 
