@@ -205,6 +205,22 @@ class BindOptions(NamedTuple):
     only_scram: bool = False
     """True to require SCRAM on rebinding, so that a weaker form of password is no longer allowed."""
 
+    @property
+    def words(self) -> list[str]:
+        """The options of `binding setup` that say what is bound, as words of a command line."""
+        options = {
+            "--name": self.name,
+            "--username": self.username,
+            "--secret": self.secret,
+            "--from": self.source,
+            "--from-token": self.token,
+            "--database": self.details.database,
+            "--host-key": self.details.host_key,
+            "--allow-password-form": self.details.weak_password,
+        }
+        said = [word for option, value in options.items() if value is not None for word in (option, value)]
+        return [*said, "--read-only"] if self.details.read_only else said
+
 
 def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
     """Return the credential request of `connector`. Raises Problem if the connector is not installed or needs no credential."""
@@ -549,16 +565,6 @@ def _check_given(wanted: BindRequest, given: BindOptions) -> None:
         raise Problem.usage(f"--name {problem}")
     if can_ask():
         return
-    said = {
-        "--name": given.name,
-        "--username": None if given.username is None else shlex.quote(given.username),
-        "--secret": given.secret,
-        "--from": None if given.source is None else shlex.quote(given.source),
-        "--from-token": given.token,
-        "--database": None if given.details.database is None else shlex.quote(given.details.database),
-        "--host-key": None if given.details.host_key is None else shlex.quote(given.details.host_key),
-        "--allow-password-form": given.details.weak_password,
-    }
     why = None
     missing = []
     has_secret = given.secret is not None or given.source is not None
@@ -574,14 +580,12 @@ def _check_given(wanted: BindRequest, given: BindOptions) -> None:
         missing.append("--host-key 'TYPE BASE64'")
         destination = wanted.ssh.destination
         why = f"`ssh-keyscan -p {destination.port} {destination.host}` prints the server's keys; compare them with its owner's"
-    kept = [f"{option} {value}" for option, value in said.items() if value is not None]
-    kept += ["--read-only"] if given.details.read_only else []
     if missing:
         raise Problem.usage(
             f"no terminal to ask at, and {' and '.join(option.split()[0] for option in missing)} "
             f"{'is' if len(missing) == 1 else 'are'} missing",
             why=why,
-            fix=" ".join(["aileron binding setup", wanted.connector, *kept, *missing]),
+            fix=" ".join(["aileron binding setup", wanted.connector, *map(shlex.quote, given.words), *missing]),
         )
 
 
@@ -664,18 +668,8 @@ def _bind_stored(
 
 def _to_bind(binding: AddBinding, secret: str) -> str:
     """Return the command that binds this stored secret with the same options, as one line for a shell."""
-    details = binding.details or LoginDetails()
-    options = {
-        "--name": binding.name,
-        "--username": binding.username,
-        "--secret": secret,
-        "--database": details.database,
-        "--host-key": details.host_key,
-        "--allow-password-form": details.weak_password,
-    }
-    said = [word for option, value in options.items() if value is not None for word in (option, value)]
-    said += ["--read-only"] if details.read_only else []
-    return shlex.join(["aileron", "binding", "setup", binding.connector, *said])
+    given = BindOptions(binding.name, binding.username, secret, details=binding.details or LoginDetails())
+    return shlex.join(["aileron", "binding", "setup", binding.connector, *given.words])
 
 
 def _tell_nothing(_result: msgspec.Struct) -> None:

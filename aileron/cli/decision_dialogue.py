@@ -75,8 +75,13 @@ __all__ = [
     "note_unsigned",
     "open_vault",
     "previewed",
+    "problem_of",
+    "reviewed",
     "settle",
     "signed_alone",
+    "waiting",
+    "when",
+    "withdrawn",
 ]
 
 UNDER_WAY = ("approved", "running")
@@ -227,7 +232,7 @@ class Dialogue:
     def _deny(self, signer: Signer | None) -> int:
         review = self._review(signer)
         if signer is not None:
-            output.note(f"denying: {review.card(_when).sentence}\nasked by {visible(review.asker)}")
+            output.note(f"denying: {review.card(when).sentence}\nasked by {visible(review.asker)}")
         note_unsigned(self._standing)
         reason = self._reason
         if reason is None and not self._as_json and can_ask():
@@ -240,9 +245,7 @@ class Dialogue:
 
     def _withdraw(self) -> int:
         """Withdraw the question, which is a denial without a signature."""
-        question = find(self._supervisor, self._id)
-        check_waits(question)
-        settled = cancel(self._supervisor, question)
+        settled = withdrawn(self._supervisor, self._id)
         output.print_done(settled, f"withdrawn {visible(settled.approval_id)}: it will not run", as_json=self._as_json)
         return OK
 
@@ -309,13 +312,9 @@ class Dialogue:
 
         If the decision is to be signed, the question's digest is computed from the content that is shown.
         """
-        from aileron.cards.decision_flow import review_of
-
-        question = find(self._supervisor, self._id)
-        check_waits(question)
-        self._id = question.approval_id
-        with as_shown():
-            return review_of(question, is_signed=signer is not None, edit=self._edit)
+        review = reviewed(self._supervisor, self._id, signer, edit=self._edit)
+        self._id = review.id
+        return review
 
     def _more(self, signer: Signer | None) -> str | None:
         """Return the hint to show where the terminal's text is cut; None if everything is shown.
@@ -481,6 +480,27 @@ def _question(supervisor: Supervisor, approval_id: str) -> Question:
         ) from problem
 
 
+def waiting(supervisor: Supervisor, typed: str) -> Question:
+    """Return the question with this id, or this part of one, if it is still open. Raises Problem otherwise."""
+    question = find(supervisor, typed)
+    check_waits(question)
+    return question
+
+
+def reviewed(supervisor: Supervisor, typed: str, signer: Signer | None, *, edit: str | None = None) -> Review:
+    """Return an open question for display; with a signer, its digest is computed from the content that is shown."""
+    from aileron.cards.decision_flow import review_of
+
+    question = waiting(supervisor, typed)
+    with as_shown():
+        return review_of(question, is_signed=signer is not None, edit=edit)
+
+
+def withdrawn(supervisor: Supervisor, typed: str) -> Settled:
+    """Withdraw a question that is still open. Raises Problem otherwise."""
+    return cancel(supervisor, waiting(supervisor, typed))
+
+
 def check_waits(question: Question) -> None:
     """Check that the question is still open.
 
@@ -574,7 +594,14 @@ def note_under_way(state: RunState, wait_s: float) -> None:
     output.note("\n".join([*lines, f"  look: aileron audit show {visible(str(state.audit_id))}"]))
 
 
-def _when(moment: str | None) -> str:
+def problem_of(state: RunState) -> Problem | None:
+    """Return the reason why the run failed. None if the run succeeded or has not ended."""
+    is_well = state.status in ("completed", *UNDER_WAY)
+    return None if is_well else Problem.of_state(msgspec.to_builtins(state))
+
+
+def when(moment: str | None) -> str:
+    """Return a moment as a card on standard error shows it."""
     return output.local_time(moment, "stderr")
 
 
@@ -601,7 +628,7 @@ def _is_yes(review: Review) -> bool:
     """Ask the person to approve a question that another party asks, and return whether they do. The most serious
     questions need the word that every surface asks for.
     """
-    word = review.card(_when).word
+    word = review.card(when).word
     prompt = f"Type {word} to approve: " if word else "Approve? [y/N] "
     approving = (word,) if word else YES
     while (typed := choose(prompt, (*approving, *NO, *_ALL), tries=1)) in _ALL:

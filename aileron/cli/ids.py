@@ -8,7 +8,7 @@ Rules
 - A whole id is used without a request to the daemon, even if it is too old to be found by its end.
 - An ambiguous end is never guessed.
 
-Source: docs/reference/cli.md. Not here: approvals that wait (decision_dialogue.py), grants (commands/grant.py).
+Source: docs/reference/cli.md. Not here: approvals that wait (decision_dialogue.py).
 """
 
 from __future__ import annotations

@@ -29,30 +29,30 @@ from aileron.api.approvals import Question, Settled
 from aileron.api.runs import RunState
 from aileron.cards.apart import why_apart_unread
 from aileron.cards.card import Card
-from aileron.cards.decision_flow import Review, is_withdrawal, review_of
+from aileron.cards.decision_flow import Review, is_withdrawal
 from aileron.cards.question import state_words
 from aileron.cards.together import Apart, card_of_several
 from aileron.cli import output
 from aileron.cli.card import show_card_of_several
 from aileron.cli.decision_dialogue import (
-    UNDER_WAY,
     AlreadyDecided,
     ask_reason,
-    cancel,
-    check_waits,
-    find,
     follow,
     note_held,
     note_under_way,
     note_unsigned,
     open_vault,
     previewed,
+    problem_of,
+    reviewed,
     settle,
     signed_alone,
+    when,
+    withdrawn,
 )
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, USAGE, Problem, tell
 from aileron.cli.prompts import NO, YES, can_ask, choose
-from aileron.cli.signing import Signer, approver_status, as_shown, ask_alone, check_terminal
+from aileron.cli.signing import Signer, approver_status, ask_alone, check_terminal
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor
 from aileron.model.timestamp import parse_timestamp
@@ -84,12 +84,6 @@ class _Several:
         self._reason = reason
         self._as_json = as_json
         self._standing = approver_status(supervisor)
-
-    def _review(self, name: str, signer: Signer | None) -> Review:
-        question = find(self._supervisor, name)
-        check_waits(question)
-        with as_shown():
-            return review_of(question, is_signed=signer is not None)
 
     def _send(self, review: Review, decision: Literal["approve", "deny"], signer: Signer | None) -> Settled:
         decided, kind = review.decided(decision, self._reason), review.question.kind
@@ -148,13 +142,13 @@ class ApprovingSeveral(_Several):
 
         Raises NotAlike if the requests differ, first as far as that is visible without a passphrase, then by their previews.
         """
-        reviews = [self._review(name, signer) for name in self._names]
-        if (why := why_apart_unread(reviews, _when)) is not None:
+        reviews = [reviewed(self._supervisor, name, signer) for name in self._names]
+        if (why := why_apart_unread(reviews, when)) is not None:
             raise NotAlike(why, self._names)
         if signer is not None:
             self._supervisor.open_vault(ask_alone)
             reviews = previewed(self._supervisor, reviews, signer)
-        card = card_of_several(reviews, _when)
+        card = card_of_several(reviews, when)
         if isinstance(card, Apart):
             raise NotAlike(card.why, self._names)
         return reviews, card
@@ -205,7 +199,7 @@ class ApprovingSeveral(_Several):
             return {"approval_id": name, **self._refused[name].to_json()}
         if name not in states:
             return {"approval_id": name, "status": _WAITING}
-        problem = _problem_of(states[name])
+        problem = problem_of(states[name])
         return {
             "approval_id": name,
             **msgspec.to_builtins(states[name]),
@@ -219,7 +213,7 @@ class ApprovingSeveral(_Several):
         """
         if not self._as_json:
             output.write(_line(name, state))
-        if (problem := _problem_of(state)) is not None:
+        if (problem := problem_of(state)) is not None:
             return tell(problem)
         if state.status != "completed":
             note_under_way(state, wait_s)
@@ -241,37 +235,34 @@ class DenyingSeveral(_Several):
         if not self._standing.is_signed:
             return self._deny(None)
         if self._reason is None and (self._as_json or not can_ask()):
-            return self._each(self._withdraw)
+            return self._each(lambda name: withdrawn(self._supervisor, name))
         check_terminal(f"aileron deny {' '.join(self._names)}")
         return signed_alone(self._supervisor, self._standing, self._deny)
 
     def _deny(self, signer: Signer | None) -> int:
         reviews = self._reviews(signer)
         for review in reviews.values():
-            output.note(f"denying: {review.card(_when).sentence}\n  asked by {visible(review.asker)}")
+            output.note(f"denying: {review.card(when).sentence}\n  asked by {visible(review.asker)}")
         note_unsigned(self._standing)
         if reviews and self._reason is None and not self._as_json and can_ask():
             self._reason = ask_reason(is_signed=signer is not None)
         if not reviews or is_withdrawal(self._reason, is_signed=signer is not None, has_key=False):
-            return self._each(self._withdraw)
+            return self._each(lambda name: withdrawn(self._supervisor, name))
         if signer is not None:
             self._supervisor.open_vault(ask_alone)
-        return self._each(lambda name: self._send(reviews.get(name) or self._review(name, signer), "deny", signer))
+        return self._each(
+            lambda name: self._send(reviews.get(name) or reviewed(self._supervisor, name, signer), "deny", signer)
+        )
 
     def _reviews(self, signer: Signer | None) -> dict[str, Review]:
         """Return the reviews of the requests that can still be denied."""
         reviews: dict[str, Review] = {}
         for name in self._names:
             try:
-                reviews[name] = self._review(name, signer)
+                reviews[name] = reviewed(self._supervisor, name, signer)
             except Problem as problem:
                 _check_over(problem)
         return reviews
-
-    def _withdraw(self, name: str) -> Settled:
-        question = find(self._supervisor, name)
-        check_waits(question)
-        return cancel(self._supervisor, question)
 
     def _each(self, refuse: Callable[[str], Settled]) -> int:
         """Call `refuse` for each request.
@@ -317,12 +308,6 @@ def _order(moment: str) -> float:
     return 0.0 if at is None else at.timestamp()
 
 
-def _problem_of(state: RunState) -> Problem | None:
-    """Return the reason why the run failed. None if the run succeeded or has not ended."""
-    is_well = state.status in ("completed", *UNDER_WAY)
-    return None if is_well else Problem.of_state(msgspec.to_builtins(state))
-
-
 def _line(name: str, state: RunState) -> str:
     """Return a run's id, state and result as one line. In a pipe, tabs separate the fields, and the state is that of the API."""
     has_result = state.status == "completed" and state.result is not msgspec.UNSET
@@ -330,7 +315,3 @@ def _line(name: str, state: RunState) -> str:
     if output.is_terminal():
         return "  ".join([visible(name), state_words(state.status), *result])
     return "\t".join([name, state.status, *result])
-
-
-def _when(moment: str | None) -> str:
-    return output.local_time(moment, "stderr")

@@ -105,7 +105,7 @@ def edit(
     """
     wait_s = seconds(wait, help_of="approval edit")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    question = _waiting(supervisor, approval)
+    question = decision_dialogue.waiting(supervisor, approval)
     name = question.approval_id
     if not question.plan:
         raise Problem.usage(f"{name} is not a run: only runs have arguments to edit", fix=f"aileron approve {name}")
@@ -138,7 +138,7 @@ def ask(
     Delivered at its next check. It may answer once; `aileron approval show` has the answer.
     """
     supervisor = Supervisor()
-    name = _waiting(supervisor, approval).approval_id
+    name = decision_dialogue.waiting(supervisor, approval).approval_id
     if question is None and can_ask():
         question = ask_now("Question for the agent: ")
     if not question:
@@ -154,12 +154,6 @@ def _tell_done(result: Any) -> None:
     from aileron.cli.commands.done import tell_done
 
     tell_done(result)
-
-
-def _waiting(supervisor: Supervisor, approval: str) -> Question:
-    question = decision_dialogue.find(supervisor, approval)
-    decision_dialogue.check_waits(question)
-    return question
 
 
 def _named(supervisor: Supervisor, approvals: list[str]) -> list[Question]:
@@ -215,7 +209,7 @@ def _outcome(supervisor: Supervisor, question: Question, wait_s: float, *, as_js
         output.note(f"\ninterrupted; the run is approved and continues\n  look: {look}")
         return INTERRUPTED
     status, answer = state.status, msgspec.to_builtins(state)
-    problem = None if status in ("completed", *decision_dialogue.UNDER_WAY) else Problem.of_state(answer)
+    problem = decision_dialogue.problem_of(state)
     if as_json:
         output.print_json(answer if problem is None else {**answer, **problem.to_json()})
     elif status == "completed":

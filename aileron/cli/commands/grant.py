@@ -12,6 +12,7 @@ from aileron.cli import output
 from aileron.cli.commands.completion import action_names, grant_ids
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.declared import Argument, Exit, Option
+from aileron.cli.ids import meant
 from aileron.cli.problem import Problem, parsed
 from aileron.cli.prompts import passphrase_from
 from aileron.cli.supervisor import Supervisor, path_of
@@ -28,7 +29,6 @@ _LONGEST = "90d"
 
 The daemon enforces its own limit.
 """
-_LEAST_PART = 4
 _HELP = "aileron grant add --help"
 
 
@@ -151,14 +151,10 @@ def _each(flag: str, text: str) -> list[str]:
 def _meant(supervisor: Supervisor, wanted: str) -> str:
     """Return the grant whose id is `wanted` or ends with it. Raises Problem if none or several match."""
     names = [entry.id for entry in supervisor.fetch(GrantList, "GET", "/v1/grants").grants]
-    if wanted in names:
-        return wanted
-    meant = [name for name in names if len(wanted) >= _LEAST_PART and name.endswith(wanted)]
-    if len(meant) > 1:
-        raise Problem.usage(f"{wanted!r} is ambiguous: {' or '.join(meant)}", fix="aileron grant list")
-    if not meant:
+    found = meant(wanted, names, fix="aileron grant list")
+    if found is None:
         raise Problem.missing(f"no grant {wanted!r}", fix="aileron grant list")
-    return meant[0]
+    return found
 
 
 def _what(entry: GrantEntry) -> str:
