@@ -47,16 +47,23 @@ __all__ = [
 ]
 
 
-class Decision(Body, frozen=True, kw_only=True):
+class ChallengeRequest(Body, frozen=True, kw_only=True):
+    """Request body of `POST /v1/action-approvals/{id}/challenge`: the decision that the passkeys are asked to sign.
+    `decision`, `digest` and `reason` must be the same when the decision is sent.
+    """
+
+    decision: Literal["approve", "deny"]
+    digest: str
+    reason: str | None = None
+
+
+class Decision(ChallengeRequest, frozen=True, kw_only=True):
     """Request body of `POST /v1/action-approvals/{id}/decide`: a person's decision about exactly what `digest`
     identifies. The last five fields are for a home with an approver; model/decision.py says what is signed. `at` (UTC,
     such as `2026-11-21T13:00:00.000Z`), `key_id` and `signature` must be given together, and so must `head` and
     `head_signature`, which require the first three.
     """
 
-    decision: Literal["approve", "deny"]
-    digest: str
-    reason: str | None = None
     at: str | None = None
     key_id: str | None = None
     signature: str | None = None
@@ -99,16 +106,6 @@ class AnswerQuestion(Body, frozen=True, kw_only=True):
     """Request body of `POST /v1/action-approvals/{id}/answer`: the answer to the person's question."""
 
     answer: str
-
-
-class ChallengeRequest(Body, frozen=True, kw_only=True):
-    """Request body of `POST /v1/action-approvals/{id}/challenge`: the decision that the passkeys are asked to sign.
-    `decision`, `digest` and `reason` must be the same when the decision is sent.
-    """
-
-    decision: Literal["approve", "deny"]
-    digest: str
-    reason: str | None = None
 
 
 class PreviewRequest(Body, frozen=True, kw_only=True):

@@ -89,22 +89,14 @@ def take_passphrase() -> None:
 
 def passphrase_from(file: str | None) -> Passphrase:
     """Return a function that returns the content of `--passphrase-file`, or else the value that AILERON_VAULT_PASSPHRASE had."""
-
-    def passphrase() -> str | None:
-        return _taken if file is None else text_in("--passphrase-file", file)
-
-    return passphrase
+    return lambda: _taken if file is None else text_in("--passphrase-file", file)
 
 
 def new_passphrase_from(file: str | None) -> Passphrase:
     """Return a function that returns the content of `--new-passphrase-file`, or else the value that AILERON_NEW_VAULT_PASSPHRASE
     had.
     """
-
-    def passphrase() -> str | None:
-        return _new_taken if file is None else text_in("--new-passphrase-file", file)
-
-    return passphrase
+    return lambda: _new_taken if file is None else text_in("--new-passphrase-file", file)
 
 
 def can_ask() -> bool:

@@ -6,7 +6,7 @@ importing typer. Not here: what a command does (commands/), how its words are re
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from aileron.cli.declared import Command
 from aileron.cli.problem import Problem
@@ -56,25 +56,19 @@ _IN_A_CELL: Final = frozenset(
 """Commands that work in a cell: the daemon answers them for an agent, or they need no daemon, no home and no jail."""
 
 
-class Single:
+class Single(NamedTuple):
     """A command without a verb: its summary in the list of commands, and MODULE.NAME of its function."""
 
-    __slots__ = ("epilog", "function", "summary")
-
-    def __init__(self, summary: str, function: str, epilog: str | None = None) -> None:
-        self.summary = summary
-        self.function = function
-        self.epilog = epilog
+    summary: str
+    function: str
+    epilog: str | None = None
 
 
-class Group:
+class Group(NamedTuple):
     """A group of commands for one noun, such as `action`: its help, and MODULE.NAME of each of its verbs."""
 
-    __slots__ = ("functions", "summary")
-
-    def __init__(self, summary: str, functions: str) -> None:
-        self.summary = summary
-        self.functions = functions
+    summary: str
+    functions: str
 
     @property
     def verbs(self) -> dict[str, str]:

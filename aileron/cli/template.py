@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from aileron import __version__
 from aileron.actions.operation_names import guessed_effect, words_of
 from aileron.model.manifest import Effect
+from aileron.model.names import OP_NAME, RESERVED_TOOLS, Fqn, HostPort
 
 if TYPE_CHECKING:
     from aileron.importing.repository import Made
-    from aileron.model.names import Fqn, HostPort
     from aileron.registry.signatures import PublicKey
 
 __all__ = ["FIRST_OPERATIONS", "Language", "check_operation", "imported_repository", "repository"]
@@ -112,8 +112,6 @@ def check_operation(name: str, language: Language) -> None:
 
     Raises ValueError otherwise.
     """
-    from aileron.model.names import OP_NAME, RESERVED_TOOLS
-
     if not OP_NAME.fullmatch(name):
         raise ValueError(
             f"invalid operation {name!r}: use a lower-case letter, then lower-case letters, digits and '_', 64 "

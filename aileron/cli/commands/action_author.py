@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import UNSET
 
@@ -23,11 +23,9 @@ from aileron.cli.supervisor import Supervisor
 from aileron.client import is_in_cell
 from aileron.model.effect import Effect
 from aileron.model.json_value import JSONObject
+from aileron.model.manifest import Operation, Parameter
 from aileron.model.names import ACTION_NAME, INPUT_NAME, OP_NAME, UNBOUND_HASH, Fqn, check_semver
 from aileron.model.visible import visible
-
-if TYPE_CHECKING:
-    from aileron.model.manifest import Operation, Parameter
 
 __all__ = ["new", "new_text", "schema"]
 
@@ -270,8 +268,6 @@ def new_text(
     guess from the operation's name is written into the file but decides nothing. Raises Problem(usage) if no action
     file can provide the parameters that the operation needs.
     """
-    from aileron.model.manifest import Operation, Parameter
-
     some = Operation(name=op, parameters=(Parameter(name="text", types=("string",)),))
     parameters = sorted((operation or some).parameters, key=lambda parameter: not parameter.required)
     inputs = [

@@ -25,12 +25,14 @@ from aileron.cli.prompts import can_ask, is_yes, passphrase_from
 from aileron.cli.signing import TRIES, ApproverStatus, alone, approver_status, as_shown, ask_until_right, text_of
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.consent import BindingConsent
+from aileron.model.decision import ApproverStatement, MismatchError, moment
+from aileron.model.failure import AileronError, FailureClass
 from aileron.model.json_value import JSONObject
+from aileron.model.secret import Secret
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
     from aileron.approver_key.keyfile import ApproverKey
-    from aileron.model.secret import Secret
 
 __all__ = ["init", "passkeys", "revoke_passkey", "status"]
 
@@ -196,7 +198,6 @@ class _Init:
 
         Raises Problem for a third wrong passphrase, or for a wrong passphrase that was given beforehand.
         """
-        from aileron.model.secret import Secret
 
         def tried(passphrase: Secret) -> Secret:
             self._supervisor.unlock(text_of(passphrase))
@@ -242,7 +243,6 @@ class _Init:
         If the person approves, return the inventory's digest, computed from the shown content; otherwise None.
         """
         from aileron.model.canonical import canonical_json, sha256_digest
-        from aileron.model.decision import MismatchError
 
         answer = self._supervisor.ask("GET", _INVENTORY)
         inventory, named = (answer.get("inventory"), answer.get("digest")) if isinstance(answer, dict) else (None, None)
@@ -296,8 +296,6 @@ class _Init:
 
 
 def _statement(key: ApproverKey, inventory: str, old: ApproverKey | None, vault: Secret) -> Appointment:
-    from aileron.model.decision import ApproverStatement, moment
-
     statement = ApproverStatement(
         public_key=key.public_key.hex(),
         inventory=inventory,
@@ -322,7 +320,6 @@ def _new_passphrase(vault: Secret) -> Secret:
     Raises Problem for a third unsuitable one.
     """
     from aileron.approver_key import isolation, keyfile
-    from aileron.model.failure import AileronError
 
     output.note(
         "\nchoose a passphrase for the approver's key, of 8 bytes or more; do not reuse the vault's, which "
@@ -432,7 +429,6 @@ def _file_status(path: Path, named: str | None) -> _KeyFile:
     The key is not verified, because that needs the passphrase.
     """
     from aileron.approver_key import keyfile
-    from aileron.model.failure import AileronError, FailureClass
 
     if named is not None and keyfile.key_in(path) != named and keyfile.key_in(keyfile.staged(path)) == named:
         return _KeyFile(str(keyfile.staged(path)), "waiting", named)

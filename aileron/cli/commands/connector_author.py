@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from aileron import files
 from aileron.cli import output
 from aileron.cli.commands.done import tell_packed
 from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, Logins, Region
@@ -19,13 +20,13 @@ from aileron.cli.own_files import text_of
 from aileron.cli.problem import FAILED, Problem, local_work, parsed
 from aileron.cli.publisher import KEY_VARIABLE, application, hosts, logins, maybe_signing_key
 from aileron.model.credential import Reach, wire_facts
+from aileron.model.failure import AileronError, Failure
 from aileron.model.json_value import JSONObject
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
     from aileron.config import Settings
     from aileron.connector_tests.bench import LocalUpstream, TrialReport
-    from aileron.model.failure import Failure
     from aileron.model.manifest import ConnectorManifest, OAuth2Provider
     from aileron.registry.release import Release
 
@@ -94,7 +95,6 @@ def sign(
 
     The file is replaced in one step. An existing signature in it is replaced.
     """
-    from aileron import files
     from aileron.actions.manifest import parse_action
     from aileron.registry.release import sign as signed_with
     from aileron.registry.tarball import MAX_ARCHIVE_BYTES
@@ -183,7 +183,6 @@ def check_manifest(
 
     Needs no daemon. Placeholders are accepted.
     """
-    from aileron import files
     from aileron.registry.manifest import UNBOUND_HOSTS, parse_connector_manifest
     from aileron.registry.tarball import MANIFEST, MAX_BYTES
 
@@ -234,8 +233,6 @@ def _settings_for(server: LocalUpstream | None) -> Settings | None:
 
 
 def _failed(failure: Failure, op: str) -> Problem:
-    from aileron.model.failure import AileronError
-
     return Problem.of_failure(
         AileronError(
             failure.failure_class,

@@ -138,19 +138,18 @@ def launch(
     words = tuple(arguments or ())
     passphrase = passphrase_from(passphrase_file)
     supervisor = Supervisor(passphrase=passphrase)
+    if explain or dry_run:
+        seen = supervisor.maybe_fetch(Status, "/v1/status")
+        gateway = None if no_gateway or seen is None else gateway_of(seen)
     if explain:
         from aileron.cli.commands import launch_cell
 
-        seen = supervisor.maybe_fetch(Status, "/v1/status")
-        gateway = None if no_gateway or seen is None else gateway_of(seen)
         start = launch_cell.CellStart(
             agent=found, program=path, words=words, folder=folder(), gateway=gateway, running=seen, wishes=wishes
         )
         launch_cell.explain(supervisor, start, as_json=as_json)
         return
     if dry_run:
-        seen = supervisor.maybe_fetch(Status, "/v1/status")
-        gateway = None if no_gateway or seen is None else gateway_of(seen)
         gateway = gateway.injecting(_SHOWN_PATH) if gateway is not None and inject else gateway
         _show(path, asked_of(supervisor, found, gateway, words, _SHOWN_TOKEN), found, seen is None, as_json)
         return
