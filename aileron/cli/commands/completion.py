@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from aileron.cli import completing, output
@@ -93,44 +94,23 @@ def _fish(script: str) -> str:
     )
 
 
-def action_names(incomplete: str) -> list[str]:
-    """Return the names of actions."""
-    return completing.words_of("action", incomplete)
+def _listed(kind: str) -> Callable[[str], list[str]]:
+    """Return the completion for names or ids of this kind, which a running daemon lists (completing.py)."""
+
+    def words(incomplete: str) -> list[str]:
+        return completing.words_of(kind, incomplete)
+
+    return words
 
 
-def approval_ids(incomplete: str) -> list[str]:
-    """Return the ids of waiting approvals."""
-    return completing.words_of("approval", incomplete)
-
-
-def run_ids(incomplete: str) -> list[str]:
-    """Return the ids of the latest runs."""
-    return completing.words_of("run", incomplete)
-
-
-def connector_names(incomplete: str) -> list[str]:
-    """Return the full names of installed connectors."""
-    return completing.words_of("connector", incomplete)
-
-
-def binding_names(incomplete: str) -> list[str]:
-    """Return the names of bindings."""
-    return completing.words_of("binding", incomplete)
-
-
-def secret_names(incomplete: str) -> list[str]:
-    """Return the names of secrets."""
-    return completing.words_of("secret", incomplete)
-
-
-def session_ids(incomplete: str) -> list[str]:
-    """Return the ids of sessions."""
-    return completing.words_of("session", incomplete)
-
-
-def grant_ids(incomplete: str) -> list[str]:
-    """Return the ids of grants."""
-    return completing.words_of("grant", incomplete)
+action_names = _listed("action")
+approval_ids = _listed("approval")
+run_ids = _listed("run")
+connector_names = _listed("connector")
+binding_names = _listed("binding")
+secret_names = _listed("secret")
+session_ids = _listed("session")
+grant_ids = _listed("grant")
 
 
 def setting_names(incomplete: str) -> list[str]:
