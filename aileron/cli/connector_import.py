@@ -62,22 +62,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """The sources and the options of `aileron connector import`."""
 
     sources: Sequence[str]
+    choices: Choices
     ops: Sequence[str] = ()
     tags: Sequence[str] = ()
     grep: str = ""
     everything: bool = False
-    host: str | None = None
-    server: str | None = None
-    variables: Sequence[str] = ()
-    auth: str | None = None
-    client_id: str | None = None
-    auth_server: str | None = None
-    scopes: Sequence[str] = ()
     no_browser: bool = False
-    fields: Sequence[str] = ()
-    names: Sequence[str] = ()
-    answer_depth: int | None = None
-    trust_read_only: bool = False
 
     @property
     def is_server(self) -> bool:
@@ -149,16 +139,16 @@ def _check_options(wanted: Wanted) -> None:
     """Check that no option is for the other kind of source. Raises Problem(usage) otherwise."""
     of_documents = {
         "--tag": wanted.tags,
-        "--host": wanted.host,
-        "--variable": wanted.variables,
-        "--fields": wanted.fields,
-        "--rename": wanted.names,
-        "--answer-depth": wanted.answer_depth,
+        "--host": wanted.choices.host or wanted.choices.is_host_open,
+        "--variable": wanted.choices.variables,
+        "--fields": wanted.choices.fields,
+        "--rename": wanted.choices.names,
+        "--answer-depth": wanted.choices.answer_depth,
     }
     of_servers = {
-        "--trust-read-only": wanted.trust_read_only,
-        "--auth-server": wanted.auth_server,
-        "--scope": wanted.scopes,
+        "--trust-read-only": wanted.choices.trust_read_only,
+        "--auth-server": wanted.choices.auth_server,
+        "--scope": wanted.choices.scopes,
         "--no-browser": wanted.no_browser,
     }
     for option, is_given in (of_documents if wanted.is_server else of_servers).items():
@@ -171,7 +161,7 @@ def _check_options(wanted: Wanted) -> None:
 def document_source(name: Fqn, wanted: Wanted, before: Choices | None) -> Source:
     """Read the document. Raises DocumentError if that fails, Problem(usage) for an invalid option."""
     found = described(load(wanted.sources))
-    given = by_found_names(found, choices_of(wanted))
+    given = by_found_names(found, wanted.choices)
     choices = given if before is None else chosen_now(before, given)
     return Source(found, lambda operations: make(found, operations, name, choices))
 
@@ -224,23 +214,37 @@ def _write_update(directory: Path, done: Update) -> None:
         raise Problem.usage(f"cannot write {directory}: {error.strerror or error}") from None
 
 
-def choices_of(wanted: Wanted) -> Choices:
-    """Return the choices of the command line that an import records: host, credential, names and others, but not operations."""
-    named_host = None if wanted.host == UNBOUND_HOSTS else wanted.host
+def choices_of(
+    source: str,
+    *,
+    server: str | None,
+    host: str | None,
+    variables: Sequence[str],
+    auth: str | None,
+    client_id: str | None,
+    auth_server: str | None,
+    scopes: Sequence[str],
+    trust_read_only: bool,
+    fields: Sequence[str],
+    names: Sequence[str],
+    answer_depth: int | None,
+) -> Choices:
+    """Return the choices of the command line that an import records. Raises Problem(usage) for an invalid option."""
+    named_host = None if host == UNBOUND_HOSTS else host
     return Choices(
-        found_at=wanted.sources[0] if is_url(wanted.sources[0]) else None,
-        server=wanted.server,
+        found_at=source if is_url(source) else None,
+        server=server,
         host=None if named_host is None else parsed("--host", HostPort.parse, named_host),
-        is_host_open=wanted.host == UNBOUND_HOSTS,
-        variables=dict(_pairs("--variable", wanted.variables)),
-        auth=wanted.auth,
-        client_id=wanted.client_id,
-        auth_server=wanted.auth_server,
-        scopes=tuple(scope for text in wanted.scopes for scope in text.split(",") if scope),
-        trust_read_only=wanted.trust_read_only,
-        fields={op: tuple(names.split(",")) for op, names in _pairs("--fields", wanted.fields)},
-        names=dict(_pairs("--rename", wanted.names)),
-        answer_depth=wanted.answer_depth,
+        is_host_open=host == UNBOUND_HOSTS,
+        variables=dict(_pairs("--variable", variables)),
+        auth=auth,
+        client_id=client_id,
+        auth_server=auth_server,
+        scopes=tuple(scope for text in scopes for scope in text.split(",") if scope),
+        trust_read_only=trust_read_only,
+        fields={op: tuple(members.split(",")) for op, members in _pairs("--fields", fields)},
+        names=dict(_pairs("--rename", names)),
+        answer_depth=answer_depth,
     )
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from aileron.cli import output, prompts
-from aileron.cli.connector_import import Source, Wanted, choices_of
+from aileron.cli.connector_import import Source, Wanted
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.signin import browser, ended_when_gone, invite_in_browser
 from aileron.config import Settings, load_settings
@@ -51,8 +51,7 @@ def server_source(name: Fqn, wanted: Wanted, before: Choices | None) -> Source:
     Raises Problem(usage) if an option or the settings prevent it, DocumentError if the server does not list its tools.
     """
     _check(wanted)
-    given = choices_of(wanted)
-    choices = given if before is None else chosen_now(before, given)
+    choices = wanted.choices if before is None else chosen_now(before, wanted.choices)
     listing = _asked(wanted, choices)
     if listing.authorization is not None:  # recorded, so that an update does not find out again
         choices = msgspec.structs.replace(choices, auth="oauth2")
@@ -63,10 +62,10 @@ def server_source(name: Fqn, wanted: Wanted, before: Choices | None) -> Source:
 def _check(wanted: Wanted) -> None:
     if len(wanted.sources) > 1 or not is_server(wanted.sources[0]):
         raise Problem.usage("an MCP server is one SOURCE, mcp+https://HOST/PATH, without --also", fix=_FIX)
-    if not _AUTH.fullmatch(wanted.auth or "none"):
-        auth = visible(wanted.auth or "")
+    auth = wanted.choices.auth or "none"
+    if not _AUTH.fullmatch(auth):
         raise Problem.usage(
-            f"--auth {auth[:64]}: expected oauth2, bearer, header:NAME or none for an MCP server", fix=_FIX
+            f"--auth {visible(auth)[:64]}: expected oauth2, bearer, header:NAME or none for an MCP server", fix=_FIX
         )
 
 
@@ -76,9 +75,9 @@ def _check_signs_in(wanted: Wanted, auth: str | None) -> None:
     `auth` is the option given now or at the import. Raises Problem(usage) otherwise.
     """
     signing_in = {
-        "--client-id": wanted.client_id,
-        "--auth-server": wanted.auth_server,
-        "--scope": wanted.scopes,
+        "--client-id": wanted.choices.client_id,
+        "--auth-server": wanted.choices.auth_server,
+        "--scope": wanted.choices.scopes,
         "--no-browser": wanted.no_browser,
     }
     for option, is_given in signing_in.items():

@@ -119,6 +119,7 @@ def import_(
     """
     from aileron.cli.connector_import import (
         Wanted,
+        choices_of,
         import_source,
         tell_made,
         tell_updated,
@@ -128,27 +129,31 @@ def import_(
     from aileron.cli.template import imported_repository
 
     place = NewRepository.of(name, directory, key, command=_COMMAND)
-    wanted = Wanted(
-        sources=(source, *(also or ())),
-        ops=ops or (),
-        tags=tag or (),
-        grep=grep,
-        everything=everything,
-        host=host,
+    if server is not None and host is not None:
+        raise Problem.usage("--server and --host cannot be used together", fix="aileron connector import --help")
+    choices = choices_of(
+        source,
         server=server,
+        host=host,
         variables=variable or (),
         auth=auth,
         client_id=client_id,
         auth_server=auth_server,
         scopes=scope or (),
-        no_browser=no_browser,
+        trust_read_only=trust_read_only,
         fields=fields or (),
         names=rename or (),
         answer_depth=answer_depth,
-        trust_read_only=trust_read_only,
     )
-    if server is not None and host is not None:
-        raise Problem.usage("--server and --host cannot be used together", fix="aileron connector import --help")
+    wanted = Wanted(
+        sources=(source, *(also or ())),
+        choices=choices,
+        ops=ops or (),
+        tags=tag or (),
+        grep=grep,
+        everything=everything,
+        no_browser=no_browser,
+    )
     if wanted.is_server:
         from aileron.cli.connector_import_server import server_source as read
     else:
