@@ -46,7 +46,8 @@ if __name__ == "__main__":
     openapi.run("{package}")
 '''
 _PACKAGED: Final = (
-    '"""The document: what each operation sends and what comes back. docs/reference/packed-openapi.md of Aileron."""\n'
+    '"""The packed OpenAPI document, document.json: the request and the response of each operation.\n\n'
+    'Source: docs/reference/packed-openapi.md of Aileron.\n"""\n'
 )
 _MAX_HOSTS: Final = 32
 _OPEN: Final = HostPort("host.invalid", 443)

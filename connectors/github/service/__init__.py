@@ -1,3 +1,4 @@
-"""The service's packed OpenAPI document, document.json, which describes each operation's request and response. See
-docs/reference/packed-openapi.md of Aileron.
+"""The packed OpenAPI document, document.json: the request and the response of each operation.
+
+Source: docs/reference/packed-openapi.md of Aileron.
 """
