@@ -45,16 +45,10 @@ def home(server: RadicaleServer, tmp_path: Path) -> Iterator[DaemonHome]:
         exception = f'private = ["localhost:{server.port}"]\nca_file = "{tmp_path / "ca.pem"}"\n'
     with daemon_home() as made:
         made.configure(f"[egress]\n{exception}")
-        made.ask("GET", "/healthz")
         made.install(SOURCE, f"localhost:{server.port}")
         made.unlock(server.password.encode())
-        made.must(
-            "POST",
-            "/v1/bindings",
-            {"connector": CONNECTOR, "name": "basic/caldav/me", "username": server.user, "secret": "pw"},
-        )
-        for path in (LIST, CREATE):
-            made.must("POST", "/v1/actions", {"text": path.read_text(encoding="utf-8"), "file": str(path)})
+        made.bind(CONNECTOR, "basic/caldav/me", username=server.user)
+        made.add_actions(LIST, CREATE)
         yield made
 
 
@@ -86,9 +80,8 @@ def test_events_are_listed_and_creating_one_waits_for_approval(home: DaemonHome,
 
 def test_the_preview_shows_the_events_at_that_time(home: DaemonHome, server: RadicaleServer) -> None:
     """The preview reads the calendar with the password and shows it only to the approver; a free hour shows nothing."""
-    approver = Approver()
     home.unlock()
-    approver.appoint(home)
+    approver = Approver.of(home)
     now = datetime.datetime.now(datetime.UTC)
 
     def seen(hours: float) -> dict[str, str | None]:
@@ -112,7 +105,7 @@ def test_the_preview_shows_the_events_at_that_time(home: DaemonHome, server: Rad
 def test_a_wrong_password_is_the_services_failure(home: DaemonHome, server: RadicaleServer) -> None:
     """A 401 of the server is external_api_error with its status, not a failure of the supervisor."""
     home.unlock()
-    home.must("PUT", "/v1/secrets/pw", {"value_base64": "d3Jvbmctd3Jvbmc="})
+    home.store("pw", b"wrong-wrong")
 
     answer = home.run("list-upcoming-events", {"days": 1})
 

@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -65,7 +65,7 @@ class Bank:
     def bind(self, home: DaemonHome, value: bytes | None = None) -> None:
         """Store a secret, by default the current one, as the bound one."""
         self.secret = value or self.secret
-        home.must("PUT", "/v1/secrets/client", {"value_base64": base64.b64encode(self.secret).decode()})
+        home.store("client", self.secret)
 
     def forms(self) -> list[bytes]:
         """Return the forms of the private key: lines of the file, and the number itself."""
@@ -100,33 +100,18 @@ def home(request: pytest.FixtureRequest, bank: Bank, tmp_path_factory: pytest.Te
         for op, inputs in OPERATIONS.items():
             made.add_probe_action(op, *inputs, connector=CONNECTOR)
         bank.bind(made)
-        made.must("POST", "/v1/bindings", {"connector": CONNECTOR, "name": BINDING, "secret": "client"})
+        made.bind(CONNECTOR, BINDING, "client")
         yield made
-        done(made, "who", word="written-down")
+        made.done("who", word="written-down")
         files = {path: path.read_bytes() for path in made.folder.rglob("*") if path.is_file()}
         assert any(b"written-down" in data for path, data in files.items() if path.name.startswith("ledger.db"))
         assert [path for path, data in files.items() if any(form in data for form in bank.forms())] == []
 
 
-def done(home: DaemonHome, op: str, **args: Any) -> Any:
-    """Run an action that must succeed, and return its output."""
-    found = home.run(op.replace("_", "-"), args)
-    assert found.status == 200, found.body["error"]["message"]
-    return found.body["result"]
-
-
-def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
-    """Run an action that must fail, and return its error."""
-    found = home.run(op.replace("_", "-"), args)
-    assert found.is_error, found.body
-    error: dict[str, Any] = found.body["error"]
-    return error
-
-
 @pytest.mark.parametrize(("host", "protocol"), [(0, "HTTP/2.0"), (1, "HTTP/1.1")])
 def test_the_server_sees_the_bound_certificate(home: DaemonHome, bank: Bank, host: int, protocol: str) -> None:
     """The certificate serves in both versions of HTTP, and no frame has the key. The next run uses the same connection."""
-    found, again = (done(home, "who", word="written-down", host=host) for _ in range(2))
+    found, again = (home.done("who", word="written-down", host=host) for _ in range(2))
 
     assert "CN=mira@example.test" in found["first"]["client"]
     assert found["first"]["protocol"] == protocol
@@ -139,14 +124,14 @@ def test_the_server_sees_the_bound_certificate(home: DaemonHome, bank: Bank, hos
 
 def test_a_request_without_a_credential_sends_no_certificate(home: DaemonHome) -> None:
     """The request uses a connection of its own; the connector gets the server's words."""
-    done(home, "who", word="before")
-    error = failed(home, "anonymous")
+    home.done("who", word="before")
+    error = home.failed("anonymous")
     assert "No required SSL certificate was sent" in error["message"]
 
 
 def test_a_connectors_own_token_is_sent_with_the_certificate(home: DaemonHome) -> None:
     """Some services issue a token to a certificate, and want both."""
-    found = done(home, "with_token")
+    found = home.done("with_token")
     assert found["authorization"] == "Bearer of-the-connector"
     assert "CN=mira@example.test" in found["client"]
 
@@ -168,10 +153,10 @@ def test_the_private_key_is_in_no_memory_below_the_daemon(home: DaemonHome, bank
 
 def test_locking_the_vault_closes_the_connection(home: DaemonHome) -> None:
     """The connection holds the key: after the vault is locked and unlocked, the next connection is another."""
-    before = done(home, "who", word="before")
+    before = home.done("who", word="before")
     home.must("POST", "/v1/vault/lock")
     home.unlock()
-    after = done(home, "who", word="after")
+    after = home.done("who", word="after")
 
     assert after["first"]["connection"] != before["first"]["connection"]
 
@@ -182,21 +167,21 @@ def bound_again(home: DaemonHome, bank: Bank) -> Iterator[None]:
     yield
     bank.bind(home, bank.clients.issue())
     if not any(found["name"] == BINDING for found in home.must("GET", "/v1/bindings")["bindings"]):
-        home.must("POST", "/v1/bindings", {"connector": CONNECTOR, "name": BINDING, "secret": "client"})
+        home.bind(CONNECTOR, BINDING, "client")
 
 
 @pytest.mark.usefixtures("bound_again")
 def test_a_new_certificate_is_used_at_once_and_a_revoked_one_never(home: DaemonHome, bank: Bank) -> None:
     """An earlier connection serves neither; the server refuses a certificate of another authority."""
-    before = done(home, "who", word="before")
+    before = home.done("who", word="before")
     bank.bind(home, bank.clients.issue("noor@example.test"))
-    after = done(home, "who", word="after")
+    after = home.done("who", word="after")
     bank.bind(home, ClientAuthority(bank.server.directory).issue())
-    refused = failed(home, "who", word="stranger")
+    refused = home.failed("who", word="stranger")
     bank.bind(home, bank.clients.issue())
-    back = done(home, "who", word="written-down")
+    back = home.done("who", word="written-down")
     home.must("DELETE", f"/v1/bindings/{BINDING}")
-    error = failed(home, "who", word="revoked")
+    error = home.failed("who", word="revoked")
 
     assert "CN=noor@example.test" in after["first"]["client"]
     assert after["first"]["connection"] != before["first"]["connection"]

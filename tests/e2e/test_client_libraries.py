@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import itertools
 import json
 import shutil
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.libraries import pack
 from tests.support.upstream import CLOSE, Authority, Seen, Upstream, answer, chunked_answer
 
 pytestmark = pytest.mark.jail
@@ -161,29 +161,15 @@ def home(server: tuple[Upstream, Authority], tmp_path_factory: pytest.TempPathFa
     source = tmp_path_factory.mktemp("connector") / "libraries"
     shutil.copytree(SOURCE, source)
     for package in PACKAGES:
-        _pack(package, source)
+        pack(package, source)
     with daemon_home() as made:
-        made.configure(f'[egress]\nprivate = ["localhost:{upstream.port}"]\nca_file = "{authority.ca_file}"\n')
-        made.ask("GET", "/healthz")
+        made.reach(f"localhost:{upstream.port}", ca_file=authority.ca_file)
         made.install(source, f"localhost:{upstream.port}")
         made.unlock(SECRET.encode())
-        binding = {"connector": CONNECTOR, "name": "api_key/fake/me", "secret": "pw"}
-        made.must("POST", "/v1/bindings", binding)
+        made.bind(CONNECTOR, "api_key/fake/me")
         for op, inputs in OPERATIONS.items():
             made.add_probe_action(op, *inputs, connector=CONNECTOR)
         yield made
-
-
-def _pack(package: str, into: Path) -> None:
-    """Copy a package's Python files, which `pip install --target` and `aileron connector build` would leave."""
-    spec = importlib.util.find_spec(package)
-    assert spec is not None, package
-    assert spec.origin is not None, package
-    origin = Path(spec.origin)
-    if spec.submodule_search_locations:
-        shutil.copytree(origin.parent, into / package, ignore=shutil.ignore_patterns("*.so", "*.pem", "__pycache__"))
-    else:
-        shutil.copy(origin, into)
 
 
 def done(home: DaemonHome, op: str, **args: Any) -> Any:
@@ -194,20 +180,12 @@ def done(home: DaemonHome, op: str, **args: Any) -> Any:
     return found.body["result"]
 
 
-def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
-    """Run an operation that must fail, and return its error."""
-    found = home.run(op.replace("_", "-"), args)
-    assert found.is_error, found.body
-    error: dict[str, Any] = found.body["error"]
-    return error
-
-
 def test_slack_sdk_posts_and_raises_its_own_errors(home: DaemonHome) -> None:
     """The library uses urllib.request: it has a placeholder, the service gets the real token, and a refusal is a
     SlackApiError.
     """
     posted = done(home, "slack_post", channel="#general", text="hello")
-    refused = failed(home, "slack_post", channel="#nowhere", text="hello")
+    refused = home.failed("slack_post", channel="#nowhere", text="hello")
 
     assert posted == {"ts": "1700000000.000100", "whoami": "mira"}
     assert (refused["class"], refused["message"]) == ("external_api_error", "channel_not_found")
@@ -217,7 +195,7 @@ def test_stripe_pages_through_lists_and_raises_its_own_errors(home: DaemonHome) 
     """The library uses requests: auto-paging over two requests, a form body, and a declined card as stripe.CardError."""
     customers = done(home, "stripe_customers")
     paid = done(home, "stripe_pay", amount=4200)
-    declined = failed(home, "stripe_pay", amount=1)
+    declined = home.failed("stripe_pay", amount=1)
 
     assert customers == [f"c{number}@example.com" for number in range(1, 5)]
     assert paid == {"id": "pi_1"}
@@ -228,7 +206,7 @@ def test_stripe_pages_through_lists_and_raises_its_own_errors(home: DaemonHome) 
 def test_notion_client_reads_a_page_and_raises_its_own_errors(home: DaemonHome) -> None:
     """The library uses httpx: a page is read, and a 404 is an APIResponseError."""
     page = done(home, "notion_page", page="p-1")
-    missing = failed(home, "notion_page", page="missing")
+    missing = home.failed("notion_page", page="missing")
 
     assert page["id"] == "p-1"
     assert missing["details"]["status"] == 404
@@ -278,14 +256,14 @@ def test_each_redirect_that_a_library_follows_is_a_request(
 def test_a_redirect_to_an_undeclared_host_is_denied(home: DaemonHome) -> None:
     """The library follows the redirect, and the next request is checked by the same rules as the first."""
     for library in ("requests", "httpx", "urllib"):
-        error = failed(home, "follow", library=library, path="/elsewhere")
+        error = home.failed("follow", library=library, path="/elsewhere")
 
         assert (error["class"], error["requested"]) == ("capability_denied", "network:undeclared.example.com:443")
 
 
 def test_too_many_redirects_raise_the_librarys_error(home: DaemonHome) -> None:
     """The library requests stops at thirty redirects, and says so."""
-    error = failed(home, "follow", library="requests", path="/hop/40")
+    error = home.failed("follow", library="requests", path="/hop/40")
 
     assert error["class"] == "connector_runtime_error"
     assert "TooManyRedirects" in error["message"]
@@ -307,7 +285,7 @@ def test_a_network_failure_raises_the_librarys_own_error(home: DaemonHome, libra
 
 def test_an_unhandled_network_failure_keeps_its_class(home: DaemonHome) -> None:
     """The library requests wraps it twice; the caller still sees a network_error with its phase, not a bug of the connector."""
-    error = failed(home, "give_up", library="requests unhandled", path="/broken")
+    error = home.failed("give_up", library="requests unhandled", path="/broken")
 
     assert (error["class"], error["details"]["phase"]) == ("network_error", "exchange")
 
@@ -345,7 +323,7 @@ def test_a_placeholder_is_replaced_by_the_credential(home: DaemonHome, place: st
 @pytest.mark.parametrize(("place", "words"), [("own", "Authorization"), ("body", "transports.use")])
 def test_a_key_where_it_cannot_be_added_is_an_error(home: DaemonHome, place: str, words: str) -> None:
     """A second Authorization field of the library's own, or a key in a body, is an error, and nothing is sent."""
-    error = failed(home, "key_in", place=place)
+    error = home.failed("key_in", place=place)
 
     assert error["class"] == "connector_runtime_error"
     assert words in error["message"]
@@ -353,7 +331,7 @@ def test_a_key_where_it_cannot_be_added_is_an_error(home: DaemonHome, place: str
 
 def test_a_key_in_a_path_needs_a_manifest_setting(home: DaemonHome) -> None:
     """The manifest puts the key in a header: nothing is sent, and the message names the setting."""
-    error = failed(home, "key_in", place="path")
+    error = home.failed("key_in", place="path")
 
     assert error["class"] == "capability_denied"
     assert "set path" in error["message"]
@@ -361,7 +339,7 @@ def test_a_key_in_a_path_needs_a_manifest_setting(home: DaemonHome) -> None:
 
 def test_a_librarys_request_to_an_undeclared_host_is_denied(home: DaemonHome) -> None:
     """An undeclared host is denied by name; the declared one is reached."""
-    error = failed(home, "reach", url="https://undeclared.example.com/")
+    error = home.failed("reach", url="https://undeclared.example.com/")
 
     assert (error["class"], error["requested"]) == ("capability_denied", "network:undeclared.example.com:443")
     assert done(home, "reach", url="https://" + str(error["granted"][0]).removeprefix("network:") + "/small") == 200

@@ -133,12 +133,11 @@ def upstream() -> Iterator[Upstream]:
 def _home(source: Path, upstream: Upstream) -> Iterator[DaemonHome]:
     with daemon_home() as made:
         made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        made.ask("GET", "/healthz")
         made.install(source)
         for op, inputs in OPERATIONS.items():
             made.must("POST", "/v1/actions", {"text": _action(op, inputs), "file": "a test"})
         made.unlock(KEY)
-        made.must("POST", "/v1/bindings", {"connector": NAME, "name": "api_key/c/me", "secret": "pw"})
+        made.bind(NAME, "api_key/c/me")
         yield made
 
 

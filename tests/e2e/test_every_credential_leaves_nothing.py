@@ -260,10 +260,8 @@ def _install(home: DaemonHome, services: Services, source: Path, way: Way) -> No
     text = MANIFEST.format(name=name, port=services.port(name), kind=way.kind) + table + "\n"
     (source / "manifest.toml").write_text(text, encoding="utf-8")
     home.install(source)
-    stored = base64.b64encode(services.secrets[name].encode()).decode()
-    home.must("PUT", f"/v1/secrets/{name}", {"value_base64": stored})
-    binding = {"connector": connector, "name": f"{way.kind}/{name}/me", "secret": name}
-    home.must("POST", "/v1/bindings", binding | ({"username": USER} if way.has_user else {}))
+    home.store(name, services.secrets[name].encode())
+    home.bind(connector, f"{way.kind}/{name}/me", name, **({"username": USER} if way.has_user else {}))
     inputs = ("kind:string", "path:string", "word:string")
     if name == "message":
         home.add_probe_action("talk", *inputs, name=name, connector=connector)

@@ -15,14 +15,13 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 from aileron.model.login import LoginTarget
-from aileron.registry.connector_build import build
 from tests.connectors.test_git import bundle, change, clone, commit, tip
-from tests.support.approver import Approver
+from tests.support.approver import Approver, Office
 from tests.support.canary import scan
 from tests.support.git_host import git, program_of
 from tests.support.home import DaemonHome, daemon_home
@@ -41,41 +40,15 @@ exit 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Office:
+class Repositories(Office):
     """A server that accepts one key, a home that has it, and a person who decides."""
 
     sshd: Sshd
-    home: DaemonHome
-    person: Approver
     repositories: Path
 
     def path(self, name: str = "site.git") -> str:
         """Return the path of a repository on the server."""
         return str(self.repositories / name)
-
-    def run(self, action: str, **args: Any) -> Any:
-        """Run an action that is not gated, and return its result."""
-        answer = self.home.run(action, args)
-        assert answer.status == 200, answer.body
-        return answer.body["result"]
-
-    def ask(self, action: str, **args: Any) -> str:
-        """Request a gated action, and return its question's id."""
-        answer = self.home.run(action, args)
-        assert answer.status == 202, answer.body
-        return str(answer.body["approval_id"])
-
-    def preview(self, question: str) -> dict[str, str]:
-        """Return what the person sees, by label."""
-        shown = self.person.preview(self.home, question)
-        assert shown["fields"] is not None, shown
-        return {line["label"]: line["value"] for line in shown["fields"]}
-
-    def decide(self, question: str, decision: Literal["approve", "deny"]) -> dict[str, Any]:
-        """Decide the question, and return its outcome."""
-        decided = self.person.decide(self.home, question, decision)
-        assert decided.status == 200, decided.body
-        return self.home.result({"approval_id": question}, wait=30.0)
 
 
 def key_lines(sshd: Sshd) -> list[bytes]:
@@ -84,7 +57,7 @@ def key_lines(sshd: Sshd) -> list[bytes]:
 
 
 @pytest.fixture(scope="module")
-def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repositories]:
     """Provide everything as the README has it, with git's version 2; at the end no file of the home has a part of the key."""
     where = tmp_path_factory.mktemp("git")
     (where / "sshd").mkdir()
@@ -101,28 +74,20 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
     git("config", "uploadpack.allowFilter", "true", at=repositories / "site.git")
     with Sshd(where / "sshd", "AcceptEnv GIT_PROTOCOL") as sshd, daemon_home() as home:
         place = f"localhost:{sshd.port}"
-        home.configure(f'[egress]\nprivate = ["{place}"]\n')
-        home.ask("GET", "/healthz")
+        home.reach(place)
         home.unlock()
-        archive = home.path / "git.tar.gz"
-        archive.write_bytes(build(program_of(where), logins=[LoginTarget.parse(f"ssh://{place}")]).archive)
-        home.must("POST", "/v1/connectors", {"path": str(archive)})
-        key = sshd.client_key.export_private_key()
-        home.must("PUT", "/v1/secrets/deploy-key", {"value_base64": base64.b64encode(key).decode()})
+        home.install(program_of(where), logins=[LoginTarget.parse(f"ssh://{place}")])
+        home.store("deploy-key", sshd.client_key.export_private_key())
         details = {"host_key": public_line(sshd.host_keys["ssh-ed25519"])}
-        binding = {"connector": CONNECTOR, "name": "login/git/me", "username": USER, "secret": "deploy-key"}
-        home.must("POST", "/v1/bindings", {**binding, "details": details})
-        for path in sorted((where / "git" / "actions").glob("*/action.md")):
-            home.must("POST", "/v1/actions", {"text": path.read_text(encoding="utf-8"), "file": str(path)})
-        person = Approver()
-        person.appoint(home)
-        yield Office(sshd, home, person, repositories)
+        home.bind(CONNECTOR, "login/git/me", "deploy-key", username=USER, details=details)
+        home.add_actions(*(where / "git" / "actions").glob("*/action.md"))
+        yield Repositories(home, Approver.of(home), sshd, repositories)
         for line in key_lines(sshd):
             assert scan([home.path], line) == {}
 
 
 @pytest.fixture(autouse=True)
-def site(office: Office) -> Iterator[None]:
+def site(office: Repositories) -> Iterator[None]:
     """Restore the repository after each test."""
     kept = office.repositories / "kept"
     if not kept.exists():
@@ -132,17 +97,17 @@ def site(office: Office) -> Iterator[None]:
     shutil.copytree(kept, office.repositories / "site.git")
 
 
-def test_a_repository_is_read_without_approval(office: Office) -> None:
+def test_a_repository_is_read_without_approval(office: Repositories) -> None:
     """Refs, files, a file, history, a diff and a bundle are read with a key that no connector has; the record names the
     binding.
     """
     repository = {"repository": office.path()}
-    refs = office.run("list-git-refs", **repository)
-    files = office.run("list-repository-files", **repository, recursive=True)
-    file = office.run("read-repository-file", **repository, path="readme.txt")
-    log = office.run("git-log", **repository, limit=2)
-    shown = office.run("show-commit", **repository)
-    fetched = office.run("fetch-git-bundle", **repository)
+    refs = office.home.done("list-git-refs", **repository)
+    files = office.home.done("list-repository-files", **repository, recursive=True)
+    file = office.home.done("read-repository-file", **repository, path="readme.txt")
+    log = office.home.done("git-log", **repository, limit=2)
+    shown = office.home.done("show-commit", **repository)
+    fetched = office.home.done("fetch-git-bundle", **repository)
     answer = office.home.run("list-git-refs", repository)
     events = office.home.events(answer.body["audit_id"])
     sending = next(event for event in events if event["type"] == "egress.sending")
@@ -157,14 +122,14 @@ def test_a_repository_is_read_without_approval(office: Office) -> None:
     assert sending["path"] == f"git-upload-pack '{office.path()}'"
 
 
-def test_an_approved_push_creates_the_commit_that_was_shown(office: Office) -> None:
+def test_an_approved_push_creates_the_commit_that_was_shown(office: Repositories) -> None:
     """A question pushes nothing, and a preview executes nothing that writes."""
     repositories = office.repositories
     before = tip(repositories)
     question = office.ask("push-commit", **change(repositories, repository=office.path()))
     shown = office.preview(question)
     untouched = tip(repositories)
-    done = office.decide(question, "approve")
+    done = office.decide(question)
 
     assert untouched == before
     assert shown["From"] == before
@@ -174,7 +139,7 @@ def test_an_approved_push_creates_the_commit_that_was_shown(office: Office) -> N
     git("fsck", "--strict", at=repositories / "site.git")
 
 
-def test_a_denied_push_leaves_the_branch_unchanged(office: Office) -> None:
+def test_a_denied_push_leaves_the_branch_unchanged(office: Repositories) -> None:
     """The server executed nothing that could write."""
     before, sessions = tip(office.repositories), office.sshd.log.count("git-receive-pack")
     question = office.ask("push-commit", **change(office.repositories, repository=office.path()))
@@ -186,7 +151,7 @@ def test_a_denied_push_leaves_the_branch_unchanged(office: Office) -> None:
     assert office.sshd.log.count("git-receive-pack") == sessions
 
 
-def test_a_branch_that_moved_before_the_decision_is_not_changed(office: Office, tmp_path: Path) -> None:
+def test_a_branch_that_moved_before_the_decision_is_not_changed(office: Repositories, tmp_path: Path) -> None:
     """The push fails and says where the branch is; the other push stays."""
     question = office.ask("push-commit", **change(office.repositories, repository=office.path()))
     office.preview(question)
@@ -194,14 +159,14 @@ def test_a_branch_that_moved_before_the_decision_is_not_changed(office: Office, 
     (work / "theirs").write_text("theirs")
     theirs = commit(work, "theirs")
     git("push", "-q", "origin", "main", at=work)
-    done = office.decide(question, "approve")
+    done = office.decide(question)
 
     assert done["error"]["class"] == "bad_input"
     assert f"main is at {theirs}" in done["error"]["message"]
     assert tip(office.repositories) == theirs
 
 
-def test_only_force_push_branch_replaces_commits(office: Office, tmp_path: Path) -> None:
+def test_only_force_push_branch_replaces_commits(office: Repositories, tmp_path: Path) -> None:
     """push-bundle refuses and has no such argument; force-push-branch shows what is lost, and replaces it."""
     before = tip(office.repositories)
     work = clone(office.repositories / "site.git", tmp_path)
@@ -210,11 +175,11 @@ def test_only_force_push_branch_replaces_commits(office: Office, tmp_path: Path)
     rewritten = commit(work, "rewritten")
     args = {"repository": office.path(), "branch": "main", "expected": before, "bundle": bundle(work, "main~1..main")}
     unknown = office.home.run("push-bundle", {**args, "force": True})
-    refused = office.decide(office.ask("push-bundle", **args), "approve")
+    refused = office.decide(office.ask("push-bundle", **args))
     kept = tip(office.repositories)
     question = office.ask("force-push-branch", **args)
     shown = office.preview(question)
-    done = office.decide(question, "approve")
+    done = office.decide(question)
 
     assert unknown.body["error"]["class"] == "bad_input"
     assert "does not build on main" in refused["error"]["message"]
@@ -223,16 +188,15 @@ def test_only_force_push_branch_replaces_commits(office: Office, tmp_path: Path)
     assert done["result"]["to"] == shown["To"] == rewritten == tip(office.repositories)
 
 
-def test_a_missing_repository_is_reported(office: Office) -> None:
+def test_a_missing_repository_is_reported(office: Repositories) -> None:
     """The error has the server's words, which git prints on standard error."""
-    answer = office.home.run("list-git-refs", {"repository": office.path("nothing.git")})
+    error = office.home.failed("list-git-refs", repository=office.path("nothing.git"))
 
-    assert answer.is_error
-    assert "not appear to be a git repository" in answer.body["error"]["message"], answer.body
+    assert "not appear to be a git repository" in error["message"], error
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a jail's memory is root's to look into")
-def test_the_private_key_is_not_in_the_jails_memory(office: Office) -> None:
+def test_the_private_key_is_not_in_the_jails_memory(office: Repositories) -> None:
     """A push waits in a hook of the server during the search; the search finds what the connector was given."""
     hook = office.repositories / "site.git" / "hooks" / "update"
     hook.parent.mkdir(exist_ok=True)
@@ -242,7 +206,7 @@ def test_the_private_key_is_not_in_the_jails_memory(office: Office) -> None:
     asked = change(office.repositories, repository=office.path(), message=MARKER)
     question = office.ask("push-commit", **asked)
     done: list[dict[str, Any]] = []
-    running = threading.Thread(target=lambda: done.append(office.decide(question, "approve")))
+    running = threading.Thread(target=lambda: done.append(office.decide(question)))
     running.start()
     jails = _jails(office.home, MARKER.encode())
     seen.touch()

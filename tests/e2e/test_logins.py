@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -91,6 +90,7 @@ def by_http():
 
 run()
 '''
+OPERATIONS = {"whoami": (), "echo": ("text:string",), "late": ("seconds:number",), "hold": (), "by_http": ()}
 
 
 @pytest.fixture(scope="module")
@@ -109,28 +109,13 @@ def home_at(server: RedisServer, authority: Authority, tmp_path: Path, secret: b
     (source / "connector.py").write_text(PROGRAM)
     with daemon_home() as made:
         at = f"localhost:{server.tls_port}"
-        made.configure(f'[egress]\nprivate = ["{at}"]\nca_file = "{authority.ca_file}"\n')
-        made.ask("GET", "/healthz")
+        made.reach(at, ca_file=authority.ca_file)
         made.install(source, at)
-        for name, inputs in {
-            "whoami": (),
-            "echo": ("text:string",),
-            "late": ("seconds:number",),
-            "hold": (),
-            "by_http": (),
-        }.items():
-            made.add_probe_action(name, *inputs, connector=CONNECTOR)
+        for op, inputs in OPERATIONS.items():
+            made.add_probe_action(op, *inputs, connector=CONNECTOR)
         made.unlock(secret)
-        made.must("POST", "/v1/bindings", {"connector": CONNECTOR, "name": BINDING, "username": "me", "secret": "pw"})
+        made.bind(CONNECTOR, BINDING, username="me")
         yield made
-
-
-def failure(home: DaemonHome, action: str, **args: Any) -> dict[str, Any]:
-    """Run an action that must fail, and return its error."""
-    found = home.run(action, args)
-    assert found.is_error, found.body
-    error: dict[str, Any] = found.body["error"]
-    return error
 
 
 def test_a_connector_is_logged_in_and_never_sees_the_secret(
@@ -151,26 +136,26 @@ def test_a_connector_is_logged_in_and_never_sees_the_secret(
         assert answer.body["result"] == f"$22\r\nit is {'*' * len(SECRET)}.\r\n"
         finished = home.events(answer.body["audit_id"])[-2]
         assert (finished["type"], finished["scrubbed"]) == ("egress.finished", 1)
-        error = failure(home, "by-http")
+        error = home.failed("by-http")
         assert (error["class"], error["details"].get("reason")) == ("capability_denied", "login_request"), error
         home.must("POST", "/v1/vault/lock")
-        assert failure(home, "whoami")["class"] == "vault_locked"
+        assert home.failed("whoami")["class"] == "vault_locked"
 
 
 def test_a_wrong_password_is_tried_only_once(server: RedisServer, authority: Authority, tmp_path: Path) -> None:
     """Neither the step nor the next run repeats the login; no file has the secret, and a new password works at once."""
     wrong = b"wrong-password-of-somebody"
     with home_at(server, authority, tmp_path, wrong) as home:
-        error = failure(home, "whoami")
+        error = home.failed("whoami")
         assert (error["class"], error["details"]["reason"]) == ("binding_failed", "refused_credential")
         assert "aileron secret set" in error["message"]
-        again = failure(home, "whoami")
+        again = home.failed("whoami")
         assert "is not tried again for" in again["message"]
         assert not [event for event in home.events(again["audit_id"]) if event["type"] == "egress.sending"]
         for path in home.path.rglob("*"):
             if path.is_file():
                 assert wrong not in path.read_bytes(), path
-        home.must("PUT", "/v1/secrets/pw", {"value_base64": "aHVudGVyMi1odW50ZXIy"})
+        home.store("pw", SECRET)
         assert home.run("whoami", {}).status == 200
 
 

@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from aileron.model.login import LoginTarget
-from aileron.registry.connector_build import build
-from tests.support.approver import Approver
+from tests.support.approver import Approver, Office
 from tests.support.canary import scan
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.postgresql import PostgreSQL
@@ -192,35 +191,21 @@ if __name__ == "__main__":
 
 
 @dataclasses.dataclass(frozen=True)
-class Shop:
+class Shop(Office):
     """A database, and a home whose agent may use it; the approver decides."""
 
     server: PostgreSQL
-    home: DaemonHome
-    person: Approver
 
     def sql(self, text: str) -> list[list[Any]]:
         """Execute SQL as the owner, past the connector."""
         with self.server.admin() as admin:
             return list(admin.run(text) or [])
 
-    def ask(self, action: str, **args: Any) -> str:
-        """Request a gated action, and return its question's id."""
-        answer = self.home.run(action, args)
-        assert (answer.status, answer.body["status"]) == (202, "pending_approval"), answer.body
-        return str(answer.body["approval_id"])
-
-    def preview(self, question: str) -> Seen:
+    def see(self, question: str) -> Seen:
         """Return what the person sees of the effect."""
         shown: dict[str, Any] = self.person.preview(self.home, question)
         lines = {line["label"]: line["value"] for line in shown["fields"] or ()}
         return Seen(lines, shown.get("problem") or "", shown.get("digest"))
-
-    def approve(self, question: str, seen: Seen | None = None) -> dict[str, Any]:
-        """Approve the question, with the preview that was seen or without one, and return its outcome."""
-        decided = self.person.decide(self.home, question, "approve", digest=None if seen is None else seen.digest)
-        assert decided.status == 200, decided.body
-        return self.home.result({"approval_id": question}, wait=20.0)
 
 
 @pytest.fixture(scope="module")
@@ -230,24 +215,17 @@ def shop(authority: Authority) -> Iterator[Shop]:
         with server.admin() as admin:
             admin.run(SCHEMA)
         login = LoginTarget.parse(f"postgres://localhost:{server.port}")
-        home.configure(f'[egress]\nprivate = ["{login.destination}"]\nca_file = "{authority.ca_file}"\n')
-        home.ask("GET", "/healthz")
-        archive = home.path / "postgres.tar.gz"
-        archive.write_bytes(build(SOURCE, logins=[login]).archive)
-        home.must("POST", "/v1/connectors", {"path": str(archive)})
+        home.reach(str(login.destination), ca_file=authority.ca_file)
+        home.install(SOURCE, logins=[login])
         home.unlock(PASSWORD.encode())
         for name, user, details in (
             ("login/shop/reader", "reader", {"database": "postgres", "read_only": True}),
             ("login/shop/writer", "writer", {"database": "postgres"}),
         ):
-            binding = {"connector": CONNECTOR, "name": name, "username": user, "secret": "pw", "details": details}
-            home.must("POST", "/v1/bindings", binding)
-        for path in sorted((SOURCE / "actions").glob("*/action.md")):
-            home.must("POST", "/v1/actions", {"text": path.read_text(encoding="utf-8"), "file": str(path)})
+            home.bind(CONNECTOR, name, username=user, details=details)
+        home.add_actions(*(SOURCE / "actions").glob("*/action.md"))
         install_liar(home, login)
-        person = Approver()
-        person.appoint(home)
-        yield Shop(server, home, person)
+        yield Shop(home, Approver.of(home), server)
         assert scan([home.path], PASSWORD.encode()) == {}
 
 
@@ -258,11 +236,8 @@ def install_liar(home: DaemonHome, login: LoginTarget) -> None:
     shutil.copy(SOURCE / "wire.py", source)
     (source / "__main__.py").write_text(_LIAR)
     (source / "manifest.toml").write_text(_MANIFEST)
-    archive = home.path / "liar.tar.gz"
-    archive.write_bytes(build(source, logins=[login]).archive)
-    home.must("POST", "/v1/connectors", {"path": str(archive)})
-    binding = {"connector": LIAR, "name": "login/liar/writer", "username": "writer", "secret": "pw"}
-    home.must("POST", "/v1/bindings", binding | {"details": {"database": "postgres"}})
+    home.install(source, logins=[login])
+    home.bind(LIAR, "login/liar/writer", username="writer", details={"database": "postgres"})
     home.must("POST", "/v1/actions", {"text": _ACTION, "file": "lie.md"})
 
 
@@ -317,14 +292,14 @@ def test_a_query_cannot_write(shop: Shop) -> None:
     assert cities(shop)[0] == [1, "Bergen"]
 
     question = shop.ask("execute-sql", sql=sql)
-    assert shop.approve(question, shop.preview(question))["status"] == "completed"
+    assert shop.decide(question, digest=shop.see(question).digest)["status"] == "completed"
     assert cities(shop)[0] == [1, "Oslo"]
 
 
 def test_a_change_is_previewed_and_then_made(shop: Shop) -> None:
     """The rows change only after approval; the preview has the database's own words."""
     question = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
-    seen = shop.preview(question)
+    seen = shop.see(question)
     assert seen.lines["Changes"].splitlines() == [
         "2 rows of public.customers updated:",
         '  id: 1, name: Ada, city: Oslo, credit: 1.50, tags: "[\\"a\\"]"',
@@ -332,7 +307,7 @@ def test_a_change_is_previewed_and_then_made(shop: Shop) -> None:
     ]
     assert seen.lines["Rows"] == "2"
     assert cities(shop) == [[1, "Bergen"], [2, "Bergen"], [3, "Rome"]]
-    settled = shop.approve(question, seen)
+    settled = shop.decide(question, digest=seen.digest)
     assert settled["status"] == "completed", settled
     assert (settled["result"]["committed"], settled["result"]["row_count"]) == (True, 2)
     assert cities(shop) == [[1, "Oslo"], [2, "Oslo"], [3, "Rome"]]
@@ -343,36 +318,36 @@ def test_a_change_is_previewed_and_then_made(shop: Shop) -> None:
 def test_rows_that_changed_since_the_preview_stop_the_change(shop: Shop) -> None:
     """The change is not committed, and the second question shows the new rows."""
     question = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
-    seen = shop.preview(question)
+    seen = shop.see(question)
     shop.sql("UPDATE customers SET city = 'Bergen' WHERE id = 3")
-    failed = shop.approve(question, seen)
+    failed = shop.decide(question, digest=seen.digest)
     assert (failed["status"], failed["error"]["class"]) == ("failed", "hash_mismatch"), failed
     assert failed["error"]["details"]["reason"] == "effects_changed"
     assert "nothing was changed" in failed["error"]["message"]
     assert [city for _, city in cities(shop)] == ["Bergen"] * 3
 
     again = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
-    seen = shop.preview(again)
+    seen = shop.see(again)
     assert seen.lines["Changes"].startswith("3 rows of public.customers")
-    assert shop.approve(again, seen)["status"] == "completed"
+    assert shop.decide(again, digest=seen.digest)["status"] == "completed"
     assert [city for _, city in cities(shop)] == ["Oslo"] * 3
 
 
 def test_a_preview_shows_cascading_deletes(shop: Shop) -> None:
     """The preview has each table with its number of rows."""
     question = shop.ask("execute-sql", sql="DELETE FROM customers WHERE name = $1 RETURNING *", values=["Ada"])
-    seen = shop.preview(question)
+    seen = shop.see(question)
     assert "2 rows deleted in public.orders" in seen.lines["Changes"]
-    assert shop.approve(question, seen)["status"] == "completed"
+    assert shop.decide(question, digest=seen.digest)["status"] == "completed"
     assert shop.sql("SELECT id FROM orders") == [[12]]
 
 
 def test_an_insert_with_a_generated_number_can_be_approved(shop: Shop) -> None:
     """The preview has used a number up, so the run gets another."""
     question = shop.ask("execute-sql", sql="INSERT INTO customers (name) VALUES ($1) RETURNING *", values=["Di"])
-    seen = shop.preview(question)
+    seen = shop.see(question)
     assert "Filled in anew by the database when it is done: id" in seen.lines["Changes"]
-    assert shop.approve(question, seen)["status"] == "completed"
+    assert shop.decide(question, digest=seen.digest)["status"] == "completed"
     assert shop.sql("SELECT name FROM customers WHERE id > 3") == [["Di"]]
 
 
@@ -385,14 +360,14 @@ def test_an_approval_without_a_preview_is_refused(shop: Shop) -> None:
     assert shop.person.shown(shop.home, question)["status"] == "pending_approval"
     (row,) = shop.home.must("GET", "/v1/audit?type=approval.refused&limit=1")["events"]
     assert (row["approval"], row["reason"]) == (question, "preview")
-    assert shop.approve(question, shop.preview(question))["status"] == "completed"
+    assert shop.decide(question, digest=shop.see(question).digest)["status"] == "completed"
     assert cities(shop)[0] == [1, "Oslo"]
 
 
 def test_a_failed_preview_allows_only_a_denial(shop: Shop) -> None:
     """The agent gets the person's reason."""
     question = shop.ask("execute-sql", sql="DELETE FROM nothing RETURNING *")
-    assert "does not exist" in shop.preview(question).problem
+    assert "does not exist" in shop.see(question).problem
     refused = shop.person.decide(shop.home, question)
     assert refused.status == 400, refused.body
     assert "this one failed (bad_input)" in refused.body["error"]["message"]
@@ -429,7 +404,7 @@ def test_a_statement_that_cannot_be_previewed_is_refused_at_once(shop: Shop, sql
 
 def test_a_statement_that_the_database_refuses_has_no_preview(shop: Shop) -> None:
     """The preview has the database's reason, and nothing is changed."""
-    assert "does not exist" in shop.preview(shop.ask("execute-sql", sql="DELETE FROM nothing RETURNING *")).problem
+    assert "does not exist" in shop.see(shop.ask("execute-sql", sql="DELETE FROM nothing RETURNING *")).problem
     assert len(shop.sql("SELECT id FROM orders")) == 3
 
 
@@ -438,14 +413,14 @@ def test_a_statement_that_changes_output_formats_cannot_be_approved(shop: Shop) 
     chosen = "UPDATE customers SET city = 'x' WHERE id = 1{} RETURNING *"
     rounding = " AND set_config('extra_float_digits', '-15', true)||set_config('datestyle', 'SQL, DMY', true) <> ''"
     question = shop.ask("execute-sql", sql=chosen.format(rounding))
-    seen = shop.preview(question)
+    seen = shop.see(question)
     assert "was changed in SQL" in seen.problem
     assert "Changes" not in seen.lines
     decided = shop.person.decide(shop.home, question, "approve", digest=seen.digest)
     assert decided.status != 200, decided.body
     assert cities(shop)[0] == [1, "Bergen"]
     plain = shop.ask("execute-sql", sql=chosen.format(""))
-    assert shop.approve(plain, shop.preview(plain))["status"] == "completed"
+    assert shop.decide(plain, digest=shop.see(plain).digest)["status"] == "completed"
 
 
 @pytest.mark.parametrize(
@@ -467,10 +442,10 @@ def test_a_lying_connector_can_change_only_what_was_previewed(
 ) -> None:
     """The person sees what the database said, and only that can be committed, once."""
     question = shop.ask("lie", how=how)
-    seen = shop.preview(question)
+    seen = shop.see(question)
     assert "credit: 3.00" in seen.lines["Changes"]
     assert seen.lines["Rows"] == "0 rows, nothing at all"
-    settled = shop.approve(question, seen)
+    settled = shop.decide(question, digest=seen.digest)
     assert settled.get("error", {}).get("class") == failure, settled
     assert [str(credit) for [credit] in shop.sql("SELECT credit FROM customers ORDER BY id")] == [
         "1.50",
@@ -481,4 +456,4 @@ def test_a_lying_connector_can_change_only_what_was_previewed(
 
 def test_a_preview_without_the_end_of_a_transaction_fails(shop: Shop) -> None:
     """A person could approve nothing that would be carried out."""
-    assert "what would change is not known" in shop.preview(shop.ask("lie", how="shows nothing")).problem
+    assert "what would change is not known" in shop.see(shop.ask("lie", how="shows nothing")).problem

@@ -20,9 +20,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.approver import Approver
+from tests.support.approver import Approver, Office
 from tests.support.canary import find, scan
-from tests.support.home import DaemonHome
 from tests.support.jailed_office import USERS, look_while
 from tests.support.jailed_office import office as jailed_office
 from tests.support.libraries import pack_boto3
@@ -110,37 +109,17 @@ run()
 
 
 @dataclasses.dataclass(frozen=True)
-class Office:
+class Account(Office):
     """An account at S3, and a home that reaches it; a person decides what is gated."""
 
     moto: Moto
-    home: DaemonHome
-    person: Approver
-
-    def run(self, action: str, **args: Any) -> Any:
-        """Run an action that is not gated, and return its result."""
-        answer = self.home.run(action, args)
-        assert answer.status == 200, answer.body
-        return answer.body["result"]
 
     def ask(self, action: str, **args: Any) -> str:
         """Request a gated action, check that nothing of it was done, and return its question's id."""
         before = len(self.moto.asked)
-        answer = self.home.run(action, args)
-        assert (answer.status, answer.body["status"]) == (202, "pending_approval"), answer.body
+        question = super().ask(action, **args)
         assert len(self.moto.asked) == before
-        return str(answer.body["approval_id"])
-
-    def agree(self, question: str) -> dict[str, Any]:
-        """Approve the question as the person, and return its outcome."""
-        decided = self.person.decide(self.home, question)
-        assert decided.status == 200, decided.body
-        return self.home.result({"approval_id": question}, wait=20.0)
-
-    def preview(self, question: str) -> dict[str, str]:
-        """Return what the person sees of the current state, by label."""
-        shown = self.person.preview(self.home, question)
-        return {line["label"]: line["value"] for line in shown["fields"]}
+        return question
 
 
 @pytest.fixture(scope="module")
@@ -153,12 +132,12 @@ def moto(authority: Authority) -> Iterator[Moto]:
 @pytest.fixture(scope="module", params=USERS)
 def office(
     request: pytest.FixtureRequest, moto: Moto, authority: Authority, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Office]:
+) -> Iterator[Account]:
     """Provide the connector as a user builds it, all its actions, and boto3; at the end no file has a key."""
     sources, place = tmp_path_factory.mktemp("sources"), f"localhost:{moto.port}"
     with jailed_office(request, authority, place) as home:
         home.unlock(moto.secret.encode())
-        home.must("PUT", "/v1/secrets/other", {"value_base64": base64.b64encode(OTHER_SECRET).decode()})
+        home.store("other", OTHER_SECRET)
         for source, connector, secret in (
             (_of_this_region(sources / "s3"), CONNECTOR, "pw"),
             (_of_this_region(sources / "other", OTHER, "1.0.0"), OTHER, "other"),
@@ -166,16 +145,12 @@ def office(
             (_with_boto3(sources / "boto3-sns", "sns"), BOTO3.format(service="sns"), "pw"),
         ):
             home.install(source, place)
-            binding = {"connector": connector, "secret": secret, "username": moto.key_id}
-            home.must("POST", "/v1/bindings", {**binding, "name": f"aws_sigv4/{source.name}/me"})
-        for path in sorted((SOURCE / "actions").glob("*/action.md")):
-            home.must("POST", "/v1/actions", {"text": path.read_text(encoding="utf-8"), "file": str(path)})
+            home.bind(connector, f"aws_sigv4/{source.name}/me", secret, username=moto.key_id)
+        home.add_actions(*(SOURCE / "actions").glob("*/action.md"))
         home.add_probe_action("list_objects", "bucket:string", connector=OTHER)
         home.add_probe_action("round_trip", "bucket:string", "word:string", connector=BOTO3.format(service="s3"))
         home.add_probe_action("publish", "word:string", connector=BOTO3.format(service="sns"))
-        person = Approver()
-        person.appoint(home)
-        yield Office(moto, home, person)
+        yield Account(home, Approver.of(home), moto)
         home.stop()
         assert scan([home.folder], b"list the files in my S3 bucket"), "the scan finds nothing that is there"
         assert scan([home.folder], moto.secret.encode()) == {}
@@ -207,7 +182,7 @@ def _with_boto3(source: Path, service: str) -> Path:
 
 
 @pytest.fixture
-def bucket(office: Office) -> str:
+def bucket(office: Account) -> str:
     """Create an empty bucket, and return its name."""
     return office.moto.bucket(f"notes-{next(_numbers)}")
 
@@ -215,12 +190,12 @@ def bucket(office: Office) -> str:
 # What works
 
 
-def test_objects_are_listed_and_read_with_signatures_by_the_real_key(office: Office, bucket: str) -> None:
+def test_objects_are_listed_and_read_with_signatures_by_the_real_key(office: Account, bucket: str) -> None:
     """The server moto recomputes each signature; no response or record has the secret."""
     office.moto.put(bucket, "a b/ü+1.txt", b"hello")
     listed = office.home.run("list-s3-objects", {"bucket": bucket, "prefix": "a b/"})
-    read = office.run("read-s3-object", bucket=bucket, key="a b/ü+1.txt")
-    about = office.run("describe-s3-object", bucket=bucket, key="a b/ü+1.txt")
+    read = office.home.done("read-s3-object", bucket=bucket, key="a b/ü+1.txt")
+    about = office.home.done("describe-s3-object", bucket=bucket, key="a b/ü+1.txt")
 
     assert [entry["key"] for entry in listed.body["result"]["objects"]] == ["a b/ü+1.txt"]
     assert (read["content"], about["object"]["size"]) == ("hello", 5)
@@ -233,24 +208,23 @@ def test_objects_are_listed_and_read_with_signatures_by_the_real_key(office: Off
     assert find(said.encode(), office.moto.secret.encode()) == []
 
 
-def test_a_compressed_object_is_read_decompressed(office: Office, bucket: str) -> None:
+def test_a_compressed_object_is_read_decompressed(office: Account, bucket: str) -> None:
     """The supervisor decompresses it to look for secrets; the stored size is of the compressed form, so it is not told."""
     office.moto.put(bucket, "a", gzip.compress(b"hello " * 1000), ContentEncoding="gzip")
-    read = office.run("read-s3-object", bucket=bucket, key="a", max_bytes=100)
+    read = office.home.done("read-s3-object", bucket=bucket, key="a", max_bytes=100)
 
     assert (read["content"], read["next_offset"], read["object"]["size"]) == (("hello " * 17)[:100], 100, None)
 
 
-def test_an_object_is_stored_once_after_approval(office: Office, bucket: str) -> None:
+def test_an_object_is_stored_once_after_approval(office: Account, bucket: str) -> None:
     """The preview only reads; a denied question changes nothing."""
     office.moto.put(bucket, "a", b"before", ContentType="text/csv")
     question = office.ask("store-s3-object", bucket=bucket, key="a", content="after")
     refused = office.ask("store-s3-object", bucket=bucket, key="b", content="never")
     shown = office.preview(question)
     assert office.moto.get(bucket, "a") == b"before"
-    settled = office.agree(question)
-    office.person.decide(office.home, refused, "deny")
-    denied = office.home.result({"approval_id": refused}, wait=5.0)
+    settled = office.decide(question)
+    denied = office.decide(refused, "deny")
 
     assert (shown["Its size"], shown["Its type"]) == ("6", "text/csv")
     assert (settled["status"], denied["status"]) == ("completed", "denied"), settled
@@ -258,7 +232,7 @@ def test_an_object_is_stored_once_after_approval(office: Office, bucket: str) ->
     assert [asked.method for asked in office.moto.asked if asked.target == f"/{bucket}/a"] == ["HEAD", "PUT"]
 
 
-def test_too_large_content_is_refused_before_a_question_is_made(office: Office, bucket: str) -> None:
+def test_too_large_content_is_refused_before_a_question_is_made(office: Account, bucket: str) -> None:
     """A content of the size that the connector's page allows becomes a question."""
     largest = (("x" * (45 << 10), "text"), (base64.b64encode(bytes(35 << 10)).decode(), "base64"))
     for content, encoding in largest:
@@ -269,21 +243,21 @@ def test_too_large_content_is_refused_before_a_question_is_made(office: Office, 
         assert (error["class"], "at most 49152" in str(error)) == ("bad_input", True), error
 
 
-def test_an_object_is_deleted_after_approval(office: Office, bucket: str) -> None:
+def test_an_object_is_deleted_after_approval(office: Account, bucket: str) -> None:
     """Another object is not deleted."""
     office.moto.put(bucket, "a", b"1")
     office.moto.put(bucket, "ab", b"2")
-    settled = office.agree(office.ask("delete-s3-object", bucket=bucket, key="a"))
+    settled = office.decide(office.ask("delete-s3-object", bucket=bucket, key="a"))
 
     assert settled["status"] == "completed", settled
     assert (office.moto.get(bucket, "a"), office.moto.get(bucket, "ab")) == (None, b"2")
 
 
-def test_boto3_works_unmodified_and_sends_no_placeholder(office: Office, bucket: str) -> None:
+def test_boto3_works_unmodified_and_sends_no_placeholder(office: Account, bucket: str) -> None:
     """Requests inline, streamed with a trailing checksum, in pages and presigned all have signatures by the real key."""
     before = len(office.moto.asked)
     word = "a-word-of-the-test"
-    found = office.run("round-trip", bucket=bucket, word=word)
+    found = office.home.done("round-trip", bucket=bucket, word=word)
     asked = office.moto.asked[before:]
 
     assert found == {
@@ -301,11 +275,11 @@ def test_boto3_works_unmodified_and_sends_no_placeholder(office: Office, bucket:
         assert office.moto.secret.encode() not in sent
 
 
-def test_boto3_works_with_a_service_of_the_query_protocol(office: Office) -> None:
+def test_boto3_works_with_a_service_of_the_query_protocol(office: Account) -> None:
     """The requests are forms, signed for another service; moto, which recomputes each signature, does what they say."""
     before = len(office.moto.asked)
     word = f"orders-{next(_numbers)}"
-    found = office.run("publish", word=word)
+    found = office.home.done("publish", word=word)
     asked = office.moto.asked[before:]
 
     assert any(topic.endswith(f":{word}") for topic in found["topics"])
@@ -326,17 +300,17 @@ def test_boto3_works_with_a_service_of_the_query_protocol(office: Office) -> Non
 # What does not
 
 
-def test_a_wrong_secret_is_reported_with_its_fix(office: Office, bucket: str) -> None:
+def test_a_wrong_secret_is_reported_with_its_fix(office: Account, bucket: str) -> None:
     """The service computes another signature; the supervisor reads its response. The right secret works beside it."""
     error = office.home.run("list-objects", {"bucket": bucket}).body["error"]
 
     assert error["class"] == "binding_failed"
     assert "does not belong to the access key ID" in error["message"]
     assert "aileron secret set" in error["message"]
-    assert office.run("list-s3-objects", bucket=bucket)["objects"] == []
+    assert office.home.done("list-s3-objects", bucket=bucket)["objects"] == []
 
 
-def test_a_wrong_region_is_reported_with_its_fix(office: Office, bucket: str) -> None:
+def test_a_wrong_region_is_reported_with_its_fix(office: Account, bucket: str) -> None:
     """The service names it as S3 does; nothing is sent elsewhere."""
     said = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-3</Region></Error>"
     head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: application/xml\r\nContent-Length: {len(said)}\r\n\r\n"
@@ -350,12 +324,12 @@ def test_a_wrong_region_is_reported_with_its_fix(office: Office, bucket: str) ->
     assert len(office.moto.asked) == before + 1
 
 
-def test_a_bucket_name_cannot_lead_to_another_host(office: Office, bucket: str) -> None:
+def test_a_bucket_name_cannot_lead_to_another_host(office: Account, bucket: str) -> None:
     """A bucket's name cannot become a host; the granted host works."""
     for wrong in ("x.evil.example@localhost", "..", "a/b"):
         error = office.home.run("list-s3-objects", {"bucket": wrong}).body["error"]
         assert (error["class"], error["details"]["argument"]) == ("bad_input", "bucket")
-    assert office.run("list-s3-objects", bucket=bucket)["objects"] == []
+    assert office.home.done("list-s3-objects", bucket=bucket)["objects"] == []
 
 
 # Where the key is not
@@ -363,7 +337,7 @@ def test_a_bucket_name_cannot_lead_to_another_host(office: Office, bucket: str) 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a jail's memory is root's to look into")
 @pytest.mark.parametrize("action", ["read-s3-object", "round-trip"])
-def test_no_key_is_in_a_jail_during_a_signed_request(office: Office, bucket: str, action: str) -> None:
+def test_no_key_is_in_a_jail_during_a_signed_request(office: Account, bucket: str, action: str) -> None:
     """The search runs while the service has the signature, in all memory below the daemon; it looks for the key ID too."""
     needle = f"a-needle-{action}"
     office.moto.put(bucket, needle, b"hello")

@@ -6,7 +6,6 @@ service that asks for Digest, are the test's.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import hashlib
 import re
@@ -16,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.approver import Approver
+from tests.support.approver import Approver, Office
 from tests.support.canary import find, scan
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.home import daemon_home
 from tests.support.jailed_office import look_while
 from tests.support.upstream import Authority, Seen, Upstream, answer
 from tests.support.webhook_receiver import Receiver
@@ -86,25 +85,20 @@ class Door:
 
 
 @dataclasses.dataclass(frozen=True)
-class Office:
+class Both(Office):
     """A home with both connectors; a person decides what is gated."""
 
-    home: DaemonHome
-    person: Approver
     receiver: Receiver
     door: Door
     at_the_door: Upstream
 
     def send(self, **args: Any) -> dict[str, Any]:
         """Request an event, approve it as the person, and return the outcome."""
-        asked = self.home.run("send-webhook", args)
-        assert (asked.status, asked.body["status"]) == (202, "pending_approval"), asked.body
-        assert self.person.decide(self.home, asked.body["approval_id"]).status == 200
-        return self.home.result({"approval_id": asked.body["approval_id"]}, wait=20.0)
+        return self.decide(self.ask("send-webhook", **args))
 
 
 @pytest.fixture(scope="module")
-def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     """Provide both connectors, bound as their pages say; at the end no file has a secret."""
     authority, door = Authority(tmp_path_factory.mktemp("authority")), Door()
     source = tmp_path_factory.mktemp("door")
@@ -113,26 +107,21 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
     tls = authority.server_context("localhost")
     with Receiver(tls, KEY) as receiver, Upstream(door, tls) as upstream, daemon_home() as home:
         hosts = [f"localhost:{receiver.port}", f"localhost:{upstream.port}"]
-        home.configure(f'[egress]\nprivate = ["{hosts[0]}", "{hosts[1]}"]\nca_file = "{authority.ca_file}"\n')
-        home.ask("GET", "/healthz")
+        home.reach(*hosts, ca_file=authority.ca_file)
         home.install(ROOT / "connectors" / "webhook", hosts[0])
         home.install(source, hosts[1])
         home.unlock(KEY.encode())
-        home.must("PUT", "/v1/secrets/door", {"value_base64": base64.b64encode(PASSWORD.encode()).decode()})
-        home.must("POST", "/v1/bindings", {"connector": WEBHOOK, "name": "hmac/webhook/me", "secret": "pw"})
-        of_door = {"connector": DOOR, "name": "digest/door/me", "secret": "door", "username": USER}
-        home.must("POST", "/v1/bindings", of_door)
-        action = ROOT / "connectors" / "webhook" / "actions" / "send-webhook" / "action.md"
-        home.must("POST", "/v1/actions", {"text": action.read_text(encoding="utf-8"), "file": str(action)})
+        home.store("door", PASSWORD.encode())
+        home.bind(WEBHOOK, "hmac/webhook/me")
+        home.bind(DOOR, "digest/door/me", "door", username=USER)
+        home.add_actions(ROOT / "connectors" / "webhook" / "actions" / "send-webhook" / "action.md")
         home.add_probe_action("knock", "path:string", "body:string?", connector=DOOR)
-        person = Approver()
-        person.appoint(home)
-        yield Office(home, person, receiver, door, upstream)
+        yield Both(home, Approver.of(home), receiver, door, upstream)
         assert scan([home.path], b"tell another program that something has happened"), "the scan finds nothing"
         assert scan([home.path], KEY.encode(), PASSWORD.encode(), *(proof.encode() for proof in door.proofs)) == {}
 
 
-def test_an_event_is_sent_after_approval(office: Office) -> None:
+def test_an_event_is_sent_after_approval(office: Both) -> None:
     """The receiver gets nothing before; two events have two IDs."""
     before = len(office.receiver.seen)
     first = office.send(event="invoice.paid", path="/hooks/a", data={"invoice": 1})
@@ -145,49 +134,38 @@ def test_an_event_is_sent_after_approval(office: Office) -> None:
     assert KEY.encode() not in office.receiver.received
 
 
-def test_a_denied_event_is_not_sent(office: Office) -> None:
+def test_a_denied_event_is_not_sent(office: Both) -> None:
     """The receiver gets no request."""
     before = len(office.receiver.seen)
-    asked = office.home.run("send-webhook", {"event": "a.b", "path": "/", "data": {}})
-    office.person.decide(office.home, asked.body["approval_id"], "deny")
+    denied = office.decide(office.ask("send-webhook", event="a.b", path="/", data={}), "deny")
 
-    assert office.home.result({"approval_id": asked.body["approval_id"]}, wait=5.0)["status"] == "denied"
+    assert denied["status"] == "denied"
     assert len(office.receiver.seen) == before
 
 
-def test_the_question_shows_what_would_be_sent(office: Office) -> None:
+def test_the_question_shows_what_would_be_sent(office: Both) -> None:
     """The question has the event's type, its path, and all its data."""
-    asked = office.home.run(
-        "send-webhook", {"event": "door.open", "path": "/hooks/z", "data": {"which": "the left one"}}
-    )
-    shown = office.home.must("GET", f"/v1/action-approvals/{asked.body['approval_id']}")
-    office.person.decide(office.home, asked.body["approval_id"], "deny")
+    question = office.ask("send-webhook", event="door.open", path="/hooks/z", data={"which": "the left one"})
+    shown = office.home.must("GET", f"/v1/action-approvals/{question}")
+    office.decide(question, "deny")
 
     for words in ("door.open", "/hooks/z", "the left one"):
         assert words in str(shown)
 
 
-def test_the_key_is_in_no_jail_during_a_signed_request(office: Office) -> None:
+def test_the_key_is_in_no_jail_during_a_signed_request(office: Both) -> None:
     """The decoded form is searched for too; the search finds what is sent, so it reads the connector's memory."""
     office.receiver.reflects = True
-    asked = office.home.run("send-webhook", {"event": "a.needle_in_the_jail", "path": "/", "data": {}})
-
-    def agree() -> dict[str, Any]:
-        office.person.decide(office.home, asked.body["approval_id"])
-        return office.home.result({"approval_id": asked.body["approval_id"]}, wait=20.0)
-
-    looked = look_while(office.home, office.receiver.held(), agree)
+    question = office.ask("send-webhook", event="a.needle_in_the_jail", path="/", data={})
+    looked = look_while(office.home, office.receiver.held(), lambda: office.decide(question))
     office.receiver.reflects = False
 
     assert looked.answer["status"] == "completed", looked.answer
     signature = office.receiver.seen[-1].values("webhook-signature")[0].removeprefix("v1,")
-    looked.check(b"a.needle_in_the_jail", KEY.encode(), signature.encode())
-    assert [
-        found for memory in looked.memories.values() if (found := find(memory, KEY.encode(), signature.encode()))
-    ] == []
+    looked.check_compressed(b"a.needle_in_the_jail", KEY.encode(), signature.encode())
 
 
-def test_digest_requests_succeed_and_reveal_no_secret(office: Office) -> None:
+def test_digest_requests_succeed_and_reveal_no_secret(office: Both) -> None:
     """The first request is challenged, the second is not; password and proof are masked in responses."""
     before = len(office.at_the_door.requests)
     first = office.home.run("knock", {"path": "/a?b=1", "body": "one,two"})
@@ -205,7 +183,7 @@ def test_digest_requests_succeed_and_reveal_no_secret(office: Office) -> None:
     assert [row["status"] for row in rows] == [401, 200]
 
 
-def test_a_wrong_digest_password_is_reported_and_not_tried_again(office: Office) -> None:
+def test_a_wrong_digest_password_is_reported_and_not_tried_again(office: Both) -> None:
     """The second run does not try the password again."""
     office.door.password = "changed since"
     before = len(office.at_the_door.requests)

@@ -7,10 +7,7 @@ stored and bound as its page says.
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
-import sys
-import threading
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,12 +15,11 @@ from typing import Any
 import pytest
 
 from aileron.model.visible import visible
-from aileron.registry.connector_build import build
-from tests.support.approver import Approver
-from tests.support.canary import find, scan
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.approver import Approver, Office
+from tests.support.canary import scan
+from tests.support.home import daemon_home
 from tests.support.hostile_text import EVERYTHING, as_in_a_file, assert_harmless
-from tests.support.memories import descendants_of, memory_of
+from tests.support.jailed_office import look_while
 from tests.support.names import Names
 from tests.support.slack import NAMES, SlackServer, digest_of
 from tests.support.upstream import Authority
@@ -32,54 +28,26 @@ pytestmark = pytest.mark.jail
 CONNECTOR = "github://aileron/connectors/slack"
 SOURCE = Path(__file__).resolve().parents[2] / "connectors" / "slack"
 TOKEN = "xoxp-1234567890-canary-of-a-users-token"
-HELD_S = 20.0
 SHIPPED = {"channel": "#engineering", "text": "The migration has shipped.\n@channel <!here> & thanks"}
 LINK = "https://github.com/acme/app/pull/4218"
 
 
 @dataclasses.dataclass(frozen=True)
-class Office:
+class Workspace(Office):
     """A workspace at Slack, and a home that reaches it; a person decides what is gated."""
 
     slack: SlackServer
-    home: DaemonHome
-    person: Approver
 
-    def run(self, action: str, **args: Any) -> Any:
-        """Run an action that is not gated, and return its result."""
-        answer = self.home.run(action, args)
-        assert answer.status == 200, answer.body
-        return answer.body["result"]
-
-    def failure(self, action: str, **args: Any) -> dict[str, Any]:
-        """Run an action that is not gated and must fail, and return its error."""
-        answer = self.home.run(action, args)
-        assert answer.is_error, answer.body
-        error: dict[str, Any] = answer.body["error"]
-        return error
-
-    def ask(self, **args: Any) -> str:
+    def ask_to_ship(self, **args: Any) -> str:
         """Request a ship-update, check that nothing of it was done, and return its question's id."""
         before = self.slack.called()
-        answer = self.home.run("ship-update", args)
-        assert (answer.status, answer.body["status"]) == (202, "pending_approval"), answer.body
+        question = self.ask("ship-update", **args)
         assert self.slack.called() == before
-        return str(answer.body["approval_id"])
-
-    def agree(self, question: str) -> dict[str, Any]:
-        """Approve the question as the person, and return its outcome."""
-        decided = self.person.decide(self.home, question)
-        assert decided.status == 200, decided.body
-        return self.home.result({"approval_id": question}, wait=20.0)
-
-    def preview(self, question: str) -> dict[str, str]:
-        """Return what the person sees of the effect, by label."""
-        shown = self.person.preview(self.home, question)
-        return {line["label"]: line["value"] for line in shown["fields"]}
+        return question
 
 
 @pytest.fixture(scope="module")
-def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     """Provide the released connector with all its actions and one binding; at the end no file has a token."""
     authority = Authority(tmp_path_factory.mktemp("authority"))
     with (
@@ -87,20 +55,13 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
         SlackServer(authority.server_context(*NAMES), listener=machine.listen()) as slack,
         daemon_home() as home,
     ):
-        private = ", ".join(f'"{name}:443"' for name in NAMES)
-        home.configure(f'[egress]\nprivate = [{private}]\nca_file = "{authority.ca_file}"\n')
-        start = [*machine.prefix, sys.executable, "-m", "aileron", "daemon", "start"]
-        subprocess.run(start, env={**os.environ, "AILERON_HOME": str(home.path)}, check=True, timeout=60)
-        archive = home.path / "slack.tar.gz"
-        archive.write_bytes(build(SOURCE).archive)
-        home.must("POST", "/v1/connectors", {"path": str(archive)})
+        home.reach(*(f"{name}:443" for name in NAMES), ca_file=authority.ca_file)
+        machine.start_daemon(home.path)
+        home.install(SOURCE)
         home.unlock(TOKEN.encode())
-        home.must("POST", "/v1/bindings", {"connector": CONNECTOR, "name": "api_key/slack/me", "secret": "pw"})
-        for path in sorted((SOURCE / "actions").glob("*/action.md")):
-            home.must("POST", "/v1/actions", {"text": path.read_text(encoding="utf-8"), "file": str(path)})
-        person = Approver()
-        person.appoint(home)
-        yield Office(slack, home, person)
+        home.bind(CONNECTOR, "api_key/slack/me")
+        home.add_actions(*(SOURCE / "actions").glob("*/action.md"))
+        yield Workspace(home, Approver.of(home), slack)
         assert scan([home.path], b"tell a Slack channel that something has shipped"), (
             "the scan finds nothing that is there"
         )
@@ -108,7 +69,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
 
 
 @pytest.fixture(autouse=True)
-def workspace(office: Office) -> str:
+def workspace(office: Workspace) -> str:
     """Reset the workspace before each test, with a token for everything and one channel; return the channel's id."""
     office.slack.forget_everything()
     office.slack.allow(TOKEN)
@@ -118,7 +79,7 @@ def workspace(office: Office) -> str:
 # What works
 
 
-def test_channels_are_listed_and_the_token_is_not_revealed(office: Office) -> None:
+def test_channels_are_listed_and_the_token_is_not_revealed(office: Workspace) -> None:
     """The host is the one that the manifest names, and no response or record has the token."""
     office.slack.channel("random")
     listed = office.home.run("list-channels", {"max_results": 5})
@@ -129,9 +90,9 @@ def test_channels_are_listed_and_the_token_is_not_revealed(office: Office) -> No
     assert TOKEN not in str(listed.body) + str(office.home.events(listed.body["audit_id"]))
 
 
-def test_an_update_waits_for_approval_and_can_be_previewed(office: Office, workspace: str) -> None:
+def test_an_update_waits_for_approval_and_can_be_previewed(office: Workspace, workspace: str) -> None:
     """The preview shows the channel, its readers and the account; it is loaded only on request, only reads, and posts nothing."""
-    question = office.ask(**SHIPPED, link=LINK)
+    question = office.ask_to_ship(**SHIPPED, link=LINK)
     shown = office.preview(question)
 
     assert shown == {
@@ -146,10 +107,10 @@ def test_an_update_waits_for_approval_and_can_be_previewed(office: Office, works
     assert office.slack.posts == []
 
 
-def test_an_approved_update_is_posted_exactly_once(office: Office, workspace: str) -> None:
+def test_an_approved_update_is_posted_exactly_once(office: Workspace, workspace: str) -> None:
     """The text is that of the question, and notifies nobody. Asking for the result again posts nothing."""
-    question = office.ask(**SHIPPED, link=LINK)
-    settled = office.agree(question)
+    question = office.ask_to_ship(**SHIPPED, link=LINK)
+    settled = office.decide(question)
     again = office.home.result({"approval_id": question}, wait=0.0)
 
     assert settled["status"] == again["status"] == "completed", settled
@@ -159,30 +120,29 @@ def test_an_approved_update_is_posted_exactly_once(office: Office, workspace: st
     assert settled["result"]["message"]["ts"] == post.ts
 
 
-def test_a_denied_update_is_not_posted(office: Office) -> None:
+def test_a_denied_update_is_not_posted(office: Workspace) -> None:
     """Slack is not even asked for the channel; an approved update beside it is posted."""
-    refused, agreed = office.ask(**SHIPPED), office.ask(channel="#engineering", text="another")
-    office.person.decide(office.home, refused, "deny")
-    denied = office.home.result({"approval_id": refused}, wait=5.0)
+    refused, agreed = office.ask_to_ship(**SHIPPED), office.ask_to_ship(channel="#engineering", text="another")
+    denied = office.decide(refused, "deny")
     assert (denied["status"], office.slack.asked) == ("denied", [])
-    office.agree(agreed)
+    office.decide(agreed)
 
     assert [post.text for post in office.slack.posts] == ["another"]
 
 
-def test_messages_are_found(office: Office) -> None:
+def test_messages_are_found(office: Workspace) -> None:
     """The result has the text as its readers see it."""
     office.slack.message("engineering", "the migration is &lt;done&gt;")
 
-    assert office.run("search-messages", query="migration")["messages"][0]["text"] == "the migration is <done>"
+    assert office.home.done("search-messages", query="migration")["messages"][0]["text"] == "the migration is <done>"
 
 
-def test_hostile_names_change_no_other_line_of_the_preview(office: Office) -> None:
+def test_hostile_names_change_no_other_line_of_the_preview(office: Workspace) -> None:
     """The channel's and account's names come from Slack: they stay complete and in their own lines, and surfaces escape them."""
     hostile = as_in_a_file(EVERYTHING)
     channel = office.slack.channel(hostile[:80])
     office.slack.user, office.slack.team = hostile[80:280], hostile[280:480]
-    question = office.ask(channel=channel, text="shipped")
+    question = office.ask_to_ship(channel=channel, text="shipped")
     try:
         shown = office.preview(question)
     finally:
@@ -203,10 +163,10 @@ def test_hostile_names_change_no_other_line_of_the_preview(office: Office) -> No
 # What does not
 
 
-def test_a_revoked_token_is_reported_with_its_fix(office: Office) -> None:
+def test_a_revoked_token_is_reported_with_its_fix(office: Workspace) -> None:
     """The error has its own status and the command that fixes it; Slack is asked once."""
     office.slack.revoke(TOKEN)
-    error = office.failure("list-channels")
+    error = office.home.failed("list-channels")
 
     assert (error["class"], error["details"]["status"], error["retriable"]) == ("external_api_error", 401, False)
     assert error["details"]["reason"] == "token_revoked"
@@ -214,14 +174,14 @@ def test_a_revoked_token_is_reported_with_its_fix(office: Office) -> None:
     assert len(office.slack.asked) == 1
 
 
-def test_a_rate_limit_is_waited_for_only_by_a_read(office: Office) -> None:
+def test_a_rate_limit_is_waited_for_only_by_a_read(office: Workspace) -> None:
     """The supervisor waits as long as Slack says; posting is never repeated."""
     limit = {"ok": False, "error": "ratelimited"}
     for method in ("conversations.list", "chat.postMessage"):
         office.slack.disturb(method, limit, "Retry-After: 1", status="429 Too Many Requests")
-    listed = office.run("list-channels")
+    listed = office.home.done("list-channels")
     asked = office.slack.called().count("GET conversations.list")
-    settled = office.agree(office.ask(**SHIPPED))
+    settled = office.decide(office.ask_to_ship(**SHIPPED))
 
     assert ([channel["name"] for channel in listed["channels"]], asked) == (["engineering"], 2)
     assert (settled["error"]["class"], settled["error"]["details"]["status"]) == ("external_api_error", 429)
@@ -231,22 +191,13 @@ def test_a_rate_limit_is_waited_for_only_by_a_read(office: Office) -> None:
 # Where the token is not
 
 
-def test_no_token_is_in_the_jail_during_a_request_to_slack(office: Office) -> None:
+def test_no_token_is_in_the_jail_during_a_request_to_slack(office: Workspace) -> None:
     """The search runs while Slack has the token, in all memory below the daemon; it finds what was requested."""
     needle = "a-needle-in-the-jail"
-    answers: list[Any] = []
-    asking = threading.Thread(target=lambda: answers.append(office.home.run("search-messages", {"query": needle})))
-    with office.slack.held("search.messages") as arrived:
-        asking.start()
-        assert arrived.wait(HELD_S)
-        daemon = office.home.daemon_pid
-        assert daemon is not None
-        memories = {pid: memory_of(pid) for pid in descendants_of(daemon)}
-    asking.join(HELD_S)
+    run = functools.partial(office.home.run, "search-messages", {"query": needle})
+    looked = look_while(office.home, office.slack.held("search.messages"), run)
 
-    assert [answer.status for answer in answers] == [200], answers
+    assert looked.answer.status == 200, looked.answer.body
     assert office.slack.asked[0].authorization == digest_of(TOKEN)
-    assert any(needle.encode() in memory for memory in memories.values()), "the connector's memory was not looked at"
-    assert len(memories) >= 2
-    for memory in memories.values():
-        assert find(memory, TOKEN.encode()) == []
+    assert len(looked.memories) >= 2
+    looked.check_compressed(needle.encode(), TOKEN.encode())

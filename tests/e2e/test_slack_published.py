@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -105,8 +104,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     ):
         names = ", ".join(f'"{name}:443"' for name in NAMES)
         home.configure(forge.toml().replace("private = [", f"private = [{names}, "))
-        start = [*machine.prefix, sys.executable, "-m", "aileron", "daemon", "start"]
-        subprocess.run(start, env={**os.environ, "AILERON_HOME": str(home.path)}, check=True, timeout=60)
+        machine.start_daemon(home.path)
         home.unlock(TOKEN.encode())
         slack.allow(TOKEN)
         slack.channel("engineering", members=42)

@@ -112,7 +112,6 @@ def home_for(port: int, exception: str) -> Iterator[DaemonHome]:
     """Provide a home with the connector granted localhost:`port`, and an action for each operation."""
     with daemon_home() as made:
         made.configure(f"[egress]\n{exception}\n")
-        made.ask("GET", "/healthz")
         made.install(SOURCE, f"localhost:{port}")
         for op, inputs in OPERATIONS.items():
             made.add_probe_action(op, *inputs, connector=CONNECTOR)
@@ -136,21 +135,6 @@ def reaching(
         plain = f'private_plain = ["localhost:{server.port}"]'
         exception = plain if authority is None else allowed(server.port, authority)
         yield stack.enter_context(home_for(server.port, exception)), server.port
-
-
-def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
-    """Run an operation that must fail, and return its error."""
-    found = home.run(op.replace("_", "-"), args)
-    assert found.is_error, found.body
-    error: dict[str, Any] = found.body["error"]
-    return error
-
-
-def done(home: DaemonHome, op: str, **args: Any) -> Any:
-    """Run an operation that must succeed, and return its output."""
-    found = home.run(op.replace("_", "-"), args)
-    assert found.status == 200, found.body
-    return found.body["result"]
 
 
 @pytest.mark.parametrize("kind", ["tls", "plain"])
@@ -181,11 +165,11 @@ def test_a_stream_that_is_not_allowed_is_refused_with_its_reason(authority: Auth
     beside them.
     """
     with reaching(_echo, authority) as (home, port):
-        passed = done(home, "connect", host="localhost", port=port)
-        undeclared = failed(home, "connect", host="mail.evil.example.com", port=465)
-        other_port = failed(home, "connect", host="localhost", port=1)
-        plain = failed(home, "connect", host="localhost", port=port, tls=False)
-        numbers = failed(home, "connect", host="127.1", port=port)
+        passed = home.done("connect", host="localhost", port=port)
+        undeclared = home.failed("connect", host="mail.evil.example.com", port=465)
+        other_port = home.failed("connect", host="localhost", port=1)
+        plain = home.failed("connect", host="localhost", port=port, tls=False)
+        numbers = home.failed("connect", host="127.1", port=port)
 
     assert passed == f"<Stream to localhost:{port}>"
     assert (undeclared["class"], undeclared["requested"]) == ("capability_denied", "network:mail.evil.example.com:465")
@@ -205,8 +189,8 @@ def test_a_connector_that_does_not_import_tcp_gets_no_stream(tmp_path: Path, aut
     with reaching(_echo, authority) as (home, port):
         home.install(source, f"localhost:{port}")
         home.add_probe_action("talk", "half:boolean?", name="without", connector="github://aileron-tests/without")
-        error = home.run("without").body["error"]
-        assert done(home, "connect", host="localhost", port=port)
+        error = home.failed("without")
+        assert home.done("connect", host="localhost", port=port)
 
     assert (error["class"], error["requested"]) == ("capability_denied", "function:tcp")
 
@@ -224,11 +208,10 @@ def test_a_host_with_a_bound_credential_allows_no_stream(tmp_path: Path, authori
     with reaching(_echo, authority) as (home, port):
         home.install(source, f"localhost:{port}")
         home.unlock()
-        assert done(home, "connect", host="localhost", port=port)
-        binding = {"connector": "github://aileron-tests/with", "name": "api_key/x/me", "secret": "pw"}
-        home.must("POST", "/v1/bindings", binding)
+        assert home.done("connect", host="localhost", port=port)
+        home.bind("github://aileron-tests/with", "api_key/x/me")
         home.add_probe_action("talk", "half:boolean?", name="with", connector="github://aileron-tests/with")
-        errors = [home.run("with").body["error"], failed(home, "connect", host="localhost", port=port)]
+        errors = [home.failed("with"), home.failed("connect", host="localhost", port=port)]
 
     for error in errors:
         assert (error["class"], error["details"]["reason"]) == ("capability_denied", "stream_credential")
@@ -237,9 +220,9 @@ def test_a_host_with_a_bound_credential_allows_no_stream(tmp_path: Path, authori
 def test_a_credential_or_early_bytes_on_a_stream_break_the_protocol(authority: Authority) -> None:
     """Both break the protocol, so the jail is ended, whatever else was granted."""
     with reaching(_echo, authority) as (home, port):
-        named = failed(home, "frames_of_its_own")
-        early = failed(home, "frames_of_its_own", early=True)
-        assert done(home, "connect", host="localhost", port=port)
+        named = home.failed("frames_of_its_own")
+        early = home.failed("frames_of_its_own", early=True)
+        assert home.done("connect", host="localhost", port=port)
 
     assert [error["class"] for error in (named, early)] == ["connector_runtime_error"] * 2
     assert "credential" in named["message"]
@@ -254,7 +237,7 @@ def test_starttls_fails_with_an_explanation(authority: Authority) -> None:
     controller.start()
     try:
         with home_for(controller.port, f'private_plain = ["localhost:{controller.port}"]') as home:
-            error = failed(home, "start_tls")
+            error = home.failed("start_tls")
     finally:
         controller.stop()
 
@@ -265,14 +248,14 @@ def test_starttls_fails_with_an_explanation(authority: Authority) -> None:
 def test_imaplib_works_with_its_service(authority: Authority) -> None:
     """A small IMAP server has greeting, LOGOUT and SELECT."""
     with reaching(_imap, authority) as (home, _port):
-        assert done(home, "count_mail") == 3
+        assert home.done("count_mail") == 3
 
 
 def test_streams_run_concurrently_and_carry_megabytes(authority: Authority) -> None:
     """Eight run at once, each with its own bytes; another carries 8 MiB in both directions while both ends write."""
     with reaching(_echo, authority) as (home, _port):
-        assert done(home, "many", count=8) == [str(number) for number in reversed(range(8))]
-        assert done(home, "pour", megabytes=8) == 8 << 20
+        assert home.done("many", count=8) == [str(number) for number in reversed(range(8))]
+        assert home.done("pour", megabytes=8) == 8 << 20
 
 
 def test_written_bytes_arrive_after_the_connector_has_ended(authority: Authority) -> None:
@@ -328,15 +311,15 @@ def test_written_bytes_arrive_at_a_service_that_starts_slowly(authority: Authori
 def test_one_direction_of_a_stream_can_end_first() -> None:
     """A service without TLS sees the end of the request, and still responds."""
     with reaching(_answer_at_the_end, None) as (home, _port):
-        assert done(home, "talk", text="abc", half=True, tls=False) == "3 bytes"
+        assert home.done("talk", text="abc", half=True, tls=False) == "3 bytes"
 
 
 def test_a_broken_or_misdirected_stream_is_an_error(authority: Authority) -> None:
     """The stream is cut without close_notify, or the certificate is for another name. An unhandled failure keeps its class."""
     with reaching(_cut, authority) as (home, port):
-        assert done(home, "survive", host="localhost", port=port) == "ConnectionError"
+        assert home.done("survive", host="localhost", port=port) == "ConnectionError"
     with reaching(_echo, authority, name="other.example.com") as (home, port):
-        error = failed(home, "connect", host="localhost", port=port)
+        error = home.failed("connect", host="localhost", port=port)
 
     assert (error["class"], error["details"]["phase"]) == ("network_error", "connect")
     assert "certificate" in error["message"]

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aileron.registry.connector_build import build
-from tests.support.approver import Approver
+from tests.support.approver import Approver, Office
 from tests.support.canary import find, scan
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.home import daemon_home
 from tests.support.jailed_office import look_while
 from tests.support.libraries import pack
 from tests.support.names import Names
@@ -40,12 +36,10 @@ TOKEN = "110201543:AAHcanary-of-a-bots_token-0123456789"
 
 
 @dataclasses.dataclass(frozen=True)
-class Desk:
+class Desk(Office):
     """A bot at Telegram, and a home that reaches it; a person decides what is gated."""
 
     telegram: TelegramServer
-    home: DaemonHome
-    person: Approver
 
     def run(self, action: str, **args: Any) -> Any:
         """Run an action that is not gated, and return its result; neither it nor the run's record has the token."""
@@ -56,10 +50,8 @@ class Desk:
 
     def failure(self, action: str, **args: Any) -> dict[str, Any]:
         """Run an action that is not gated and must fail, and return its error; neither it nor the run's record has the token."""
-        answer = self.home.run(action, args)
-        assert answer.is_error, answer.body
-        self.check(answer.body)
-        error: dict[str, Any] = answer.body["error"]
+        error = self.home.failed(action, **args)
+        self.check({"error": error})
         return error
 
     def check(self, body: dict[str, Any]) -> None:
@@ -86,23 +78,16 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         TelegramServer(authority.server_context(*NAMES), listener=machine.listen()) as telegram,
         daemon_home() as home,
     ):
-        home.configure(f'[egress]\nprivate = ["{NAMES[0]}:443"]\nca_file = "{authority.ca_file}"\n')
-        start = [*machine.prefix, sys.executable, "-m", "aileron", "daemon", "start"]
-        subprocess.run(start, env={**os.environ, "AILERON_HOME": str(home.path)}, check=True, timeout=60)
+        home.reach(f"{NAMES[0]}:443", ca_file=authority.ca_file)
+        machine.start_daemon(home.path)
         home.unlock(TOKEN.encode())
         for connector, source in ((CONNECTOR, SOURCE), (LIBRARY, library)):
-            archive = home.path / f"{source.name}.tar.gz"
-            archive.write_bytes(build(source).archive)
-            home.must("POST", "/v1/connectors", {"path": str(archive)})
-            binding = {"connector": connector, "name": f"api_key/{source.name.replace('_', '-')}/me", "secret": "pw"}
-            home.must("POST", "/v1/bindings", binding)
-        for path in sorted((SOURCE / "actions").glob("*/action.md")):
-            home.must("POST", "/v1/actions", {"text": path.read_text(encoding="utf-8"), "file": str(path)})
+            home.install(source)
+            home.bind(connector, f"api_key/{source.name.replace('_', '-')}/me")
+        home.add_actions(*(SOURCE / "actions").glob("*/action.md"))
         home.add_probe_action("say", "chat:integer", "text:string", connector=LIBRARY)
         home.add_probe_action("hear", connector=LIBRARY)
-        person = Approver()
-        person.appoint(home)
-        yield Desk(telegram, home, person)
+        yield Desk(home, Approver.of(home), telegram)
         assert scan([home.path], b"read what my Telegram bot was written"), "the scan finds nothing that is there"
         assert scan([home.path], TOKEN.encode()) == {}
 
@@ -129,14 +114,11 @@ def test_updates_are_read_with_the_token_in_the_path(desk: Desk, group: int) -> 
 
 def test_a_message_waits_for_approval_and_is_sent_once(desk: Desk, group: int) -> None:
     """The preview shows the chat, its readers and the bot; nothing is sent before approval."""
-    asked = desk.home.run("telegram-send-message", {"chat": "@releases", "text": "1.2 is out."})
-    assert (asked.status, asked.body["status"]) == (202, "pending_approval"), asked.body
+    question = desk.ask("telegram-send-message", chat="@releases", text="1.2 is out.")
     assert desk.telegram.called() == []
-    question = str(asked.body["approval_id"])
-    shown = {line["label"]: line["value"] for line in desk.person.preview(desk.home, question)["fields"]}
+    shown = desk.preview(question)
     assert desk.telegram.sent == []
-    assert desk.person.decide(desk.home, question).status == 200
-    settled = desk.home.result({"approval_id": question}, wait=20.0)
+    settled = desk.decide(question)
 
     assert shown == {
         "Chat": "Releases",
@@ -153,11 +135,9 @@ def test_a_message_waits_for_approval_and_is_sent_once(desk: Desk, group: int) -
 
 def test_a_denied_message_is_not_sent(desk: Desk) -> None:
     """Telegram is not even asked."""
-    asked = desk.home.run("telegram-send-message", {"chat": "@releases", "text": "1.2 is out."})
-    question = str(asked.body["approval_id"])
-    desk.person.decide(desk.home, question, "deny")
+    question = desk.ask("telegram-send-message", chat="@releases", text="1.2 is out.")
 
-    assert desk.home.result({"approval_id": question}, wait=5.0)["status"] == "denied"
+    assert desk.decide(question, "deny")["status"] == "denied"
     assert desk.telegram.asked == []
 
 

@@ -76,7 +76,7 @@ def home(
         (source / "manifest.toml").write_text(manifest.replace(', "websocket"', ""))
         made.install(source, f"localhost:{running.port}")
         for connector, name in ((CONNECTOR, "api_key/ws/me"), (FIRST, "api_key/wsfirst/me")):
-            made.must("POST", "/v1/bindings", {"connector": connector, "name": name, "secret": "pw"})
+            made.bind(connector, name)
         for op, inputs in OPERATIONS.items():
             made.add_probe_action(op, *inputs, connector=CONNECTOR)
         made.add_probe_action("first", "path:string", connector=FIRST)
@@ -98,14 +98,6 @@ def done(home: DaemonHome, op: str, **args: Any) -> Any:
     assert found.status == 200, found.body
     assert SECRET.decode() not in str(found.body)
     return found.body["result"]
-
-
-def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
-    """Run an operation that must fail, and return its error."""
-    found = home.run(op.replace("_", "-"), args)
-    assert found.is_error, found.body
-    error: dict[str, Any] = found.body["error"]
-    return error
 
 
 def test_the_sdk_sends_and_receives_messages(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
@@ -211,7 +203,7 @@ def test_an_invalid_frame_of_the_asynchronous_library_ends_it_at_once(home: Daem
     """The client wrote bytes that are no frame, so nothing that follows could be understood: it gets an error, and does
     not wait.
     """
-    error = failed(home, "library_async_breaks", path=path_to("echo")[0])
+    error = home.failed("library_async_breaks", path=path_to("echo")[0])
     assert error["class"] == "connector_runtime_error"
     assert "ConnectionClosedError: " in error["message"]
 
@@ -226,7 +218,7 @@ def test_a_websocket_that_is_not_granted_ends_the_run(
         (f"ws://localhost:{port}/", "plain_http"),
         (f"https://localhost:{port}/", "url_scheme"),
     ):
-        error = failed(home, "elsewhere", url=url)
+        error = home.failed("elsewhere", url=url)
         assert (error["class"], error["details"]["reason"]) == ("capability_denied", reason)
 
 
@@ -234,11 +226,11 @@ def test_a_connector_that_does_not_import_websocket_gets_none(
     home: DaemonHome, server: tuple[WebSocketServer, Authority]
 ) -> None:
     """The tests above make the same request with a connector that imports it."""
-    error = failed(home, "not_imported", url=f"wss://localhost:{server[0].port}/echo/x")
+    error = home.failed("not_imported", url=f"wss://localhost:{server[0].port}/echo/x")
     assert (error["class"], error["requested"]) == ("capability_denied", "function:websocket")
 
 
 def test_a_message_before_it_is_open_breaks_the_protocol(home: DaemonHome) -> None:
     """The SDK would not send it, but a connector that is not in Python could."""
-    error = failed(home, "out_of_turn", path=path_to("echo")[0])
+    error = home.failed("out_of_turn", path=path_to("echo")[0])
     assert "does not expect one" in error["message"]

@@ -70,15 +70,12 @@ def home(
         manifest.read_text().replace(":5432", f":{postgres.port}").replace(":3306", f":{mariadb.port}"),
         encoding="utf-8",
     )
-    reached = [f"localhost:{postgres.port}", f"localhost:{mariadb.port}"]
     with daemon_home() as made:
-        made.configure(f'[egress]\nprivate = {reached}\nca_file = "{authority.ca_file}"\n')
-        made.ask("GET", "/healthz")
+        made.reach(f"localhost:{postgres.port}", f"localhost:{mariadb.port}", ca_file=authority.ca_file)
         made.install(source)
         made.unlock(SECRET.encode())
         for who, details in (("writer", {}), ("reader", {"read_only": True})):
-            body = {"connector": CONNECTOR, "name": f"login/ships/{who}", "username": who, "secret": "pw"}
-            made.must("POST", "/v1/bindings", {**body, "details": {"database": "shop", **details}})
+            made.bind(CONNECTOR, f"login/ships/{who}", username=who, details={"database": "shop", **details})
         for op in ("postgres", "mysql", "read_postgres", "read_mysql"):
             made.add_probe_action(op, "sql:string", connector=CONNECTOR)
         yield made
@@ -139,8 +136,7 @@ def test_a_login_without_scram_needs_the_bindings_permission(
         admin.run(f"CREATE TABLE IF NOT EXISTS kept AS SELECT '{SECRET}' AS word")
         admin.run(f"GRANT SELECT ON ship, kept TO {user}")
     binding, details = f"login/ships/{user.replace('_', '-')}", {"database": "shop"}
-    body = {"connector": CONNECTOR, "name": binding, "username": user, "secret": "pw", "details": details}
-    home.must("POST", "/v1/bindings", body)
+    home.bind(CONNECTOR, binding, username=user, details=details)
     echo = ["SELECT word FROM kept"] if form == "cleartext" else []
     run = {"args": {"sql": "\n".join([READ, *echo])}, "binding": binding}
     refused = home.ask("POST", "/v1/actions/postgres/run?wait=25", run, wait_s=25).body["error"]

@@ -51,6 +51,7 @@ pytestmark = [
 ]
 
 SOURCE: Final = Path(__file__).resolve().parents[1] / "support" / "connectors" / "every_login"
+CONNECTOR: Final = "github://aileron-tests/by-{}"
 PLACEHOLDER: Final = b"a-password-that-is-none"
 """The password that the libraries send as their own."""
 BY_PASSWORD: Final = ("smtp", "imap", "pop3", "postgres", "mysql", "redis")
@@ -166,20 +167,16 @@ def home(
     """Start root's daemon or another user's, with a connector for all password logins and one for SSH."""
     who = (0, Path(sys.executable)) if request.param == "root" else (UID, readable_python)
     with their_home(*who) as made:
-        authorities = made.given / "ca.pem"
-        shutil.copy(servers.authority.ca_file, authorities)
-        authorities.chmod(0o644)
-        made.configure(f'[egress]\nprivate = {list(servers.places.values())}\nca_file = "{authorities}"\n')
+        made.reach(*servers.places.values(), ca_file=made.give(servers.authority.ca_file))
         made.unlock(PASSWORD.encode())
-        key = base64.b64encode(servers.sshd.client_secret).decode()
-        made.must("PUT", "/v1/secrets/key", {"value_base64": key})
+        made.store("key", servers.sshd.client_secret)
         sources = tmp_path_factory.mktemp("sources")
         _install(made, sources, "password", {name: servers.places[name] for name in BY_PASSWORD})
         patterns = [f"git-{verb}-pack '{servers.repository}'" for verb in ("upload", "receive")]
         _install(made, sources, "key", {"ssh": servers.places["ssh"]}, f"commands = {patterns}")
-        _bind(made, "password", "mira", "pw", {"database": DATABASE})
-        host_key = public_line(servers.sshd.host_keys["ssh-ed25519"])
-        _bind(made, "key", USER, "key", {"host_key": host_key})
+        made.bind(CONNECTOR.format("password"), "login/password/me", username="mira", details={"database": DATABASE})
+        host_key = {"host_key": public_line(servers.sshd.host_keys["ssh-ed25519"])}
+        made.bind(CONNECTOR.format("key"), "login/key/me", "key", username=USER, details=host_key)
         yield made
 
 
@@ -202,12 +199,7 @@ def _install(home: TheirHome, sources: Path, kind: str, places: dict[str, str], 
     home.install(source)
     for protocol in places:
         more_inputs = {"ssh": ("path:string",), "redis": ("aborts:boolean?",)}.get(protocol, ())
-        home.add_probe_action(protocol, *more_inputs, "word:string", connector=f"github://aileron-tests/by-{kind}")
-
-
-def _bind(home: TheirHome, kind: str, user: str, secret: str, details: dict[str, str]) -> None:
-    body = {"connector": f"github://aileron-tests/by-{kind}", "name": f"login/{kind}/me", "username": user}
-    home.must("POST", "/v1/bindings", {**body, "secret": secret, "details": details})
+        home.add_probe_action(protocol, *more_inputs, "word:string", connector=CONNECTOR.format(kind))
 
 
 def logged_in(home: TheirHome, servers: Servers, protocol: str, word: str, **args: Any) -> Waiting:

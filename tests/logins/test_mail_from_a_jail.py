@@ -5,7 +5,6 @@ An ordinary user cannot start Postfix, and reads what is in the mailbox.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import threading
@@ -16,7 +15,6 @@ from typing import Any
 import pytest
 
 from aileron.model.login import LoginTarget
-from aileron.registry.connector_build import build
 from tests.support.canary import find, scan
 from tests.support.dovecot import PASSWORD, Dovecot
 from tests.support.home import DaemonHome, daemon_home
@@ -52,17 +50,6 @@ class Account:
         assert not found.is_error, found.body
         return found.body
 
-    def failed(self, op: str, **args: Any) -> dict[str, Any]:
-        """Run an operation that must fail; return its error."""
-        found = self.home.run(op.replace("_", "-"), args)
-        assert found.is_error, found.body
-        error: dict[str, Any] = found.body["error"]
-        return error
-
-
-def _bind(home: DaemonHome, secret: bytes, name: str = "pw") -> None:
-    home.must("PUT", f"/v1/secrets/{name}", {"value_base64": base64.b64encode(secret).decode()})
-
 
 @pytest.fixture(scope="module", params=["tls", "starttls"])
 def account(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
@@ -83,18 +70,10 @@ def account(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             "smtp": submission,
         }
         targets = [LoginTarget.parse(f"{name}+{request.param}://localhost:{port}") for name, port in ports.items()]
-        private = [str(target.destination) for target in targets]
-        home.configure(f'[egress]\nprivate = {private}\nca_file = "{authority.ca_file}"\n')
-        home.unlock()
-        archive = folder / "built.tar.gz"
-        archive.write_bytes(build(SOURCE, [], logins=targets).archive)
-        home.must("POST", "/v1/connectors", {"path": str(archive)})
-        _bind(home, SECRET)
-        home.must(
-            "POST",
-            "/v1/bindings",
-            {"connector": CONNECTOR, "name": "login/mail/me", "username": "mira", "secret": "pw"},
-        )
+        home.reach(*(str(target.destination) for target in targets), ca_file=authority.ca_file)
+        home.unlock(SECRET)
+        home.install(SOURCE, logins=targets)
+        home.bind(CONNECTOR, "login/mail/me", username="mira")
         for op, inputs in OPERATIONS.items():
             home.add_probe_action(op, *inputs, connector=CONNECTOR)
         yield Account(home, dovecot)
@@ -174,15 +153,15 @@ def _command(pid: int) -> bytes:
 
 def test_a_wrong_password_is_a_binding_failure_and_is_tried_once(account: Account) -> None:
     """The second run within the pause reaches no server; a right password is used at once."""
-    _bind(account.home, b"wrong-password")
+    account.home.store("pw", b"wrong-password")
     try:
         before = account.dovecot.log().count("auth failed")
-        first, second = account.failed("read_imap"), account.failed("read_imap")
+        first, second = account.home.failed("read_imap"), account.home.failed("read_imap")
         assert (first["class"], second["class"]) == ("binding_failed", "binding_failed")
         assert first["details"]["reason"] == "refused_credential"
         wait_until(lambda: account.dovecot.log().count("auth failed") > before, "Dovecot writes down the first")
         assert account.dovecot.log().count("auth failed") == before + 1
         assert "wrong-password" not in str((first, second))
     finally:
-        _bind(account.home, SECRET)
+        account.home.store("pw", SECRET)
     account.done("read_imap")

@@ -5,9 +5,7 @@ redis-py, dulwich ── jail ── frames ── daemon ── a login's proce
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -20,8 +18,9 @@ from typing import Any
 import pytest
 import redis
 
-from tests.support.canary import find
+from tests.support.canary import scan
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.libraries import pack
 from tests.support.memories import command_of, descendants_of, memory_unless_ended
 from tests.support.redis_server import RedisServer, needs_redis
 from tests.support.sshd import USER, Sshd, needs_sshd, public_line
@@ -66,15 +65,8 @@ def install(home: DaemonHome, where: Path, kind: str, protocol: str, host: str, 
     """Install the connector with its libraries, and an action for each operation."""
     source = where / kind
     shutil.copytree(SOURCE, source)
-    for name in PACKED[kind]:
-        found = importlib.util.find_spec(name)
-        assert found is not None
-        assert found.origin is not None
-        if found.submodule_search_locations:
-            ignored = shutil.ignore_patterns("__pycache__", "tests")
-            shutil.copytree(found.submodule_search_locations[0], source / name, ignore=ignored)
-        else:
-            shutil.copy(found.origin, source)
+    for package in PACKED[kind]:
+        pack(package, source)
     name = CONNECTOR.format(kind)
     text = MANIFEST.format(name=name, host=host, protocol=protocol, more=more)
     (source / "manifest.toml").write_text(text, encoding="utf-8")
@@ -85,29 +77,9 @@ def install(home: DaemonHome, where: Path, kind: str, protocol: str, host: str, 
 
 def bind(home: DaemonHome, kind: str, user: str, secret: bytes, **details: str) -> None:
     """Store the secret and bind a login."""
-    home.must("PUT", f"/v1/secrets/{kind}", {"value_base64": base64.b64encode(secret).decode()})
-    body: dict[str, Any] = {
-        "connector": CONNECTOR.format(kind),
-        "name": f"login/{kind}/me",
-        "username": user,
-        "secret": kind,
-    }
-    home.must("POST", "/v1/bindings", {**body, "details": details} if details else body)
-
-
-def done(home: DaemonHome, op: str, **args: Any) -> Any:
-    """Run an action that must succeed; return its result."""
-    found = home.run(op, args)
-    assert found.status == 200, found.body["error"]["message"]
-    return found.body["result"]
-
-
-def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
-    """Run an action that must fail; return its error."""
-    found = home.run(op, args)
-    assert found.is_error, found.body
-    error: dict[str, Any] = found.body["error"]
-    return error
+    home.store(kind, secret)
+    more = {"details": details} if details else {}
+    home.bind(CONNECTOR.format(kind), f"login/{kind}/me", kind, username=user, **more)
 
 
 @pytest.fixture(scope="module")
@@ -130,13 +102,12 @@ def redis_home(
     """Start a home that may reach the server. At the end no file there has the password."""
     with daemon_home() as home:
         place = f"localhost:{redis_server.tls_port}"
-        home.configure(f'[egress]\nprivate = ["{place}"]\nca_file = "{authority.ca_file}"\n')
-        home.ask("GET", "/healthz")
+        home.reach(place, ca_file=authority.ca_file)
         home.unlock()
         install(home, tmp_path_factory.mktemp("cache"), "cache", "redis", place)
         bind(home, "cache", "me", PASSWORD)
         yield home
-        assert_nothing_in_files(home, PASSWORD)
+        assert scan([home.path], PASSWORD) == {}
 
 
 @pytest.fixture(scope="module")
@@ -171,30 +142,21 @@ def ssh_home(tmp_path_factory: pytest.TempPathFactory, sshd: Sshd, served: Path,
     where = tmp_path_factory.mktemp("ssh")
     with daemon_home() as home:
         place = f"localhost:{sshd.port}"
-        home.configure(f'[egress]\nprivate = ["{place}"]\n')
-        home.ask("GET", "/healthz")
+        home.reach(place)
         home.unlock()
         commands = [f"git-{verb}-pack '{served.parent}/*.git'" for verb in ("upload", "receive")]
         install(
             home, where, "git", "ssh", place, f"commands = {[*commands, 'subsystem sftp', 'echo *', f'cat {fifo}']}"
         )
-        key = sshd.client_secret
-        bind(home, "git", USER, key, host_key=public_line(sshd.host_keys["ssh-ed25519"]))
+        bind(home, "git", USER, sshd.client_secret, host_key=public_line(sshd.host_keys["ssh-ed25519"]))
         yield home
         for line in key_lines(sshd):
-            assert_nothing_in_files(home, line)
+            assert scan([home.path], line) == {}
 
 
 def key_lines(sshd: Sshd) -> list[bytes]:
     """Return the lines of the private key that identify it: its middle ones."""
     return sshd.client_secret.splitlines()[3:5]
-
-
-def assert_nothing_in_files(home: DaemonHome, secret: bytes) -> None:
-    """Check that no file of the home, such as the ledger and the logs, has the secret."""
-    for path in home.path.rglob("*"):
-        if path.is_file():
-            assert not find(path.read_bytes(), secret), path
 
 
 def memories(home: DaemonHome) -> tuple[list[bytes], list[bytes]]:
@@ -229,7 +191,7 @@ def looked_at_while(home: DaemonHome, op: str, secrets: list[bytes], **args: Any
 @needs_redis
 def test_redis_py_is_logged_in_with_or_without_a_placeholder(redis_home: DaemonHome) -> None:
     """RESP 2 and 3 work; each login is on record with its binding."""
-    with_placeholder = done(redis_home, "cache", protocol=3, placeholder=True)
+    with_placeholder = redis_home.done("cache", protocol=3, placeholder=True)
     answer = redis_home.run("cache", {"protocol": 2, "placeholder": False})
     for found in (with_placeholder, answer.body["result"]):
         assert (found["user"], found["size"]) == ("me", 1_000_000)
@@ -245,7 +207,7 @@ def test_a_password_that_redis_repeats_is_masked_in_the_jail(redis_home: DaemonH
     """The password went to the server as it is."""
     with redis.Redis(port=redis_server.port, username="me", password=PASSWORD.decode()) as client:
         client.set("note", b"the password is " + PASSWORD)
-    assert done(redis_home, "ask", words="GETRANGE note 4 99\r\n") == f"$40\r\npassword is {'*' * len(PASSWORD)}\r\n"
+    assert redis_home.done("ask", words="GETRANGE note 4 99\r\n") == f"$40\r\npassword is {'*' * len(PASSWORD)}\r\n"
 
 
 @needs_redis
@@ -262,7 +224,7 @@ def test_the_password_is_not_in_the_jail(redis_home: DaemonHome, redis_server: R
 @needs_sshd
 def test_dulwich_clones_pushes_and_fetches(ssh_home: DaemonHome, served: Path) -> None:
     """The commit made in the jail is at the server."""
-    found = done(ssh_home, "git", path=str(served))
+    found = ssh_home.done("git", path=str(served))
     assert found["made"] == found["fetched"]
     assert found["files"] == [".git", "added"]
     log = subprocess.run(["git", "-C", served, "log", "-1", "--format=%H %s", "main"], check=True, capture_output=True)
@@ -272,13 +234,13 @@ def test_dulwich_clones_pushes_and_fetches(ssh_home: DaemonHome, served: Path) -
 @needs_sshd
 def test_only_declared_subsystems_and_commands_are_executed(ssh_home: DaemonHome, sshd: Sshd) -> None:
     """A command that the manifest does not name is refused before a connection is made."""
-    assert done(ssh_home, "sftp") == "0200000003"
-    assert done(ssh_home, "execute", command="echo hello") == "hello\n"
+    assert ssh_home.done("sftp") == "0200000003"
+    assert ssh_home.done("execute", command="echo hello") == "hello\n"
     before = sshd.log.count("Accepted")
     for command in ("echo hello; id", "echo $HOME", "id", "echo ../x", "subsystem other", "echo -e"):
-        error = failed(ssh_home, "execute", command=command)
+        error = ssh_home.failed("execute", command=command)
         assert error["class"] == "capability_denied", error
-    assert failed(ssh_home, "git", path="/etc/passwd.git")["class"] == "capability_denied"
+    assert ssh_home.failed("git", path="/etc/passwd.git")["class"] == "capability_denied"
     assert sshd.log.count("Accepted") == before
 
 
@@ -297,7 +259,7 @@ def test_another_host_key_asks_for_a_new_binding(ssh_home: DaemonHome, sshd: Ssh
     ssh_home.must(
         "PATCH", "/v1/bindings/login/git/me", {"username": USER, "secret": "git", "details": {"host_key": other}}
     )
-    error = failed(ssh_home, "execute", command="echo hello")
+    error = ssh_home.failed("execute", command="echo hello")
     assert error["class"] == "binding_failed"
     assert sshd.host_keys["ssh-ed25519"].get_fingerprint() in error["message"]
     assert error["message"].endswith("`aileron binding rebind login/git/me --host-key 'TYPE BASE64'`")

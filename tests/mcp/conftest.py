@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.home import DaemonHome, probed_home
 from tests.support.upstream_http import CountingServer
 
 
@@ -20,10 +20,7 @@ def upstream() -> Iterator[CountingServer]:
 @pytest.fixture(scope="module")
 def made(upstream: CountingServer) -> Iterator[DaemonHome]:
     """Make a home with three actions."""
-    with daemon_home() as home:
-        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        home.install_probe(f"localhost:{upstream.port}")
-        home.unlock()
+    with probed_home(upstream.port) as home:
         home.bind_probe()
         home.add_probe_action("give_back", "text:string")
         home.add_probe_action("effect", "path:string")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.daemon.test_protocol import Agent
-from tests.support.home import PROBE, DaemonHome, daemon_home
+from tests.support.home import PROBE, DaemonHome, probed_home
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -20,10 +20,7 @@ HOME, WORK = "basic/notes/home", "basic/notes/work"
 @pytest.fixture
 def home(upstream: CountingServer) -> Iterator[DaemonHome]:
     """Make a home with two actions of the probe, and one account of it."""
-    with daemon_home() as home:
-        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        home.install_probe(f"localhost:{upstream.port}")
-        home.unlock()
+    with probed_home(upstream.port) as home:
         home.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
         home.add_probe_action("effect", "path:string?", name="ask-first", gated=True)
         bind(home, HOME)

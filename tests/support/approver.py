@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import json
 import secrets
 import time
 from collections.abc import Iterator
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -30,10 +31,10 @@ from aileron.model.decision import (
     preview_digest,
 )
 from aileron.model.plan import Plan
-from tests.support.home import PASSPHRASE, DaemonHome, daemon_home
+from tests.support.home import PASSPHRASE, DaemonHome, daemon_home, probed_home
 from tests.support.upstream_http import CountingServer
 
-__all__ = ["Approver", "bound_home", "decided_home"]
+__all__ = ["Approver", "Office", "bound_home", "decided_home"]
 
 _ROUTE: Final = "/v1/action-approvals"
 
@@ -70,6 +71,13 @@ class Approver:
         if replaces is not None:
             body |= {"replaces": replaces.key_id, "old_signature": replaces.sign(statement)}
         return {**body, **others}
+
+    @classmethod
+    def of(cls, home: DaemonHome) -> Self:
+        """Return a new key that is the approver of the home."""
+        person = cls()
+        person.appoint(home)
+        return person
 
     def appoint(self, home: DaemonHome, replaces: Approver | None = None) -> None:
         """Make this key the approver of the home."""
@@ -164,13 +172,36 @@ class Approver:
         return body if plan_digest is None else {**body, "digest": plan_digest}
 
 
+@dataclasses.dataclass(frozen=True)
+class Office:
+    """A home, and the person who decides what is gated there. Tests that have more beside them derive from it."""
+
+    home: DaemonHome
+    person: Approver
+
+    def ask(self, action: str, **args: Any) -> str:
+        """Request a gated action, and return its question's id."""
+        answer = self.home.run(action, args)
+        assert (answer.status, answer.body["status"]) == (202, "pending_approval"), answer.body
+        return str(answer.body["approval_id"])
+
+    def preview(self, question: str) -> dict[str, str]:
+        """Return what the person sees of the effect, by label."""
+        shown = self.person.preview(self.home, question)
+        assert shown["fields"] is not None, shown
+        return {line["label"]: line["value"] for line in shown["fields"]}
+
+    def decide(self, question: str, decision: Literal["approve", "deny"] = "approve", **options: Any) -> dict[str, Any]:
+        """Decide the question as the person, and return its outcome."""
+        decided = self.person.decide(self.home, question, decision, **options)
+        assert decided.status == 200, decided.body
+        return self.home.result({"approval_id": question})
+
+
 @contextlib.contextmanager
 def decided_home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
     """Yield a home with `approver`, an open vault, and the actions `gated` and `free`, each with one effect."""
-    with daemon_home() as home:
-        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        home.install_probe(f"localhost:{upstream.port}")
-        home.unlock()
+    with probed_home(upstream.port) as home:
         home.bind_probe()
         home.add_probe_action("effect", "path:string?", name="gated", gated=True)
         home.add_probe_action("effect", "path:string?", name="free")

@@ -9,7 +9,6 @@ Not here: the demo itself (tests/e2e/test_demo_from_the_wheel.py).
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import http.client
 import json
@@ -103,14 +102,12 @@ def demo_home(folder: Path) -> Iterator[DemoHome]:
         server.make_calendar("work", "Work")
         server.put("work/dentist.ics", _EVENT)
         made.configure(f'[egress]\nprivate_plain = ["localhost:{server.port}"]\n')
-        made.ask("GET", "/healthz")
         made.install(_CALDAV, f"localhost:{server.port}")
         made.unlock()
-        made.must("PUT", "/v1/secrets/caldav", {"value_base64": base64.b64encode(server.password.encode()).decode()})
-        body = {"connector": _CONNECTOR, "name": "basic/calendar/ada", "username": server.user, "secret": "caldav"}
-        made.must("POST", "/v1/bindings", body)
-        for action in ("create-calendar-event", "delete-calendar-event"):
-            text = (_CALDAV / "actions" / action / "action.md").read_text(encoding="utf-8")
-            made.must("POST", "/v1/actions", {"text": text, "file": "action.md"})
+        made.store("caldav", server.password.encode())
+        made.bind(_CONNECTOR, "basic/calendar/ada", "caldav", username=server.user)
+        made.add_actions(
+            *(_CALDAV / "actions" / f"{verb}-calendar-event" / "action.md" for verb in ("create", "delete"))
+        )
         KeptApprover(made).appoint(made)
         yield DemoHome(made)

@@ -28,7 +28,7 @@ from tests.support.canary import scan
 from tests.support.memories import command_of, descendants_of
 from tests.support.waiting import Late, try_lock, wait_ended, wait_until
 
-__all__ = ["PROBE", "DaemonHome", "asking_home", "daemon_home", "other_probe", "probe_action", "word"]
+__all__ = ["PROBE", "DaemonHome", "asking_home", "daemon_home", "other_probe", "probe_action", "probed_home", "word"]
 
 PASSPHRASE: Final = "correct horse battery"
 SECRET: Final = b"hunter2-hunter2"
@@ -105,6 +105,19 @@ class DaemonHome:
         """Request a run of the action."""
         return self.ask("POST", f"/v1/actions/{action}/run?wait={wait:g}", {"args": args or {}}, wait_s=wait, **options)
 
+    def done(self, action: str, **args: Any) -> Any:
+        """Run an action that must succeed, named as itself or as its op; return its result."""
+        answer = self.run(action.replace("_", "-"), args)
+        assert answer.status == 200, answer.body
+        return answer.body["result"]
+
+    def failed(self, action: str, **args: Any) -> dict[str, Any]:
+        """Run an action that must fail, named as itself or as its op; return its error."""
+        answer = self.run(action.replace("_", "-"), args)
+        assert answer.is_error, answer.body
+        error: dict[str, Any] = answer.body["error"]
+        return error
+
     def asked(self, action: str, args: dict[str, Any] | None = None) -> dict[str, Any]:
         """Request a run of a gated action. Return the response, and the digest that the person would see."""
         answer = self.run(action, args)
@@ -128,6 +141,11 @@ class DaemonHome:
         self.path.mkdir(mode=0o700, exist_ok=True)
         (self.path / "config.toml").write_text(text, encoding="utf-8")
 
+    def reach(self, *places: str, ca_file: Path | None = None) -> None:
+        """Configure these places of this machine (`HOST:PORT`) as ones to reach over TLS, by the certificates of `ca_file`."""
+        trusted = "" if ca_file is None else f'ca_file = "{ca_file}"\n'
+        self.configure(f"[egress]\nprivate = {list(places)}\n{trusted}")
+
     def give(self, file: Path) -> Path:
         """Return the path at which the daemon can read the file: here the file itself."""
         return file
@@ -138,15 +156,19 @@ class DaemonHome:
             self.must("POST", "/v1/vault/unlock", {"passphrase": PASSPHRASE})
             return
         self.must("POST", "/v1/vault/init", {"passphrase": PASSPHRASE})
-        self.must("PUT", "/v1/secrets/pw", {"value_base64": base64.b64encode(secret).decode()})
+        self.store("pw", secret)
+
+    def store(self, name: str, secret: bytes) -> None:
+        """Store a secret, in place of any that has this name."""
+        self.must("PUT", f"/v1/secrets/{name}", {"value_base64": base64.b64encode(secret).decode()})
+
+    def bind(self, connector: str, name: str, secret: str = "pw", **more: Any) -> None:
+        """Bind a stored secret to a connector; `more` is `username` and `details`, as the binding's kind has them."""
+        self.must("POST", "/v1/bindings", {"connector": connector, "name": name, "secret": secret, **more})
 
     def bind_probe(self) -> None:
         """Bind `pw` to the probe connector."""
-        self.must(
-            "POST",
-            "/v1/bindings",
-            {"connector": PROBE, "name": "basic/probe/me", "username": "mira", "secret": "pw"},
-        )
+        self.bind(PROBE, "basic/probe/me", username="mira")
 
     def has_all_it_needs(self) -> None:
         """Make the daemon import everything that it imports later, for its first agent: for tests that watch its memory."""
@@ -158,15 +180,20 @@ class DaemonHome:
             agent.sendall(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
             assert agent.recv(4096), "the protocol's server does not answer"
 
-    def install(self, source: Path, *hosts: str) -> dict[str, Any]:
-        """Build a connector and install it."""
-        return self._install(build(source, [HostPort.parse(host) for host in hosts]).archive)
+    def install(self, source: Path, *hosts: str, **options: Any) -> dict[str, Any]:
+        """Build a connector, with what else `build` takes, and install it."""
+        return self._install(build(source, [HostPort.parse(host) for host in hosts], **options).archive)
 
     def _install(self, built: bytes) -> dict[str, Any]:
         archive = self.path / "built.tar.gz"
         archive.write_bytes(built)
         installed: dict[str, Any] = self.must("POST", "/v1/connectors", {"path": str(archive)})
         return installed
+
+    def add_actions(self, *files: Path) -> None:
+        """Add the actions of these files."""
+        for file in sorted(files):
+            self.must("POST", "/v1/actions", {"text": file.read_text(encoding="utf-8"), "file": str(file)})
 
     def install_probe(self, host: str = "localhost:1", timeout_s: int = 10) -> None:
         """Install the probe connector of tests/support/connectors, granted one host and `timeout_s` for a step."""
@@ -258,6 +285,16 @@ def daemon_home() -> Iterator[DaemonHome]:
     finally:
         home.stop()
         shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def probed_home(port: int) -> Iterator[DaemonHome]:
+    """Yield a home with an open vault, and the probe, which may reach a port of this machine without TLS; no action is added."""
+    with daemon_home() as home:
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{port}"]\n')
+        home.install_probe(f"localhost:{port}")
+        home.unlock()
+        yield home
 
 
 @contextlib.contextmanager

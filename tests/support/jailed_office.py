@@ -29,7 +29,7 @@ from typing import Any, Final
 import pytest
 
 from aileron.client import Answer, DaemonUnreachable
-from tests.support.canary import shapes
+from tests.support.canary import find, shapes
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.memories import command_of, descendants_of, memory_of, memory_unless_ended
 from tests.support.other_user import UID
@@ -61,9 +61,7 @@ def office(request: pytest.FixtureRequest, authority: Authority, *places: str) -
             pytest.skip("another user's daemon needs root")
         else:
             home = undo.enter_context(their_home(UID, request.getfixturevalue("readable_python")))
-        authorities = home.give(authority.ca_file)
-        home.configure(f'[egress]\nprivate = {list(places)}\nca_file = "{authorities}"\n')
-        home.ask("GET", "/healthz")
+        home.reach(*places, ca_file=home.give(authority.ca_file))
         yield home
 
 
@@ -85,8 +83,13 @@ class Looked:
     answer: Any = None
 
     def check(self, word: bytes, *secrets: bytes) -> None:
-        """Check that the word is in a memory, and no shape of a secret (canary.py) in any. For compressed data, see `find`."""
+        """Check that the word is in a memory, and no shape of a secret (canary.py) in any."""
         self.check_forms(word, [form for secret in secrets for form in shapes(secret).values()])
+
+    def check_compressed(self, word: bytes, *secrets: bytes) -> None:
+        """Check as `check` does, and in the compressed data of the memories too."""
+        self.check_forms(word, [])
+        assert [found for memory in self.memories.values() if (found := find(memory, *secrets))] == []
 
     def check_forms(self, word: bytes, forms: Sequence[bytes]) -> None:
         """Check that the word is in a memory, and none of these forms verbatim: for what is searched many times."""

@@ -48,14 +48,10 @@ def main(directory: Path) -> None:
     tls = authority.server_context("api.test")
     with NameServer(zone, 53) as server, Upstream(lambda _seen: answer(b"ok"), tls) as upstream, daemon_home() as home:
         granted = f"api.test:{upstream.port}"
-        home.configure(
-            f'[egress]\nprivate = ["{granted}", "evil.test:{upstream.port}"]\nca_file = "{authority.ca_file}"\n'
-        )
-        home.ask("GET", "/healthz")
+        home.reach(granted, f"evil.test:{upstream.port}", ca_file=authority.ca_file)
         home.install(SOURCE, granted)
         home.unlock(SECRET)
-        binding = {"connector": REFLECTOR, "name": "basic/probe/me", "username": "mira", "secret": "pw"}
-        home.must("POST", "/v1/bindings", binding)
+        home.bind(REFLECTOR, "basic/probe/me", username="mira")
         home.add_probe_action("ask", "url:string?", "credential:string?", connector=REFLECTOR)
         home.add_probe_action("look_up", "name:string", connector=REFLECTOR)
         leaky = base64.b32encode(SECRET).decode().strip("=").lower()

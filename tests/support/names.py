@@ -5,7 +5,7 @@ port may be bound. So a connector can be run with its manifest as released, with
 
     names = {"gmail.googleapis.com": "127.0.0.1", "accounts.google.com": "127.0.0.2"}
     with Names(names) as machine, Upstream(script, tls, listener=machine.listen("127.0.0.1")) as server:
-        subprocess.run([*machine.prefix, sys.executable, "-m", "aileron", "daemon", "start"], env=…, check=True)
+        machine.start_daemon(home.path)
         …                                   # the daemon's Unix sockets are files: the test speaks to it from where it is
 
 Files are shared with the test, the network is not: `listen` and `connect` give sockets of the machine to the test's own
@@ -17,6 +17,7 @@ and mount(8) of util-linux. Source: user_namespaces(7), unix(7), ip(7).
 from __future__ import annotations
 
 import fcntl
+import os
 import socket
 import struct
 import subprocess
@@ -79,6 +80,11 @@ class Names:
             self._holder.kill()
             self._holder.communicate()
         self._files.cleanup()
+
+    def start_daemon(self, home: Path) -> None:
+        """Start the daemon of a home in the machine."""
+        start = [*self.prefix, sys.executable, "-m", "aileron", "daemon", "start"]
+        subprocess.run(start, env={**os.environ, "AILERON_HOME": str(home)}, check=True, timeout=2 * DEADLINE_S)
 
     def listen(self, address: str = "127.0.0.1", port: int = 443) -> socket.socket:
         """Return a listening socket of the machine, for a server in the test's own process."""

@@ -26,7 +26,7 @@ from aileron.approver_key import keyfile
 from aileron.approver_key.keyfile import ApproverKey
 from aileron.model.secret import Secret
 from tests.support.approver import Approver
-from tests.support.home import DaemonHome, daemon_home, probe_action
+from tests.support.home import DaemonHome, probe_action, probed_home
 from tests.support.upstream_http import CountingServer
 
 __all__ = ["APPROVER", "Form", "KeptApprover", "PageClient", "Reply", "paged_home", "port_of"]
@@ -182,10 +182,7 @@ def paged_home(upstream: CountingServer) -> Iterator[DaemonHome]:
     `gated` (cannot be undone), `mild` (can), `held` (a minute), `previewed`, `say` (gives back its text), `fails`
     and `strays` (a request to a host that was not granted).
     """
-    with daemon_home() as home:
-        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        home.install_probe(f"localhost:{upstream.port}")
-        home.unlock()
+    with probed_home(upstream.port) as home:
         home.bind_probe()
         home.add_probe_action("effect", "path:string?", name="gated", gated=True)
         home.add_probe_action("give_back", "text:string", name="say", gated=True)

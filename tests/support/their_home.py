@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from aileron.client import Client, StartedDaemon
-from aileron.model.names import HostPort
-from aileron.registry.connector_build import build
 from tests.support.canary import scan
 from tests.support.home import PASSPHRASE, DaemonHome
 from tests.support.other_user import environment_of
@@ -77,10 +75,9 @@ class TheirHome(DaemonHome):
         copied.chmod(0o644)
         return copied
 
-    def install(self, source: Path, *hosts: str) -> dict[str, Any]:
-        """Build a connector and install it."""
-        archive = self.given / f"{source.name}.tar.gz"
-        archive.write_bytes(build(source, [HostPort.parse(host) for host in hosts]).archive)
+    def _install(self, built: bytes) -> dict[str, Any]:
+        archive = self.given / "built.tar.gz"
+        archive.write_bytes(built)
         archive.chmod(0o644)
         installed: dict[str, Any] = self.must("POST", "/v1/connectors", {"path": str(archive)})
         return installed
