@@ -19,11 +19,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from tests.agents.install import AGENTS, installed
 from tests.agents.llm.wires import Wire
-from tests.support.upstream import Seen, Upstream, answer
+from tests.support.serving import Service
+from tests.support.upstream import Seen, answer
 
 __all__ = ["ALL", "Agent", "By", "Desk", "Ended", "Trap", "desk"]
 
@@ -77,22 +78,15 @@ class Ended:
     err: str
 
 
-class Trap:
-    """A proxy that notes every name it is asked for, and refuses; a context manager."""
+class Trap(Service):
+    """A proxy that notes every name it is asked for, and refuses."""
 
     def __init__(self) -> None:
-        self._upstream = Upstream(self._refuse)
+        super().__init__(None)
         self.asked_for: list[str] = []
-        self.url = f"http://127.0.0.1:{self._upstream.port}"
+        self.url = f"http://127.0.0.1:{self.port}"
 
-    def __enter__(self) -> Self:
-        self._upstream.__enter__()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._upstream.__exit__(*exc_info)
-
-    def _refuse(self, seen: Seen) -> bytes:
+    def _answer(self, seen: Seen) -> bytes:
         self.asked_for.append(seen.target)
         return answer(status="403 Forbidden")
 

@@ -431,7 +431,7 @@ def test_a_missing_scope_and_a_rate_limit_are_distinguished(google: GoogleServer
     """Both are 403 at Google. A person must fix the scope; the limit passes, and becomes 429 so that the host tries again."""
     google.allow(TOKEN, [scope for scope in SCOPES if "compose" not in scope])
     scope = call("send_email", to="ann@example.com", subject="s", body="b").failure
-    google.disturb(403, None, "Retry-After: 7", reason="userRateLimitExceeded", domain="usageLimits")
+    google.fail(403, None, "Retry-After: 7", reason="userRateLimitExceeded", domain="usageLimits")
     rate = call("list_recent_emails").failure
 
     assert scope.details == {"status": 403, "reason": "insufficientPermissions"}
@@ -462,7 +462,7 @@ def test_each_refusal_has_its_status_and_message(
     google: GoogleServer, call: Call, status: int, reason: str, fields: list[str], details: dict[str, Any], words: str
 ) -> None:
     """Temporary ones are those that the host tries again: 429 and 5xx, with Google's own delay."""
-    google.disturb(status, None, *fields, reason=reason)
+    google.fail(status, None, *fields, reason=reason)
     failed = call("list_recent_emails").failure
 
     assert (failed.failure_class, failed.details) == ("external_api_error", {**details, "reason": reason})
@@ -494,7 +494,7 @@ def test_a_refusal_in_another_form_is_reported_by_its_status(
     google: GoogleServer, call: Call, status: int, body: bytes, details: dict[str, Any]
 ) -> None:
     """The cases are a proxy's page, no body, another form, too deep, and too long; each is one failure with a short message."""
-    google.disturb(status, body)
+    google.fail(status, body)
     failed = call("list_recent_emails").failure
 
     assert failed.failure_class == "external_api_error"
@@ -530,7 +530,7 @@ def test_an_answer_unlike_the_reference_is_a_clear_failure(
     google: GoogleServer, call: Call, op: str, body: Any
 ) -> None:
     """The failure is clear: never a crash, never half a result, never a retry."""
-    google.disturb(200, body if isinstance(body, bytes) else json.dumps(body).encode(), times=9)
+    google.fail(200, body if isinstance(body, bytes) else json.dumps(body).encode(), times=9)
     args = {"message_id": "1"} if op == "get_email" else {}
     failed = call(op, **args).failure
 
@@ -542,26 +542,26 @@ def test_an_answer_unlike_the_reference_is_a_clear_failure(
 @pytest.mark.parametrize("half", [b"\\ud83d", b"\xff"])
 def test_half_a_character_does_not_lose_a_message(google: GoogleServer, call: Call, half: bytes) -> None:
     """Half a character becomes U+FFFD; the rest of the message stays as it is."""
-    google.disturb(200, json.dumps({**MESSAGE, "snippet": "x~"}).encode().replace(b"~", half), times=9)
+    google.fail(200, json.dumps({**MESSAGE, "snippet": "x~"}).encode().replace(b"~", half), times=9)
     read = call("get_email", message_id="1").output
     assert (read["snippet"], read["text"]) == ("x\ufffd", "a")
 
 
 def test_endless_pages_are_stopped(google: GoogleServer, call: Call) -> None:
     """The server always has another page, with nothing on it."""
-    google.disturb(200, b'{"messages": [], "nextPageToken": "again"}', times=99)
+    google.fail(200, b'{"messages": [], "nextPageToken": "again"}', times=99)
     assert "in more than 20 pages" in call("list_recent_emails").failure.message
     assert len(google.asked) == 20
 
 
 def test_a_listed_id_cannot_change_the_path(google: GoogleServer, call: Call) -> None:
     """The id becomes a part of a path. A listing with more than was requested is cut."""
-    google.disturb(200, json.dumps({"messages": [{"id": "../../../calendar/v3/x?y=/"}]}).encode())
+    google.fail(200, json.dumps({"messages": [{"id": "../../../calendar/v3/x?y=/"}]}).encode())
     failed = call("list_recent_emails").failure
     assert "not what its reference says: an id" in failed.message
     assert len(google.asked) == 1
     ids = [{"id": google.receive(subject=str(number))} for number in range(5)]
-    google.disturb(200, json.dumps({"messages": ids}).encode())
+    google.fail(200, json.dumps({"messages": ids}).encode())
     assert [message["subject"] for message in call("list_recent_emails", max_results=2).output["messages"]] == [
         "0",
         "1",
@@ -571,7 +571,7 @@ def test_a_listed_id_cannot_change_the_path(google: GoogleServer, call: Call) ->
 def test_a_message_deleted_meanwhile_is_left_out(google: GoogleServer, call: Call) -> None:
     """The other messages are listed."""
     kept = google.receive(subject="kept")
-    google.disturb(200, json.dumps({"messages": [{"id": "0123456789abcdef"}, {"id": kept}]}).encode())
+    google.fail(200, json.dumps({"messages": [{"id": "0123456789abcdef"}, {"id": kept}]}).encode())
     assert [message["id"] for message in call("list_recent_emails").output["messages"]] == [kept]
 
 
@@ -586,7 +586,7 @@ def test_a_hundred_messages_with_long_fields_fit_into_a_result(google: GoogleSer
 
 def test_an_unreadable_answer_to_a_sent_message_says_that_it_may_be_sent(google: GoogleServer, call: Call) -> None:
     """An agent that repeated the call without looking would send it twice."""
-    google.disturb(200, b"<html>", path="/send")
+    google.fail(200, b"<html>", path="/send")
     failed = call("send_email", to="ann@example.com", subject="s", body="b").failure
     assert "Google has taken the request: look whether it is done before you ask again" in failed.message
 

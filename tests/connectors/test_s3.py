@@ -157,7 +157,7 @@ def test_arguments_that_would_change_the_request_are_refused(call: Call, args: d
 
 def test_without_a_bucket_the_host_is_the_buckets_own(call: Call, moto: Moto) -> None:
     """The path begins with the key."""
-    moto.disturb(answer(b"hello"))
+    moto.says(answer(b"hello"))
 
     assert call("get_object", key="a/b").output["content"] == "hello"
     assert moto.asked[-1].target == "/a/b"
@@ -317,7 +317,7 @@ def test_a_refusal_is_reported_in_our_words(
 ) -> None:
     """The service's code decides; its message, which may say anything, is not passed on."""
     said = f"<Error><Code>{body}</Code><Message>do as I say</Message></Error>".encode()
-    moto.disturb(answer(said, *fields, status=status))
+    moto.says(answer(said, *fields, status=status))
     failure = call("get_object", bucket="notes", key="a").failure
 
     assert failure.failure_class == "external_api_error"
@@ -331,7 +331,7 @@ def test_a_refusal_is_reported_in_our_words(
 )
 def test_a_mistake_of_the_caller_names_the_argument(call: Call, moto: Moto, code: str, argument: str) -> None:
     """An agent therefore knows which argument to change."""
-    moto.disturb(answer(f"<Error><Code>{code}</Code></Error>".encode(), status="404 Not Found"))
+    moto.says(answer(f"<Error><Code>{code}</Code></Error>".encode(), status="404 Not Found"))
 
     assert call("get_object", bucket="notes", key="a").failure.details == {"argument": argument}
 
@@ -343,7 +343,7 @@ def test_a_change_that_may_have_been_made_says_so(call: Call, moto: Moto) -> Non
         ("delete_object", {}, True),
         ("get_object", {}, False),
     ):
-        moto.disturb(answer(b"", status="500 Internal Server Error"))
+        moto.says(answer(b"", status="500 Internal Server Error"))
         assert ("it may be done" in call(op, bucket="notes", key="a", **args).failure.message) is is_said
 
 
@@ -366,7 +366,7 @@ def test_a_change_that_may_have_been_made_says_so(call: Call, moto: Moto) -> Non
 )
 def test_an_invalid_listing_is_a_failure(call: Call, moto: Moto, body: bytes) -> None:
     """The listing is not used in part, and nothing in it is followed."""
-    moto.disturb(answer(body))
+    moto.says(answer(body))
     report = call("list_objects", bucket="notes")
 
     assert report.failure.failure_class == "external_api_error"

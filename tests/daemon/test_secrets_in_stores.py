@@ -331,7 +331,7 @@ def signed(world: World) -> Iterator[Signed]:
     """Start the home with an approver once."""
     approver = Approver()
     with daemon_home() as home:
-        hosts = [f"localhost:{world.service.port}", world.store.address, f"127.0.0.1:{world.store.server.port}"]
+        hosts = [f"localhost:{world.service.port}", world.store.address, f"127.0.0.1:{world.store.port}"]
         home.configure(f"[egress]\nprivate_plain = {json.dumps(hosts)}\n")
         home.install_probe(hosts[0])
         home.unlock()
@@ -356,11 +356,11 @@ def test_no_secret_is_sent_as_a_token_before_approval(unbound: Signed) -> None:
     """
     home, store = unbound.home, unbound.store
     home.must("PUT", "/v1/secrets/mail-password", {"value_base64": base64.b64encode(TOKEN).decode()})
-    theirs = f"vault://127.0.0.1:{store.server.port}/secret/mail/home#password"
+    theirs = f"vault://127.0.0.1:{store.port}/secret/mail/home#password"
     seen = len(store.seen)
     answer = unbound.keep_at(theirs, token="mail-password")
     subject = unbound.asked(answer)
-    assert (subject["token"], subject["token_to"]) == ("mail-password", f"127.0.0.1:{store.server.port}")
+    assert (subject["token"], subject["token_to"]) == ("mail-password", f"127.0.0.1:{store.port}")
     assert subject["reference"] == f"{theirs}, with the token mail-password"
     assert len(store.seen) == seen
     assert "kept" not in [secret["name"] for secret in home.must("GET", "/v1/secrets")["secrets"]]
@@ -383,7 +383,7 @@ def test_no_secret_is_sent_as_a_token_before_approval(unbound: Signed) -> None:
 
 def test_a_command_says_how_to_go_on_once_the_token_is_approved(unbound: Signed) -> None:
     """A command without a terminal asks no one; the secret has a name by then, with which it is bound."""
-    home, reference = unbound.home, f"vault://127.0.0.1:{unbound.store.server.port}/secret/mail/home#password"
+    home, reference = unbound.home, f"vault://127.0.0.1:{unbound.store.port}/secret/mail/home#password"
     home.must("PUT", "/v1/secrets/new-token", {"value_base64": base64.b64encode(TOKEN).decode()})
     given = ("--name", BOUND, "--username", "mira", "--from", reference, "--from-token", "new-token")
     said = unbound.command("binding", "setup", PROBE, *given)
@@ -398,7 +398,7 @@ def test_a_command_says_how_to_go_on_once_the_token_is_approved(unbound: Signed)
     assert unbound.approver.shown(home, also.out.strip())["subject"]["name"] == "probe-me-2"
     assert unbound.approver.decide(home, also.out.strip(), "deny").status == 200
     subject = unbound.approver.shown(home, said.out.strip())["subject"]
-    assert (subject["name"], subject["token_to"]) == ("probe-me", f"127.0.0.1:{unbound.store.server.port}")
+    assert (subject["name"], subject["token_to"]) == ("probe-me", f"127.0.0.1:{unbound.store.port}")
     assert unbound.approver.decide(home, said.out.strip()).status == 200
     bound = unbound.command(*shlex.split(how))
     assert bound.code == 75, bound

@@ -170,10 +170,10 @@ def test_a_missing_scope_is_reported(office: Account) -> None:
 def test_a_temporary_failure_is_retried_only_for_a_read(office: Account, status: int, reason: str) -> None:
     """The supervisor repeats a read after the time that Google asks for; it never repeats sending."""
     key = office.google.receive(subject="there")
-    office.google.disturb(status, None, "Retry-After: 1", reason=reason, path="/messages")
+    office.google.fail(status, None, "Retry-After: 1", reason=reason, path="/messages")
     listed = office.home.done("google-list-recent-emails")
     lists = [asked for asked in office.google.asked if asked.path.endswith("/messages")]
-    office.google.disturb(status, None, "Retry-After: 1", reason=reason, path="/send")
+    office.google.fail(status, None, "Retry-After: 1", reason=reason, path="/send")
     settled = office.decide(office.ask("google-send-email", **MAIL))
 
     assert ([message["id"] for message in listed["messages"]], len(lists)) == ([key], 2)
@@ -188,7 +188,7 @@ def test_no_token_is_in_the_jail_during_a_request_to_google(office: Account) -> 
     """The search runs while Google has the token, in all memory below the daemon; it finds what was requested."""
     needle = "a-needle-in-the-jail"
     run = functools.partial(office.home.run, "google-list-recent-emails", {"query": needle})
-    looked = look_while(office.home, office.google.held("/messages"), run)
+    looked = look_while(office.home, office.google.gate.held("/messages"), run)
 
     assert looked.answer.status == 200, looked.answer.body
     assert office.google.asked[0].authorization == digest_of(TOKEN)

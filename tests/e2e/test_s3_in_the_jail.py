@@ -315,7 +315,7 @@ def test_a_wrong_region_is_reported_with_its_fix(office: Account, bucket: str) -
     said = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-3</Region></Error>"
     head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: application/xml\r\nContent-Length: {len(said)}\r\n\r\n"
     before = len(office.moto.asked)
-    office.moto.disturb(head.encode() + said)
+    office.moto.says(head.encode() + said)
     error = office.home.run("list-s3-objects", {"bucket": bucket}).body["error"]
 
     assert error["class"] == "binding_failed"
@@ -342,7 +342,7 @@ def test_no_key_is_in_a_jail_during_a_signed_request(office: Account, bucket: st
     needle = f"a-needle-{action}"
     office.moto.put(bucket, needle, b"hello")
     args = {"bucket": bucket} | ({"key": needle} if action == "read-s3-object" else {"word": needle})
-    looked = look_while(office.home, office.moto.held(), lambda: office.home.run(action, args, wait=60.0))
+    looked = look_while(office.home, office.moto.gate.held(), lambda: office.home.run(action, args, wait=60.0))
 
     assert looked.answer.status == 200, looked.answer.body
     looked.check(needle.encode(), office.moto.secret.encode(), office.moto.key_id.encode())

@@ -157,7 +157,7 @@ def test_the_key_is_in_no_jail_during_a_signed_request(office: Both) -> None:
     """The decoded form is searched for too; the search finds what is sent, so it reads the connector's memory."""
     office.receiver.reflects = True
     question = office.ask("send-webhook", event="a.needle_in_the_jail", path="/", data={})
-    looked = look_while(office.home, office.receiver.held(), lambda: office.decide(question))
+    looked = look_while(office.home, office.receiver.gate.held(), lambda: office.decide(question))
     office.receiver.reflects = False
 
     assert looked.answer["status"] == "completed", looked.answer

@@ -195,7 +195,7 @@ def test_no_token_is_in_the_jail_during_a_request_to_slack(office: Workspace) ->
     """The search runs while Slack has the token, in all memory below the daemon; it finds what was requested."""
     needle = "a-needle-in-the-jail"
     run = functools.partial(office.home.run, "search-messages", {"query": needle})
-    looked = look_while(office.home, office.slack.held("search.messages"), run)
+    looked = look_while(office.home, office.slack.gate.held("search.messages"), run)
 
     assert looked.answer.status == 200, looked.answer.body
     assert office.slack.asked[0].authorization == digest_of(TOKEN)

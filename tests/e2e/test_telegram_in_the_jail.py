@@ -203,7 +203,7 @@ def test_python_telegram_bot_raises_its_own_errors(desk: Desk) -> None:
 @pytest.mark.parametrize("action", ["telegram-read-updates", "hear"])
 def test_no_token_is_in_the_jail_during_a_request_to_telegram(desk: Desk, action: str) -> None:
     """The search runs while Telegram has the token, in all memory below the daemon; it finds the requested path."""
-    looked = look_while(desk.home, desk.telegram.held("getUpdates"), lambda: desk.home.run(action))
+    looked = look_while(desk.home, desk.telegram.gate.held("getUpdates"), lambda: desk.home.run(action))
 
     assert looked.answer.status == 200, looked.answer.body
     assert len(looked.memories) >= 2

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from tests.support.upstream import Seen, Upstream, answer, chunked_answer
+from tests.support.serving import Service
+from tests.support.upstream import Seen, answer, chunked_answer
 
 __all__ = ["Fail", "Model", "Say", "Search", "Step", "Think", "Turn", "Use", "usage_of"]
 
@@ -74,26 +74,17 @@ def usage_of(turns: int) -> int:
     return turns * _USED
 
 
-class Model:
+class Model(Service):
     """A running server; a context manager."""
 
     def __init__(self, *turns: Turn, stop: str | None = None) -> None:
         """Take the script; `stop` replaces the reason for which each turn would end."""
+        super().__init__(None)
         self._turns = list(turns)
         self._stop = stop
-        self._lock = threading.Lock()
-        self._upstream = Upstream(self._answer)
-        self.port = self._upstream.port
         self.bodies: list[bytes] = []
         self.fields: list[dict[str, str]] = []
         self.problems: list[str] = []
-
-    def __enter__(self) -> Self:
-        self._upstream.__enter__()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._upstream.__exit__(*exc_info)
 
     def script(self, *turns: Turn) -> None:
         """Set the turns from now on, and forget the requests so far."""

@@ -23,17 +23,17 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 from urllib.parse import parse_qs
 
 import pytest
 
 from tests.support.ports import reserve_ports
+from tests.support.serving import Server, made_folder, program
 from tests.support.upstream import Authority, Seen, Upstream, answer
-from tests.support.waiting import wait_listening
 
 __all__ = ["HOST", "PASSWORD", "Dovecot", "needs"]
 
@@ -60,8 +60,8 @@ def _arrival(message: Path) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-class Dovecot:
-    """A running server; a context manager that leaves no process behind. Ports: `imap`, `imaps`, `pop3`, `pop3s`."""
+class Dovecot(Server):
+    """A running server. Ports: `imap`, `imaps`, `pop3`, `pop3s`."""
 
     def __init__(self, authority: Authority, mechanisms: str = "plain login scram-sha-256 xoauth2 oauthbearer") -> None:
         needs("dovecot", "dovecot-imapd dovecot-pop3d")
@@ -73,35 +73,25 @@ class Dovecot:
         self._introspection: Final = Upstream(self._introspect)
         user = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
         self.user: Final = user
-        self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Self:
-        self.folder = Path(tempfile.mkdtemp(prefix="dovecot-"))
-        self.folder.chmod(0o755)
-        with contextlib.ExitStack() as undo:
-            undo.callback(shutil.rmtree, self.folder, ignore_errors=True)
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the server until the end of the block, in a folder of its own."""
+        with made_folder("dovecot-") as self.folder:
             self._write()
-            undo.callback(self._stop)
-            self._process = subprocess.Popen(
-                ["/usr/sbin/dovecot", "-F", "-c", str(self.folder / "dovecot.conf")],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            undo.enter_context(self._introspection)
-            wait_listening(self._process, self.imap, self.imaps, self.pop3, self.pop3s, says=self.log)
-            self._undo = undo.pop_all()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._undo.close()
-
-    def _stop(self) -> None:
-        if self._process is not None:
-            # Its own way to stop waits a second for each kind of process. All its processes are in the group of the first.
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(20)
+            with (
+                self._introspection,
+                program(
+                    ["/usr/sbin/dovecot", "-F", "-c", self.folder / "dovecot.conf"],
+                    *(self.imap, self.imaps, self.pop3, self.pop3s),
+                    says=self.log,
+                    end=_end,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                ),
+            ):
+                yield
 
     @property
     def sasl(self) -> Path:
@@ -243,6 +233,10 @@ namespace inbox {{
 """
 
 
-def _group(gid: int) -> str:
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill all its processes, which are in the group of the first: its own way to stop waits a second for each kind of them."""
+    os.killpg(process.pid, signal.SIGKILL)
 
+
+def _group(gid: int) -> str:
     return grp.getgrgid(gid).gr_name

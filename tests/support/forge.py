@@ -21,11 +21,12 @@ import json
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from aileron.config import ForgeSettings, GitHubSettings, GitLabSettings, HubSettings, Settings
 from aileron.model.names import Fqn, HostPort
+from tests.support.serving import Server
 from tests.support.upstream import Authority, Seen, Upstream, answer
 
 __all__ = ["TOKEN", "ForgeServer"]
@@ -34,7 +35,7 @@ TOKEN: Final = "forge-token-4711-forge-token"
 _ARCHIVE: Final = "aileron.tar.gz"
 
 
-class ForgeServer:
+class ForgeServer(Server):
     """A forge between enter and exit. It keeps releases by full name and version."""
 
     def __init__(self, authority: Authority, listen: Callable[[], socket.socket] | None = None) -> None:
@@ -53,18 +54,17 @@ class ForgeServer:
         self._stored: dict[str, bytes] = {}
         self._numbers = itertools.count(1)
 
-    def __enter__(self) -> Self:
-        with contextlib.ExitStack() as stack:
-            context = self._authority.server_context("localhost")
-            listen: Callable[[], socket.socket | None] = self._listen or (lambda: None)
-            self.web = stack.enter_context(Upstream(self._web, context, listen()))
-            self.storage = stack.enter_context(Upstream(self._storage, context, listen()))
-            self.elsewhere = stack.enter_context(Upstream(lambda _: answer(b"caught"), context, listen()))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._stack.close()
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Serve until the end of the block."""
+        context = self._authority.server_context("localhost")
+        listen: Callable[[], socket.socket | None] = self._listen or (lambda: None)
+        with (
+            Upstream(self._web, context, listen()) as self.web,
+            Upstream(self._storage, context, listen()) as self.storage,
+            Upstream(lambda _: answer(b"caught"), context, listen()) as self.elsewhere,
+        ):
+            yield
 
     def publish(self, name: str, version: str, archive: bytes) -> None:
         """Publish a release of `name` with its archive, in place of any release of that version."""

@@ -9,7 +9,7 @@
 It answers `users.getProfile`, `users.messages` list, get and send, `users.drafts` create, get, list and send, and `events` list
 and insert, with their fields, page tokens and errors (JSON with `code`, `errors[].reason`, `status`; 401 and 403 with
 WWW-Authenticate). The test says which access tokens it accepts, with which scopes and until when: by `allow`, or by `knows`,
-which asks their issuer. `disturb` replaces responses for a while: 429 with Retry-After, 503, a lie.
+which asks their issuer. `fail` replaces responses for a while: 429 with Retry-After, 503, a lie.
 
 `asked` is every request it got, without the token: of the Authorization field only a digest is kept.
 
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import dataclasses
 import datetime
 import email.policy
@@ -32,22 +31,20 @@ import json
 import re
 import socket
 import ssl
-import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from email.message import EmailMessage
 from email.parser import BytesParser
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from tests.support.upstream import Seen, Upstream, answer
+from tests.support.serving import Service
+from tests.support.upstream import Seen, answer
 
 __all__ = ["NAMES", "SCOPES", "Access", "Asked", "Delivered", "GoogleServer", "digest_of"]
 
 NAMES: Final = ("gmail.googleapis.com", "www.googleapis.com")
 """Names in the server's certificate."""
-HELD_S: Final = 30.0
-"""Longest time in seconds that a response is held back."""
 _AUTH: Final = "https://www.googleapis.com/auth/"
 SCOPES: Final = (
     f"{_AUTH}gmail.readonly",
@@ -150,8 +147,8 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(f"Bearer {token}".encode()).hexdigest()
 
 
-class GoogleServer:
-    """A server with one account's mail and primary calendar. A context manager, as Upstream is."""
+class GoogleServer(Service):
+    """A server with one account's mail and primary calendar."""
 
     def __init__(
         self,
@@ -163,6 +160,7 @@ class GoogleServer:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Ask `knows` about tokens that `allow` did not name, in a thread of the server, once for each request."""
+        super().__init__(tls, listener)
         self.account: Final = account
         self.asked: Final[list[Asked]] = []
         self.outbox: Final[list[Delivered]] = []
@@ -174,26 +172,10 @@ class GoogleServer:
         self.events: Final[dict[str, dict[str, Any]]] = {}
         self.largest_page = 2500
         """Largest page, however many entries are requested: Google may return fewer."""
-        self._hold: tuple[str, threading.Event, threading.Event] | None = None
         self._knows: Final = knows
         self._clock: Final = clock
         self._allowed: Final[dict[str, Access]] = {}
-        self._disturbances: Final[list[_Disturbance]] = []
         self._numbers: Final = itertools.count(0x18F0A0)
-        self._lock: Final = threading.RLock()
-        self._upstream: Final = Upstream(self._answer, tls, listener)
-
-    def __enter__(self) -> Self:
-        self._upstream.__enter__()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._upstream.__exit__(*exc_info)
-
-    @property
-    def port(self) -> int:
-        """Port of the server."""
-        return self._upstream.port
 
     # What the test says
 
@@ -207,7 +189,7 @@ class GoogleServer:
         with self._lock:
             self._allowed.pop(digest_of(token), None)
 
-    def disturb(
+    def fail(
         self,
         status: int,
         body: bytes | None = None,
@@ -217,26 +199,11 @@ class GoogleServer:
         path: str = "",
         times: int = 1,
     ) -> None:
-        """Respond so to the next `times` requests whose path contains `path`; without `body`, with an error of that `reason`.
-
-        The response comes after the check of the token, as a rate limit does.
-        """
+        """Respond so to the next `times` requests whose path ends with `path`; without `body`, with an error of that `reason`."""
         if body is None:
             fields = (*fields, "Content-Type: application/json; charset=UTF-8")
             body = json.dumps(_ApiError(status, f"{reason} it is", reason, domain=domain).body).encode()
-        with self._lock:
-            self._disturbances.append(_Disturbance(status, body, fields, path, times))
-
-    @contextlib.contextmanager
-    def held(self, path: str) -> Iterator[threading.Event]:
-        """Hold back responses for paths that contain `path` until the block ends; set the yielded event once one is requested."""
-        arrived, released = threading.Event(), threading.Event()
-        self._hold = (path, arrived, released)
-        try:
-            yield arrived
-        finally:
-            self._hold = None
-            released.set()
+        self.disturb(path, body, *fields, status=str(status), times=times)
 
     def receive(
         self,
@@ -273,16 +240,12 @@ class GoogleServer:
     # Answering
 
     def _answer(self, seen: Seen) -> bytes:
-        # The upstream keeps requests with the token in them; none of that may stay.
-        self._upstream.requests.clear()
-        self._upstream.received.clear()
+        self._forget_requests()
         url = urllib.parse.urlsplit(seen.target)
         query = urllib.parse.parse_qs(url.query, keep_blank_values=True)
         authorization = next(iter(seen.values("authorization")), None)
         fields = ["Content-Type: application/json; charset=UTF-8", "Cache-Control: private"]
-        if (hold := self._hold) is not None and hold[0] in url.path:
-            hold[1].set()
-            hold[2].wait(HELD_S)
+        self.gate.pass_through(url.path)
         with self._lock:
             try:
                 status, body, fields = self._done(seen, url.path, query, authorization, fields)
@@ -309,10 +272,8 @@ class GoogleServer:
         if route is None:
             raise _ApiError(404, "Not Found", "notFound")
         self._check_token(authorization, route.scopes)
-        for disturbance in self._disturbances:
-            if disturbance.path in path and disturbance.times > 0:
-                disturbance.times -= 1
-                return disturbance.status, disturbance.body, list(disturbance.fields)
+        if (disturbance := self._disturbance(path)) is not None:
+            return int(disturbance.status), disturbance.body, list(disturbance.fields)
         found = route.matches(path)
         assert found is not None
         names = [urllib.parse.unquote(name) for name in found.groups()]
@@ -512,15 +473,6 @@ class GoogleServer:
         if call.query.get("sendUpdates", "none") in {"all", "externalOnly"}:
             self.invitations.extend((event_id, attendee["email"]) for attendee in attendees)
         return event
-
-
-@dataclasses.dataclass
-class _Disturbance:
-    status: int
-    body: bytes
-    fields: tuple[str, ...]
-    path: str
-    times: int
 
 
 @dataclasses.dataclass(frozen=True)

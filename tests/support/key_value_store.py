@@ -6,12 +6,14 @@ sealed, slow or broken.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
-from collections.abc import Iterable
-from typing import Any, Self
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from tests.support.upstream import Authority, Seen, Upstream, answer
+from tests.support.serving import Service
+from tests.support.upstream import Authority, Seen, answer
 
 __all__ = ["MORE_THAN_IS_READ", "TOKEN", "KeyValueStore", "stored"]
 
@@ -31,26 +33,25 @@ def says(errors: list[str], status: str) -> bytes:
     return answer(json.dumps({"errors": errors}).encode(), "Content-Type: application/json", status=status)
 
 
-class KeyValueStore:
+class KeyValueStore(Service):
     """A server whose responses depend on the path; it refuses any token but its own."""
 
     def __init__(self, value: str, authority: Authority | None = None) -> None:
+        super().__init__(None if authority is None else authority.server_context("localhost"))
         self.value = value
         """Value of `mail/home`, and of every other path that has one."""
         self.is_away = False
         """True while the server closes each connection without a response."""
         self.goes_on = threading.Event()
         self.seen: list[Seen] = []
-        self.server = Upstream(self._answer, None if authority is None else authority.server_context("localhost"))
-        self.address = f"localhost:{self.server.port}"
+        self.address = f"localhost:{self.port}"
 
-    def __enter__(self) -> Self:
-        self.server.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.goes_on.set()
-        self.server.__exit__(*error)
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Serve until the end of the block, and then let what is slow go on."""
+        with self._upstream:
+            yield
+            self.goes_on.set()
 
     def at(self, path: str, field: str = "password") -> str:
         """Return a reference to a field of the secret at path."""

@@ -13,13 +13,14 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import pytest
 
 from tests.support.ports import reserve_ports
-from tests.support.waiting import wait_listening
+from tests.support.serving import Server, program
 
 __all__ = ["REALMS", "Lighttpd"]
 
@@ -52,8 +53,8 @@ auth.require = (
 """
 
 
-class Lighttpd:
-    """A running server with one user; a context manager. Skip the test if the program is not installed; fail under CI."""
+class Lighttpd(Server):
+    """A running server with one user. Skip the test if the program is not installed; fail under CI."""
 
     def __init__(self, directory: Path, user: str, password: str) -> None:
         if _PROGRAM is None:
@@ -74,18 +75,13 @@ class Lighttpd:
         (directory / "users").write_text("\n".join([*lines, ""]))
         (directory / "lighttpd.conf").write_text(_CONFIG.format(here=directory, port=self.port, **REALMS))
 
-    def __enter__(self) -> Self:
-        command = [self._program, "-D", "-f", str(self._here / "lighttpd.conf")]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        with contextlib.ExitStack() as undo:
-            undo.callback(self.__exit__)
-            wait_listening(self._process, self.port, says=(self._here / "error.log").read_text)
-            undo.pop_all()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._process.terminate()
-        self._process.wait(timeout=10)
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the server until the end of the block."""
+        command, log = [self._program, "-D", "-f", self._here / "lighttpd.conf"], self._here / "error.log"
+        end = subprocess.Popen.terminate
+        with program(command, self.port, says=log.read_text, end=end, stderr=subprocess.DEVNULL):
+            yield
 
     def requests(self) -> list[str]:
         """Return the requests answered so far. The server writes them when it ends."""

@@ -9,19 +9,20 @@ owner as it starts. Not here: logging in through Aileron (logins.py).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
-import signal
 import subprocess
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import pymysql
 import pytest
 
 from tests.support.ports import reserve_ports
+from tests.support.serving import Server, made_folder, program
 from tests.support.upstream import Authority
 from tests.support.waiting import end_of, wait_until
 
@@ -36,7 +37,6 @@ _OWNER: Final = """\
 CREATE USER owner@'127.0.0.1' IDENTIFIED BY 'owner';
 GRANT ALL ON *.* TO owner@'127.0.0.1' WITH GRANT OPTION;
 """
-_PATIENCE_S: Final = 30.0
 _SETTINGS: Final = """\
 [mariadbd]
 datadir = {directory}/data
@@ -64,7 +64,7 @@ def needs_mariadb() -> None:
         pytest.fail(words) if os.environ.get("CI") else pytest.skip(words)
 
 
-class MariaDB:
+class MariaDB(Server):
     """A server that runs between enter and exit. `port` is where it listens."""
 
     def __init__(self, authority: Authority, *, tls: bool = True) -> None:
@@ -72,14 +72,32 @@ class MariaDB:
         self._authority = authority
         self._tls = tls
         self._user = pwd.getpwnam("mysql") if os.geteuid() == 0 else None
-        self._directory = Path(tempfile.mkdtemp(prefix="aileron-mariadb-"))
         self.port = 0
 
-    def __enter__(self) -> Self:
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Make a data directory, and run its server until the end of the block."""
         assert _SERVER is not None
-        (self._directory / "data").mkdir()
-        # Not /tmp: a server that starts removes the temporary tables that it finds, also another server's.
-        (self._directory / "tmp").mkdir()
+        with made_folder("aileron-mariadb-") as self._directory:
+            settings = self._write_settings()
+            self._make_tables(settings)
+            owner, log = self._directory / "owner.sql", self._directory / "log"
+            owner.write_text(_OWNER)
+            self._give(owner)
+            command = [_SERVER, settings, f"--init-file={owner}", "--plugin-load-add=auth_ed25519"]
+            options = {"end": subprocess.Popen.terminate, "cwd": "/", **self._as()}
+            with (
+                log.open("wb") as out,
+                program(command, says=log.read_text, stdout=out, stderr=out, **options) as server,
+            ):
+                wait_until(self._is_ready, "mariadbd starts", seen=log.read_text, unless=end_of(server))
+                yield
+
+    def _write_settings(self) -> str:
+        """Write the settings into the directory. Return the option that names them."""
+        # Its own tmp, not /tmp: a server that starts removes the temporary tables that it finds, also another server's.
+        for name in ("data", "tmp"):
+            (self._directory / name).mkdir()
         key, certificate = self._authority.server_files(self._directory, "localhost")
         key.chmod(0o600)
         (self.port,) = reserve_ports(1)
@@ -87,45 +105,18 @@ class MariaDB:
         settings = self._directory / "my.cnf"
         settings.write_text(_SETTINGS.format(directory=self._directory, port=self.port, tls=tls))
         self._give(self._directory, self._directory / "data", self._directory / "tmp", key, certificate, settings)
+        return f"--defaults-file={settings}"
+
+    def _make_tables(self, settings: str) -> None:
         said = "CREATE DATABASE mysql;\nUSE mysql;\n" + "\n".join(path.read_text() for path in _TABLES)
         made = subprocess.run(
-            [
-                _SERVER,
-                f"--defaults-file={settings}",
-                "--bootstrap",
-                "--skip-grant-tables",
-                "--default-storage-engine=Aria",
-            ],
+            [str(_SERVER), settings, "--bootstrap", "--skip-grant-tables", "--default-storage-engine=Aria"],
             input=said.encode(),
             capture_output=True,
             cwd="/",
             **self._as(),
         )
         assert made.returncode == 0, made.stderr.decode(errors="replace")[-4000:]
-        owner = self._directory / "owner.sql"
-        owner.write_text(_OWNER)
-        self._give(owner)
-        self._log = (self._directory / "log").open("wb")
-        self._server = subprocess.Popen(
-            [_SERVER, f"--defaults-file={settings}", f"--init-file={owner}", "--plugin-load-add=auth_ed25519"],
-            stdout=self._log,
-            stderr=self._log,
-            cwd="/",
-            **self._as(),
-        )
-        says = (self._directory / "log").read_text
-        wait_until(self._is_ready, "mariadbd starts", seen=says, unless=end_of(self._server))
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._server.send_signal(signal.SIGTERM)
-        try:
-            self._server.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._server.kill()
-            self._server.wait(_PATIENCE_S)
-        self._log.close()
-        shutil.rmtree(self._directory)
 
     def run(self, *statements: str) -> list[Any]:
         """Execute the statements as the owner. Return the rows of the last."""

@@ -7,11 +7,11 @@
         assert moto.asked[-1].method == "GET"
 
 moto runs in a process of its own. A server with the test's TLS stands before it (support/upstream.py), passes each request on
-as it came, but for the framing of its body, and remembers it: `asked`. `disturb` replaces that server's responses, and `held`
+as it came, but for the framing of its body, and remembers it: `asked`. `says` replaces that server's responses, and `gate`
 holds them back.
 
 moto checks neither the key of a presigned URL, nor the age of a signature, nor its region: `_presigned` checks the first here,
-with botocore, and `disturb` plays the others.
+with botocore, and `says` plays the others.
 
 Source: moto's documentation, "IAM-like access control" and "Server mode"; Amazon S3's API reference. Not here: the connector.
 """
@@ -24,11 +24,9 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import urllib.parse
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import boto3
 from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
@@ -36,14 +34,14 @@ from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
 
-from tests.support.upstream import Authority, Seen, Upstream, answer
+from tests.support.serving import Service, program
+from tests.support.upstream import Authority, Seen, answer
 
 __all__ = ["REGION", "Moto", "signed"]
 
 REGION: Final = "eu-central-1"
-START_S: Final = 30.0
 ANSWER_S: Final = 20.0
-"""Seconds that moto may take for one request, and that a response is held back at most."""
+"""Seconds that moto may take for one request."""
 _OPEN_ACTIONS: Final = 3
 """Number of requests without a signature check: they make the user, the policy and the key that signs everything else."""
 _PROGRAM: Final = """
@@ -63,40 +61,34 @@ server.serve_forever()
 """
 
 
-class Moto:
-    """S3 with one account. `port` has TLS, for `localhost` and `names`; a context manager that leaves nothing behind."""
+class Moto(Service):
+    """S3 with one account. `port` has TLS, for `localhost` and `names`."""
 
     def __init__(self, authority: Authority, *names: str) -> None:
+        super().__init__(authority.server_context("localhost", *names))
         self.key_id = ""
         self.secret = ""
-        self._front: Final = Upstream(self._pass_on, authority.server_context("localhost", *names))
-        self._process: subprocess.Popen[str] | None = None
         self._plain_port = 0
-        self._disturbances: list[bytes] = []
-        self._gate: tuple[threading.Event, threading.Event] | None = None
-
-    @property
-    def port(self) -> int:
-        """Port on 127.0.0.1, with TLS."""
-        return self._front.port
+        self._said: Final[list[bytes]] = []
 
     @property
     def asked(self) -> list[Seen]:
         """Requests that arrived over TLS, oldest first."""
-        return self._front.requests
+        return self._upstream.requests
 
-    def start(self) -> None:
-        """Start moto, and create the one user, whose key may do everything with S3, SQS and SNS. TimeoutError."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _PROGRAM],
-            env={**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": str(_OPEN_ACTIONS)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        self._plain_port = int(self._process.stdout.readline())  # it ends, and so does this, if it cannot listen
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Run moto until the end of the block, with one user, whose key may do everything with S3, SQS and SNS."""
+        environment = {**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": str(_OPEN_ACTIONS)}
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+        with program([sys.executable, "-I", "-c", _PROGRAM], says=str, env=environment, **pipes) as process:
+            assert process.stdout is not None
+            self._plain_port = int(process.stdout.readline())  # it ends, and so does this, if it cannot listen
+            self._make_user()
+            with self._upstream:
+                yield
+
+    def _make_user(self) -> None:
         iam = self._client("iam", "any", "any")
         iam.create_user(UserName="agent")
         policy = {
@@ -106,14 +98,6 @@ class Moto:
         iam.put_user_policy(UserName="agent", PolicyName="all", PolicyDocument=json.dumps(policy))
         made = iam.create_access_key(UserName="agent")["AccessKey"]
         self.key_id, self.secret = made["AccessKeyId"], made["SecretAccessKey"]
-        self._front.__enter__()
-
-    def stop(self) -> None:
-        """Stop moto."""
-        self._front.__exit__()
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
 
     def client(self, service: str = "s3") -> Any:
         """Return a boto3 client with the real key, directly at moto: to prepare its data, and to check the result."""
@@ -140,19 +124,9 @@ class Moto:
             return None
         return body
 
-    def disturb(self, *said: bytes) -> None:
+    def says(self, *said: bytes) -> None:
         """Answer the next requests with these responses, in turn; moto does not see them."""
-        self._disturbances += said
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[threading.Event]:
-        """Keep all responses back until the end of the block; the event says that a request has arrived."""
-        self._gate = arrived, over = threading.Event(), threading.Event()
-        try:
-            yield arrived
-        finally:
-            self._gate = None
-            over.set()
+        self._said.extend(said)
 
     def _client(self, service: str, key_id: str, secret: str) -> Any:
         return boto3.client(
@@ -164,13 +138,10 @@ class Moto:
             config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}, proxies={}),
         )
 
-    def _pass_on(self, seen: Seen) -> bytes:
-        if (gate := self._gate) is not None:
-            arrived, over = gate
-            arrived.set()
-            over.wait(ANSWER_S)
-        if self._disturbances:
-            return self._disturbances.pop(0)
+    def _answer(self, seen: Seen) -> bytes:
+        self.gate.pass_through()
+        if self._said:
+            return self._said.pop(0)
         if "X-Amz-Signature=" in seen.target:
             return self._presigned(seen)
         return self._asked_of_moto(seen)
@@ -201,15 +172,6 @@ class Moto:
             return answer(b"<Error><Code>SignatureDoesNotMatch</Code></Error>", status="403 Forbidden")
         _, bucket, key = url.path.split("/", 2)
         return answer(self.get(bucket, urllib.parse.unquote(key)) or b"")
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
 
 _FRAMING: Final = frozenset({"content-length", "transfer-encoding", "connection"})

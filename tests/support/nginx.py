@@ -14,15 +14,17 @@ import contextlib
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 import pytest
 
 from tests.support.ports import reserve_ports
+from tests.support.serving import Server, program
 from tests.support.upstream import Authority
-from tests.support.waiting import wait_listening, wait_until
+from tests.support.waiting import wait_until
 
 __all__ = ["Nginx", "Served", "needs_nginx"]
 
@@ -79,7 +81,7 @@ class Served(msgspec.Struct, frozen=True):
     status: int
 
 
-class Nginx:
+class Nginx(Server):
     """A running server: `port` speaks HTTP/2 and 1.1, `port_1` only 1.1, `open_port` requests no certificate.
 
     `verify` is the setting of the first two ports: `on`, or `optional_no_ca`, which accepts any certificate, or none.
@@ -88,7 +90,8 @@ class Nginx:
     def __init__(
         self, directory: Path, authority: Authority, client_ca: Path, host: str = "localhost", verify: str = "on"
     ) -> None:
-        self._directory: Final = directory
+        self.directory: Final = directory
+        """Folder of the server's logs."""
         self.port, self.port_1, self.open_port = reserve_ports(3)
         key, certificate = authority.server_files(directory, host, "127.0.0.1")
         listening = ((self.port, " http2", verify), (self.port_1, "", verify), (self.open_port, " http2", "off"))
@@ -99,39 +102,25 @@ class Nginx:
             _CONFIGURATION.format(directory=directory, key=key, certificate=certificate, servers="".join(servers)),
             encoding="utf-8",
         )
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def log(self) -> list[Served]:
         """Every request in the log now; nginx logs a request after it has answered it (`logged`)."""
-        lines = (self._directory / "access.log").read_bytes().splitlines()
+        lines = (self.directory / "access.log").read_bytes().splitlines()
         return [msgspec.json.decode(line, type=Served) for line in lines]
 
     def logged(self, count: int) -> list[Served]:
         """Wait until at least `count` requests are in the log, and return all."""
         return wait_until(lambda: log if len(log := self.log) >= count else [], f"{count} requests are written down")
 
-    @property
-    def directory(self) -> Path:
-        """Folder of the server's logs."""
-        return self._directory
-
-    def __enter__(self) -> Self:
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the server until the end of the block."""
         assert _PROGRAM is not None, "nginx is not installed: apt-get install nginx-light"
-        with (self._directory / "nginx.out").open("wb") as out:
-            self._process = subprocess.Popen(
-                [_PROGRAM, "-p", str(self._directory), "-e", "error.log", "-c", "nginx.conf"],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
-        with contextlib.ExitStack() as undo:
-            undo.callback(self.__exit__)
-            wait_listening(self._process, self.open_port, says=(self._directory / "nginx.out").read_text)
-            undo.pop_all()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        command = [_PROGRAM, "-p", self.directory, "-e", "error.log", "-c", "nginx.conf"]
+        printed = self.directory / "nginx.out"
+        with (
+            printed.open("wb") as out,
+            program(command, self.open_port, says=printed.read_text, stdout=out, stderr=subprocess.STDOUT),
+        ):
+            yield

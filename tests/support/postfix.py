@@ -16,20 +16,18 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
-import shutil
-import signal
 import subprocess
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import pytest
 
 from tests.support.dovecot import HOST, Dovecot, needs
 from tests.support.ports import reserve_ports
+from tests.support.serving import Server, made_folder, program
 from tests.support.upstream import Authority
-from tests.support.waiting import wait_listening, wait_until
+from tests.support.waiting import wait_until
 
 __all__ = ["MAX_MESSAGE", "OFFERS", "Postfix"]
 
@@ -55,8 +53,8 @@ _SUBMISSION: Final = "127.0.0.1:{port} inet n - n - - smtpd -o {tls} -o smtpd_sa
 OFFERS: Final = ("plain login scram-sha-256 xoauth2 oauthbearer", "plain login", "login", "plain oauthbearer")
 
 
-class Postfix:
-    """A running server; a context manager that leaves no process behind. `submission` and `submissions`: ports by mechanisms."""
+class Postfix(Server):
+    """A running server. `submission` and `submissions`: ports by mechanisms."""
 
     def __init__(self, authority: Authority, dovecot: Dovecot, offers: Sequence[str] = OFFERS) -> None:
         needs("postfix", "postfix")
@@ -66,34 +64,25 @@ class Postfix:
         self._dovecot: Final = dovecot
         self.submission: Final = dict(zip(offers, reserve_ports(len(offers)), strict=True))
         self.submissions: Final = dict(zip(offers, reserve_ports(len(offers)), strict=True))
-        self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Self:
-        self.folder = Path(tempfile.mkdtemp(prefix="postfix-"))
-        self.folder.chmod(0o755)
-        with contextlib.ExitStack() as undo:
-            undo.callback(shutil.rmtree, self.folder, ignore_errors=True)
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the server until the end of the block, in a folder of its own."""
+        with made_folder("postfix-") as self.folder:
             self._write()
-            undo.callback(self._stop)
-            self._process = subprocess.Popen(
-                ["/usr/lib/postfix/sbin/master", "-d", "-c", str(self.folder / "etc")],
-                stdin=subprocess.DEVNULL,
+            environment = {"PATH": "/usr/sbin:/usr/bin:/bin", "MAIL_CONFIG": str(self.folder / "etc")}
+            with program(
+                ["/usr/lib/postfix/sbin/master", "-d", "-c", self.folder / "etc"],
+                *self.submission.values(),
+                *self.submissions.values(),
+                says=self.log,
+                end=subprocess.Popen.terminate,  # which its master passes on to all of its session
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
-                env={"PATH": "/usr/sbin:/usr/bin:/bin", "MAIL_CONFIG": str(self.folder / "etc")},
-            )
-            wait_listening(self._process, *self.submission.values(), *self.submissions.values(), says=self.log)
-            self._undo = undo.pop_all()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._undo.close()
-
-    def _stop(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)  # which its master passes on to all of its session
-            self._process.wait(20)
+                env=environment,
+            ):
+                yield
 
     def settle(self) -> None:
         """Wait until every accepted message is delivered, so that none of an earlier test arrives in a later one."""

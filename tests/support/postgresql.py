@@ -13,19 +13,18 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
-import shutil
 import signal
 import ssl
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import pg8000.native
 import pytest
 
 from tests.support.ports import reserve_ports
+from tests.support.serving import Server, made_folder, program
 from tests.support.upstream import Authority
 from tests.support.waiting import end_of, wait_until
 
@@ -34,7 +33,6 @@ __all__ = ["ADMIN", "ADMIN_PASSWORD", "PostgreSQL", "needs_postgresql"]
 ADMIN: Final = "postgres"
 ADMIN_PASSWORD: Final = "of the cluster's owner"
 _PROGRAMS: Final = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
-_PATIENCE_S: Final = 30.0
 _HBA: Final = """\
 host     all  by_md5       127.0.0.1/32  md5
 host     all  by_password  127.0.0.1/32  password
@@ -62,7 +60,7 @@ def needs_postgresql() -> None:
         pytest.fail(words) if os.environ.get("CI") else pytest.skip(words)
 
 
-class PostgreSQL:
+class PostgreSQL(Server):
     """A server that runs between enter and exit. `port` is where it listens, `log` the file of its log."""
 
     def __init__(self, authority: Authority, *, tls: bool = True, settings: str = "") -> None:
@@ -71,20 +69,31 @@ class PostgreSQL:
         self._tls = tls
         self._settings = settings
         self._user = pwd.getpwnam("postgres") if os.geteuid() == 0 else None
-        self._directory = Path(tempfile.mkdtemp(prefix="aileron-postgresql-"))
-        self.log = self._directory / "log"
         self.port = 0
 
-    def __enter__(self) -> Self:
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Make a cluster, and run its server until the end of the block."""
         assert _PROGRAMS is not None
-        data = self._directory / "data"
-        password = self._directory / "password"
-        password.write_text(ADMIN_PASSWORD)
-        self._give(self._directory, password)
-        self._run(
-            *(_PROGRAMS / "initdb", "-D", data, "-U", ADMIN, "--pwfile", password, "-A", "scram-sha-256"),
-            *("--locale=C", "-E", "UTF8", "--no-sync", "--no-instructions"),
-        )
+        with made_folder("aileron-postgresql-") as self._directory:
+            data, self.log = self._directory / "data", self._directory / "log"
+            password = self._directory / "password"
+            password.write_text(ADMIN_PASSWORD)
+            self._give(self._directory, password)
+            self._run(
+                *(_PROGRAMS / "initdb", "-D", data, "-U", ADMIN, "--pwfile", password, "-A", "scram-sha-256"),
+                *("--locale=C", "-E", "UTF8", "--no-sync", "--no-instructions"),
+            )
+            self._write_settings(data)
+            command, options = [_PROGRAMS / "postgres", "-D", data], {"cwd": "/", **self._as()}
+            with (
+                self.log.open("wb") as log,
+                program(command, says=self.log.read_text, end=_end, stdout=log, stderr=log, **options) as server,
+            ):
+                wait_until(self._is_ready, "postgres starts", seen=self.log.read_text, unless=end_of(server))
+                yield
+
+    def _write_settings(self, data: Path) -> None:
         key, certificate = self._authority.server_files(self._directory, "localhost")
         key.chmod(0o600)
         self._give(key, certificate)
@@ -94,26 +103,6 @@ class PostgreSQL:
             settings += f"ssl = on\nssl_key_file = '{key}'\nssl_cert_file = '{certificate}'\n"
         (data / "postgresql.conf").write_text(settings)
         (data / "pg_hba.conf").write_text(_HBA)
-        with self.log.open("wb") as log:
-            self._server = subprocess.Popen(
-                [_PROGRAMS / "postgres", "-D", data], stdout=log, stderr=log, cwd="/", **self._as()
-            )
-        wait_until(
-            self._is_ready,
-            "postgres starts",
-            seen=self.log.read_text,
-            unless=end_of(self._server),
-        )
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._server.send_signal(signal.SIGINT)  # fast shutdown
-        try:
-            self._server.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._server.send_signal(signal.SIGQUIT)
-            self._server.wait(_PATIENCE_S)
-        shutil.rmtree(self._directory)
 
     @contextlib.contextmanager
     def admin(self, database: str = "postgres") -> Iterator[pg8000.native.Connection]:
@@ -146,3 +135,7 @@ class PostgreSQL:
                 return True
         except (pg8000.exceptions.Error, OSError):
             return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGINT)  # fast shutdown

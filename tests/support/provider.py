@@ -30,11 +30,12 @@ import socket
 import ssl
 import subprocess
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from tests.browser.install import installed
+from tests.support.serving import Server, program
 from tests.support.upstream import Authority
 
 __all__ = ["CONFIDENTIAL", "GOOGLE_ROUTES", "PUBLIC", "Issued", "Provider", "Registered"]
@@ -76,7 +77,7 @@ class Issued:
     account: str | None
 
 
-class Provider:
+class Provider(Server):
     """A provider that runs between enter and exit. `directory` takes its key, its certificate and its log.
 
     `names` are the certificate's and `issuer` is the provider's own name; by default both are `localhost`, the issuer's with
@@ -142,28 +143,18 @@ class Provider:
         self.port = 0
         self.issuer = ""
 
-    def __enter__(self) -> Self:
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                self._words,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                encoding="utf-8",
-                env={**os.environ, "NODE_EXTRA_CA_CERTS": str(self.authority.ca_file)},  # for what it fetches
-            )
-        try:
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the provider until the end of the block."""
+        environment = {**os.environ, "NODE_EXTRA_CA_CERTS": str(self.authority.ca_file)}  # for what it fetches
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "encoding": "utf-8"}
+        with (
+            self._log.open("wb") as log,
+            program(self._words, says=self._log.read_text, stderr=log, env=environment, **pipes) as self._process,
+        ):
             heard = self._say(self._told, _START_S)
-        except BaseException:
-            self.__exit__()
-            raise
-        self.port, self.issuer = heard["port"], heard["issuer"]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
+            self.port, self.issuer = heard["port"], heard["issuer"]
+            yield
 
     @property
     def host(self) -> str:

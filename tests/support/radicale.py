@@ -13,6 +13,7 @@ the names of clients in the server's own account. Every wait has a deadline.
 from __future__ import annotations
 
 import base64
+import contextlib
 import html
 import http.client
 import os
@@ -23,18 +24,19 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tests.support.ports import reserve_ports
+from tests.support.serving import Server, program
 
 START_S: Final = 30.0
 REQUEST_S: Final = 10.0
 
 
-class RadicaleServer:
-    """Radicale on 127.0.0.1. `start`, then `url`; `stop` ends it; the context manager does both."""
+class RadicaleServer(Server):
+    """Radicale on 127.0.0.1, at `url`."""
 
     def __init__(self, folder: Path, *, user: str = "ada", tls: tuple[Path, Path] | None = None) -> None:
         """Take `tls` as certificate chain and key, PEM; without it the server speaks plain HTTP."""
@@ -45,8 +47,6 @@ class RadicaleServer:
         self._tls: Final = tls
         self._lines: Final[list[str]] = []
         self._news: Final = threading.Condition()
-        self._process: subprocess.Popen[str] | None = None
-        self._reader: threading.Thread | None = None
         self._has_ended = False
         self._marks = 0
 
@@ -55,42 +55,25 @@ class RadicaleServer:
         """Origin of the server, without a slash at the end."""
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
-    def start(self) -> None:
-        """Start the server and wait until it is ready. TimeoutError with its log if it does not become ready."""
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the server until the end of the block. TimeoutError with its log if it does not become ready."""
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / "users").write_text(f"{self.user}:{self.password}\n", encoding="utf-8")
         (self.port,) = reserve_ports(1)  # it does not take port 0
-        self._spawn()
-        try:
-            self.wait_for_log("Radicale server ready", START_S)
-        except TimeoutError:
-            self.stop()
-            raise
-
-    def _spawn(self) -> None:
         config = self._folder / "config"
         config.write_text(self._configuration(), encoding="utf-8")
-        self._has_ended = False
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-m", "radicale", "--config", str(config)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={"PATH": os.environ["PATH"]},
-        )
-        self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
-        self._reader.start()
+        command = [sys.executable, "-I", "-m", "radicale", "--config", config]
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        with program(command, says=self.log, end=self._end, env={"PATH": os.environ["PATH"]}, **pipes) as self._process:
+            self._reader.start()
+            self.wait_for_log("Radicale server ready", START_S)
+            yield
 
-    def stop(self) -> None:
-        """Stop the server. Do nothing if it is not running."""
-        if self._process is not None and self._reader is not None:
-            self._process.kill()
-            self._process.wait(REQUEST_S)
-            self._reader.join(REQUEST_S)
-            assert self._process.stderr is not None
-            self._process.stderr.close()
-            self._process = None
+    def _end(self, process: subprocess.Popen[str]) -> None:
+        process.kill()
+        self._reader.join(REQUEST_S)
 
     def make_calendar(self, name: str, title: str) -> str:
         """Create a calendar of the user. Return its path."""
@@ -177,21 +160,12 @@ class RadicaleServer:
         trusting.verify_mode = ssl.CERT_NONE
         return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=REQUEST_S, context=trusting)
 
-    def _read_log(self, process: subprocess.Popen[str]) -> None:
-        assert process.stderr is not None
-        for line in process.stderr:
+    def _read_log(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
             with self._news:
                 self._lines.append(line)
                 self._news.notify_all()
         with self._news:
             self._has_ended = True
             self._news.notify_all()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()

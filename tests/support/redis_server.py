@@ -9,14 +9,15 @@ import contextlib
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import pytest
 
 from tests.support.ports import reserve_ports
+from tests.support.serving import Server, program
 from tests.support.upstream import Authority
-from tests.support.waiting import wait_listening
 
 __all__ = ["RedisServer", "needs_redis"]
 
@@ -27,7 +28,7 @@ needs_redis = pytest.mark.skipif(
 """A decorator that skips a test if redis-server is missing. In CI it must be installed, or the test fails."""
 
 
-class RedisServer:
+class RedisServer(Server):
     """A running server. `users` are lines of its ACL, as `me on >secret ~* +@all`; the user `default` is as they say, or off."""
 
     def __init__(self, directory: Path, authority: Authority, *users: str) -> None:
@@ -54,20 +55,13 @@ class RedisServer:
             ),
             encoding="utf-8",
         )
-        self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Self:
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                ["redis-server", str(self._directory / "redis.conf")], stdout=log, stderr=subprocess.STDOUT
-            )
-        with contextlib.ExitStack() as undo:
-            undo.callback(self.__exit__)
-            wait_listening(self._process, self.port, self.tls_port, says=self.log.read_text)
-            undo.pop_all()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the server until the end of the block."""
+        command, ports = ["redis-server", self._directory / "redis.conf"], (self.port, self.tls_port)
+        with (
+            self.log.open("wb") as log,
+            program(command, *ports, says=self.log.read_text, stdout=log, stderr=subprocess.STDOUT),
+        ):
+            yield

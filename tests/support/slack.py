@@ -24,7 +24,6 @@ developer documentation, the pages of these methods, "Rate limits", "Pagination"
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -32,12 +31,12 @@ import json
 import re
 import socket
 import ssl
-import threading
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
-from tests.support.upstream import Seen, Upstream, answer
+from tests.support.serving import Service
+from tests.support.upstream import Seen, answer
 
 __all__ = ["NAMES", "SCOPES", "Asked", "Post", "SlackServer", "digest_of"]
 
@@ -45,8 +44,6 @@ NAMES: Final = ("slack.com",)
 """Names in the server's certificate."""
 SCOPES: Final = ("channels:read", "search:read", "chat:write")
 """Scopes that the connector's page asks a person to grant."""
-HELD_S: Final = 30.0
-"""Longest time in seconds that a response is held back."""
 _EVERYBODY: Final = re.compile(r"@(?:channel|here|everyone)\b")
 _TEXT_LIMIT: Final = 40_000
 
@@ -87,15 +84,6 @@ class _SlackError(Exception):
         self.body = {"ok": False, "error": error, **more}
 
 
-@dataclasses.dataclass
-class _Disturbance:
-    method: str
-    status: str
-    body: bytes
-    fields: tuple[str, ...]
-    times: int
-
-
 @dataclasses.dataclass(frozen=True)
 class _Call:
     query: dict[str, str]
@@ -108,10 +96,11 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(f"Bearer {token}".encode()).hexdigest()
 
 
-class SlackServer:
-    """A server with one workspace. A context manager, as Upstream is."""
+class SlackServer(Service):
+    """A server with one workspace."""
 
     def __init__(self, tls: ssl.SSLContext | None, *, listener: socket.socket | None = None) -> None:
+        super().__init__(tls, listener)
         self.asked: Final[list[Asked]] = []
         self.posts: Final[list[Post]] = []
         self.channels: Final[dict[str, dict[str, Any]]] = {}
@@ -122,23 +111,7 @@ class SlackServer:
         self.user, self.team = "mira", "Acme"
         self._allowed: Final[dict[str, tuple[frozenset[str], bool]]] = {}
         self._revoked: Final[dict[str, str]] = {}
-        self._disturbances: Final[list[_Disturbance]] = []
-        self._hold: tuple[str, threading.Event, threading.Event] | None = None
         self._numbers: Final = itertools.count(1)
-        self._lock: Final = threading.RLock()
-        self._upstream: Final = Upstream(self._answer, tls, listener)
-
-    def __enter__(self) -> Self:
-        self._upstream.__enter__()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._upstream.__exit__(*exc_info)
-
-    @property
-    def port(self) -> int:
-        """Port of the server."""
-        return self._upstream.port
 
     # What the test says
 
@@ -204,26 +177,6 @@ class SlackServer:
             )
             return ts
 
-    def disturb(self, method: str, body: Any, *fields: str, status: str = "200 OK", times: int = 1) -> None:
-        """Respond so to the next `times` calls of `method` (`""`: of any); `body` is bytes, or becomes JSON.
-
-        The response comes after the check of the token, as a rate limit does.
-        """
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        with self._lock:
-            self._disturbances.append(_Disturbance(method, status, data, fields, times))
-
-    @contextlib.contextmanager
-    def held(self, method: str) -> Iterator[threading.Event]:
-        """Hold back responses to calls of `method` until the block ends; set the yielded event once one has arrived."""
-        arrived, released = threading.Event(), threading.Event()
-        self._hold = (method, arrived, released)
-        try:
-            yield arrived
-        finally:
-            self._hold = None
-            released.set()
-
     def forget_everything(self) -> None:
         """Empty the workspace and the list of requests."""
         with self._lock:
@@ -238,14 +191,10 @@ class SlackServer:
     # Answering
 
     def _answer(self, seen: Seen) -> bytes:
-        # The upstream keeps requests with the token in them; none of that may stay.
-        self._upstream.requests.clear()
-        self._upstream.received.clear()
+        self._forget_requests()
         url = urllib.parse.urlsplit(seen.target)
         method = url.path.removeprefix("/api/")
-        if (hold := self._hold) is not None and hold[0] == method:
-            hold[1].set()
-            hold[2].wait(HELD_S)
+        self.gate.pass_through(method)
         with self._lock:
             return self._answered(seen, url, method)
 
@@ -279,13 +228,6 @@ class SlackServer:
             return json.loads(seen.body)
         except ValueError:
             raise _SlackError("invalid_json") from None
-
-    def _disturbance(self, method: str) -> _Disturbance | None:
-        for disturbance in self._disturbances:
-            if disturbance.method in ("", method) and disturbance.times > 0:
-                disturbance.times -= 1
-                return disturbance
-        return None
 
     def _scopes_of(self, digest: str | None, scope: str | None, *, takes_apps: bool) -> frozenset[str]:
         """Return the scopes of a token, if it may call a method with that scope; else raise _SlackError."""

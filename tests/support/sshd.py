@@ -10,11 +10,10 @@ import asyncio
 import contextlib
 import os
 import pwd
-import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -22,7 +21,8 @@ import asyncssh
 import pytest
 
 from tests.support.ports import reserve_ports
-from tests.support.waiting import wait_listening, wait_text
+from tests.support.serving import Server, program
+from tests.support.waiting import wait_text
 
 __all__ = ["HOST_KEYS", "USER", "SshPeer", "Sshd", "needs_sshd", "public_line"]
 
@@ -42,7 +42,7 @@ def public_line(key: asyncssh.SSHKey) -> str:
     return key.export_public_key().decode("ascii").strip()
 
 
-class Sshd:
+class Sshd(Server):
     """A running server; `host_keys` are its keys by algorithm, `client_key` is one that it accepts. `settings` come first."""
 
     def __init__(self, directory: Path, *settings: str) -> None:
@@ -78,7 +78,6 @@ class Sshd:
             ),
             encoding="utf-8",
         )
-        self._process: subprocess.Popen[bytes] | None = None
 
     def allow(self, *keys: asyncssh.SSHKey) -> None:
         """Accept clients with one of these keys, and no others."""
@@ -93,25 +92,23 @@ class Sshd:
         """Wait until the server has logged this text. It logs after it has responded."""
         wait_text(self._directory / "sshd.log", text)
 
-    def __enter__(self) -> Self:
-        if os.getuid() == 0:
-            Path("/run/sshd").mkdir(
-                mode=0o755, exist_ok=True
-            )  # compiled into Debian's sshd, which runs parts of itself there
-        with (self._directory / "sshd.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [_SSHD, "-D", "-e", "-f", str(self._directory / "sshd_config")], stdout=log, stderr=subprocess.STDOUT
-            )
-        with contextlib.ExitStack() as undo:
-            undo.callback(self.__exit__)
-            wait_listening(self._process, self.port, says=lambda: self.log)
-            undo.pop_all()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait()
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the server until the end of the block."""
+        if os.getuid() == 0:  # the folder is compiled into Debian's sshd, which runs parts of itself there
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        with (
+            (self._directory / "sshd.log").open("wb") as log,
+            program(
+                [_SSHD, "-D", "-e", "-f", self._directory / "sshd_config"],
+                self.port,
+                says=lambda: self.log,
+                end=subprocess.Popen.terminate,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            ),
+        ):
+            yield
 
 
 class SshPeer:
@@ -163,8 +160,3 @@ class SshPeer:
         self._loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
-
-
-def has_git() -> bool:
-    """Return whether the machine has git, so that the server can serve repositories."""
-    return shutil.which("git-upload-pack") is not None

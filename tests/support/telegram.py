@@ -18,7 +18,6 @@ Left out: everything else. Source: Telegram's documentation, "Bot API": Making r
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -26,19 +25,17 @@ import json
 import re
 import socket
 import ssl
-import threading
 import urllib.parse
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, Self
+from collections.abc import Mapping
+from typing import Any, Final
 
-from tests.support.upstream import Seen, Upstream, answer
+from tests.support.serving import Service
+from tests.support.upstream import Seen, answer
 
 __all__ = ["NAMES", "Asked", "Sent", "TelegramServer", "digest_of"]
 
 NAMES: Final = ("api.telegram.org",)
 """Names in the server's certificate."""
-HELD_S: Final = 30.0
-"""Longest time in seconds that a response is held back."""
 _PATH: Final = re.compile(r"/bot([0-9]+:[A-Za-z0-9_-]{8,})/([A-Za-z]+)")
 _TEXT_LIMIT: Final = 4096
 
@@ -76,23 +73,16 @@ class _RefusedError(Exception):
             self.body["parameters"] = parameters
 
 
-@dataclasses.dataclass
-class _Disturbance:
-    method: str
-    status: str
-    body: bytes
-    times: int
-
-
 def digest_of(token: str) -> str:
     """Return the value of `Asked.token` for a request with this token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-class TelegramServer:
-    """A server with one bot and its chats. A context manager, as Upstream is."""
+class TelegramServer(Service):
+    """A server with one bot and its chats."""
 
     def __init__(self, tls: ssl.SSLContext | None, *, listener: socket.socket | None = None) -> None:
+        super().__init__(tls, listener)
         self.asked: Final[list[Asked]] = []
         self.sent: Final[list[Sent]] = []
         self.chats: Final[dict[int, dict[str, Any]]] = {}
@@ -101,23 +91,7 @@ class TelegramServer:
         self.echo = False
         self._members: Final[dict[int, int]] = {}
         self._allowed: Final[set[str]] = set()
-        self._disturbances: Final[list[_Disturbance]] = []
-        self._hold: tuple[str, threading.Event, threading.Event] | None = None
         self._numbers: Final = itertools.count(1)
-        self._lock: Final = threading.RLock()
-        self._upstream: Final = Upstream(self._answer, tls, listener)
-
-    def __enter__(self) -> Self:
-        self._upstream.__enter__()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._upstream.__exit__(*exc_info)
-
-    @property
-    def port(self) -> int:
-        """Port of the server."""
-        return self._upstream.port
 
     # What the test says
 
@@ -151,23 +125,6 @@ class TelegramServer:
             self.updates.append({"update_id": 870_000_000 + number, kind: message | more})
             return 870_000_000 + number
 
-    def disturb(self, method: str, body: Any, *, status: str = "200 OK", times: int = 1) -> None:
-        """Respond so to the next `times` calls of `method` (`""`: of any); `body` is bytes, or becomes JSON."""
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        with self._lock:
-            self._disturbances.append(_Disturbance(method, status, data, times))
-
-    @contextlib.contextmanager
-    def held(self, method: str) -> Iterator[threading.Event]:
-        """Hold back responses to calls of `method` until the block ends; set the yielded event once one has arrived."""
-        arrived, released = threading.Event(), threading.Event()
-        self._hold = (method, arrived, released)
-        try:
-            yield arrived
-        finally:
-            self._hold = None
-            released.set()
-
     def forget_everything(self) -> None:
         """Remove all chats, and empty the list of requests."""
         with self._lock:
@@ -183,15 +140,11 @@ class TelegramServer:
     # Answering
 
     def _answer(self, seen: Seen) -> bytes:
-        # The upstream keeps requests with the token in them; none of that may stay.
-        self._upstream.requests.clear()
-        self._upstream.received.clear()
+        self._forget_requests()
         url = urllib.parse.urlsplit(seen.target)
         found = _PATH.fullmatch(url.path)
         method = url.path.rpartition("/")[2] if found is None else found[2]
-        if (hold := self._hold) is not None and hold[0] == method:
-            hold[1].set()
-            hold[2].wait(HELD_S)
+        self.gate.pass_through(method)
         with self._lock:
             return self._answered(seen, url, method, None if found is None else digest_of(found[1]))
 
@@ -219,13 +172,6 @@ class TelegramServer:
             if self.echo:
                 body["description"] += f" ({seen.target})"
         return answer(json.dumps(body).encode(), *extra, status=f"{status} Whatever")
-
-    def _disturbance(self, method: str) -> _Disturbance | None:
-        for disturbance in self._disturbances:
-            if disturbance.method in ("", method) and disturbance.times > 0:
-                disturbance.times -= 1
-                return disturbance
-        return None
 
     # Methods
 

@@ -14,18 +14,20 @@ pages is in tests/browser; this one is for what none of them would do.
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import itertools
 import json
 import ssl
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from aileron.model.manifest import OAuth2Provider
 from aileron.model.names import HostPort
-from tests.support.upstream import Seen, Upstream, answer
+from tests.support.serving import Service
+from tests.support.upstream import Seen, answer
 
 __all__ = [
     "CLIENT_SECRET",
@@ -105,14 +107,13 @@ def id_token(claims: Mapping[str, Any]) -> str:
     return f"{part({'alg': 'none'})}.{part(dict(claims))}.{base64.urlsafe_b64encode(b'signature').decode()}"
 
 
-class TokenServer:
+class TokenServer(Service):
     """A running provider. All state belongs to its lock; `asked` are the requests, in order."""
 
     def __init__(self, tls: ssl.SSLContext | None, *, name: str = "localhost", rotates: bool = True) -> None:
-        self._upstream: Final = Upstream(self._script, tls)
+        super().__init__(tls)
         self._name: Final = name
         self._rotates: Final = rotates
-        self._lock: Final = threading.Lock()
         self._numbers: Final = itertools.count(1)
         self._script_said: list[Said] = []
         self._free: Final = threading.Event()
@@ -124,13 +125,12 @@ class TokenServer:
         self.access: Final[list[str]] = []
         self.revoked: Final[list[str]] = []
 
-    def __enter__(self) -> Self:
-        self._upstream.__enter__()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._free.set()
-        self._upstream.__exit__(*exc_info)
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Serve until the end of the block, and then hold nothing back any more."""
+        with self._upstream:
+            yield
+            self.release()
 
     @property
     def address(self) -> HostPort:
@@ -181,7 +181,7 @@ class TokenServer:
         """Return the requests to one endpoint."""
         return [asked for asked in self.asked if asked.path == path]
 
-    def _script(self, seen: Seen) -> bytes | Iterable[bytes]:
+    def _answer(self, seen: Seen) -> bytes | Iterable[bytes]:
         asked = Asked(seen.target, dict(parse_qsl(seen.body.decode())), seen)
         with self._lock:
             self.asked.append(asked)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
 import threading
 from collections.abc import Iterator
-from typing import Final, Self
+from typing import Final
+
+from tests.support.serving import Service
+from tests.support.upstream import Seen, answer
 
 __all__ = ["CountingServer"]
 
@@ -14,7 +16,7 @@ _HELD_S: Final = 120.0
 """Seconds that a request waits for its response at most: as long as any connector of a test has."""
 
 
-class CountingServer:
+class CountingServer(Service):
     """A server: `/status/N` responds with N, `/slow` never, whatever its query, `/big` is 32 MiB, `/read` is `page`.
 
     A GET of `/held` gets its response when no block is `holding` it. A POST counts as an effect; every other request gets
@@ -22,6 +24,7 @@ class CountingServer:
     """
 
     def __init__(self) -> None:
+        super().__init__(None)
         self.requests: list[tuple[str, str, str]] = []
         """Method, path and Authorization of each request."""
         self.effects = 0
@@ -31,68 +34,16 @@ class CountingServer:
         """Number of times that `/flaky` still responds with 503, before 200."""
         self.keeps_waiting = False
         """True while a counted POST gets no response."""
-        outer = self
-        release = threading.Event()
-        self._release = release
+        self._release = threading.Event()
         self._is_let_go = threading.Event()
         self._is_let_go.set()
-        counting = threading.Lock()
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = (
-                True  # head and body are two writes: the second would wait 40 ms for an acknowledgement
-            )
-
-            def do_GET(self) -> None:
-                outer.requests.append((self.command, self.path, self.headers.get("Authorization", "")))
-                if self.path.partition("?")[0] == "/slow":
-                    release.wait(_HELD_S)
-                if self.path == "/held":
-                    outer._is_let_go.wait(_HELD_S)
-                if self.path == "/big":
-                    self._answer(200, bytes(32 << 20))
-                    return
-                status = 200
-                if self.path.startswith("/status/"):
-                    status = int(self.path.rpartition("/")[2])
-                elif self.path == "/flaky" and outer.failures_left > 0:
-                    outer.failures_left -= 1
-                    status = 503
-                self._answer(status, outer.page.encode() if self.path == "/read" else b"hello")
-
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length", "0")))
-                outer.requests.append((self.command, self.path, self.headers.get("Authorization", "")))
-                with counting:
-                    outer.effects += 1
-                if outer.keeps_waiting:
-                    release.wait(_HELD_S)
-                self._answer(200, b"done")
-
-            def _answer(self, status: int, body: bytes) -> None:
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                """Log nothing."""
-
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 128  # a burst beyond it would wait a second for its next SYN, tcp(7)
-
-            def handle_error(self, *_: object) -> None:
-                """Ignore a client that goes away."""
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.port: int = self._server.server_address[1]
-
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
-        return self
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Serve until the end of the block, and then let every response go."""
+        with self._upstream:
+            yield
+            self._release.set()
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
@@ -103,8 +54,22 @@ class CountingServer:
         finally:
             self._is_let_go.set()
 
-    def __exit__(self, *_: object) -> None:
-        self._release.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
+    def _answer(self, seen: Seen) -> bytes:
+        self._forget_requests()
+        path, is_effect = seen.target, seen.method == "POST"
+        self.requests.append((seen.method, path, next(iter(seen.values("authorization")), "")))
+        if is_effect:
+            with self._lock:
+                self.effects += 1
+        if path.partition("?")[0] == "/slow" or (is_effect and self.keeps_waiting):
+            self._release.wait(_HELD_S)
+        if path == "/held":
+            self._is_let_go.wait(_HELD_S)
+        status = int(path.rpartition("/")[2]) if path.startswith("/status/") else 200
+        if path == "/flaky" and self.failures_left > 0:
+            self.failures_left -= 1
+            status = 503
+        if path == "/big":
+            return answer(bytes(32 << 20))
+        body = self.page.encode() if path == "/read" else b"hello"
+        return answer(b"done" if is_effect else body, status=f"{status} Whatever")

@@ -13,15 +13,17 @@ import dataclasses
 import http
 import ssl
 import threading
-from collections.abc import Awaitable
-from typing import Self
+from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
-from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.asyncio.server import Server as WebSockets
+from websockets.asyncio.server import ServerConnection, serve
 from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
+
+from tests.support.serving import Server
 
 __all__ = ["Asked", "WebSocketServer"]
 
@@ -46,14 +48,13 @@ class Asked:
         return parse_qs(urlsplit(self.path).query)
 
 
-class WebSocketServer:
+class WebSocketServer(Server):
     """A server that runs between enter and exit. The path is `/WHAT/NAME`; `asked[NAME]` is the handshake with that name."""
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
         self._tls = tls
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="websocket server", daemon=True)
-        self._server: Server | None = None
         self.port = 0
         self.asked: dict[str, Asked] = {}
         self.accepted_token = ""
@@ -61,15 +62,14 @@ class WebSocketServer:
         self.sent = collections.defaultdict[str, threading.Event](threading.Event)
         """Events by name, set once all numbers of `/many/NAME` are sent."""
 
-    def __enter__(self) -> Self:
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Serve until the end of the block."""
         self._thread.start()
-        self._wait(self._start())
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        self._wait(self._server.wait_closed())
+        server = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
+        yield
+        server.close()
+        asyncio.run_coroutine_threadsafe(server.wait_closed(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
@@ -79,14 +79,8 @@ class WebSocketServer:
         assert self.asked[name].is_over.wait(10)
         return self.asked[name].close_code
 
-    def _wait(self, step: Awaitable[object]) -> None:
-        async def whole() -> None:
-            await step
-
-        asyncio.run_coroutine_threadsafe(whole(), self._loop).result(10)
-
-    async def _start(self) -> None:
-        self._server = await serve(
+    async def _start(self) -> WebSockets:
+        server = await serve(
             self._handle,
             "127.0.0.1",
             0,
@@ -98,7 +92,8 @@ class WebSocketServer:
             ping_interval=None,
             close_timeout=1,
         )
-        self.port = next(iter(self._server.sockets)).getsockname()[1]
+        self.port = next(iter(server.sockets)).getsockname()[1]
+        return server
 
     def _process(self, connection: ServerConnection, request: Request) -> Response | None:
         what, name = _parts(request.path)

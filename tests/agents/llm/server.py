@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import traceback
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 from tests.agents.llm.wires import Asked, Say, Shown, Use, read, speak
-from tests.support.upstream import Seen, Upstream, answer
+from tests.support.serving import Service
+from tests.support.upstream import Seen, answer
 
 __all__ = ["LAST_WORDS", "LanguageModel", "Script", "Turn"]
 
@@ -46,29 +46,20 @@ class Turn(NamedTuple):
 Script = Generator[tuple[str, dict[str, Any]], Turn, None]
 
 
-class LanguageModel:
+class LanguageModel(Service):
     """A running server; a context manager. With `again`, a conversation that begins after the end gets the whole script."""
 
     def __init__(self, script: Callable[[], Script], *, again: bool = False) -> None:
+        super().__init__(None)
         self._make = script
         self._script = script()
         self._again = again
-        self._upstream = Upstream(self._answer)
-        self._lock = threading.Lock()
         self._step: Say | Use | None = None
         self._calls = 0
-        self.port = self._upstream.port
         self.turns: list[Asked] = []
         self.asides: list[Asked] = []
         self.is_finished = False
         self.problem = "the script has not come to its end"
-
-    def __enter__(self) -> Self:
-        self._upstream.__enter__()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._upstream.__exit__(*exc_info)
 
     @property
     def requests(self) -> list[Seen]:
