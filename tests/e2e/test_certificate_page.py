@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aileron.model.pem import pem_blocks
-from tests.e2e.test_tutorial import ROOT, Command, File, Shell, home, missing, shell, steps
+from tests.e2e.test_tutorial import ROOT, Shell, home, shell, with_its_own
 from tests.support.canary import scan
 from tests.support.client_certificates import ClientAuthority
 from tests.support.nginx import Nginx, needs_nginx
@@ -36,23 +36,8 @@ def test_the_page_does_what_it_says(
     (home / "bank").mkdir()
     with Nginx(tmp_path_factory.mktemp("nginx"), authority, clients.ca_file) as nginx:
         place = f"localhost:{nginx.port}"
-        for before in (
-            f"aileron config add egress.private {place}",
-            f"aileron config set egress.ca_file {authority.ca_file}",
-            "export AILERON_VAULT_PASSPHRASE=correct-horse-battery-staple && aileron vault init",
-        ):
-            status, printed = shell.run(before)
-            assert status == 0, printed
-        text = PAGE.read_text(encoding="utf-8")
-        assert '"bank.example.com:443"' in text
-        for step in steps(text.replace("bank.example.com:443", place)):
-            if isinstance(step, File):
-                (home / step.path).write_text(step.text, encoding="utf-8")
-                continue
-            assert isinstance(step, Command)
-            status, printed = shell.run(step.text)
-            assert status == 0, f"{step.text}: {printed}"
-            assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
+        shell.begin(place, ca_file=authority.ca_file)
+        list(shell.follow(with_its_own(PAGE, ("bank.example.com:443", place)), home))
         first, second = nginx.logged(2)
 
     assert "CN=client@example.test" in first.client

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_tutorial import ROOT, Command, Shell, home, missing, shell, steps
+from tests.e2e.test_tutorial import ROOT, Shell, home, shell, with_its_own
 from tests.support.canary import scan
 from tests.support.postgresql import PostgreSQL
 from tests.support.upstream import Authority
@@ -37,30 +37,15 @@ def test_the_page_does_what_it_says(shell: Shell, home: Path, server: PostgreSQL
     were put.
     """
     place = f"localhost:{server.port}"
-    text = PAGE.read_text(encoding="utf-8")
+    text = with_its_own(PAGE, ("--host db.example.com:5432", f"--host {place}"))
     (roles,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
     with server.admin("shop") as admin:
         admin.run(roles)
     (home / "connectors").symlink_to(ROOT / "connectors")
     (home / "reader.txt").write_text(READER)
     (home / "writer.txt").write_text(WRITER)
-    for before in (
-        f"aileron config add egress.private {place}",
-        f"aileron config set egress.ca_file {authority.ca_file}",
-        "export AILERON_VAULT_PASSPHRASE=correct-horse-battery-staple && aileron vault init",
-    ):
-        status, printed = shell.run(before)
-        assert status == 0, printed
-
-    assert "--host db.example.com:5432" in text
-    todo = list(steps(text.replace("--host db.example.com:5432", f"--host {place}")))
-    for step, after in zip(todo, [*todo[1:], None], strict=True):
-        if not isinstance(step, Command):
-            continue
-        status, printed = shell.run(step.text)
-        is_asked = isinstance(after, Command) and after.text == "echo $?"
-        assert (status == 0) or is_asked, f"{step.text}: {printed}"
-        assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
+    shell.begin(place, ca_file=authority.ca_file)
+    list(shell.follow(text, home))
 
     with server.admin("shop") as admin:
         assert admin.run("SELECT city FROM customers") == [["Bergen"], ["Bergen"]]

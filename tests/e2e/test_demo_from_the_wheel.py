@@ -19,6 +19,7 @@ import pytest
 
 from tests.cli.command import Command, Said
 from tests.support.relay import INITIALIZE, Agent, envelope
+from tests.support.serving import made_folder
 from tests.support.tmux import Tmux
 
 pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -51,10 +52,8 @@ CLAIMS = {
 @pytest.fixture(scope="module")
 def place() -> Iterator[Path]:
     """Provide a directory that any user may read, on a short path."""
-    path = Path(tempfile.mkdtemp(prefix="wheel-"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+    with made_folder("wheel-") as path:
+        yield path
 
 
 @pytest.fixture(scope="module")

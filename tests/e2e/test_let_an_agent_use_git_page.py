@@ -24,6 +24,7 @@ from tests.e2e.test_tutorial import missing, steps
 from tests.support.canary import scan
 from tests.support.git_host import git, program_of
 from tests.support.plain_host import ROOT
+from tests.support.serving import made_folder
 from tests.support.sshd import HOST_KEYS, USER, Sshd, needs_sshd
 
 pytestmark = [pytest.mark.slow, pytest.mark.jail, pytest.mark.timeout(180), needs_sshd]
@@ -48,9 +49,8 @@ COMMAND_S = 60.0
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Provide the reader's folder, in a short path: a socket's path is short."""
-    path = Path(tempfile.mkdtemp(prefix="reader-"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+    with made_folder("reader-") as path:
+        yield path
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +17,7 @@ import pytest
 from tests.cli.command import Answers, Command, Said
 from tests.support.ports import reserve_ports
 from tests.support.relay import Agent
+from tests.support.serving import made_folder
 
 pytestmark = [pytest.mark.jail, pytest.mark.slow]
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -35,9 +34,8 @@ _BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Provide the reader's folder; in a short path, because a socket's path is short."""
-    path = Path(tempfile.mkdtemp(prefix="reader-"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+    with made_folder("reader-") as path:
+        yield path
 
 
 def section(port: str) -> str:

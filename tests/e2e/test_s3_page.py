@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_tutorial import ROOT, Command, Shell, home, missing, shell, steps
+from tests.e2e.test_tutorial import ROOT, Shell, home, shell, with_its_own
 from tests.support.canary import scan
 from tests.support.moto import REGION, Moto
 from tests.support.upstream import Authority
@@ -33,31 +33,15 @@ def test_the_page_does_what_it_says(shell: Shell, home: Path, moto: Moto, author
     place = f"localhost:{moto.port}"
     (home / "connectors").symlink_to(ROOT / "connectors")
     (home / "secret-access-key.txt").write_text(moto.secret)
-    for before in (
-        f"aileron config add egress.private {place}",
-        f"aileron config set egress.ca_file {authority.ca_file}",
-        "export AILERON_VAULT_PASSPHRASE=correct-horse-battery-staple && aileron vault init",
-    ):
-        status, printed = shell.run(before)
-        assert status == 0, printed
+    shell.begin(place, ca_file=authority.ca_file)
 
-    text = PAGE.read_text(encoding="utf-8")
-    assert f"--region {REGION} " in text
-    for shown, real in (
+    text = with_its_own(
+        PAGE,
         (f"--host s3.{REGION}.amazonaws.com:443", f"--host {place}"),
         ("AKIAIOSFODNN7EXAMPLE", moto.key_id),
-    ):
-        assert shown in text
-        text = text.replace(shown, real)
-    said = ""
-    todo = list(steps(text))
-    for step, after in zip(todo, [*todo[1:], None], strict=True):
-        assert isinstance(step, Command)
-        status, printed = shell.run(step.text)
-        is_asked = isinstance(after, Command) and after.text == "echo $?"
-        assert (status == 0) or is_asked, f"{step.text}: {printed}"
-        assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
-        said += printed
+    )
+    assert f"--region {REGION} " in text
+    said = "".join(printed for _step, printed in shell.follow(text, home))
 
     assert "2026/may.csv" in said
     assert "Bergen" in said

@@ -11,7 +11,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tests.e2e.test_tutorial import ROOT, Command, File, Shell, home, missing, shell, steps
+from tests.e2e.test_tutorial import ROOT, Shell, home, shell, with_its_own
 from tests.oauth.test_oauth_assertion import pem
 from tests.support.canary import scan
 from tests.support.token_server import json_answer, oauth_error
@@ -90,25 +90,9 @@ def test_the_page_does_what_it_says(shell: Shell, home: Path, authority: Authori
         (home / "robot.json").write_text(server.key_file("first"))
         (home / "new-robot.json").write_text(server.key_file("second"))
         issuer, api = f"localhost:{server.issuer.port}", f"localhost:{server.api.port}"
-        for before in (
-            f"aileron config add egress.private {issuer} {api}",
-            f"aileron config set egress.ca_file {authority.ca_file}",
-            "export AILERON_VAULT_PASSPHRASE=correct-horse-battery-staple && aileron vault init",
-        ):
-            status, printed = shell.run(before)
-            assert status == 0, printed
-        text = PAGE.read_text(encoding="utf-8")
-        for shown, real in (("https://auth.example.com/token", server.token_url), ("api.example.com:443", api)):
-            assert shown in text
-            text = text.replace(shown, real)
-        for step in steps(text):
-            if isinstance(step, File):
-                (home / step.path).write_text(step.text, encoding="utf-8")
-                continue
-            assert isinstance(step, Command)
-            status, printed = shell.run(step.text)
-            assert status == 0, f"{step.text}: {printed} {server.refusals}"
-            assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
+        shell.begin(issuer, api, ca_file=authority.ca_file)
+        text = with_its_own(PAGE, ("https://auth.example.com/token", server.token_url), ("api.example.com:443", api))
+        for _step, printed in shell.follow(text, home, lambda: server.refusals):
             assert "canary-minted" not in printed
 
     assert (len(server.tokens), server.refusals) == (2, [])

@@ -14,22 +14,21 @@ import os
 import pty
 import re
 import select
-import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tests.support.ports import reserve_ports
+from tests.support.serving import made_folder
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.jail, pytest.mark.slow]
@@ -112,6 +111,34 @@ class Shell:
         left_standing = re.sub(r"[^\n]*\x1b\[K", "", printed[: found.start()])
         return int(found[1]), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", left_standing).replace("\r", "")
 
+    def must(self, command: str) -> str:
+        """Run a command that must succeed. Return its output."""
+        status, printed = self.run(command)
+        assert status == 0, f"{command}: {printed}"
+        return printed
+
+    def begin(self, *places: str, ca_file: Path) -> None:
+        """Set up what a reader has before a page about a service: it may be reached at these places, and a vault is open."""
+        self.must(f"aileron config add egress.private {' '.join(places)}")
+        self.must(f"aileron config set egress.ca_file {ca_file}")
+        self.must("export AILERON_VAULT_PASSPHRASE=correct-horse-battery-staple && aileron vault init")
+
+    def follow(self, text: str, folder: Path, says: Callable[[], object] = str) -> Iterator[tuple[Command, str]]:
+        """Do what the page asks the reader to do: write its files into the folder, and type its commands.
+
+        Yield each command with its output, once the output has what the page shows. A failure has what the service `says`.
+        """
+        todo = list(steps(text))
+        for step, after in zip(todo, [*todo[1:], None], strict=True):
+            if isinstance(step, File):
+                (folder / step.path).write_text(step.text, encoding="utf-8")
+                continue
+            status, printed = self.run(step.text)
+            is_asked = isinstance(after, Command) and after.text == "echo $?"
+            assert (status == 0) or is_asked, f"{step.text}: {printed} {says()}"
+            assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
+            yield step, printed
+
     def close(self) -> None:
         """End the shell and everything it left running in its session."""
         with contextlib.suppress(ProcessLookupError):
@@ -125,9 +152,8 @@ class Shell:
 @pytest.fixture
 def home() -> Iterator[Path]:
     """Provide the reader's home directory; in a short path, because a socket's path is short."""
-    path = Path(tempfile.mkdtemp(prefix="reader-"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+    with made_folder("reader-") as path:
+        yield path
 
 
 @pytest.fixture
@@ -175,6 +201,15 @@ def missing(shown: tuple[str, ...], printed: str) -> str | None:
     return None
 
 
+def with_its_own(page: Path, *replaced: tuple[str, str]) -> str:
+    """Return the page's text with what the test has in place of an example's; each example is there."""
+    text = page.read_text(encoding="utf-8")
+    for shown, own in replaced:
+        assert shown in text
+        text = text.replace(shown, own)
+    return text
+
+
 def wait_answering(port: str, *, over_tls: bool) -> None:
     """Wait until the reader's server responds, as it does for a reader who types the next command; over TLS, until it listens."""
 
@@ -198,16 +233,8 @@ def test_the_tutorial_does_what_it_says(shell: Shell, home: Path, page: str) -> 
     """The test makes every file and runs every command, from nothing to the audit trail, on a clean home."""
     port, (folder, files) = str(*reserve_ports(1)), PAGES[page]
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    todo = list(steps(text.replace(PORT, port)))
-    assert sum(isinstance(step, File) for step in todo) >= files
-    for step, after in zip(todo, [*todo[1:], None], strict=True):
-        if isinstance(step, File):
-            (home / folder / step.path).write_text(step.text, encoding="utf-8")
-            continue
-        status, printed = shell.run(step.text)
-        is_asked = isinstance(after, Command) and after.text == "echo $?"
-        assert (status == 0) or is_asked, f"{step.text}: {printed}"
-        assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
+    assert sum(isinstance(step, File) for step in steps(text)) >= files
+    for step, _printed in shell.follow(text.replace(PORT, port), home / folder):
         if step.text.endswith("&"):
             wait_answering(port, over_tls="demo-server" not in step.text)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from standardwebhooks import Webhook
 
-from tests.e2e.test_tutorial import ROOT, Command, Shell, home, missing, shell, steps
+from tests.e2e.test_tutorial import ROOT, Shell, home, shell, with_its_own
 from tests.support.canary import scan
 from tests.support.upstream import Authority, Upstream, answer
 from tests.support.waiting import wait_until
@@ -33,23 +33,9 @@ def test_the_page_does_what_it_says(shell: Shell, home: Path, receiver: Upstream
     """
     (home / "connectors").symlink_to(ROOT / "connectors")
     host = f"localhost:{receiver.port}"
-    for before in (
-        f"aileron config add egress.private {host}",
-        f"aileron config set egress.ca_file {authority.ca_file}",
-        "export AILERON_VAULT_PASSPHRASE=correct-horse-battery-staple && aileron vault init",
-    ):
-        status, printed = shell.run(before)
-        assert status == 0, printed
-    text = PAGE.read_text(encoding="utf-8")
-    assert "hooks.example.com:443" in text
+    shell.begin(host, ca_file=authority.ca_file)
     key = ""
-    todo = list(steps(text.replace("hooks.example.com:443", host)))
-    for step, after in zip(todo, [*todo[1:], None], strict=True):
-        assert isinstance(step, Command)
-        status, printed = shell.run(step.text)
-        is_asked = isinstance(after, Command) and after.text == "echo $?"
-        assert (status == 0) or is_asked, f"{step.text}: {printed}"
-        assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
+    for step, _printed in shell.follow(with_its_own(PAGE, ("hooks.example.com:443", host)), home):
         if "/dev/urandom" in step.text:
             key = (home / "webhook-key.txt").read_text()
 
