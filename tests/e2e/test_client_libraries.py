@@ -261,14 +261,6 @@ def test_a_redirect_to_an_undeclared_host_is_denied(home: DaemonHome) -> None:
         assert (error["class"], error["requested"]) == ("capability_denied", "network:undeclared.example.com:443")
 
 
-def test_too_many_redirects_raise_the_librarys_error(home: DaemonHome) -> None:
-    """The library requests stops at thirty redirects, and says so."""
-    error = home.failed("follow", library="requests", path="/hop/40")
-
-    assert error["class"] == "connector_runtime_error"
-    assert "TooManyRedirects" in error["message"]
-
-
 @pytest.mark.parametrize(
     ("library", "path", "words"),
     [
@@ -320,21 +312,26 @@ def test_a_placeholder_is_replaced_by_the_credential(home: DaemonHome, place: st
     assert found["query"] == ({"a": ["1"], "b": ["2"]} if place == "query" else {})
 
 
-@pytest.mark.parametrize(("place", "words"), [("own", "Authorization"), ("body", "transports.use")])
-def test_a_key_where_it_cannot_be_added_is_an_error(home: DaemonHome, place: str, words: str) -> None:
-    """A second Authorization field of the library's own, or a key in a body, is an error, and nothing is sent."""
-    error = home.failed("key_in", place=place)
+@pytest.mark.parametrize(
+    ("op", "args", "failure_class", "words"),
+    [
+        ("follow", {"library": "requests", "path": "/hop/40"}, "connector_runtime_error", "TooManyRedirects"),
+        ("key_in", {"place": "own"}, "connector_runtime_error", "Authorization"),
+        ("key_in", {"place": "body"}, "connector_runtime_error", "transports.use"),
+        ("key_in", {"place": "path"}, "capability_denied", "set path"),
+    ],
+    ids=["more redirects than requests follows", "a field of its own", "a key in a body", "a key in a path"],
+)
+def test_a_library_that_cannot_go_on_ends_with_the_reason(
+    home: DaemonHome, op: str, args: dict[str, str], failure_class: str, words: str
+) -> None:
+    """The library requests stops at thirty redirects. A second Authorization field of the library's own, or a key in a body, is
+    an error, and nothing is sent; so it is for a key in a path, since the manifest puts the key in a header.
+    """
+    error = home.failed(op, **args)
 
-    assert error["class"] == "connector_runtime_error"
+    assert error["class"] == failure_class
     assert words in error["message"]
-
-
-def test_a_key_in_a_path_needs_a_manifest_setting(home: DaemonHome) -> None:
-    """The manifest puts the key in a header: nothing is sent, and the message names the setting."""
-    error = home.failed("key_in", place="path")
-
-    assert error["class"] == "capability_denied"
-    assert "set path" in error["message"]
 
 
 def test_a_librarys_request_to_an_undeclared_host_is_denied(home: DaemonHome) -> None:

@@ -333,22 +333,35 @@ def test_rows_that_changed_since_the_preview_stop_the_change(shop: Shop) -> None
     assert [city for _, city in cities(shop)] == ["Oslo"] * 3
 
 
-def test_a_preview_shows_cascading_deletes(shop: Shop) -> None:
-    """The preview has each table with its number of rows."""
-    question = shop.ask("execute-sql", sql="DELETE FROM customers WHERE name = $1 RETURNING *", values=["Ada"])
+@pytest.mark.parametrize(
+    ("sql", "value", "shown", "query", "rows"),
+    [
+        (
+            "DELETE FROM customers WHERE name = $1 RETURNING *",
+            "Ada",
+            "2 rows deleted in public.orders",
+            "SELECT id FROM orders",
+            [[12]],
+        ),
+        (
+            "INSERT INTO customers (name) VALUES ($1) RETURNING *",
+            "Di",
+            "Filled in anew by the database when it is done: id",
+            "SELECT name FROM customers WHERE id > 3",
+            [["Di"]],
+        ),
+    ],
+    ids=["cascading deletes", "a generated number"],
+)
+def test_a_preview_shows_what_the_statement_does_not_say(
+    shop: Shop, sql: str, value: str, shown: str, query: str, rows: list[list[Any]]
+) -> None:
+    """A delete's preview has each table with its number of rows; an insert's has used a number up, so the run gets another."""
+    question = shop.ask("execute-sql", sql=sql, values=[value])
     seen = shop.see(question)
-    assert "2 rows deleted in public.orders" in seen.lines["Changes"]
+    assert shown in seen.lines["Changes"]
     assert shop.decide(question, digest=seen.digest)["status"] == "completed"
-    assert shop.sql("SELECT id FROM orders") == [[12]]
-
-
-def test_an_insert_with_a_generated_number_can_be_approved(shop: Shop) -> None:
-    """The preview has used a number up, so the run gets another."""
-    question = shop.ask("execute-sql", sql="INSERT INTO customers (name) VALUES ($1) RETURNING *", values=["Di"])
-    seen = shop.see(question)
-    assert "Filled in anew by the database when it is done: id" in seen.lines["Changes"]
-    assert shop.decide(question, digest=seen.digest)["status"] == "completed"
-    assert shop.sql("SELECT name FROM customers WHERE id > 3") == [["Di"]]
+    assert shop.sql(query) == rows
 
 
 def test_an_approval_without_a_preview_is_refused(shop: Shop) -> None:
