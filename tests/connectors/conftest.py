@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
+
+from aileron_connector import operation, transports
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +16,13 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def own_operations() -> Iterator[None]:
+    """Remove the operations and the transport that a test declares."""
+    known = dict(operation.OPERATIONS)
+    yield
+    operation.OPERATIONS.clear()
+    operation.OPERATIONS.update(known)
+    transports.use(None)

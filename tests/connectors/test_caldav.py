@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import http.server
 import re
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -18,11 +16,11 @@ import trustme
 
 from aileron.actions.manifest import parse_action
 from aileron.model.names import HostPort
-from aileron.registry.connector_build import build
 from aileron.registry.manifest import parse_connector_manifest
 from aileron_sandbox.frames import GrantedHost, Log
-from tests.support.plain_host import ROOT, PlainHost, Report
+from tests.support.plain_host import ROOT, PlainHost, Report, built_in
 from tests.support.radicale import RadicaleServer
+from tests.support.upstream import Seen, Upstream, answer
 from tests.support.waiting import wait_until
 
 SOURCE = ROOT / "connectors" / "caldav"
@@ -57,9 +55,7 @@ def calendar_object(*events: str, zone: str = "") -> str:
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the zip that `aileron connector build` makes."""
-    path = tmp_path_factory.mktemp("built") / "connector"
-    path.write_bytes(build(SOURCE, [HostPort("127.0.0.1", 5232)]).connector)
-    return path
+    return built_in(tmp_path_factory.mktemp("built"), SOURCE, [HostPort("127.0.0.1", 5232)])
 
 
 @pytest.fixture(scope="module")
@@ -508,33 +504,14 @@ HONEST: dict[tuple[str, str], tuple[int, str]] = {
 def lying_server(answers: dict[tuple[str, str], tuple[int, str]]) -> Iterator[GrantedHost]:
     """Run a server with these answers to method and path; a body that begins with `Location:` is that header."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def script(seen: Seen) -> bytes:
+        status, body = answers.get((seen.method, seen.target), (404, ""))
+        if body.startswith("Location:"):
+            return answer(b"", body, status=f"{status} Moved")
+        return answer(body.encode(), status=f"{status} Whatever")
 
-        def _answer(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            status, body = answers.get((self.command, self.path), (404, ""))
-            self.send_response(status)
-            if body.startswith("Location:"):
-                self.send_header("Location", body.removeprefix("Location:"))
-                body = ""
-            self.send_header("Content-Length", str(len(body.encode())))
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        do_PROPFIND = do_REPORT = do_PUT = do_DELETE = _answer  # noqa: N815
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield GrantedHost("127.0.0.1", server.server_address[1], True)
-        finally:
-            server.shutdown()
-            thread.join()
+    with Upstream(script) as upstream:
+        yield GrantedHost("127.0.0.1", upstream.port, True)
 
 
 def listing_from(program: Path, changed: dict[tuple[str, str], tuple[int, str]]) -> Report:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import sys
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -13,20 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.plain_host import ROOT
+from tests.support.libraries import module_of
 
-
-def _load() -> Any:
-    spec = importlib.util.spec_from_file_location("caldav_ical", ROOT / "connectors" / "caldav" / "ical.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-ical = _load()
+ical = module_of("caldav", "ical")
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DAY = ical.Times(date(2026, 3, 1), date(2026, 3, 2))
 

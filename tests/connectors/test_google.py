@@ -21,7 +21,7 @@ from aileron.registry.manifest import parse_connector_manifest
 from aileron_sandbox.frames import GrantedHost, Log
 from tests.support.canary import find
 from tests.support.google import NAMES, SCOPES, GoogleServer, digest_of
-from tests.support.plain_host import ROOT, PlainHost, Report
+from tests.support.plain_host import ROOT, PlainHost, Report, built_in
 from tests.support.upstream import Authority
 
 SOURCE = ROOT / "connectors" / "google"
@@ -36,9 +36,7 @@ Call = Callable[..., Report]
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the zip that `aileron connector build` makes."""
-    path = tmp_path_factory.mktemp("built") / "connector"
-    path.write_bytes(build(SOURCE, (), APPLICATION).connector)
-    return path
+    return built_in(tmp_path_factory.mktemp("built"), SOURCE, (), APPLICATION)
 
 
 @pytest.fixture

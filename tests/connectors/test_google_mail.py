@@ -6,10 +6,8 @@ import base64
 import copy
 import email.policy
 import email.utils
-import importlib.util
 import json
 import re
-import sys
 from collections.abc import Callable
 from email.header import decode_header, make_header
 from email.message import EmailMessage
@@ -22,20 +20,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aileron_connector import BadInput, ExternalApiError, markup
-from tests.support.plain_host import ROOT
+from tests.support.libraries import module_of
 
-
-def _load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "connectors" / "google" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # msgspec looks its types up
-    spec.loader.exec_module(module)
-    return module
-
-
-mail = _load("mail")
+mail = module_of("google", "mail")
 SEEN = st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp"))
 LINES = st.text(SEEN, max_size=200).map(lambda text: " ".join(text.split()))
 NAMES = st.text(SEEN, max_size=60).map(lambda text: " ".join(text.split()))

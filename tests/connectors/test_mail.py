@@ -30,7 +30,7 @@ from aileron_connector.testing import call
 from aileron_sandbox.frames import GrantedHost, TcpOpen
 from tests.support.dovecot import HOST, PASSWORD, Dovecot
 from tests.support.logins import LoginAt, trusting
-from tests.support.plain_host import ROOT, PlainHost, Report
+from tests.support.plain_host import ROOT, PlainHost, Report, built_in
 from tests.support.postfix import MAX_MESSAGE, Postfix
 from tests.support.shaped import shaped
 from tests.support.upstream import Authority
@@ -145,9 +145,7 @@ def mail(text: str = "hello", **fields: str) -> EmailMessage:
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the zip that `aileron connector build` makes."""
-    path = tmp_path_factory.mktemp("built") / "connector"
-    path.write_bytes(build(SOURCE, logins=LOGINS).connector)
-    return path
+    return built_in(tmp_path_factory.mktemp("built"), SOURCE, logins=LOGINS)
 
 
 @pytest.fixture(scope="module")

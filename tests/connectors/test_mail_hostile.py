@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import re
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.model.login import LoginTarget
-from aileron.registry.connector_build import build
 from aileron_sandbox.frames import GrantedHost, TcpOpen
-from tests.support.plain_host import ROOT, PlainHost, Report
+from tests.support.libraries import module_of
+from tests.support.plain_host import ROOT, PlainHost, Report, built_in
 
 SOURCE = ROOT / "connectors" / "mail"
 LOGINS = [LoginTarget.parse(text) for text in ("imap://imap.example.com:993", "smtp://smtp.example.com:465")]
@@ -35,17 +33,7 @@ SEND: dict[str, Any] = {
 READ: dict[str, Any] = {"message_id": "INBOX;UIDVALIDITY=7/;UID=1"}
 
 
-def _load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"mail_{name}", SOURCE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-answers = _load("answers")
+answers = module_of("mail", "answers")
 
 Script = Callable[[socket.socket], None]
 
@@ -53,9 +41,7 @@ Script = Callable[[socket.socket], None]
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the zip that `aileron connector build` makes."""
-    path = tmp_path_factory.mktemp("built") / "connector"
-    path.write_bytes(build(SOURCE, logins=LOGINS).connector)
-    return path
+    return built_in(tmp_path_factory.mktemp("built"), SOURCE, logins=LOGINS)
 
 
 def run(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import functools
-import importlib.util
 import itertools
 import ssl
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +21,7 @@ from aileron.registry.manifest import parse_connector_manifest
 from aileron_connector import ExternalApiError
 from aileron_sandbox.frames import GrantedHost
 from tests.support.canary import find
+from tests.support.libraries import module_of
 from tests.support.moto import Moto, signed
 from tests.support.plain_host import ROOT, PlainHost, Report
 from tests.support.upstream import Authority, answer
@@ -35,17 +34,7 @@ _numbers = itertools.count()
 Call = Callable[..., Report]
 
 
-def _load() -> Any:
-    spec = importlib.util.spec_from_file_location("s3_answers", SOURCE / "answers.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-answers = _load()
+answers = module_of("s3", "answers")
 
 
 @pytest.fixture(scope="module")

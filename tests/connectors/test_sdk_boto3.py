@@ -6,7 +6,6 @@ import http.client
 import io
 import select
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,14 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 
 from aileron.registry.connector_build import build
-from aileron_connector import op, operation, transports
+from aileron_connector import op, transports
 from aileron_connector.testing import Reply, Request, call
 from aileron_sandbox.frames import GrantedHost
 from tests.support.libraries import pack_boto3
 from tests.support.plain_host import PlainHost
 from tests.support.upstream import Upstream, answer
+
+pytestmark = pytest.mark.usefixtures("own_operations")
 
 ORIGIN = "https://s3.example.com"
 KIND = "aws_sigv4"
@@ -70,15 +71,6 @@ service = "s3"
 [capabilities.runtime]
 imports = ["http"]
 """
-
-
-@pytest.fixture(autouse=True)
-def _own_operations() -> Iterator[None]:
-    """Remove the operations that a test declares."""
-    known = dict(operation.OPERATIONS)
-    yield
-    operation.OPERATIONS.clear()
-    operation.OPERATIONS.update(known)
 
 
 def client(**config: Any) -> Any:

@@ -7,7 +7,6 @@ import http.client
 import random
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +21,9 @@ from aileron_connector import http as asked
 from aileron_connector.testing import Reply, Request, Unreachable, call, for_real
 from tests.support.upstream import Authority, Upstream, answer
 
+pytestmark = pytest.mark.usefixtures("own_operations")
+
 ORIGIN = "https://notes.example.com"
-
-
-@pytest.fixture(autouse=True)
-def _own_operations() -> Iterator[None]:
-    """Remove the operations that a test declares."""
-    known = dict(operation.OPERATIONS)
-    yield
-    operation.OPERATIONS.clear()
-    operation.OPERATIONS.update(known)
-    transports.use(None)
 
 
 def test_an_operation_runs_with_replies_in_order_and_its_requests_are_recorded() -> None:

@@ -9,7 +9,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,22 +20,14 @@ import httpx2
 import pytest
 import requests
 
-from aileron_connector import hosts, loop, op, operation, tcp, transports
+from aileron_connector import hosts, loop, op, tcp
 from aileron_connector.testing import Reply, Request, Unreachable, call
 from aileron_sandbox.frames import MAX_IN_FLIGHT
 
+pytestmark = pytest.mark.usefixtures("own_operations")
+
 ORIGIN = "https://notes.example.com"
 Operation = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def _own_operations() -> Iterator[None]:
-    """Remove the operations that a test declares."""
-    known = dict(operation.OPERATIONS)
-    yield
-    operation.OPERATIONS.clear()
-    operation.OPERATIONS.update(known)
-    transports.use(None)
 
 
 def echo(request: Request) -> Reply:

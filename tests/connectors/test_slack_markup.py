@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from types import ModuleType
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.plain_host import ROOT
+from tests.support.libraries import module_of
 
-
-def _loaded() -> ModuleType:
-    """Load the connector's own module, which no package has."""
-    path = ROOT / "connectors" / "slack" / "markup.py"
-    spec = importlib.util.spec_from_file_location("slack_markup", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-MARKUP = _loaded()
+MARKUP = module_of("slack", "markup")
 TEXTS = st.text() | st.lists(
     st.sampled_from(["<", ">", "&", "|", "!", "@", "#", "&amp;", "&lt;", "channel", "U1", "https://x.example/", " "])
 ).map("".join)

@@ -19,7 +19,7 @@ from aileron.registry.manifest import parse_connector_manifest
 from aileron_sandbox.frames import GrantedHost, Log
 from tests.support.canary import find
 from tests.support.hostile_text import GROUPS, as_in_a_file
-from tests.support.plain_host import ROOT, PlainHost, Report
+from tests.support.plain_host import ROOT, PlainHost, Report, built_in
 from tests.support.telegram import NAMES, TelegramServer, digest_of
 from tests.support.upstream import Authority
 
@@ -36,9 +36,7 @@ Call = Callable[..., Report]
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the zip that `aileron connector build` makes."""
-    path = tmp_path_factory.mktemp("built") / "connector"
-    path.write_bytes(build(SOURCE).connector)
-    return path
+    return built_in(tmp_path_factory.mktemp("built"), SOURCE)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from aileron.registry.connector_build import build
 from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.suite import SuiteSource, parse_suite, wanted
 from aileron_sandbox.frames import GrantedHost
-from tests.support.plain_host import ROOT, PlainHost, Report
+from tests.support.plain_host import ROOT, PlainHost, Report, built_in
 from tests.support.upstream import Authority, Seen, Upstream, answer
 
 SOURCE = ROOT / "connectors" / "webhook"
@@ -27,9 +27,7 @@ Call = Callable[..., Report]
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the zip that `aileron connector build` makes."""
-    path = tmp_path_factory.mktemp("built") / "connector"
-    path.write_bytes(build(SOURCE, [HostPort(HOST, 443)]).connector)
-    return path
+    return built_in(tmp_path_factory.mktemp("built"), SOURCE, [HostPort(HOST, 443)])
 
 
 class Hooks:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from aileron.registry.manifest import parse_connector_manifest
 from aileron_sandbox.frames import GrantedHost, HttpRequest, Log, TcpOpen, WebSocketOpen
 from tests.support.plain_host import ROOT, ConnectorProcess, PlainHost, invoke
 from tests.support.shaped import shaped
+from tests.support.upstream import Seen, Upstream, answer
 
 PAGE = (ROOT / "docs" / "how-to" / "write-a-connector.md").read_text(encoding="utf-8")
 
@@ -45,35 +44,17 @@ def notes() -> Iterator[GrantedHost]:
     """Run a service that keeps notes, and requires a Content-Type."""
     kept: list[dict[str, Any]] = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            limit = int(self.path.rpartition("=")[2])
-            self._send(200, kept[::-1][:limit])
+    def script(seen: Seen) -> bytes:
+        if seen.method == "GET":
+            limit = int(seen.target.rpartition("=")[2])
+            return answer(json.dumps(kept[::-1][:limit]).encode())
+        if seen.values("content-type") != ["application/json"] or len(kept) >= 2:
+            return answer(b"{}", status="507 Insufficient Storage")
+        kept.append({"id": len(kept) + 1, **json.loads(seen.body)})
+        return answer(json.dumps(kept[-1]).encode(), status="201 Created")
 
-        def do_POST(self) -> None:
-            note = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if self.headers["Content-Type"] != "application/json" or len(kept) >= 2:
-                self._send(507, {})
-                return
-            kept.append({"id": len(kept) + 1, **note})
-            self._send(201, kept[-1])
-
-        def _send(self, status: int, value: Any) -> None:
-            data = json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield GrantedHost("127.0.0.1", server.server_address[1], True)
-        server.shutdown()
-        thread.join()
+    with Upstream(script) as upstream:
+        yield GrantedHost("127.0.0.1", upstream.port, True)
 
 
 def test_the_connector_of_the_page_builds_and_works(source: Path, notes: GrantedHost, tmp_path: Path) -> None:

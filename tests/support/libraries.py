@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["pack", "pack_boto3"]
+__all__ = ["module_of", "pack", "pack_boto3"]
 
+_CONNECTORS: Final = Path(__file__).resolve().parents[2] / "connectors"
 _IGNORED: Final = shutil.ignore_patterns("*.so", "*.tar.gz", "__pycache__", "tests")
+
+
+def module_of(connector: str, name: str) -> Any:
+    """Load a module of a connector, which no package has, under a name of its own: other connectors have modules of that name."""
+    spec = importlib.util.spec_from_file_location(f"{connector}_{name}", _CONNECTORS / connector / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and msgspec look their module up
+    spec.loader.exec_module(module)
+    return module
 
 
 def pack(package: str, into: Path) -> None:

@@ -30,8 +30,9 @@ import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
+from aileron.registry.connector_build import build
 from aileron_sandbox.frames import (
     PROTOCOL_VERSION,
     AuditEvent,
@@ -101,7 +102,7 @@ def _started(program: Path, frames_in: int, frames_out: int, printed: int) -> su
     )
 
 
-class ConnectorProcess:
+class ConnectorProcess(contextlib.AbstractContextManager["ConnectorProcess"]):
     """A connector process and the host's end of its frames, both ends watched by a HostSession."""
 
     def __init__(self, program: Path, first: Invoke, *, timeout_s: float = 20.0) -> None:
@@ -211,13 +212,17 @@ class ConnectorProcess:
             raise TimeoutError(f"the connector neither spoke nor listened; it printed: {self.printed()[-2000:]}")
         return readable
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def built_in(folder: Path, *sources: Any, **options: Any) -> Path:
+    """Build a connector of what `build` takes into the folder. Return its program: the zip of `aileron connector build`."""
+    path = folder / "connector"
+    path.write_bytes(build(*sources, **options).connector)
+    return path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,7 +257,7 @@ class RefusedStream(OSError):
         self.details: Final = details
 
 
-class _Streams:
+class _Streams(contextlib.AbstractContextManager["_Streams"]):
     """The streams of one invocation: bytes both ways, in the only thread."""
 
     def __init__(self, connector: ConnectorProcess) -> None:
@@ -295,9 +300,6 @@ class _Streams:
         """Report that a stream was refused, or is over."""
         error = FrameFailure(failure_class=failure_class, message=words, details=details or {})
         self._connector.send(Refused(id=stream_id, error=error))
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
