@@ -103,7 +103,7 @@ class Head:
         return [(name, value) for name, value in self.fields if name not in names]
 
 
-class Line:
+class Line(contextlib.AbstractContextManager["Line"]):
     """The test's end of a connection, with received bytes that were not read yet."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -120,9 +120,6 @@ class Line:
         sock.settimeout(DEADLINE_S)
         sock.connect(("127.0.0.1", port) if isinstance(port, int) else str(port))
         return cls(sock)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_exc: object) -> None:
         self.sock.close()
@@ -202,7 +199,7 @@ def refusal(client: Line) -> tuple[int, str, str]:
     return head.status, error["class"], error["message"]
 
 
-class Provider:
+class Provider(contextlib.AbstractContextManager["Provider"]):
     """A listening socket in the place of a provider's API."""
 
     def __init__(self, receive_buffer: int | None = None) -> None:
@@ -213,9 +210,6 @@ class Provider:
         self._listener.bind(("127.0.0.1", 0))
         self._listener.listen(64)
         self.port: int = self._listener.getsockname()[1]
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_exc: object) -> None:
         self._listener.close()
@@ -239,6 +233,22 @@ class Provider:
         """Accept the next connection."""
         return Line(self._listener.accept()[0])
 
+    @contextlib.contextmanager
+    def asked(self, port: int | Path, request: bytes, receive_buffer: int | None = None) -> Iterator[tuple[Line, Line]]:
+        """Send a request as a new client of a gateway. Yield the client, and the connection to here, not read yet."""
+        with Line.to(port, receive_buffer) as client:
+            client.say(request)
+            with self.answering() as upstream:
+                yield client, upstream
+
+    def answers(self, client: Line) -> Head:
+        """Answer what the client has sent, and check that it gets the answer. Return the request's head."""
+        with self.answering() as upstream:
+            head = upstream.head()
+            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            assert client.head().status == 200
+        return head
+
     def is_called(self) -> bool:
         """Return whether a client has connected and was not accepted yet."""
         self._listener.settimeout(0)
@@ -249,6 +259,15 @@ class Provider:
         finally:
             self._listener.settimeout(DEADLINE_S)
         return True
+
+
+def refused(port: int, provider: Provider, request: bytes) -> tuple[int, str, str]:
+    """Return the refusal of a request of a new client, and check that nothing was sent."""
+    with Line.to(port) as client:
+        client.say(request)
+        answer = refusal(client)
+    assert not provider.is_called()
+    return answer
 
 
 @contextlib.contextmanager

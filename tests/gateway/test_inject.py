@@ -27,7 +27,7 @@ from aileron.gateway.inject.exchange import Injection
 from aileron.gateway.inject.wire import Tool, Wire
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.json_value import JSONObject
-from tests.gateway.conftest import DEADLINE_S, KEY, TOKEN, Line, Provider, gateway, refusal
+from tests.gateway.conftest import DEADLINE_S, KEY, TOKEN, Head, Line, Provider, gateway, refusal, refused
 from tests.gateway.model import Fail, Model, Say, Search, Step, Think, Turn, Use, usage_of
 from tests.gateway.programs import PROGRAMS, close_all
 from tests.support.waiting import wait_until_async
@@ -100,6 +100,26 @@ def served(model: Model, tools: ScriptedTools, keep_alive_s: float = 30.0) -> It
         yield f"http://127.0.0.1:{port}/inject/{NAME}"
 
 
+@contextlib.contextmanager
+def injected(*turns: Turn, stop: str | None = None) -> Iterator[tuple[Model, ScriptedTools, str]]:
+    """Start a model that follows these turns, and a gateway to it. Yield the model, the added tools, and a session's address."""
+    tools = ScriptedTools()
+    with Model(*turns, stop=stop) as model, served(model, tools) as url:
+        yield model, tools, url
+
+
+def passed_on(provider: Provider, tools: ScriptedTools, request: bytes) -> tuple[Head, bytes]:
+    """Send a request past an injection, and check that the answer comes back. Return what the provider got."""
+    with (
+        gateway(provider.settings(), injection=Injection(tools)) as port,
+        provider.asked(port, request) as (client, upstream),
+    ):
+        message = upstream.message()
+        upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        assert client.message()[1] == b"ok"
+    return message
+
+
 def _settings(port: int) -> Any:
     from aileron.config import GatewaySettings, Settings, Upstream
 
@@ -110,9 +130,8 @@ def _settings(port: int) -> Any:
 @pytest.mark.parametrize("how", HOWS)
 def test_an_injected_call_is_made_and_the_program_sees_one_response(how: str) -> None:
     """The response has the model's words before and after the call, the tokens of both rounds, and no trace of the call."""
-    tools = ScriptedTools()
     turns: tuple[Turn, ...] = ([Say("Let me look."), Use("aileron_look", {"to": "Zürich"})], [Say("It is sunny.")])
-    with Model(*turns) as model, served(model, tools) as url:
+    with injected(*turns) as (model, tools, url):
         turn = PROGRAMS[how](url).ask("How is the weather?")
 
         assert model.problems == []
@@ -131,8 +150,7 @@ def test_an_injected_call_is_made_and_the_program_sees_one_response(how: str) ->
 @pytest.mark.parametrize("how", HOWS)
 def test_a_turn_without_an_injected_call_is_unchanged(how: str) -> None:
     """The program's own tool is called and answered as always."""
-    tools = ScriptedTools()
-    with Model([Say("Hm."), Use("weather", {"city": "Bern"})], [Say("Rain.")]) as model, served(model, tools) as url:
+    with injected([Say("Hm."), Use("weather", {"city": "Bern"})], [Say("Rain.")]) as (model, tools, url):
         program = PROGRAMS[how](url)
         turn = program.ask("How is the weather?")
         assert [(call.name, call.args) for call in turn.calls] == [("weather", {"city": "Bern"})]
@@ -169,14 +187,13 @@ def test_several_calls_in_a_turn_are_made_concurrently(how: str) -> None:
 @pytest.mark.parametrize("how", HOWS)
 def test_a_turn_with_injected_and_own_calls_gets_both_results(how: str) -> None:
     """The program answers only its own call, and the model then sees both; later requests have the same bytes before them."""
-    tools = ScriptedTools()
     turns: tuple[Turn, ...] = (
         [Think("first"), Use("aileron_look", {"to": "a"})],
         [Say("Both now."), Use("aileron_look", {"to": "b"}), Use("weather", {"city": "Bern"})],
         [Say("Done.")],
         [Say("Welcome.")],
     )
-    with Model(*turns) as model, served(model, tools) as url:
+    with injected(*turns) as (model, tools, url):
         program = PROGRAMS[how](url)
         turn = program.ask("Do both.")
         assert [call.name for call in turn.calls] == ["weather"]
@@ -209,14 +226,13 @@ def _array(text: bytes) -> bytes:
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
 def test_hidden_rounds_keep_their_place_in_later_requests(how: str) -> None:
     """Over many turns, each request begins with the bytes of the last: the provider's cache stays valid."""
-    tools = ScriptedTools()
     turns: list[Turn] = []
     for number in range(4):
         turns += [
             [Think(f"thought {number}"), Say("One moment."), Use("aileron_look", {"to": str(number)})],
             [Say(f"It is {number}.")],
         ]
-    with Model(*turns) as model, served(model, tools) as url:
+    with injected(*turns) as (model, _tools, url):
         program = PROGRAMS[how](url)
         for number in range(4):
             assert f"It is {number}." in program.ask(f"What is {number}?").text
@@ -258,8 +274,7 @@ def rewritten(how: str, history: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
 def test_reused_ids_put_nothing_into_another_conversation(how: str) -> None:
     """Each conversation gets its own hidden rounds, also if its program rewrites it, and one without them gets none."""
-    tools = ScriptedTools()
-    with Model() as model, served(model, tools) as url:
+    with injected() as (model, _tools, url):
         asked: dict[str, list[Step]] = {
             "a": [Use("aileron_look", {"to": "Bern"})],
             "b": [Use("aileron_look", {"to": "Basel"})],
@@ -283,9 +298,8 @@ def test_reused_ids_put_nothing_into_another_conversation(how: str) -> None:
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
 def test_repeated_words_put_nothing_into_another_conversation(how: str) -> None:
     """The last words are alike, the earlier ones differ; the conversation with hidden rounds gets its own."""
-    tools = ScriptedTools()
     hidden = [Use("aileron_look", {"to": "Bern"})], [Say("Done.")]
-    with Model() as model, served(model, tools) as url:
+    with injected() as (model, _tools, url):
         first, other = PROGRAMS[how](url), PROGRAMS[how](url)
         for program, word, turns in ((first, "one", hidden), (other, "other", ([Say("Done.")],))):
             model.script([Say("Hi.")], *turns)
@@ -302,8 +316,7 @@ def test_repeated_words_put_nothing_into_another_conversation(how: str) -> None:
 @pytest.mark.parametrize("second", [[], [Use("aileron_look", {"to": "Basel"})]], ids=["none", "its own"])
 def test_conversations_that_are_alike_in_every_turn_get_no_hidden_rounds(how: str, second: list[Use]) -> None:
     """The gateway cannot tell which one goes on. While there was only one, it had its hidden round."""
-    tools = ScriptedTools()
-    with Model() as model, served(model, tools) as url:
+    with injected() as (model, _tools, url):
         first, other = PROGRAMS[how](url), PROGRAMS[how](url)
         model.script([Use("aileron_look", {"to": "Bern"})], [Say("Done.")], [Say("Bye.")])
         first.ask("Check.")
@@ -320,9 +333,8 @@ def test_conversations_that_are_alike_in_every_turn_get_no_hidden_rounds(how: st
 @pytest.mark.parametrize("how", HOWS)
 def test_a_tool_name_of_the_program_stays_its_own(how: str) -> None:
     """The injected tool gets another name, which the model can call."""
-    tools = ScriptedTools()
     turns = [Use("aileron2_look", {"to": "x"})], [Use("aileron_look", {"city": "own"})]
-    with Model(*turns) as model, served(model, tools) as url:
+    with injected(*turns) as (model, tools, url):
         turn = PROGRAMS[how](url, tools=("aileron_look",)).ask("Look.")
 
         assert model.tools() == ["aileron_look", "aileron2_look", "aileron_send_mail"]
@@ -333,9 +345,8 @@ def test_a_tool_name_of_the_program_stays_its_own(how: str) -> None:
 @pytest.mark.parametrize("how", [how for how in HOWS if how != "messages"])
 def test_arguments_that_are_no_object_are_reported_to_the_model(how: str) -> None:
     """The tool is called once the model has corrected them. Only in streams does Messages have them as text."""
-    tools = ScriptedTools()
     turns = [Use("aileron_look", '["no')], [Use("aileron_look", {"to": "Bern"})], [Say("Sorry.")]
-    with Model(*turns) as model, served(model, tools) as url:
+    with injected(*turns) as (model, tools, url):
         assert PROGRAMS[how](url).ask("Look.").text == "Sorry."
         assert b"no JSON object" in model.bodies[1]
         assert [args for *_, args in tools.called] == [{"to": "Bern"}]
@@ -345,11 +356,7 @@ def test_arguments_that_are_no_object_are_reported_to_the_model(how: str) -> Non
 @pytest.mark.parametrize("how", HOWS)
 def test_a_model_that_never_stops_calling_is_stopped(how: str) -> None:
     """The calls of round 24 are no longer made, and the model is asked once more without tools to choose from."""
-    tools = ScriptedTools()
-    with (
-        Model(*[[Use("aileron_look")]] * 24, [Say("Well."), Use("aileron_look")]) as model,
-        served(model, tools) as url,
-    ):
+    with injected(*[[Use("aileron_look")]] * 24, [Say("Well."), Use("aileron_look")]) as (model, tools, url):
         turn = PROGRAMS[how](url).ask("Look.")
 
         assert (turn.text, turn.calls) == ("Well.", [])
@@ -426,9 +433,8 @@ def test_a_program_that_leaves_cancels_the_call_that_waits(how: str) -> None:
 @pytest.mark.parametrize("how", HOWS)
 def test_a_repeated_request_continues_where_it_failed(how: str) -> None:
     """A provider that fails after an injected call is asked again; a program's retry does not make the call again."""
-    tools = ScriptedTools()
     turns: list[Turn] = [[Use("aileron_send_mail")], *[Fail("529 Overloaded")] * 3, [Say("Sent.")]]
-    with Model(*turns) as model, served(model, tools) as url:
+    with injected(*turns) as (model, tools, url):
         program = PROGRAMS[how](url)
         with pytest.raises((anthropic.APIError, openai.APIError)) as failed:
             program.ask("Send it.")
@@ -443,8 +449,7 @@ def test_a_repeated_request_continues_where_it_failed(how: str) -> None:
 @pytest.mark.parametrize("how", HOWS)
 def test_a_temporary_failure_between_rounds_is_hidden(how: str) -> None:
     """The provider sends one 529 between two rounds."""
-    tools = ScriptedTools()
-    with Model([Use("aileron_look")], Fail("529 Overloaded"), [Say("Done.")]) as model, served(model, tools) as url:
+    with injected([Use("aileron_look")], Fail("529 Overloaded"), [Say("Done.")]) as (_model, tools, url):
         assert PROGRAMS[how](url).ask("Look.").text == "Done."
         assert len(tools.called) == 1
 
@@ -462,8 +467,7 @@ def test_a_failure_of_the_first_round_is_passed_on(how: str) -> None:
 def test_a_call_in_a_truncated_response_is_not_made(how: str) -> None:
     """The response ended because of its length."""
     stop = {"m": "max_tokens", "c": "length", "r": "incomplete"}[how[0]]
-    tools = ScriptedTools()
-    with Model([Say("So"), Use("aileron_look")], stop=stop) as model, served(model, tools) as url:
+    with injected([Say("So"), Use("aileron_look")], stop=stop) as (model, tools, url):
         turn = PROGRAMS[how](url).ask("Look.")
         assert (turn.text, turn.calls, turn.stop, tools.called) == ("So", [], stop, [])
         assert len(model.bodies) == 1
@@ -512,13 +516,8 @@ def test_a_request_that_is_not_understood_is_passed_on_unchanged(
 ) -> None:
     """Every byte and the program's own fields are passed on, and the reason is recorded."""
     tools = ScriptedTools()
-    with gateway(provider.settings(), injection=Injection(tools)) as port, Line.to(port) as client:
-        fields = f"Host: x\r\nAccept-Encoding: br\r\nContent-Length: {len(body)}\r\n\r\n"
-        client.say(f"POST /inject/{NAME}{path}?beta=true HTTP/1.1\r\n{fields}".encode() + body)
-        with provider.answering() as upstream:
-            seen, sent = upstream.message()
-            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-            assert client.message()[1] == b"ok"
+    fields = f"Host: x\r\nAccept-Encoding: br\r\nContent-Length: {len(body)}\r\n\r\n"
+    seen, sent = passed_on(provider, tools, f"POST /inject/{NAME}{path}?beta=true HTTP/1.1\r\n{fields}".encode() + body)
     assert (seen.start.split()[1], sent) == (path.encode() + b"?beta=true", body)
     assert seen.all(b"accept-encoding") == [b"br"]
     assert tools.notes == [
@@ -531,12 +530,8 @@ def test_other_paths_and_methods_are_passed_on_untouched(provider: Provider, pat
     """Such requests do not ask for a model's words, so there is no record."""
     tools = ScriptedTools()
     method = "GET" if path != "/v1/messages/count_tokens" else "POST"
-    with gateway(provider.settings(), injection=Injection(tools)) as port, Line.to(port) as client:
-        client.say(f"{method} /inject/{NAME}{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
-        with provider.answering() as upstream:
-            seen, sent = upstream.message()
-            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-            assert client.message()[1] == b"ok"
+    request = f"{method} /inject/{NAME}{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}"
+    seen, sent = passed_on(provider, tools, request.encode())
     assert (seen.start.split()[1], sent, tools.notes) == (path.encode(), b"{}", [])
 
 
@@ -573,24 +568,23 @@ def test_an_odd_response_is_passed_on_or_refused(
     turns: dict[str, Any] = {"input": "a"} if "responses" in path else {"messages": [{"role": "user", "content": "a"}]}
     said = _told(path, document) if stream else json.dumps(document).encode()
     kind = b"text/event-stream" if stream else b"application/json"
-    with gateway(provider.settings(), injection=Injection(tools)) as port, Line.to(port) as client:
-        client.say(_post(f"/inject/{NAME}{path}", {"stream": stream, **turns}))
-        with provider.answering() as upstream:
-            upstream.message()
-            upstream.say(
-                b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (kind, len(said), said)
-            )
-            is_odd = b"NaN" in said or b"Infinity" in said
-            if stream:
-                assert client.head().status == 200
-                with pytest.raises((EOFError, ConnectionError)) if is_odd else contextlib.nullcontext():
-                    assert b"".join(client.chunks()) == said
-            elif is_odd:
-                status, error, words = refusal(client)[:3]
-                assert (status, error, "cannot be understood" in words) == (502, "network_error", True)
-            else:
-                head, body = client.message()
-                assert (head.status, body) == (200, said)
+    with (
+        gateway(provider.settings(), injection=Injection(tools)) as port,
+        provider.asked(port, _post(f"/inject/{NAME}{path}", {"stream": stream, **turns})) as (client, upstream),
+    ):
+        upstream.message()
+        upstream.say(b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (kind, len(said), said))
+        is_odd = b"NaN" in said or b"Infinity" in said
+        if stream:
+            assert client.head().status == 200
+            with pytest.raises((EOFError, ConnectionError)) if is_odd else contextlib.nullcontext():
+                assert b"".join(client.chunks()) == said
+        elif is_odd:
+            status, error, words = refusal(client)[:3]
+            assert (status, error, "cannot be understood" in words) == (502, "network_error", True)
+        else:
+            head, body = client.message()
+            assert (head.status, body) == (200, said)
     assert tools.called == []
 
 
@@ -618,12 +612,10 @@ def _told(path: str, document: dict[str, Any]) -> bytes:
 @pytest.mark.parametrize("how", HOWS)
 def test_the_calls_of_a_turn_are_bounded(how: str) -> None:
     """Beyond 32 a call is refused in its result; beyond 256 the response breaks off."""
-    tools = ScriptedTools()
-    with Model([Use("aileron_look")] * 40, [Say("Done.")]) as model, served(model, tools) as url:
+    with injected([Use("aileron_look")] * 40, [Say("Done.")]) as (model, tools, url):
         assert PROGRAMS[how](url).ask("Look.").text == "Done."
         assert (len(tools.called), model.bodies[1].count(b"at most 32 calls"), model.problems) == (32, 8, [])
-    tools = ScriptedTools()
-    with Model([Use("aileron_look")] * 257, *[[Use("aileron_look")] * 257] * 2) as model, served(model, tools) as url:
+    with injected(*[[Use("aileron_look")] * 257] * 3) as (model, tools, url):
         with pytest.raises((anthropic.APIError, openai.APIError, httpx.HTTPError, httpx2.HTTPError)):
             PROGRAMS[how](url).ask("Look.")
         assert tools.called == []
@@ -633,9 +625,8 @@ def test_the_calls_of_a_turn_are_bounded(how: str) -> None:
 def test_the_events_of_a_round_are_bounded(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The size of each makes no difference: the response breaks off, and its calls are not made."""
     monkeypatch.setattr(exchange, "MAX_ROUND_BYTES", 10_000)
-    tools = ScriptedTools()
     turn: Turn = [Say("a" * 20_000), Use("aileron_look")]
-    with Model(*[turn] * 3) as model, served(model, tools) as url:
+    with injected(*[turn] * 3) as (_model, tools, url):
         with pytest.raises((anthropic.APIError, openai.APIError, httpx.HTTPError, httpx2.HTTPError)):
             PROGRAMS[how](url).ask("Look.")
         assert tools.called == []
@@ -699,9 +690,8 @@ def test_the_size_of_an_unstreamed_response_is_bounded(monkeypatch: pytest.Monke
 def test_the_request_of_a_further_round_is_bounded(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The request does not grow above the limit: no further call is made, and the response breaks off."""
     monkeypatch.setattr(exchange, "MAX_BODY_BYTES", 30_000)
-    tools = ScriptedTools()
     turn: Turn = [Say("a" * 20_000), Use("aileron_look")]
-    with Model(*[turn] * 6) as model, served(model, tools) as url:
+    with injected(*[turn] * 6) as (model, tools, url):
         with pytest.raises((anthropic.APIError, openai.APIError, httpx.HTTPError, httpx2.HTTPError)):
             PROGRAMS[how](url).ask("Look.")
         assert len(tools.called) == 2
@@ -712,30 +702,20 @@ def test_a_session_without_tools_is_unchanged(provider: Provider) -> None:
     """The plain paths are used beside an injection: body and fields are the program's."""
     tools = ScriptedTools()
     body = b'{"messages" : [ {"role":"user","content":"\\u00e9"} ],  "model":"m" }'
-    with gateway(provider.settings(), injection=Injection(tools)) as port, Line.to(port) as client:
-        client.say(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
-        with provider.answering() as upstream:
-            assert upstream.message()[1] == body
-            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-            assert client.message()[1] == b"ok"
+    request = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    assert passed_on(provider, tools, request)[1] == body
     assert tools.notes == []
 
 
 def test_a_request_keeps_its_bytes_around_the_added_tools(provider: Provider) -> None:
     """Spaces, escapes and numbers stay as the program wrote them."""
     body = b'{ "messages" : [ {"role":"user","content":"\\u00e9 \xc3\xa9"} ],  "temperature": 1.0e0 }'
-    with (
-        gateway(provider.settings(), injection=Injection(ScriptedTools(names=["look"]))) as port,
-        Line.to(port) as client,
-    ):
-        client.say(
-            b"POST /inject/%b/v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
-            % (NAME.encode(), len(body), body)
-        )
-        with provider.answering() as upstream:
-            head, sent = upstream.message()
-            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-            client.message()
+    head, sent = passed_on(
+        provider,
+        ScriptedTools(names=["look"]),
+        b"POST /inject/%b/v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
+        % (NAME.encode(), len(body), body),
+    )
     assert head.all(b"accept-encoding") == [b"identity"], (
         "a program that says nothing of it gets any that the API likes"
     )
@@ -850,13 +830,10 @@ def test_an_upstream_with_a_key_in_the_vault_needs_the_token_too(provider: Provi
 def test_a_session_s_name_is_not_sent_in_a_query_or_field(provider: Provider, where: str) -> None:
     """Such a request is refused, as one with a token is."""
     query, _, field = where.format(NAME).partition("\r\n")
-    with gateway(provider.settings(), injection=Injection(ScriptedTools())) as port, Line.to(port) as client:
-        extra = f"{field}\r\n" if field else ""
-        client.say(
-            f"POST /inject/{NAME}/v1/messages{query} HTTP/1.1\r\nHost: x\r\n{extra}Content-Length: 2\r\n\r\n{{}}".encode()
-        )
-        assert refusal(client)[:2] == (401, "unauthorized")
-    assert not provider.is_called()
+    lines = (f"POST /inject/{NAME}/v1/messages{query} HTTP/1.1", "Host: x", field, "Content-Length: 2")
+    request = "\r\n".join([line for line in lines if line] + ["", "{}"])
+    with gateway(provider.settings(), injection=Injection(ScriptedTools())) as port:
+        assert refused(port, provider, request.encode())[:2] == (401, "unauthorized")
 
 
 def test_a_request_that_is_too_long_for_tools_is_passed_on_unchanged(
@@ -866,12 +843,7 @@ def test_a_request_that_is_too_long_for_tools_is_passed_on_unchanged(
     monkeypatch.setattr(rounds, "MAX_BODY_BYTES", 1000)
     tools = ScriptedTools()
     body = json.dumps({"messages": [{"role": "user", "content": "x" * 100_000}]}).encode()
-    with gateway(provider.settings(), injection=Injection(tools)) as port, Line.to(port) as client:
-        client.say(_post(f"/inject/{NAME}/v1/messages", body))
-        with provider.answering() as upstream:
-            assert upstream.message()[1] == body
-            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-            assert client.message()[1] == b"ok"
+    assert passed_on(provider, tools, _post(f"/inject/{NAME}/v1/messages", body))[1] == body
     assert tools.notes == [("passed", SESSION, "messages", "the body has more than 1000 bytes")]
 
 
@@ -879,7 +851,5 @@ def test_the_bytes_of_held_requests_are_bounded(provider: Provider, monkeypatch:
     """A request that does not fit is `busy`, which SDKs retry."""
     monkeypatch.setattr(exchange, "MAX_HELD_BYTES", 1000)
     body = json.dumps({"messages": [{"role": "user", "content": "x" * 1000}]}).encode()
-    with gateway(provider.settings(), injection=Injection(ScriptedTools())) as port, Line.to(port) as client:
-        client.say(_post(f"/inject/{NAME}/v1/messages", body))
-        assert refusal(client)[:2] == (429, "busy")
-    assert not provider.is_called()
+    with gateway(provider.settings(), injection=Injection(ScriptedTools())) as port:
+        assert refused(port, provider, _post(f"/inject/{NAME}/v1/messages", body))[:2] == (429, "busy")

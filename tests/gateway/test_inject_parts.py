@@ -19,7 +19,7 @@ from aileron.gateway.inject.memory import MAX_BYTES, MAX_ENTRIES, MAX_SESSIONS, 
 from aileron.gateway.inject.responses import ResponsesAsk
 from aileron.gateway.inject.wire import MAX_NAME, Called, Tool, added_usage, named
 from aileron.model.json_value import JSONObject
-from tests.gateway.conftest import Line, Provider, gateway
+from tests.gateway.conftest import Provider, gateway
 from tests.gateway.shapes import ANSWERS, Answer
 from tests.gateway.test_inject import NAME, ScriptedTools
 from tests.support.shaped import shaped
@@ -375,19 +375,19 @@ def test_a_response_without_an_injected_call_is_the_provider_s_own(
     answer: Answer = ANSWERS[name]
     turns: dict[str, Any] = {"input": "a"} if "responses" in path else {"messages": [{"role": "user", "content": "a"}]}
     body = json.dumps({"model": "m", "stream": stream, **turns}).encode()
-    with gateway(provider.settings(), injection=Injection(ScriptedTools())) as port, Line.to(port) as client:
-        client.say(
+    with (
+        gateway(provider.settings(), injection=Injection(ScriptedTools())) as port,
+        provider.asked(
+            port,
             b"POST /inject/%b%b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
-            % (NAME.encode(), path.encode(), len(body), body)
+            % (NAME.encode(), path.encode(), len(body), body),
+        ) as (client, upstream),
+    ):
+        upstream.message()
+        upstream.say(answer.raw())
+        head, told = (
+            client.message() if not answer.head.startswith(("HTTP/1.1 204", "HTTP/1.1 304")) else (client.head(), b"")
         )
-        with provider.answering() as upstream:
-            upstream.message()
-            upstream.say(answer.raw())
-            head, told = (
-                client.message()
-                if not answer.head.startswith(("HTTP/1.1 204", "HTTP/1.1 304"))
-                else (client.head(), b"")
-            )
     assert head.status == int(answer.head.split()[1])
     assert told == (answer.body if answer.chunks is None else b"".join(answer.chunks))
     given = {line.partition(":")[0].lower() for line in answer.head.splitlines()[1:]} - {

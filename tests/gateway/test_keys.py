@@ -11,7 +11,7 @@ import pytest
 from aileron.config import GatewaySettings, Settings, Upstream
 from aileron.gateway.upstreams import destinations
 from aileron.model.failure import AileronError, FailureClass
-from tests.gateway.conftest import KEY, TOKEN, Line, Provider, ScriptedKeys, gateway, refusal
+from tests.gateway.conftest import KEY, TOKEN, Line, Provider, ScriptedKeys, gateway, refusal, refused
 from tests.support.upstream import Authority
 
 OTHER_TOKEN = "ail_" + "o" * 43
@@ -26,23 +26,12 @@ def post(path: str, *fields: str) -> bytes:
 
 def passed(port: int, provider: Provider, request: bytes) -> list[tuple[bytes, bytes]]:
     """Return the fields that the provider saw between the first and the last."""
-    with Line.to(port) as client:
-        client.say(request)
-        with provider.answering() as upstream:
-            head, body = upstream.message()
-            upstream.say(OK)
-            assert (body, client.message()[1]) == (b"hi", b"ok")
+    with provider.asked(port, request) as (client, upstream):
+        head, body = upstream.message()
+        upstream.say(OK)
+        assert (body, client.message()[1]) == (b"hi", b"ok")
     names = [name for name, _ in head.fields]
     return head.fields[names.index(b"a") + 1 : names.index(b"z")]
-
-
-def refused(port: int, provider: Provider, request: bytes) -> tuple[int, str, str]:
-    """Return the refusal of a request, and check that nothing was sent."""
-    with Line.to(port) as client:
-        client.say(request)
-        answer = refusal(client)
-    assert not provider.is_called()
-    return answer
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,8 @@ from aileron.config import GatewaySettings, Settings, Upstream
 from aileron.gateway.dial import refusal_of
 from aileron.gateway.upstreams import check_method
 from aileron.model.failure import AileronError
-from tests.gateway.conftest import DEADLINE_S, Line, Provider, gateway, refusal
+from tests.gateway.conftest import DEADLINE_S, Line, Provider, gateway, refusal, refused
 from tests.support.ports import reserve_ports
-
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 def get(path: str, *fields: str, version: str = "1.1", method: str = "GET") -> bytes:
@@ -51,10 +49,7 @@ def test_each_path_is_sent_to_its_api(path: str, fields: tuple[str, ...], goes_t
         settings = Settings(gateway=GatewaySettings(Upstream(anthropic.url), Upstream(openai.url)))
         with gateway(settings) as port, Line.to(port) as client:
             client.say(get(path, *fields))
-            with both.pop(goes_to).answering() as upstream:
-                assert upstream.head().start == f"GET {path} HTTP/1.1".encode()
-                upstream.say(OK)
-                assert client.head().status == 200
+            assert both.pop(goes_to).answers(client).start == f"GET {path} HTTP/1.1".encode()
             assert [other.is_called() for other in both.values()] == [False]
 
 
@@ -78,10 +73,7 @@ def test_each_path_is_sent_to_its_api(path: str, fields: tuple[str, ...], goes_t
 )
 def test_another_path_is_not_passed_on(path: str, provider: Provider, port: int) -> None:
     """Neither a neighbouring path nor another spelling of a known one is accepted."""
-    with Line.to(port) as client:
-        client.say(get(path))
-        assert refusal(client)[:2] == (404, "not_found")
-    assert not provider.is_called()
+    assert refused(port, provider, get(path))[:2] == (404, "not_found")
 
 
 @pytest.mark.parametrize(
@@ -127,19 +119,13 @@ def test_a_path_that_leads_elsewhere_is_refused(path: str, provider: Provider, p
         assert refusal(client)[:2] == (400, "invalid_request")
         assert not provider.is_called()
         client.say(get("/v1/models/~acme/gpt-6.1..x%2fa%20b:1@2;y=1/?q=../..%00"))
-        with provider.answering() as upstream:
-            upstream.head()
-            upstream.say(OK)
-            assert client.head().status == 200
+        provider.answers(client)
 
 
 def test_another_version_of_http_is_refused(provider: Provider, port: int) -> None:
     """A broken response cannot be told from a whole one in HTTP/1.0, and the server cannot break off a stream of HTTP/2."""
-    with Line.to(port) as client:
-        client.say(get("/v1/models", version="1.0"))
-        status, kind, message = refusal(client)
-        assert (status, kind, message) == (505, "invalid_request", "the gateway speaks HTTP/1.1, not HTTP/1.0")
-    assert not provider.is_called()
+    refusal = refused(port, provider, get("/v1/models", version="1.0"))
+    assert refusal == (505, "invalid_request", "the gateway speaks HTTP/1.1, not HTTP/1.0")
 
 
 def test_http_2_is_not_spoken(provider: Provider, port: int) -> None:
@@ -153,21 +139,15 @@ def test_http_2_is_not_spoken(provider: Provider, port: int) -> None:
     upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__")
     with Line.to(port) as client:
         client.say(get("/v1/models", *upgrade))
-        with provider.answering() as upstream:
-            assert upstream.head().all(b"upgrade") == []
-            upstream.say(OK)
-            assert client.head().status == 200
+        assert provider.answers(client).all(b"upgrade") == []
 
 
 @pytest.mark.parametrize("method", ["TRACE", "CONNECT"])
 def test_trace_and_connect_are_refused(method: str, provider: Provider, port: int) -> None:
     """An API that echoes a request would reveal the key, and a tunnel has no end."""
-    with Line.to(port) as client:
-        client.say(get("/v1/models", method=method))
-        status, kind, message = refusal(client)
-        assert (status, kind) == (400, "invalid_request")
-        assert message.startswith(f"{method} is not passed on; the methods are GET, ")
-    assert not provider.is_called()
+    status, kind, message = refused(port, provider, get("/v1/models", method=method))
+    assert (status, kind) == (400, "invalid_request")
+    assert message.startswith(f"{method} is not passed on; the methods are GET, ")
 
 
 @pytest.mark.parametrize("method", ["TRACK", "DEBUG", "PROPFIND", "X"])
@@ -179,10 +159,7 @@ def test_an_unlisted_method_is_refused(method: str) -> None:
 
 def test_the_case_of_a_method_is_not_corrected(provider: Provider, port: int) -> None:
     """`post` is not POST (RFC 9110 section 9.1): its meaning upstream is unknown."""
-    with Line.to(port) as client:
-        client.say(get("/v1/models", method="post"))
-        assert refusal(client)[:2] == (501, "invalid_request")
-    assert not provider.is_called()
+    assert refused(port, provider, get("/v1/models", method="post"))[:2] == (501, "invalid_request")
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
@@ -190,10 +167,7 @@ def test_each_listed_method_is_passed_on_unchanged(method: str, provider: Provid
     """The positive control; HEAD has a test of its own."""
     with Line.to(port) as client:
         client.say(get("/v1/models", method=method))
-        with provider.answering() as upstream:
-            assert upstream.head().start == f"{method} /v1/models HTTP/1.1".encode()
-            upstream.say(OK)
-            assert client.head().status == 200
+        assert provider.answers(client).start == f"{method} /v1/models HTTP/1.1".encode()
 
 
 def test_a_message_with_length_and_chunks_is_sent_with_chunks_only(provider: Provider, port: int) -> None:
@@ -201,21 +175,18 @@ def test_a_message_with_length_and_chunks_is_sent_with_chunks_only(provider: Pro
     shared with others. The same holds for a response.
     """
     hidden = b"GET /v1/files HTTP/1.1\r\nHost: x\r\n\r\n"
-    with Line.to(port) as client:
-        client.say(
-            b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
-            b"%x\r\n%b\r\n0\r\n\r\n" % (len(hidden), hidden)
-        )
-        with provider.answering() as upstream:
-            head, body = upstream.message()
-            assert head.all(b"content-length") == []
-            assert head.all(b"transfer-encoding") == [b"chunked"]
-            assert body == hidden
-            upstream.say(
-                b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
-            )
-            back, answered = client.message()
-            assert (back.all(b"content-length"), answered) == ([], b"ok")
+    with provider.asked(
+        port,
+        b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"%x\r\n%b\r\n0\r\n\r\n" % (len(hidden), hidden),
+    ) as (client, upstream):
+        head, body = upstream.message()
+        assert head.all(b"content-length") == []
+        assert head.all(b"transfer-encoding") == [b"chunked"]
+        assert body == hidden
+        upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")
+        back, answered = client.message()
+        assert (back.all(b"content-length"), answered) == ([], b"ok")
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/models/x?y=1"])
@@ -239,10 +210,7 @@ def test_a_websocket_is_refused_at_once(path: str, provider: Provider, port: int
     assert not provider.is_called()
     with Line.to(port) as client:
         client.say(get(path, "Upgrade: h3", "Connection: upgrade"))
-        with provider.answering() as upstream:
-            assert upstream.head().all(b"upgrade") == []
-            upstream.say(OK)
-            assert client.head().status == 200
+        assert provider.answers(client).all(b"upgrade") == []
 
 
 def test_an_unreachable_upstream_is_reported(provider: Provider) -> None:
@@ -260,10 +228,7 @@ def test_an_unreachable_upstream_is_reported(provider: Provider) -> None:
             assert (head.status, error["class"], error["message"]) == (502, "network_error", why)
             assert (error["retriable"], error["boundary"], error["details"]) == (True, "external", {"phase": "connect"})
             client.say(get("/v1/responses"))
-            with provider.answering() as upstream:
-                upstream.head()
-                upstream.say(OK)
-                assert client.head().status == 200
+            provider.answers(client)
 
 
 def test_an_upstream_that_resets_at_once_is_reported(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,10 +250,7 @@ def test_an_upstream_that_resets_at_once_is_reported(provider: Provider, monkeyp
             why = f"127.0.0.1:{provider.port} was not reached: the connection was reset at once"
             assert refusal(client) == (502, "network_error", why)
         client.say(get("/v1/messages"))
-        with provider.answering() as upstream:
-            upstream.head()
-            upstream.say(OK)
-            assert client.head().status == 200
+        provider.answers(client)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
@@ -302,10 +264,7 @@ def test_a_gateway_that_is_its_own_upstream_is_reported(host: str, provider: Pro
         assert (status, kind) == (400, "invalid_request")
         assert "the gateway's upstream is the gateway itself" in message
         client.say(get("/v1/responses"))
-        with provider.answering() as upstream:
-            upstream.head()
-            upstream.say(OK)
-            assert client.head().status == 200
+        provider.answers(client)
 
 
 @pytest.mark.parametrize(

@@ -52,10 +52,8 @@ def test_callers_without_a_token_take_at_most_half_of_the_places(world: tuple[Pr
                 status, kind, message = refusal(one_more)
                 assert (status, kind) == (429, "busy")
                 assert "without a session's token" in message
-        with Line.to(port) as agent:
-            agent.say(UPLOAD % (b"/v1/messages", TOKEN.encode()))
-            with ours.answering() as upstream:
-                assert answered(agent, upstream) == b"ok"
+        with ours.asked(port, UPLOAD % (b"/v1/messages", TOKEN.encode())) as (agent, upstream):
+            assert answered(agent, upstream) == b"ok"
         assert answered(slow[0], upstreams[0]) == b"ok"
 
 

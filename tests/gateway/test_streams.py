@@ -30,51 +30,43 @@ def in_chunk(data: bytes) -> bytes:
 @pytest.mark.slow
 def test_each_of_ten_thousand_chunks_arrives_before_the_next_is_sent(provider: Provider, port: int) -> None:
     """Chunks do not wait for more data, and no two are joined."""
-    with Line.to(port) as client:
-        client.say(GET)
-        with provider.answering() as upstream:
-            upstream.head()
-            upstream.say(STREAM)
-            assert client.head().status == 200
-            for number in range(10_000):
-                event = b'event: ping\ndata: {"type":"ping","number":%d}\n\n' % number
-                upstream.say(in_chunk(event))
-                assert client.chunk() == event
-            upstream.say(b"0\r\n\r\n")
-            assert client.chunk() == b""
+    with provider.asked(port, GET) as (client, upstream):
+        upstream.head()
+        upstream.say(STREAM)
+        assert client.head().status == 200
+        for number in range(10_000):
+            event = b'event: ping\ndata: {"type":"ping","number":%d}\n\n' % number
+            upstream.say(in_chunk(event))
+            assert client.chunk() == event
+        upstream.say(b"0\r\n\r\n")
+        assert client.chunk() == b""
 
 
 def test_each_chunk_of_a_request_arrives_before_the_next_is_sent(provider: Provider, port: int) -> None:
     """The direction is that of an upload."""
-    with Line.to(port) as client:
-        client.say(POST)
-        with provider.answering() as upstream:
-            assert upstream.head().all(b"transfer-encoding") == [b"chunked"]
-            for number in range(500):
-                client.say(in_chunk(b"%d" % number))
-                assert upstream.chunk() == b"%d" % number
-            client.say(b"0\r\n\r\n")
-            assert upstream.chunk() == b""
-            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-            assert client.head().status == 200
+    with provider.asked(port, POST) as (client, upstream):
+        assert upstream.head().all(b"transfer-encoding") == [b"chunked"]
+        for number in range(500):
+            client.say(in_chunk(b"%d" % number))
+            assert upstream.chunk() == b"%d" % number
+        client.say(b"0\r\n\r\n")
+        assert upstream.chunk() == b""
+        upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        assert client.head().status == 200
 
 
 def test_a_burst_of_chunks_is_passed_on_as_it_arrives(provider: Provider, port: int) -> None:
     """Ten thousand come in a few packets: none are joined, and a chunk that is split over packets does not wait for its rest."""
     events = [b"data: %d\n\n" % number for number in range(10_000)]
-    with Line.to(port) as client:
-        client.say(GET)
-        with provider.answering() as upstream:
-            upstream.head()
-            writer = threading.Thread(
-                target=upstream.say, args=(STREAM + b"".join(map(in_chunk, events)) + b"0\r\n\r\n",)
-            )
-            writer.start()
-            assert client.head().status == 200
-            passed = client.chunks()
-            assert b"".join(passed) == b"".join(events)
-            assert len(events) <= len(passed) < len(events) + 100
-            writer.join()
+    with provider.asked(port, GET) as (client, upstream):
+        upstream.head()
+        writer = threading.Thread(target=upstream.say, args=(STREAM + b"".join(map(in_chunk, events)) + b"0\r\n\r\n",))
+        writer.start()
+        assert client.head().status == 200
+        passed = client.chunks()
+        assert b"".join(passed) == b"".join(events)
+        assert len(events) <= len(passed) < len(events) + 100
+        writer.join()
 
 
 def speak_for_ever(line: Line) -> NoReturn:
@@ -85,22 +77,20 @@ def speak_for_ever(line: Line) -> NoReturn:
 
 def test_no_piece_waits_for_an_acknowledgement(provider: Provider, port: int) -> None:
     """Both connections need this: else the kernel holds a piece back until the last is acknowledged (tcp(7), TCP_NODELAY)."""
-    with Line.to(port) as client:
-        client.say(GET)
-        with provider.answering() as upstream:
-            upstream.head()
-            ours = [client.sock.getpeername(), upstream.sock.getpeername()]
-            theirs = [client.sock.getsockname(), upstream.sock.getsockname()]
-            found = {
-                (connection.laddr, connection.raddr): connection.fd
-                for connection in psutil.Process().net_connections("tcp4")
-                if connection.status == psutil.CONN_ESTABLISHED
-            }
-            for end in zip(ours, theirs, strict=True):
-                with socket.socket(fileno=os.dup(found[end])) as same:
-                    assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
-            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-            assert client.head().status == 200
+    with provider.asked(port, GET) as (client, upstream):
+        upstream.head()
+        ours = [client.sock.getpeername(), upstream.sock.getpeername()]
+        theirs = [client.sock.getsockname(), upstream.sock.getsockname()]
+        found = {
+            (connection.laddr, connection.raddr): connection.fd
+            for connection in psutil.Process().net_connections("tcp4")
+            if connection.status == psutil.CONN_ESTABLISHED
+        }
+        for end in zip(ours, theirs, strict=True):
+            with socket.socket(fileno=os.dup(found[end])) as same:
+                assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+        upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        assert client.head().status == 200
 
 
 # Back-pressure
@@ -120,30 +110,26 @@ def write_until_stuck(line: Line, pieces: int, *, within_s: float) -> int:
 def test_a_slow_reader_slows_the_provider_down(provider: Provider, port: int) -> None:
     """The gateway takes only what the client takes; a client that reads gets all of the same stream."""
     for reads in (True, False):
-        with Line.to(port, receive_buffer=65536) as client:
-            client.say(GET)
-            with provider.answering() as upstream:
-                upstream.head()
-                upstream.say(STREAM)
-                reader = threading.Thread(target=take, args=(client, ENDLESS * len(PIECE)))
-                if reads:
-                    reader.start()
-                written = write_until_stuck(upstream, ENDLESS, within_s=DEADLINE_S if reads else 1.0)
-                client.reset() if not reads else reader.join()
+        with provider.asked(port, GET, receive_buffer=65536) as (client, upstream):
+            upstream.head()
+            upstream.say(STREAM)
+            reader = threading.Thread(target=take, args=(client, ENDLESS * len(PIECE)))
+            if reads:
+                reader.start()
+            written = write_until_stuck(upstream, ENDLESS, within_s=DEADLINE_S if reads else 1.0)
+            client.reset() if not reads else reader.join()
         assert (written == ENDLESS) if reads else (written < ENDLESS // 8), written
 
 
 def test_a_slow_provider_slows_the_client_down(provider: Provider, port: int) -> None:
     """The gateway takes only what the provider takes; a provider that reads gets all of the same upload."""
     for reads in (True, False):
-        with Line.to(port) as client:
-            client.say(POST)
-            with provider.answering() as upstream:
-                reader = threading.Thread(target=take, args=(upstream, ENDLESS * len(PIECE)))
-                if reads:
-                    reader.start()
-                written = write_until_stuck(client, ENDLESS, within_s=DEADLINE_S if reads else 1.0)
-                client.reset() if not reads else reader.join()
+        with provider.asked(port, POST) as (client, upstream):
+            reader = threading.Thread(target=take, args=(upstream, ENDLESS * len(PIECE)))
+            if reads:
+                reader.start()
+            written = write_until_stuck(client, ENDLESS, within_s=DEADLINE_S if reads else 1.0)
+            client.reset() if not reads else reader.join()
         assert (written == ENDLESS) if reads else (written < ENDLESS // 8), written
 
 
@@ -160,36 +146,30 @@ def take(line: Line, size: int) -> None:
 @pytest.mark.parametrize("how", ["closed", "reset"])
 def test_a_client_that_leaves_before_the_response_ends_the_request(how: str, provider: Provider, port: int) -> None:
     """The provider is silent; nobody pays for a response that nobody reads."""
-    with Line.to(port) as client:
-        client.say(GET)
-        with provider.answering() as upstream:
-            upstream.head()
-            client.reset() if how == "reset" else client.sock.close()
-            assert upstream.is_at_end()
+    with provider.asked(port, GET) as (client, upstream):
+        upstream.head()
+        client.reset() if how == "reset" else client.sock.close()
+        assert upstream.is_at_end()
 
 
 @pytest.mark.parametrize("how", ["closed", "reset"])
 def test_a_client_that_leaves_between_two_chunks_ends_the_request(how: str, provider: Provider, port: int) -> None:
     """The provider has sent one chunk and is silent."""
-    with Line.to(port) as client:
-        client.say(GET)
-        with provider.answering() as upstream:
-            upstream.head()
-            upstream.say(STREAM + in_chunk(b"1"))
-            assert (client.head().status, client.chunk()) == (200, b"1")
-            client.reset() if how == "reset" else client.sock.close()
-            assert upstream.is_at_end()
+    with provider.asked(port, GET) as (client, upstream):
+        upstream.head()
+        upstream.say(STREAM + in_chunk(b"1"))
+        assert (client.head().status, client.chunk()) == (200, b"1")
+        client.reset() if how == "reset" else client.sock.close()
+        assert upstream.is_at_end()
 
 
 def test_a_client_that_leaves_during_its_upload_ends_the_request(provider: Provider, port: int) -> None:
     """The provider does not mistake the half for a whole request."""
-    with Line.to(port) as client:
-        client.say(POST + in_chunk(b"half"))
-        with provider.answering() as upstream:
-            upstream.head()
-            assert upstream.chunk() == b"half"
-            client.sock.close()
-            assert upstream.is_at_end()
+    with provider.asked(port, POST + in_chunk(b"half")) as (client, upstream):
+        upstream.head()
+        assert upstream.chunk() == b"half"
+        client.sock.close()
+        assert upstream.is_at_end()
 
 
 @pytest.mark.parametrize("how", ["closed", "reset"])
@@ -314,13 +294,11 @@ def test_a_client_that_leaves_during_a_burst_does_not_fill_the_log(
 @contextlib.contextmanager
 def provider_in_a_burst(provider: Provider, port: int) -> Iterator[tuple[Line, Line]]:
     """Yield a client that has read a response's head, and the provider, which has sent ten thousand chunks of it at once."""
-    with Line.to(port, receive_buffer=4096) as client:
-        client.say(GET)
-        with provider.answering() as upstream:
-            upstream.head()
-            upstream.say(STREAM + in_chunk(b"x") * 10_000)
-            assert client.head().status == 200
-            yield client, upstream
+    with provider.asked(port, GET, receive_buffer=4096) as (client, upstream):
+        upstream.head()
+        upstream.say(STREAM + in_chunk(b"x") * 10_000)
+        assert client.head().status == 200
+        yield client, upstream
 
 
 # Deadlines, shortened
@@ -361,25 +339,21 @@ def test_a_client_that_stops_during_its_upload_is_given_up(provider: Provider, m
     """The client gets the reason, and the connection to the provider is closed."""
     monkeypatch.setattr("aileron.gateway.sides.IDLE_S", 0.3)
     monkeypatch.setattr("aileron.gateway.sides.DRAIN_S", 0.3)
-    with gateway(provider.settings()) as port, Line.to(port) as client:
-        client.say(POST + in_chunk(b"half"))
-        with provider.answering() as upstream:
-            upstream.head()
-            assert upstream.chunk() == b"half"
-            assert refusal(client) == (502, "network_error", "the agent sent or took nothing for 0 s")
-            assert upstream.is_at_end()
+    with gateway(provider.settings()) as port, provider.asked(port, POST + in_chunk(b"half")) as (client, upstream):
+        upstream.head()
+        assert upstream.chunk() == b"half"
+        assert refusal(client) == (502, "network_error", "the agent sent or took nothing for 0 s")
+        assert upstream.is_at_end()
 
 
 def test_a_client_that_reads_nothing_is_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a client would hold a place for ever."""
     monkeypatch.setattr("aileron.gateway.sides.IDLE_S", 0.3)
-    with gateway(provider.settings()) as port, Line.to(port, receive_buffer=4096) as client:
-        client.say(GET)
-        with provider.answering() as upstream:
-            upstream.head()
-            upstream.say(STREAM)
-            with pytest.raises(ConnectionError):
-                speak_for_ever(upstream)
+    with gateway(provider.settings()) as port, provider.asked(port, GET, receive_buffer=4096) as (_client, upstream):
+        upstream.head()
+        upstream.say(STREAM)
+        with pytest.raises(ConnectionError):
+            speak_for_ever(upstream)
 
 
 def test_the_number_of_concurrent_requests_is_bounded(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:

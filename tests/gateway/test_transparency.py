@@ -22,12 +22,10 @@ def seen(port: int | Path, provider: Provider, request: Request, answer: Answer)
 
     Both are a head and chunks if they are sent in chunks, else a head and a body.
     """
-    with Line.to(port) as client:
-        client.say(request.raw(f"127.0.0.1:{provider.port}"))
-        with provider.answering() as upstream:
-            upward = whole(upstream, request.is_chunked)
-            upstream.say(answer.raw())
-            return upward, whole(client, answer.chunks is not None)
+    with provider.asked(port, request.raw(f"127.0.0.1:{provider.port}")) as (client, upstream):
+        upward = whole(upstream, request.is_chunked)
+        upstream.say(answer.raw())
+        return upward, whole(client, answer.chunks is not None)
 
 
 def whole(line: Line, is_chunked: bool) -> Message:
@@ -86,36 +84,32 @@ def test_a_response_to_head_has_the_fields_of_one_to_get(provider: Provider, por
 
 def test_fields_of_one_connection_stay_on_it(provider: Provider, port: int) -> None:
     """They are those of the standard, and those that Connection names, but never those that frame a message."""
-    with Line.to(port) as client:
-        client.say(
-            b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nA: 1\r\nKeep-Alive: timeout=5\r\nTE: trailers\r\nX-Hop: 1\r\nx-hop: 2\r\n"
-            b"Proxy-Connection: keep-alive\r\nB: 2\r\nConnection: X-Hop, content-length, host\r\nconnection: keep-alive\r\n"
-            b"Content-Length: 2\r\n\r\nhi"
+    with provider.asked(
+        port,
+        b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nA: 1\r\nKeep-Alive: timeout=5\r\nTE: trailers\r\nX-Hop: 1\r\nx-hop: 2\r\n"
+        b"Proxy-Connection: keep-alive\r\nB: 2\r\nConnection: X-Hop, content-length, host\r\nconnection: keep-alive\r\n"
+        b"Content-Length: 2\r\n\r\nhi",
+    ) as (client, upstream):
+        head, body = upstream.message()
+        assert body == b"hi"
+        assert head.fields == [
+            (b"host", f"127.0.0.1:{provider.port}".encode()),
+            (b"a", b"1"),
+            (b"b", b"2"),
+            (b"content-length", b"2"),
+        ]
+        upstream.say(
+            b"HTTP/1.1 200 OK\r\nA: 1\r\nConnection: x-hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\nUpgrade: h2c\r\nB: 2\r\n"
+            b"Content-Length: 0\r\n\r\n"
         )
-        with provider.answering() as upstream:
-            head, body = upstream.message()
-            assert body == b"hi"
-            assert head.fields == [
-                (b"host", f"127.0.0.1:{provider.port}".encode()),
-                (b"a", b"1"),
-                (b"b", b"2"),
-                (b"content-length", b"2"),
-            ]
-            upstream.say(
-                b"HTTP/1.1 200 OK\r\nA: 1\r\nConnection: x-hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\nUpgrade: h2c\r\nB: 2\r\n"
-                b"Content-Length: 0\r\n\r\n"
-            )
-            assert client.head().fields == [(b"a", b"1"), (b"b", b"2"), (b"content-length", b"0")]
+        assert client.head().fields == [(b"a", b"1"), (b"b", b"2"), (b"content-length", b"0")]
 
 
 def test_a_path_in_the_setting_is_put_before_each_target(provider: Provider) -> None:
     """All else stays: path and query keep their encoding."""
     with gateway(provider.settings(prefix="/team-a/llm/")) as port, Line.to(port) as client:
         client.say(b"GET /v1/models/a%20b?q=%2e%2e HTTP/1.1\r\nHost: x\r\n\r\n")
-        with provider.answering() as upstream:
-            assert upstream.head().start == b"GET /team-a/llm/v1/models/a%20b?q=%2e%2e HTTP/1.1"
-            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-            assert client.head().status == 200
+        assert provider.answers(client).start == b"GET /team-a/llm/v1/models/a%20b?q=%2e%2e HTTP/1.1"
 
 
 def test_a_client_that_expects_100_continue_gets_it(provider: Provider, port: int) -> None:
@@ -135,12 +129,13 @@ def test_a_client_that_expects_100_continue_gets_it(provider: Provider, port: in
 def test_large_fields_are_passed_on(provider: Provider, port: int) -> None:
     """Agents put kilobytes of metadata into a field: 60 kB pass in both directions. The server refuses more."""
     large = b"m" * 60_000
-    with Line.to(port) as client:
-        client.say(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-Meta: " + large + b"\r\n\r\n")
-        with provider.answering() as upstream:
-            assert upstream.head().all(b"x-meta") == [large]
-            upstream.say(b"HTTP/1.1 200 OK\r\nX-Meta: " + large + b"\r\nContent-Length: 0\r\n\r\n")
-            assert client.head().all(b"x-meta") == [large]
+    with provider.asked(port, b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-Meta: " + large + b"\r\n\r\n") as (
+        client,
+        upstream,
+    ):
+        assert upstream.head().all(b"x-meta") == [large]
+        upstream.say(b"HTTP/1.1 200 OK\r\nX-Meta: " + large + b"\r\nContent-Length: 0\r\n\r\n")
+        assert client.head().all(b"x-meta") == [large]
     with Line.to(port) as client:
         client.say(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-Meta: " + large + large[:10_000])
         assert client.head().status == 431
@@ -148,15 +143,14 @@ def test_large_fields_are_passed_on(provider: Provider, port: int) -> None:
 
 def test_trailers_are_not_passed_on_and_do_not_damage_the_body(provider: Provider, port: int) -> None:
     """The body before them is whole, in both directions."""
-    with Line.to(port) as client:
-        client.say(
-            b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-After: 1\r\n\r\n"
-        )
-        with provider.answering() as upstream:
-            _, body = upstream.message()
-            assert body == b"hi"
-            upstream.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-After: 1\r\n\r\n")
-            assert client.message()[1] == b"hi"
+    with provider.asked(
+        port,
+        b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-After: 1\r\n\r\n",
+    ) as (client, upstream):
+        _, body = upstream.message()
+        assert body == b"hi"
+        upstream.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-After: 1\r\n\r\n")
+        assert client.message()[1] == b"hi"
 
 
 def test_one_upstream_connection_serves_requests_in_turn(provider: Provider, port: int) -> None:
@@ -227,12 +221,13 @@ def test_any_fields_arrive_in_both_directions(
 ) -> None:
     """Names may change their case; values, order and duplicates stay."""
     provider, port = world
-    with Line.to(port) as client:
-        client.say(b"GET /v1/responses/x HTTP/1.1\r\n" + lines(sent) + b"Host: x\r\n\r\n")
-        with provider.answering() as upstream:
-            got = upstream.head()
-            upstream.say(b"HTTP/1.1 200 OK\r\n" + lines(answered) + b"Content-Length: 0\r\nConnection: close\r\n\r\n")
-            back = client.head()
+    with provider.asked(port, b"GET /v1/responses/x HTTP/1.1\r\n" + lines(sent) + b"Host: x\r\n\r\n") as (
+        client,
+        upstream,
+    ):
+        got = upstream.head()
+        upstream.say(b"HTTP/1.1 200 OK\r\n" + lines(answered) + b"Content-Length: 0\r\nConnection: close\r\n\r\n")
+        back = client.head()
 
     assert got.without(b"host") == [(name.lower().encode(), value) for name, value in sent]
     assert back.without(b"content-length") == [(name.lower().encode(), value) for name, value in answered]

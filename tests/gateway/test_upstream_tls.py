@@ -64,11 +64,9 @@ def test_a_provider_is_verified_by_its_certificate(provider: Provider, authority
 
 def test_a_provider_that_speaks_no_tls_is_reported(provider: Provider, authority: Authority) -> None:
     """The client gets a 502 that says that TLS failed."""
-    with gateway(settings_of(provider, authority.ca_pem)) as port, Line.to(port) as client:
-        client.say(GET)
-        with provider.answering() as upstream:
-            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-            assert refusal(client) == (502, "network_error", f"{HOST}:{provider.port} was not reached: TLS failed")
+    with gateway(settings_of(provider, authority.ca_pem)) as port, provider.asked(port, GET) as (client, upstream):
+        upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        assert refusal(client) == (502, "network_error", f"{HOST}:{provider.port} was not reached: TLS failed")
 
 
 def test_a_response_that_is_cut_below_tls_breaks_off(provider: Provider, authority: Authority) -> None:
