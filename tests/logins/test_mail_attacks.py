@@ -52,6 +52,12 @@ class Dialect:
         if self.protocol == "smtp":
             self.tell(talk)
 
+    def introduce(self, talk: Talk) -> None:
+        """Greet, and list the capabilities, as before a login over TLS."""
+        self.greet(talk)
+        if self.protocol != "smtp":
+            self.tell(talk)
+
     def tell(self, talk: Talk) -> None:
         """List the capabilities when asked."""
         asked = talk.hear()
@@ -299,9 +305,7 @@ def test_scram_plus_is_bound_to_the_certificate(authority: Authority, protocol: 
         dialect = Dialect(protocol, mechanisms="PLAIN SCRAM-SHA-256 SCRAM-SHA-256-PLUS")
 
         def script(talk: Talk, dialect: Dialect = dialect, is_own: bool = is_own) -> None:
-            dialect.greet(talk)
-            if protocol != "smtp":
-                dialect.tell(talk)
+            dialect.introduce(talk)
             expected = own if is_own else bytes(32)
             try:
                 _scram(dialect, talk, is_plus=True, binding=expected)
@@ -325,9 +329,7 @@ def test_a_stripped_scram_plus_is_reported_to_the_service(authority: Authority, 
     firsts: list[bytes] = []
 
     def script(talk: Talk) -> None:
-        dialect.greet(talk)
-        if protocol != "smtp":
-            dialect.tell(talk)
+        dialect.introduce(talk)
         try:
             _scram(dialect, talk, is_plus=False, binding=bytes(32))
         except ScramException as error:
@@ -365,9 +367,7 @@ def test_a_service_that_does_scram_wrongly_gets_no_password(
     dialect = Dialect(protocol, mechanisms="PLAIN LOGIN SCRAM-SHA-256" + plus)
 
     def script(talk: Talk) -> None:
-        dialect.greet(talk)
-        if protocol != "smtp":
-            dialect.tell(talk)
+        dialect.introduce(talk)
         if lie in ("plus refused", "accepts at once", "asks for the password", "not base64"):
             words = dialect.hear_command(talk)
             assert words[1] == (b"SCRAM-SHA-256-PLUS" if plus else b"SCRAM-SHA-256")
@@ -412,9 +412,7 @@ def test_a_service_that_asks_again_after_plain_is_refused(authority: Authority, 
     dialect = Dialect(protocol, mechanisms="PLAIN")
 
     def script(talk: Talk) -> None:
-        dialect.greet(talk)
-        if protocol != "smtp":
-            dialect.tell(talk)
+        dialect.introduce(talk)
         dialect.hear_command(talk)
         dialect.asks(talk, b"Password:")
 
@@ -430,9 +428,7 @@ def test_the_login_mechanism_sends_the_user_name_first(authority: Authority, pro
         dialect = Dialect(protocol, mechanisms="LOGIN")
 
         def script(talk: Talk, dialect: Dialect = dialect, prompts: tuple[bytes, ...] = prompts) -> None:
-            dialect.greet(talk)
-            if protocol != "smtp":
-                dialect.tell(talk)
+            dialect.introduce(talk)
             dialect.hear_command(talk)
             for prompt in prompts:
                 dialect.asks(talk, prompt)
@@ -537,9 +533,7 @@ def test_a_repeated_password_in_a_refusal_is_not_passed_on(authority: Authority,
     echo = SECRET + b" and " + base64.b64encode(b"\0mira\0" + SECRET) + b" will not do"
 
     def script(talk: Talk) -> None:
-        dialect.greet(talk)
-        if protocol != "smtp":
-            dialect.tell(talk)
+        dialect.introduce(talk)
         dialect.hear_command(talk)
         said = {"smtp": b"535 ", "imap": dialect.tag + b" NO ", "pop3": b"-ERR "}
         talk.say(said[protocol] + echo)

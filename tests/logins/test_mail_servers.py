@@ -51,9 +51,15 @@ def dovecots(authority: Authority) -> Iterator[Callable[[str], Dovecot]]:
 
 
 @pytest.fixture(scope="module")
-def postfix(authority: Authority, dovecots: Callable[[str], Dovecot]) -> Iterator[Postfix]:
+def dovecot(dovecots: Callable[[str], Dovecot]) -> Dovecot:
+    """Return the Dovecot with all mechanisms."""
+    return dovecots(ALL)
+
+
+@pytest.fixture(scope="module")
+def postfix(authority: Authority, dovecot: Dovecot) -> Iterator[Postfix]:
     """Start a Postfix whose logins are checked by a Dovecot with all mechanisms; ports of its own offer fewer."""
-    with Postfix(authority, dovecots(ALL)) as running:
+    with Postfix(authority, dovecot) as running:
         yield running
 
 
@@ -67,13 +73,22 @@ MECHANISMS = [
 ]
 
 
+MAKES: dict[str, type[Login]] = {"imap": ImapLogin, "pop3": Pop3Login, "smtp": SmtpLogin}
+SECRETS = {"password": SECRET, "token": TOKEN}
+
+
+def tls_port(protocol: str, dovecot: Dovecot, postfix: Postfix, offered: str = ALL) -> int:
+    """Return the port at which a protocol's server speaks TLS from the start; Postfix has one for each offer of mechanisms."""
+    return {"imap": dovecot.imaps, "pop3": dovecot.pop3s, "smtp": postfix.submissions[offered]}[protocol]
+
+
 def _login(
     make: Callable[[Order], Login],
     target: str,
     authority: Authority,
     *,
     username: str = "mira",
-    secret: bytes = SECRET,
+    secret: bytes = b"",
     credential: str = "password",
     reads_only: bool = False,
     login_s: float = 10.0,
@@ -82,7 +97,7 @@ def _login(
         make,
         target,
         username,
-        secret,
+        secret or SECRETS[credential],
         tls=trusting(authority.ca_pem),
         credential="token" if credential == "token" else "password",
         reads_only=reads_only,
@@ -104,9 +119,7 @@ def test_imaplib_reads_a_mailbox_by_each_mechanism(
     dovecot = dovecots(offered)
     dovecot.deliver("mira", HELLO)
     port = dovecot.imaps if encryption == "tls" else dovecot.imap
-    secret = SECRET if credential == "password" else TOKEN
-    target = f"imap+{encryption}://localhost:{port}"
-    with _login(ImapLogin, target, authority, secret=secret, credential=credential) as login:
+    with _login(ImapLogin, f"imap+{encryption}://localhost:{port}", authority, credential=credential) as login:
         assert LoggedIn(mechanism=mechanism) == login.logged_in()
         with imap(login.client) as client:
             assert client.login("somebody", PLACEHOLDER)[0] == "OK"
@@ -118,25 +131,20 @@ def test_imaplib_reads_a_mailbox_by_each_mechanism(
         assert login.over() == Over(scrubbed=0)
 
 
-MISTAKEN = [("imap", ImapLogin), ("pop3", Pop3Login), ("smtp", SmtpLogin)]
-
-
-@pytest.mark.parametrize(("protocol", "make"), MISTAKEN, ids=[protocol for protocol, _ in MISTAKEN])
+@pytest.mark.parametrize("protocol", MAKES)
 def test_a_wrong_kind_of_tls_port_is_reported_with_its_declaration(
-    dovecots: Callable[[str], Dovecot],
+    dovecot: Dovecot,
     postfix: Postfix,
     authority: Authority,
     protocol: str,
-    make: Callable[[Order], Login],
 ) -> None:
     """TLS is tried at a STARTTLS port, and STARTTLS at a TLS port, where both ends wait until the login has taken too long."""
-    dovecot = dovecots(ALL)
     ports = {"imap": (dovecot.imap, dovecot.imaps), "pop3": (dovecot.pop3, dovecot.pop3s)}
     begins_plain, begins_tls = ports.get(protocol, (postfix.submission[ALL], postfix.submissions[ALL]))
 
-    with _login(make, f"{protocol}+tls://localhost:{begins_plain}", authority) as login:
+    with _login(MAKES[protocol], f"{protocol}+tls://localhost:{begins_plain}", authority) as login:
         plain = login.failed()
-    with _login(make, f"{protocol}+starttls://localhost:{begins_tls}", authority, login_s=0.5) as login:
+    with _login(MAKES[protocol], f"{protocol}+starttls://localhost:{begins_tls}", authority, login_s=0.5) as login:
         silent = login.failed()
 
     assert (plain.problem, silent.problem) == (Problem.NOT_ENCRYPTED, Problem.TOO_SLOW)
@@ -156,11 +164,8 @@ def test_a_server_that_accepts_only_tokens_is_sent_no_password(
 
 
 @pytest.mark.parametrize("authenticates", ["LOGIN", "PLAIN", "PLAIN-IR"])
-def test_imaplib_can_log_in_in_each_way(
-    dovecots: Callable[[str], Dovecot], authority: Authority, authenticates: str
-) -> None:
+def test_imaplib_can_log_in_in_each_way(dovecot: Dovecot, authority: Authority, authenticates: str) -> None:
     """LOGIN and AUTHENTICATE work alike; a message is appended by a literal, as drafts are."""
-    dovecot = dovecots(ALL)
     with (
         _login(ImapLogin, f"imap://localhost:{dovecot.imaps}", authority, username="noor") as login,
         imap(login.client) as client,
@@ -181,9 +186,8 @@ def test_imaplib_can_log_in_in_each_way(
         assert len(dovecot.messages("noor")) == before + 1
 
 
-def test_a_preview_of_imap_reads_and_changes_nothing(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
+def test_a_preview_of_imap_reads_and_changes_nothing(dovecot: Dovecot, authority: Authority) -> None:
     """EXAMINE, SEARCH and a FETCH that peeks pass; SELECT, STORE and a FETCH that sets a flag end the stream."""
-    dovecot = dovecots(ALL)
     dovecot.deliver("mira", HELLO)
     target = f"imap://localhost:{dovecot.imaps}"
     with (
@@ -213,9 +217,8 @@ def test_a_preview_of_imap_reads_and_changes_nothing(dovecots: Callable[[str], D
             assert login.over().problem is Problem.NOT_ALLOWED
 
 
-def test_a_second_login_of_a_library_ends_the_stream(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
+def test_a_second_login_of_a_library_ends_the_stream(dovecot: Dovecot, authority: Authority) -> None:
     """The second password does not reach the service."""
-    dovecot = dovecots(ALL)
     with _login(ImapLogin, f"imap://localhost:{dovecot.imaps}", authority) as login:
         with imap(login.client) as client:
             client.login("x", "y")
@@ -240,9 +243,7 @@ def test_poplib_reads_a_mailbox_by_each_mechanism(
     dovecot = dovecots(offered)
     dovecot.deliver("mira", HELLO)
     port = dovecot.pop3s if encryption == "tls" else dovecot.pop3
-    secret = SECRET if credential == "password" else TOKEN
-    target = f"pop3+{encryption}://localhost:{port}"
-    with _login(Pop3Login, target, authority, secret=secret, credential=credential) as login:
+    with _login(Pop3Login, f"pop3+{encryption}://localhost:{port}", authority, credential=credential) as login:
         assert LoggedIn(mechanism=mechanism) == login.logged_in()
         with pop3(login.client) as client:
             assert client.capa()["SASL"] == ["PLAIN", "LOGIN"]
@@ -254,9 +255,8 @@ def test_poplib_reads_a_mailbox_by_each_mechanism(
         assert login.over() == Over(scrubbed=0)
 
 
-def test_a_preview_of_pop3_deletes_nothing(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
+def test_a_preview_of_pop3_deletes_nothing(dovecot: Dovecot, authority: Authority) -> None:
     """A preview reads by TOP; DELE ends the stream."""
-    dovecot = dovecots(ALL)
     dovecot.deliver("noor", HELLO)
     target = f"pop3://localhost:{dovecot.pop3s}"
     with _login(Pop3Login, target, authority, username="noor", reads_only=True) as login:
@@ -274,7 +274,7 @@ def test_a_preview_of_pop3_deletes_nothing(dovecots: Callable[[str], Dovecot], a
 @pytest.mark.parametrize(("offered", "credential", "mechanism"), MECHANISMS)
 def test_smtplib_sends_by_each_mechanism(
     postfix: Postfix,
-    dovecots: Callable[[str], Dovecot],
+    dovecot: Dovecot,
     authority: Authority,
     encryption: str,
     offered: str,
@@ -282,15 +282,12 @@ def test_smtplib_sends_by_each_mechanism(
     mechanism: str,
 ) -> None:
     """The message arrives, and its envelope was on record before: the recipients that the service accepted."""
-    dovecot = dovecots(ALL)
     port = (postfix.submissions if encryption == "tls" else postfix.submission)[offered]
-    secret = SECRET if credential == "password" else TOKEN
-    target = f"smtp+{encryption}://localhost:{port}"
     before = len(dovecot.messages("noor"))
     message = email.message.EmailMessage()
     message["Subject"] = f"by {mechanism}"
     message.set_content(".begins with a dot\nand ends\n.\n")
-    with _login(SmtpLogin, target, authority, secret=secret, credential=credential) as login:
+    with _login(SmtpLogin, f"smtp+{encryption}://localhost:{port}", authority, credential=credential) as login:
         assert LoggedIn(mechanism=mechanism) == login.logged_in()
         with smtp(login.client) as client:
             client.login("somebody", PLACEHOLDER)
@@ -375,12 +372,8 @@ def test_a_wrong_password_is_reported_and_tried_once(
 ) -> None:
     """The server's log has one attempt: none by a weaker mechanism. The failure does not contain the password."""
     dovecot = dovecots(offered)
-    made: dict[str, tuple[type[Login], int]] = {
-        "imap": (ImapLogin, dovecot.imaps),
-        "pop3": (Pop3Login, dovecot.pop3s),
-    }
-    make, port = (SmtpLogin, postfix.submissions[offered]) if protocol == "smtp" else made[protocol]
-    with _login(make, f"{protocol}+tls://localhost:{port}", authority, secret=b"wrong-password") as login:
+    target = f"{protocol}+tls://localhost:{tls_port(protocol, dovecot, postfix, offered)}"
+    with _login(MAKES[protocol], target, authority, secret=b"wrong-password") as login:
         failed = login.failed()
     assert failed.problem is Problem.REFUSED_CREDENTIAL
     assert "wrong-password" not in failed.message + failed.said
@@ -391,16 +384,10 @@ def test_a_wrong_password_is_reported_and_tried_once(
 
 
 @pytest.mark.parametrize("protocol", ["imap", "pop3", "smtp"])
-def test_an_invalid_token_is_refused(
-    postfix: Postfix, dovecots: Callable[[str], Dovecot], authority: Authority, protocol: str
-) -> None:
+def test_an_invalid_token_is_refused(postfix: Postfix, dovecot: Dovecot, authority: Authority, protocol: str) -> None:
     """The error within the exchange is answered, which ends it."""
-    dovecot = dovecots(ALL)
-    makes: dict[str, type[Login]] = {"imap": ImapLogin, "pop3": Pop3Login, "smtp": SmtpLogin}
-    ports = {"imap": dovecot.imaps, "pop3": dovecot.pop3s}
-    port = postfix.submissions[ALL] if protocol == "smtp" else ports[protocol]
-    target = f"{protocol}+tls://localhost:{port}"
-    with _login(makes[protocol], target, authority, secret=b"expired-token", credential="token") as login:
+    target = f"{protocol}+tls://localhost:{tls_port(protocol, dovecot, postfix)}"
+    with _login(MAKES[protocol], target, authority, secret=b"expired-token", credential="token") as login:
         failed = login.failed()
     assert failed.problem is Problem.REFUSED_CREDENTIAL
     assert "expired-token" not in failed.message + failed.said
@@ -408,23 +395,18 @@ def test_an_invalid_token_is_refused(
 
 @pytest.mark.parametrize("protocol", ["imap", "pop3", "smtp"])
 def test_a_long_token_is_sent_after_the_command(
-    postfix: Postfix, dovecots: Callable[[str], Dovecot], authority: Authority, protocol: str
+    postfix: Postfix, dovecot: Dovecot, authority: Authority, protocol: str
 ) -> None:
     """A command has 512 bytes in SMTP and 255 in POP3, and an access token may have thousands."""
-    dovecot = dovecots(ALL)
     token = "ya29." + "x" * 3000
     dovecot.tokens[token] = "mira"
-    makes: dict[str, type[Login]] = {"imap": ImapLogin, "pop3": Pop3Login, "smtp": SmtpLogin}
-    ports = {"imap": dovecot.imaps, "pop3": dovecot.pop3s}
-    port = postfix.submissions[ALL] if protocol == "smtp" else ports[protocol]
-    target = f"{protocol}+tls://localhost:{port}"
-    with _login(makes[protocol], target, authority, secret=token.encode(), credential="token") as login:
+    target = f"{protocol}+tls://localhost:{tls_port(protocol, dovecot, postfix)}"
+    with _login(MAKES[protocol], target, authority, secret=token.encode(), credential="token") as login:
         assert login.logged_in().mechanism == "XOAUTH2"
 
 
-def test_a_locked_account_is_reported(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
+def test_a_locked_account_is_reported(dovecot: Dovecot, authority: Authority) -> None:
     """The failure has the service's own reason."""
-    dovecot = dovecots(ALL)
     with _login(ImapLogin, f"imap://localhost:{dovecot.imaps}", authority, username="locked") as login:
         failed = login.failed()
     assert failed.problem is Problem.REFUSED_CREDENTIAL
@@ -433,16 +415,13 @@ def test_a_locked_account_is_reported(dovecots: Callable[[str], Dovecot], author
 
 @pytest.mark.parametrize("protocol", ["imap", "pop3", "smtp"])
 def test_a_certificate_for_another_name_is_refused(
-    postfix: Postfix, dovecots: Callable[[str], Dovecot], authority: Authority, protocol: str
+    postfix: Postfix, dovecot: Dovecot, authority: Authority, protocol: str
 ) -> None:
     """The servers' certificates name localhost; the binding names mail.example.org, and then an authority that nobody trusts."""
-    dovecot = dovecots(ALL)
-    makes: dict[str, type[Login]] = {"imap": ImapLogin, "pop3": Pop3Login, "smtp": SmtpLogin}
-    ports = {"imap": dovecot.imaps, "pop3": dovecot.pop3s}
-    port = postfix.submissions[ALL] if protocol == "smtp" else ports[protocol]
-    with _login(makes[protocol], f"{protocol}+tls://mail.example.org:{port}", authority) as login:
+    port = tls_port(protocol, dovecot, postfix)
+    with _login(MAKES[protocol], f"{protocol}+tls://mail.example.org:{port}", authority) as login:
         assert login.failed().problem is Problem.CERTIFICATE
-    with LoginAt(makes[protocol], f"{protocol}+tls://localhost:{port}", "mira", SECRET) as login:  # trusts no authority
+    with LoginAt(MAKES[protocol], f"{protocol}+tls://localhost:{port}", "mira", SECRET) as login:  # trusts no authority
         assert login.failed().problem is Problem.CERTIFICATE
 
 
@@ -470,9 +449,8 @@ def test_the_library_never_gets_the_password(dovecots: Callable[[str], Dovecot],
         assert login.over().scrubbed >= 1
 
 
-def test_a_failed_login_prints_no_secret(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
+def test_a_failed_login_prints_no_secret(dovecot: Dovecot, authority: Authority) -> None:
     """Neither the order nor the failure has it in its repr."""
-    dovecot = dovecots(ALL)
     with _login(ImapLogin, f"imap://localhost:{dovecot.imaps}", authority, username="nobody-here") as login:
         failed = login.failed()
     assert isinstance(failed, Failed)
