@@ -25,7 +25,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
 from tests.egress.conftest import HOST, World, plain_url, reason_of, use
-from tests.support.upstream import Seen, Upstream, answer, chunked_answer
+from tests.support.upstream import Script, Seen, Upstream, answer, chunked_answer
 
 pytestmark = pytest.mark.anyio
 
@@ -36,6 +36,19 @@ OTHER = b"another-secret-of-nobody-here"
 def stored(_seen: Seen) -> bytes:
     """Return a response with the credential that the service got earlier."""
     return answer(b"log: Authorization: Bearer " + KEY, f"X-Last: {KEY.decode()}")
+
+
+def in_two(first: bytes, rest: bytes, go: threading.Event) -> Script:
+    """Return the script of a service that sends the first half of a response, and the rest after `go`."""
+
+    def script(_seen: Seen) -> Iterator[bytes]:
+        pieces = iter(chunked_answer([first, rest]))
+        yield next(pieces)
+        yield next(pieces)
+        go.wait(10)
+        yield from pieces
+
+    return script
 
 
 @pytest.fixture
@@ -65,15 +78,7 @@ async def test_a_secret_bound_for_a_host_is_scrubbed_from_the_first_response(
 async def test_a_secret_bound_while_a_response_arrives_is_scrubbed_from_its_rest(world: World) -> None:
     """An example is a log that is read while another connector's token is renewed."""
     changed = threading.Event()
-
-    def script(_seen: Seen) -> Iterator[bytes]:
-        pieces = iter(chunked_answer([b"first " + KEY + b"\n", b"then " + KEY + b"\n"]))
-        yield next(pieces)
-        yield next(pieces)
-        changed.wait(10)
-        yield from pieces
-
-    with Upstream(script) as upstream:
+    with Upstream(in_two(b"first " + KEY + b"\n", b"then " + KEY + b"\n", changed)) as upstream:
         world.vault.bound = {HostPort(HOST, upstream.port): Needles([OTHER])}
         grant = world.plain_grant(upstream)
         request = world.request(plain_url(upstream))
@@ -103,15 +108,7 @@ async def test_no_request_goes_to_a_host_with_secrets_while_the_vault_is_locked(
 async def test_a_response_in_progress_is_still_scrubbed_after_the_vault_is_locked(world: World) -> None:
     """The needles that were known at its beginning stay in use."""
     locked = threading.Event()
-
-    def script(_seen: Seen) -> Iterator[bytes]:
-        pieces = iter(chunked_answer([b"one\n", KEY + b"\n"]))
-        yield next(pieces)
-        yield next(pieces)
-        locked.wait(10)
-        yield from pieces
-
-    with Upstream(script) as upstream:
+    with Upstream(in_two(b"one\n", KEY + b"\n", locked)) as upstream:
         world.vault.bound = {HostPort(HOST, upstream.port): Needles([KEY])}
         grant, request = world.plain_grant(upstream), world.request(plain_url(upstream))
         async with world.egress.open(request, grant, Meter(grant.budget), world.journal, 1e12) as response:
@@ -470,19 +467,10 @@ def test_nothing_is_held_or_refused_while_no_secret_is_bound() -> None:
 async def test_a_secret_bound_during_a_compressed_response_is_searched_for_in_its_rest(world: World, how: str) -> None:
     """The response began while no secret was bound. If another secret is bound at that moment, the same response arrives."""
     packed = PACKED[how](FILLER[:3000] + b"\nk=" + KEY + b"\n")
-    parts = packed[:900], packed[900:]
 
     async def ask(secret: bytes) -> bytes:
         changed = threading.Event()
-
-        def script(_seen: Seen) -> Iterator[bytes]:
-            pieces = iter(chunked_answer(list(parts)))
-            yield next(pieces)
-            yield next(pieces)
-            changed.wait(10)
-            yield from pieces
-
-        with Upstream(script) as upstream:
+        with Upstream(in_two(packed[:900], packed[900:], changed)) as upstream:
             world.vault.bound = {}
             grant, request = world.plain_grant(upstream), world.request(plain_url(upstream))
             async with world.egress.open(request, grant, Meter(grant.budget), world.journal, 1e12) as response:
