@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.registry.content import ContentStore
 
 MANIFEST = """\
@@ -24,6 +25,20 @@ scope = "Send mail"
 [capabilities.runtime]
 imports = ["http", "log"]
 """
+
+
+def refusal(attempt: Callable[..., object], *args: object) -> Failure:
+    """Return the failure of an attempt with these arguments."""
+    with pytest.raises(AileronError) as caught:
+        attempt(*args)
+    return caught.value.failure
+
+
+def refusal_as(failure_class: FailureClass, attempt: Callable[..., object], *args: object) -> str:
+    """Return the message with which an attempt with these arguments is refused, in this class."""
+    failure = refusal(attempt, *args)
+    assert failure.failure_class is failure_class
+    return failure.message
 
 
 @pytest.fixture(scope="session")

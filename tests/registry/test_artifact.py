@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from aileron.actions.manifest import parse_action
-from aileron.model.failure import AileronError, Failure, FailureClass
+from aileron.model.failure import FailureClass
 from aileron.model.names import Fqn
 from aileron.model.secret import Secret
 from aileron.registry.artifact import ActionArtifact, ArtifactRequest, Trust, action_of, connector_of
@@ -19,18 +18,12 @@ from aileron.registry.signatures import SigningKey
 from aileron.registry.sigstore import PUBLIC_FORGES
 from aileron.registry.tarball import pack, unpack
 from tests.actions.conftest import ACTION
+from tests.registry.conftest import refusal
 
 KEY = SigningKey(Secret(b"k" * 32))
 MAIL = ArtifactRequest.parse("github://acme/mail@1.2.0")
 SEND = ArtifactRequest.parse("github://acme/mail/actions/send-email@1.2.0")
 TRUST = Trust(keyring=Keyring().trusting(Authority.parse("github://acme"), KEY.public))
-
-
-def refusal(attempt: Callable[[], object]) -> Failure:
-    """Return the failure of the attempt."""
-    with pytest.raises(AileronError) as caught:
-        attempt()
-    return caught.value.failure
 
 
 def signed(members: dict[str, bytes]) -> bytes:

@@ -21,16 +21,14 @@ from aileron.registry.connector_build import Application, build
 from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.program import check_program, program_kind
 from aileron.registry.tarball import unpack
+from tests.registry.conftest import refusal_as
 
 CAL, MAIL = HostPort("cal.example.com", 443), HostPort("mail.example.com", 8443)
 
 
 def refusal(directory: Path, *hosts: HostPort) -> str:
     """Return the message with which the directory is refused."""
-    with pytest.raises(AileronError) as caught:
-        build(directory, hosts)
-    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
-    return caught.value.failure.message
+    return refusal_as(FailureClass.INVALID_REQUEST, build, directory, hosts)
 
 
 def names(directory: Path) -> list[str]:
@@ -311,10 +309,7 @@ def unreleased(source: Path, manifest_text: Callable[..., str]) -> Path:
 
 def application_refusal(directory: Path, application: Application | None) -> str:
     """Return the message with which the directory is refused."""
-    with pytest.raises(AileronError) as caught:
-        build(directory, (), application)
-    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
-    return caught.value.failure.message
+    return refusal_as(FailureClass.INVALID_REQUEST, build, directory, (), application)
 
 
 def test_a_publishers_application_is_bound_at_its_placeholders(unreleased: Path) -> None:

@@ -16,6 +16,7 @@ from aileron.model.names import HostPort
 from aileron.registry.connector_build import build
 from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.release import release
+from tests.registry.conftest import refusal_as
 
 MAIL = """\
 [connector]
@@ -89,10 +90,7 @@ def parse(text: str) -> ConnectorManifest:
 
 def refusal(text: str) -> str:
     """Return the message with which the manifest is refused."""
-    with pytest.raises(AileronError) as caught:
-        parse(text)
-    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
-    return caught.value.failure.message
+    return refusal_as(FailureClass.INVALID_REQUEST, parse, text)
 
 
 def target(text: str) -> LoginTarget:

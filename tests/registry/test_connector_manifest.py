@@ -14,6 +14,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ConnectorManifest, HostFunction, LimitsSpec
 from aileron.model.names import HostPort
 from aileron.registry.manifest import WASI_NAMES, parse_connector_manifest
+from tests.registry.conftest import refusal as failure_of
 
 Text = Callable[..., str]
 PIN = "sha256:" + "ab" * 32
@@ -36,11 +37,9 @@ def parse(text: str) -> ConnectorManifest:
 
 def refusal(text: str) -> str:
     """Return the message with which the manifest is refused."""
-    with pytest.raises(AileronError) as caught:
-        parse(text)
-    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
-    assert caught.value.failure.boundary is Boundary.CONNECTOR_MANIFEST
-    return caught.value.failure.message
+    failure = failure_of(parse, text)
+    assert (failure.failure_class, failure.boundary) == (FailureClass.INVALID_REQUEST, Boundary.CONNECTOR_MANIFEST)
+    return failure.message
 
 
 def test_a_complete_manifest_is_read(manifest_text: Text) -> None:

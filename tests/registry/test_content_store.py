@@ -17,11 +17,12 @@ import pytest
 
 from aileron.cli.problem import Problem
 from aileron.model.canonical import sha256_digest
-from aileron.model.failure import AileronError, Failure, FailureClass
+from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import Fqn
 from aileron.model.plan import ConnectorPin
 from aileron.registry.connector_build import Built, build
 from aileron.registry.content import ContentStore, content_hash
+from tests.registry.conftest import refusal
 
 MAIL = Fqn.parse("github://acme/mail")
 
@@ -42,13 +43,6 @@ def pin(store: ContentStore, built: Built) -> ConnectorPin:
 def entry(tmp_path: Path, pin: ConnectorPin) -> Path:
     """Return the directory of the installed connector's files."""
     return tmp_path / "home" / "store" / "connectors" / "sha256" / pin.hash.removeprefix("sha256:")
-
-
-def refusal(attempt: Callable[[], object]) -> Failure:
-    """Return the failure of the attempt."""
-    with pytest.raises(AileronError) as caught:
-        attempt()
-    return caught.value.failure
 
 
 def rewrite(path: Path, data: bytes) -> None:

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import pytest
-
-from aileron.model.failure import AileronError, Failure, FailureClass
+from aileron.model.failure import FailureClass
 from aileron.model.names import HostPort
 from aileron.registry.artifact import Trust
 from aileron.registry.connector_build import build
@@ -18,13 +16,7 @@ from aileron.registry.install import install, read_artifact
 from aileron.registry.keyring import Authority, Keyring
 from aileron.registry.signatures import SigningKey
 from aileron.registry.tarball import pack, unpack
-
-
-def refusal(attempt: Callable[[], object]) -> Failure:
-    """Return the failure of the attempt."""
-    with pytest.raises(AileronError) as caught:
-        attempt()
-    return caught.value.failure
+from tests.registry.conftest import refusal
 
 
 def test_a_directory_and_its_archive_install_as_the_same_connector(

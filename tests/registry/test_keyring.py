@@ -14,6 +14,7 @@ from aileron.model.names import Fqn
 from aileron.model.secret import Secret
 from aileron.registry.keyring import MAX_KEYS, Authority, Keyring, KeyringFile, check_signature, trust_digest
 from aileron.registry.signatures import PublicKey, SigningKey
+from tests.registry.conftest import refusal_as
 
 MAIL = Fqn.parse("github://acme/mail/connectors/imap")
 REPOSITORY, OWNER = Authority.parse("github://acme/mail"), Authority.parse("github://acme")
@@ -38,10 +39,7 @@ def _keyring(pairs: list[tuple[Authority, PublicKey]]) -> Keyring:
 
 def refusal(name: Fqn, signature: bytes, keyring: Keyring) -> str:
     """Return the message with which the signature is refused."""
-    with pytest.raises(AileronError) as refused:
-        check_signature(name, BYTES, signature, keyring)
-    assert refused.value.failure.failure_class is FailureClass.SIGNATURE_FAILURE
-    return refused.value.failure.message
+    return refusal_as(FailureClass.SIGNATURE_FAILURE, check_signature, name, BYTES, signature, keyring)
 
 
 # Who speaks for whom

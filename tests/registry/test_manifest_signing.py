@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from aileron.model.credential import Reach, wire_words
-from aileron.model.failure import AileronError
 from aileron.model.manifest import ConnectorManifest, CredentialNeed
 from aileron.model.names import Fqn
 from aileron.model.request_signing import AwsScope, Digest, HmacTemplate, KeyForm, SignatureEncoding, TokenGrant
 from aileron.registry.consent import capability_changes
 from aileron.registry.manifest import parse_connector_manifest
+from tests.registry.conftest import refusal as failure_of
 
 Text = Callable[..., str]
 AWS = '\n[capabilities.credential.aws]\nregion = "eu-central-1"\nservice = "s3"\n'
@@ -71,9 +71,7 @@ def words_of(text: str) -> str:
 
 def refusal(text: str) -> str:
     """Return the message with which the manifest is refused."""
-    with pytest.raises(AileronError) as caught:
-        parse(text)
-    return caught.value.failure.message
+    return failure_of(parse, text).message
 
 
 def test_each_table_is_read(manifest_text: Text) -> None:

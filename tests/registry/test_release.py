@@ -22,6 +22,7 @@ from aileron.registry.keyring import Authority, Keyring
 from aileron.registry.release import Release, check_key_is_published, release, sign, write_release
 from aileron.registry.signatures import SigningKey
 from aileron.registry.tarball import pack, unpack
+from tests.registry.conftest import refusal_as
 
 KEY = SigningKey(Secret(b"r" * 32))
 OTHER = SigningKey(Secret(b"o" * 32))
@@ -68,10 +69,7 @@ def released(directory: Path, version: str = "1.2.0", key: SigningKey | None = K
 
 def refusal(attempt: Callable[[], object]) -> str:
     """Return the message with which the attempt is refused as invalid."""
-    with pytest.raises(AileronError) as caught:
-        attempt()
-    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
-    return caught.value.failure.message
+    return refusal_as(FailureClass.INVALID_REQUEST, attempt)
 
 
 def change(directory: Path, old: str, new: str, *, file: str = "actions/send-mail/action.md") -> None:

@@ -14,6 +14,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import tool_name
 from aileron.registry.artifact import ArtifactRequest
 from aileron.registry.suite import MAX_ENTRIES, InRepository, Suite, SuiteSource, parse_suite, wanted
+from tests.registry.conftest import refusal as failure_of
 from tests.support.plain_host import ROOT
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"
@@ -50,12 +51,10 @@ def parse(text: str) -> Suite:
 
 def refusal(text: str, source: SuiteSource | None = None) -> str:
     """Return the message with which the suite, or its use from that source, is refused."""
-    with pytest.raises(AileronError) as caught:
-        wanted(parse(text), source)
-    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
-    assert caught.value.failure.boundary is Boundary.ACTION
-    assert caught.value.failure.details["file"] == "suite.toml"
-    return caught.value.failure.message
+    failure = failure_of(lambda: wanted(parse(text), source))
+    assert (failure.failure_class, failure.boundary) == (FailureClass.INVALID_REQUEST, Boundary.ACTION)
+    assert failure.details["file"] == "suite.toml"
+    return failure.message
 
 
 # The file
