@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,20 @@ class Server:
     def says(self, *parts: bytes) -> None:
         """Answer each request with these bytes."""
         self.answer = lambda peer, request: peer.sendall(b"".join(parts))
+
+    @contextmanager
+    def dripping(self, begin: bytes, drop: bytes) -> Iterator[None]:
+        """Begin to answer each request so, and add a drop every now and then until the block ends."""
+        stopped = threading.Event()
+
+        def answer(peer: socket.socket, request: bytes) -> None:
+            peer.sendall(begin)
+            while not stopped.wait(0.02):
+                peer.sendall(drop)
+
+        self.answer = answer
+        yield
+        stopped.set()
 
     def close(self) -> None:
         """Accept no more connections."""
@@ -153,34 +167,15 @@ def test_an_oversized_response_is_cut_off(server: Server) -> None:
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["in the head", "in the body"])
 def test_a_dripping_response_ends_at_the_deadline(server: Server, head: bytes) -> None:
     """Each byte comes in time, but the response never ends."""
-    stopped = threading.Event()
-
-    def answer(peer: socket.socket, request: bytes) -> None:
-        peer.sendall(head)
-        while not stopped.wait(0.02):
-            peer.sendall(b" " if head else b"H")
-
-    server.answer = answer
-    with pytest.raises(DocumentError, match=r"not complete after|cannot be fetched"):
+    drop = b" " if head else b"H"
+    with server.dripping(head, drop), pytest.raises(DocumentError, match=r"not complete after|cannot be fetched"):
         load([server.origin], deadline_s=0.3)
-    stopped.set()
 
 
 def test_dripping_headers_end_at_the_deadline(server: Server) -> None:
     """The headers are valid so far."""
-    stopped = threading.Event()
-
-    def answer(peer: socket.socket, request: bytes) -> None:
-        peer.sendall(b"HTTP/1.1 200 OK\r\n")
-        number = 0
-        while not stopped.wait(0.02):
-            number += 1
-            peer.sendall(b"X-%d: y\r\n" % number)
-
-    server.answer = answer
-    with pytest.raises(DocumentError, match="not complete after"):
+    with server.dripping(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"), pytest.raises(DocumentError, match="not complete after"):
         load([server.origin], deadline_s=0.3)
-    stopped.set()
 
 
 def test_an_unreachable_server_is_an_error(server: Server) -> None:

@@ -44,6 +44,13 @@ def facts(result: Any) -> dict[str, Any]:
     return found
 
 
+def pending_door() -> DictDoor:
+    """Return a door whose only action waits for a person, as `act-1`."""
+    door = DictDoor(offered("send-mail", gated=True))
+    door.answers["send-mail"] = PENDING.copy()
+    return door
+
+
 @both_eras
 async def test_a_client_of_either_era_lists_and_calls(mode: str) -> None:
     """Both eras get the same tools and the same result; the client chooses the era."""
@@ -109,8 +116,7 @@ async def test_a_long_list_is_read_by_its_cursors(mode: str) -> None:
 @both_eras
 async def test_a_gated_call_is_answered_at_once_and_polled(mode: str) -> None:
     """Pending, still pending, denied with the reason; another session's id does not exist."""
-    door = DictDoor(offered("send-mail", gated=True))
-    door.answers["send-mail"] = PENDING.copy()
+    door = pending_door()
     async with running(door) as server, connected(server, mode, "ses-1") as client:
         asked = await client.call_tool("send_mail", {})
         waiting = await client.call_tool("check_action_status", {"id": "act-1"})
@@ -132,8 +138,7 @@ async def test_a_gated_call_is_answered_at_once_and_polled(mode: str) -> None:
 @both_eras
 async def test_the_agent_answers_a_question_of_the_person(mode: str) -> None:
     """The question ends a wait at once, and the answer goes back; without a question, an answer is refused."""
-    door = DictDoor(offered("send-mail", gated=True))
-    door.answers["send-mail"] = PENDING.copy()
+    door = pending_door()
     async with running(door) as server, connected(server, mode) as client:
         await client.call_tool("send_mail", {})
         early = await client.call_tool("check_action_status", {"id": "act-1", "answer": "Mira Park"})
@@ -151,8 +156,7 @@ async def test_the_agent_answers_a_question_of_the_person(mode: str) -> None:
 @both_eras
 async def test_waiting_reports_progress_and_ends_with_the_action(mode: str) -> None:
     """Progress arrives during the wait; the result says how the action ended."""
-    door = DictDoor(offered("send-mail", gated=True))
-    door.answers["send-mail"] = PENDING.copy()
+    door = pending_door()
     seen: list[tuple[float, str | None]] = []
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
@@ -214,8 +218,7 @@ async def test_progress_only_rises_whatever_a_connector_reports(mode: str) -> No
 @both_eras
 async def test_waiting_ends_after_the_requested_time(mode: str) -> None:
     """The result is the current state, as of a check; a time above the bound is refused."""
-    door = DictDoor(offered("send-mail", gated=True))
-    door.answers["send-mail"] = PENDING.copy()
+    door = pending_door()
     async with running(door, progress_s=0.01) as server, connected(server, mode) as client:
         await client.call_tool("send_mail", {})
         result = await client.call_tool("wait_for_action", {"id": "act-1", "seconds": 0.03})
@@ -229,8 +232,7 @@ async def test_waiting_ends_after_the_requested_time(mode: str) -> None:
 @both_eras
 async def test_only_cancel_action_withdraws_a_question(mode: str) -> None:
     """The withdrawal works once; the second time, the refusal says that it was decided."""
-    door = DictDoor(offered("send-mail", gated=True))
-    door.answers["send-mail"] = PENDING.copy()
+    door = pending_door()
     async with running(door) as server, connected(server, mode) as client:
         await client.call_tool("send_mail", {})
         taken = await client.call_tool("cancel_action", {"id": "act-1"})

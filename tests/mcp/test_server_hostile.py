@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -27,6 +29,15 @@ def listening(number: int) -> dict[str, Any]:
     """Return a subscription to changes of the tools."""
     params = {"notifications": {"toolsListChanged": True}, "_meta": ENVELOPE}
     return {"jsonrpc": "2.0", "id": number, "method": "subscriptions/listen", "params": params}
+
+
+@contextlib.asynccontextmanager
+async def opened(door: DictDoor, **options: Any) -> AsyncIterator[RawPeer]:
+    """Run a server, and yield an agent that has said hello and speaks in bytes; all within the deadline."""
+    with anyio.fail_after(DEADLINE_S):
+        async with running(door, **options) as server, raw_peer(server) as peer:
+            await peer.open()
+            yield peer
 
 
 async def works(server: Served) -> bool:
@@ -69,16 +80,14 @@ async def test_an_invalid_message_is_answered_and_the_connection_goes_on(
     line: bytes, request_id: object, code: int
 ) -> None:
     """The answer is JSON-RPC's own error, under the id if there is one; the next request is served."""
-    with anyio.fail_after(DEADLINE_S):
-        async with running(DictDoor(offered("quick"))) as server, raw_peer(server) as peer:
-            await peer.open()
-            await peer.say(line)
-            refused = await peer.hear()
-            await peer.say(b"\n \r\n")  # blank lines are neither messages nor errors
-            await peer.say(LIST)
+    async with opened(DictDoor(offered("quick"))) as peer:
+        await peer.say(line)
+        refused = await peer.hear()
+        await peer.say(b"\n \r\n")  # blank lines are neither messages nor errors
+        await peer.say(LIST)
 
-            assert (refused.get("id"), refused["error"]["code"]) == (request_id, code)
-            assert (await peer.hear())["id"] == 1
+        assert (refused.get("id"), refused["error"]["code"]) == (request_id, code)
+        assert (await peer.hear())["id"] == 1
 
 
 @pytest.mark.anyio
@@ -107,30 +116,28 @@ async def test_a_thousand_concurrent_calls_are_bounded() -> None:
     """Only MAX_CALLS of them are in progress, the others are refused; afterwards there is room again."""
     door = DictDoor(offered("slow"), offered("quick"))
     door.hold = anyio.Event()
-    with anyio.fail_after(DEADLINE_S):
-        async with running(door) as server, raw_peer(server) as peer:
-            await peer.open()
-            answers: list[Any] = []
+    async with opened(door) as peer:
+        answers: list[Any] = []
 
-            async def listen() -> None:
-                while len(answers) < 1000:
-                    answers.append(await peer.hear())
-                    if len(answers) == 1000 - MAX_CALLS:
-                        assert len(door.calls) == MAX_CALLS
-                        assert door.hold is not None
-                        door.hold.set()
+        async def listen() -> None:
+            while len(answers) < 1000:
+                answers.append(await peer.hear())
+                if len(answers) == 1000 - MAX_CALLS:
+                    assert len(door.calls) == MAX_CALLS
+                    assert door.hold is not None
+                    door.hold.set()
 
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(listen)
-                for number in range(1000):
-                    await peer.call(number, "slow")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listen)
+            for number in range(1000):
+                await peer.call(number, "slow")
 
-            refused = [answer for answer in answers if "error" in answer]
-            assert sorted(answer["id"] for answer in answers) == list(range(1000))
-            assert len(refused) == 1000 - MAX_CALLS
-            assert {answer["error"]["code"] for answer in refused} == {-32000}
-            await peer.call("again", "quick")
-            assert (await peer.hear())["id"] == "again"
+        refused = [answer for answer in answers if "error" in answer]
+        assert sorted(answer["id"] for answer in answers) == list(range(1000))
+        assert len(refused) == 1000 - MAX_CALLS
+        assert {answer["error"]["code"] for answer in refused} == {-32000}
+        await peer.call("again", "quick")
+        assert (await peer.hear())["id"] == "again"
 
 
 @pytest.mark.anyio
@@ -139,16 +146,14 @@ async def test_large_concurrent_calls_are_bounded_by_their_bytes() -> None:
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
     large = {"topic": "x" * (MAX_LINE_BYTES - 200)}
-    with anyio.fail_after(DEADLINE_S):
-        async with running(door) as server, raw_peer(server) as peer:
-            await peer.open()
-            for number in range(9):
-                await peer.call(number, "slow", large)
-            refused = await peer.hear()
-            door.hold.set()
-            answered = sorted([(await peer.hear())["id"] for _ in range(8)])
-            await peer.call("again", "slow", large)
-            again = await peer.hear()
+    async with opened(door) as peer:
+        for number in range(9):
+            await peer.call(number, "slow", large)
+        refused = await peer.hear()
+        door.hold.set()
+        answered = sorted([(await peer.hear())["id"] for _ in range(8)])
+        await peer.call("again", "slow", large)
+        again = await peer.hear()
 
     assert (refused["id"], refused["error"]["code"]) == (8, -32000)
     assert (answered, again["id"], "result" in again) == (list(range(8)), "again", True)
@@ -159,20 +164,18 @@ async def test_an_id_that_is_in_use_is_refused() -> None:
     """Two answers under one id could not be told apart; 7 and "7" are the same id. Afterwards it is free."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
-    with anyio.fail_after(DEADLINE_S):
-        async with running(door) as server, raw_peer(server) as peer:
-            await peer.open()
-            await peer.call(7, "slow")
-            await door.begun.wait()
-            await peer.call("7", "slow")
-            refused = await peer.hear()
-            door.hold.set()
-            first = await peer.hear()
-            await peer.call("7", "slow")
-            again = await peer.hear()
+    async with opened(door) as peer:
+        await peer.call(7, "slow")
+        await door.begun.wait()
+        await peer.call("7", "slow")
+        refused = await peer.hear()
+        door.hold.set()
+        first = await peer.hear()
+        await peer.call("7", "slow")
+        again = await peer.hear()
 
-            assert (refused["id"], refused["error"]["code"]) == ("7", INVALID_REQUEST)
-            assert (first["id"], "result" in first, again["id"], "result" in again) == (7, True, "7", True)
+        assert (refused["id"], refused["error"]["code"]) == ("7", INVALID_REQUEST)
+        assert (first["id"], "result" in first, again["id"], "result" in again) == (7, True, "7", True)
 
 
 @pytest.mark.anyio
@@ -180,29 +183,27 @@ async def test_a_cancelled_request_makes_room_and_is_never_answered() -> None:
     """64 cancelled calls no longer count; cancelling an answered request changes nothing."""
     door = DictDoor(offered("slow"), offered("quick"))
     door.hold = anyio.Event()
-    with anyio.fail_after(DEADLINE_S):
-        async with running(door) as server, raw_peer(server) as peer:
-            await peer.open()
-            for number in range(MAX_CALLS):
-                await peer.call(number, "slow")
-            while len(door.calls) < MAX_CALLS:
-                await anyio.lowlevel.checkpoint()
-            for number in range(MAX_CALLS):
-                params: dict[str, Any] = {"requestId": number}
-                await peer.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
-            await door.cancelled.wait()
-            door.hold = None  # for later calls; those in progress wait for ever
-            while True:  # the last cancelled call may not have ended yet
-                await peer.call("after", "quick")
-                answer = await peer.hear()
-                assert answer["id"] == "after"
-                if "result" in answer:
-                    break
-            for gone in ("after", 0, "nobody", None, {"a": 1}):
-                params = {"requestId": gone}
-                await peer.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
-            await peer.say(LIST)
-            assert (await peer.hear())["id"] == 1
+    async with opened(door) as peer:
+        for number in range(MAX_CALLS):
+            await peer.call(number, "slow")
+        while len(door.calls) < MAX_CALLS:
+            await anyio.lowlevel.checkpoint()
+        for number in range(MAX_CALLS):
+            params: dict[str, Any] = {"requestId": number}
+            await peer.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+        await door.cancelled.wait()
+        door.hold = None  # for later calls; those in progress wait for ever
+        while True:  # the last cancelled call may not have ended yet
+            await peer.call("after", "quick")
+            answer = await peer.hear()
+            assert answer["id"] == "after"
+            if "result" in answer:
+                break
+        for gone in ("after", 0, "nobody", None, {"a": 1}):
+            params = {"requestId": gone}
+            await peer.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+        await peer.say(LIST)
+        assert (await peer.hear())["id"] == 1
 
 
 @pytest.mark.anyio
@@ -210,16 +211,14 @@ async def test_a_call_cancelled_by_the_next_line_never_reaches_the_door() -> Non
     """The control is the same call without a cancellation, which does."""
     door = DictDoor(offered("quick"))
     call = {"method": "tools/call", "params": {"name": "quick", "arguments": {}}}
-    with anyio.fail_after(DEADLINE_S):
-        async with running(door) as server, raw_peer(server) as peer:
-            await peer.open()
-            for number in range(20):
-                cancel = {"method": "notifications/cancelled", "params": {"requestId": number}}
-                lines = [{"jsonrpc": "2.0", "id": number, **call}, {"jsonrpc": "2.0", **cancel}]
-                await peer.say(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
-            await peer.call("kept", "quick")
-            while (await peer.hear())["id"] != "kept":
-                pass
+    async with opened(door) as peer:
+        for number in range(20):
+            cancel = {"method": "notifications/cancelled", "params": {"requestId": number}}
+            lines = [{"jsonrpc": "2.0", "id": number, **call}, {"jsonrpc": "2.0", **cancel}]
+            await peer.say(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        await peer.call("kept", "quick")
+        while (await peer.hear())["id"] != "kept":
+            pass
 
     assert len(door.calls) == 1
 
@@ -229,15 +228,13 @@ async def test_a_cancellation_after_the_answer_leaves_a_question_waiting() -> No
     """Some agents send a cancellation after every call: a question that waits for a person must survive it."""
     door = DictDoor(offered("send-mail", gated=True))
     door.answers["send-mail"] = {"status": "pending_approval", "approval_id": "act-1", "audit_id": "run-1"}
-    with anyio.fail_after(DEADLINE_S):
-        async with running(door) as server, raw_peer(server) as peer:
-            await peer.open()
-            await peer.call(1, "send_mail")
-            await peer.hear()
-            await peer.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
-            await peer.call(2, "check_action_status", {"id": "act-1"})
+    async with opened(door) as peer:
+        await peer.call(1, "send_mail")
+        await peer.hear()
+        await peer.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+        await peer.call(2, "check_action_status", {"id": "act-1"})
 
-            assert (await peer.hear())["result"]["structuredContent"]["status"] == "pending_approval"
+        assert (await peer.hear())["result"]["structuredContent"]["status"] == "pending_approval"
 
 
 @pytest.mark.anyio
@@ -308,14 +305,12 @@ async def test_a_server_that_ends_leaves_unanswered_calls_to_the_relay() -> None
     """The server makes up no answer for a call that it cut short: the outcome is unknown, and the relay says so."""
     door = DictDoor(offered("slow"))
     door.hold = anyio.Event()
-    with anyio.fail_after(DEADLINE_S):
-        async with running(door) as server, raw_peer(server) as peer:
-            await peer.open()
-            await peer.call(1, "slow")
-            await door.begun.wait()
-            peer.end_server()
-            await door.cancelled.wait()
-            heard = await peer.hear()
+    async with opened(door) as peer:
+        await peer.call(1, "slow")
+        await door.begun.wait()
+        peer.end_server()
+        await door.cancelled.wait()
+        heard = await peer.hear()
     assert heard is None
 
 
@@ -355,18 +350,16 @@ async def test_values_that_json_cannot_carry_never_reach_the_door(value: str, wo
     """The SDK's parser lets some through and would call with null: the caller is told where the value is, under its id."""
     door = DictDoor(offered("quick"))
     call = json.dumps({**LIST, "method": "tools/call", "params": {"name": "quick", "arguments": {"topic": [1, "?"]}}})
-    with anyio.fail_after(DEADLINE_S):
-        async with running(door) as server, raw_peer(server) as peer:
-            await peer.open()
-            await peer.say(call.replace('"?"', value).encode() + b"\n")
-            answer = await peer.hear()
-            assert answer["id"] == 1
-            assert words in json.dumps(answer)
-            assert door.calls == []
+    async with opened(door) as peer:
+        await peer.say(call.replace('"?"', value).encode() + b"\n")
+        answer = await peer.hear()
+        assert answer["id"] == 1
+        assert words in json.dumps(answer)
+        assert door.calls == []
 
-            await peer.say(call.replace('"?"', r'"\ud83d\ude00"').encode() + b"\n")
-            await peer.hear()
-            assert [call.args for call in door.calls] == [{"topic": [1, "\U0001f600"]}]
+        await peer.say(call.replace('"?"', r'"\ud83d\ude00"').encode() + b"\n")
+        await peer.hear()
+        assert [call.args for call in door.calls] == [{"topic": [1, "\U0001f600"]}]
 
 
 @given(st.data())

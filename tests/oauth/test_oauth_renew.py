@@ -10,6 +10,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -215,6 +216,17 @@ class World:
         """Wait until one more request has reached the provider."""
         await anyio.to_thread.run_sync(self.server.wait_asked)
 
+    @contextlib.asynccontextmanager
+    async def asked_by(self, *callers: Callable[[], Any]) -> AsyncIterator[anyio.abc.TaskGroup]:
+        """Start callers, and yield their tasks once the provider was asked; it answers at the end of the block."""
+        self.server.hold()
+        async with anyio.create_task_group() as tasks:
+            for caller in callers:
+                tasks.start_soon(caller)
+            await self.held_back()
+            yield tasks
+            self.server.release()
+
 
 @pytest.fixture(scope="module")
 def open_vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
@@ -413,17 +425,12 @@ async def test_a_renewal_with_fewer_scopes_is_kept(world: World) -> None:
 async def test_fifty_simultaneous_refusals_cause_one_renewal(world: World) -> None:
     """Every caller that was refused with the old token waits until there is a new one."""
     told: list[bool] = []
-    world.server.hold()
 
     async def refused() -> None:
         told.append(await world.renew())
 
-    async with anyio.create_task_group() as tasks:
-        for _ in range(50):
-            tasks.start_soon(refused)
-        await world.held_back()
+    async with world.asked_by(*[refused] * 50):
         told_early = list(told)
-        world.server.release()
     late = await world.renew()
 
     assert told_early == []
@@ -436,13 +443,8 @@ async def test_fifty_simultaneous_refusals_cause_one_renewal(world: World) -> No
 async def test_requests_and_refusals_share_one_renewal(world: World) -> None:
     """Half of the callers ask before sending, half were refused."""
     world.clock.now += 3600
-    world.server.hold()
-    async with anyio.create_task_group() as tasks:
-        for _ in range(20):
-            tasks.start_soon(world.ready)
-            tasks.start_soon(world.renew)
-        await world.held_back()
-        world.server.release()
+    async with world.asked_by(*[world.ready] * 20, *[world.renew] * 20):
+        pass
 
     assert len(world.server.asked) == 1
 
@@ -472,12 +474,8 @@ async def test_two_sign_ins_are_renewed_side_by_side(world: World) -> None:
 
 async def test_a_cancelled_caller_does_not_cancel_the_renewal(world: World) -> None:
     """1. A caller begins it. 2. The provider replaces the refresh token. 3. The caller is cancelled. The answer is kept."""
-    world.server.hold()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(world.renew)
-        await world.held_back()
+    async with world.asked_by(world.renew) as tasks:
         tasks.cancel_scope.cancel()
-    world.server.release()
     is_renewed = await world.renew()
 
     assert is_renewed
@@ -730,12 +728,8 @@ async def test_the_tokens_kept_in_memory_only_are_bounded(world: World, monkeypa
 
 async def test_a_vault_locked_during_a_renewal_gets_the_tokens_when_it_opens(world: World) -> None:
     """1. The provider is asked. 2. The person locks the vault. 3. The answer comes, and waits. 4. They unlock it."""
-    world.server.hold()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_locked_out, world)
-        await world.held_back()
+    async with world.asked_by(partial(_locked_out, world)):
         world.vault.lock()
-        world.server.release()
     error = await world.refusal(world.renew)
     written = threading.Event()
     world.store.before["put_tokens"] = written.set
@@ -767,12 +761,8 @@ async def test_the_provider_is_not_asked_while_the_vault_is_locked(world: World)
 
 async def test_a_binding_revoked_during_a_renewal_gets_no_tokens(world: World) -> None:
     """The new tokens are revoked at the provider, and are no longer in memory."""
-    world.server.hold()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_revoked_meanwhile, world)
-        await world.held_back()
+    async with world.asked_by(partial(_revoked_meanwhile, world)):
         world.vault.revoke(NAME)
-        world.server.release()
 
     assert sorted(world.server.revoked) == ["canary-access-token-1", "canary-refresh-token-1"]
     assert world.renewals.newest(NAME, FIRST) == FIRST
@@ -786,14 +776,10 @@ async def _revoked_meanwhile(world: World) -> None:
 
 async def test_a_new_sign_in_during_a_renewal_is_not_overwritten(world: World) -> None:
     """1. The provider is asked. 2. The person signs in again. 3. The answer for the former sign-in comes, and is dropped."""
-    world.server.hold()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(world.renew)
-        await world.held_back()
+    async with world.asked_by(world.renew):
         world.clock.now += 1
         world.sign_in()
         world.vault.put_tokens(NAME, _with_access(world, b"canary-access-of-the-new-one"), world.grant)
-        world.server.release()
 
     assert world.stored == b"canary-access-of-the-new-one" == world.access
     assert world.server.revoked == []
