@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import asyncssh
 import pytest
@@ -65,16 +65,13 @@ def login(
     )
 
 
-class _Listener:
+class _Listener(contextlib.AbstractContextManager["_Listener"]):
     """A port at which nobody answers, unless a test does."""
 
     def __init__(self) -> None:
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.socket.getsockname()[1]
         self.host_key = asyncssh.generate_private_key("ssh-ed25519")
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_error: object) -> None:
         self.socket.close()

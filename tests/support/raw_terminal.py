@@ -11,6 +11,7 @@ check the bytes shown.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -22,7 +23,7 @@ import sys
 import termios
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final, Self
+from typing import Final
 
 __all__ = ["RawTerminal"]
 
@@ -35,7 +36,7 @@ _ANSWERS: Final = {b"\x1b[5n": b"\x1b[0n", b"\x1b[c": b"\x1b[?62;22c"}
 _QUESTION: Final = re.compile(rb"\x1b\[5n|\x1b\[c")
 
 
-class RawTerminal:
+class RawTerminal(contextlib.AbstractContextManager["RawTerminal"]):
     """A terminal with its program, for the length of a with block; the program is killed at its end."""
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str], *, is_slow: bool = False) -> None:
@@ -100,9 +101,6 @@ class RawTerminal:
         answers, self._answers = self._answers, []
         os.write(self.descriptor, b"".join(answers))
         return len(answers)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()

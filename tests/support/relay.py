@@ -78,7 +78,7 @@ class _Lines:
         return not self._read and not select.select([self._fd], [], [], for_s)[0]
 
 
-class Agent:
+class Agent(contextlib.AbstractContextManager["Agent"]):
     """A client of the relay; the block's end kills the relay."""
 
     def __init__(self, home: Path, *, program: Sequence[str] = (), **environment: str) -> None:
@@ -98,9 +98,6 @@ class Agent:
         self._lines = _Lines(self.process.stdout.fileno())
         self._ids = itertools.count(1)
         self.others: list[Message] = []
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
