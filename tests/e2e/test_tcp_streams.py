@@ -17,7 +17,7 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.ports import reserve_ports
-from tests.support.upstream import Authority
+from tests.support.upstream import Authority, Upstream
 from tests.support.waiting import unread, wait_until
 
 pytestmark = pytest.mark.jail
@@ -53,10 +53,13 @@ class Mailbox:
 
 
 @contextlib.contextmanager
-def smtp_server(mailbox: Mailbox, tls: ssl.SSLContext | None) -> Iterator[int]:
-    """Run a real SMTP server on loopback, and yield its port."""
+def smtp_server(mailbox: Mailbox, **tls: Any) -> Iterator[int]:
+    """Run a real SMTP server on loopback, with TLS from the start (`ssl_context`), by STARTTLS (`tls_context`) or not at all.
+
+    Yield its port.
+    """
     (port,) = reserve_ports(1)  # aiosmtpd wants to know it beforehand
-    controller = Controller(mailbox, hostname="127.0.0.1", port=port, ssl_context=tls)
+    controller = Controller(mailbox, hostname="127.0.0.1", port=port, **tls)
     controller.start()
     try:
         yield controller.port
@@ -64,47 +67,16 @@ def smtp_server(mailbox: Mailbox, tls: ssl.SSLContext | None) -> Iterator[int]:
         controller.stop()
 
 
-class Server:
-    """A server with TLS that does one thing with each connection."""
+class Server(Upstream):
+    """A server that does one thing with each connection, with TLS or without."""
 
     def __init__(self, behave: Callable[[ssl.SSLSocket | socket.socket], None], tls: ssl.SSLContext | None) -> None:
+        super().__init__(lambda _seen: b"", tls)
         self._behave = behave
-        self._tls = tls
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._threads: list[threading.Thread] = []
 
-    def __enter__(self) -> Server:
-        self._begin(self._accept)
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(10)
-        self._listener.close()
-
-    def _begin(self, target: Callable[..., None], *args: Any) -> None:
-        self._threads.append(threading.Thread(target=target, args=args, daemon=True))
-        self._threads[-1].start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                accepted, _ = self._listener.accept()
-            except OSError:
-                return
-            self._begin(self._serve, accepted)
-
-    def _serve(self, accepted: socket.socket) -> None:
-        accepted.settimeout(10)
-        with accepted, contextlib.suppress(OSError):
-            if self._tls is None:
-                self._behave(accepted)
-                return
-            with self._tls.wrap_socket(accepted, server_side=True) as secured:
-                self._behave(secured)
+    def _converse(self, sock: socket.socket) -> None:
+        sock.settimeout(10)
+        self._behave(sock)
 
 
 @contextlib.contextmanager
@@ -141,7 +113,7 @@ def reaching(
 def test_mail_sent_by_smtplib_in_the_jail_arrives(kind: str, authority: Authority) -> None:
     """The supervisor speaks TLS, or plain to loopback by exception; both are in the ledger."""
     mailbox = Mailbox()
-    with smtp_server(mailbox, authority.server_context("localhost") if kind == "tls" else None) as port:
+    with smtp_server(mailbox, ssl_context=authority.server_context("localhost") if kind == "tls" else None) as port:
         exception = allowed(port, authority) if kind == "tls" else f'private_plain = ["localhost:{port}"]'
         with home_for(port, exception) as home:
             answer = home.run("send-mail", {"subject": "hello from a jail", "lines": 20_000})
@@ -231,15 +203,11 @@ def test_a_credential_or_early_bytes_on_a_stream_break_the_protocol(authority: A
 
 def test_starttls_fails_with_an_explanation(authority: Authority) -> None:
     """The library's own call fails with the alternative in its message."""
-    mailbox = Mailbox()
-    (port,) = reserve_ports(1)
-    controller = Controller(mailbox, hostname="127.0.0.1", port=port, tls_context=authority.server_context("localhost"))
-    controller.start()
-    try:
-        with home_for(controller.port, f'private_plain = ["localhost:{controller.port}"]') as home:
-            error = home.failed("start_tls")
-    finally:
-        controller.stop()
+    with (
+        smtp_server(Mailbox(), tls_context=authority.server_context("localhost")) as port,
+        home_for(port, f'private_plain = ["localhost:{port}"]') as home,
+    ):
+        error = home.failed("start_tls")
 
     assert error["class"] == "connector_runtime_error"
     assert "SMTP_SSL" in error["message"]

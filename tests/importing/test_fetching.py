@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gzip
 import os
-import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,61 +14,47 @@ import pytest
 from aileron.importing.fetching import is_url, load
 from aileron.importing.found import described
 from aileron.importing.reading import MAX_BYTES, MAX_FILES, DocumentError
+from tests.support.upstream import CLOSE, Script, Seen, Upstream
 
 DOCUMENT = b'{"openapi": "3.1.0"}'
 
 
-class Server:
-    """A server that answers each connection with bytes from the test; `asked` has the requests."""
+class Server(Upstream):
+    """A server that answers each request with bytes from the test, and then closes the connection."""
 
     def __init__(self) -> None:
-        self.asked: list[bytes] = []
-        self.answer: Callable[[socket.socket, bytes], None] = lambda peer, request: None
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.origin = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
+        super().__init__(self._closing)
+        self.answer: Script = lambda _seen: b""
+        self.origin = f"http://127.0.0.1:{self.port}"
 
     def says(self, *parts: bytes) -> None:
         """Answer each request with these bytes."""
-        self.answer = lambda peer, request: peer.sendall(b"".join(parts))
+        self.answer = lambda _seen: parts
 
     @contextmanager
     def dripping(self, begin: bytes, drop: bytes) -> Iterator[None]:
         """Begin to answer each request so, and add a drop every now and then until the block ends."""
         stopped = threading.Event()
 
-        def answer(peer: socket.socket, request: bytes) -> None:
-            peer.sendall(begin)
+        def drip(_seen: Seen) -> Iterator[bytes]:
+            yield begin
             while not stopped.wait(0.02):
-                peer.sendall(drop)
+                yield drop
 
-        self.answer = answer
+        self.answer = drip
         yield
         stopped.set()
 
-    def close(self) -> None:
-        """Accept no more connections."""
-        self._listener.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                peer, _ = self._listener.accept()
-            except OSError:
-                return
-            with peer:
-                try:
-                    request = peer.recv(65536)
-                    self.asked.append(request)
-                    self.answer(peer, request)
-                except OSError:
-                    pass  # whoever asked has heard enough
+    def _closing(self, seen: Seen) -> Iterator[bytes | memoryview]:
+        said = self.answer(seen)
+        yield from [said] if isinstance(said, bytes) else said
+        yield CLOSE
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     """Run a server on this machine."""
-    with closing(Server()) as http_server:
+    with Server() as http_server:
         yield http_server
 
 
@@ -87,36 +72,34 @@ def test_a_url_is_fetched_with_one_request_without_a_credential(server: Server) 
     server.says(answered(DOCUMENT))
 
     assert load([f"{server.origin}/v1/api.json?x=1"]).document == {"openapi": "3.1.0"}
-    (request,) = server.asked
-    assert request.startswith(b"GET /v1/api.json?x=1 HTTP/1.1\r\n")
-    assert not any(word in request.lower() for word in (b"authorization", b"cookie", b"accept-encoding"))
+    (request,) = server.requests
+    assert request.head.startswith(b"GET /v1/api.json?x=1 HTTP/1.1\r\n")
+    assert not any(word in request.head.lower() for word in (b"authorization", b"cookie", b"accept-encoding"))
 
 
 def test_a_redirect_is_followed_only_within_the_origin(server: Server) -> None:
     """Another target is named in the failure, and gets no request."""
     there = server.origin.encode()
-    other = Server()
-    with closing(other):
+    with Server() as other:
+        targets = {
+            "/a": b"/b",
+            "/b": there + b"/c",
+            "/d": other.origin.encode(),
+            "/e": b"//evil.example/",
+            "/f": b"file:///etc/passwd",
+        }
 
-        def answer(peer: socket.socket, request: bytes) -> None:
-            targets = {
-                b"/a": b"/b",
-                b"/b": there + b"/c",
-                b"/d": other.origin.encode(),
-                b"/e": b"//evil.example/",
-                b"/f": b"file:///etc/passwd",
-            }
-            path = request.split()[1]
-            target = targets.get(path)
-            peer.sendall(answered(DOCUMENT) if target is None else answered(b"", "302 Found", b"Location: " + target))
+        def redirect(seen: Seen) -> bytes:
+            target = targets.get(seen.target)
+            return answered(DOCUMENT) if target is None else answered(b"", "302 Found", b"Location: " + target)
 
-        server.answer = answer
+        server.answer = redirect
 
         assert load([f"{server.origin}/a"]).document == {"openapi": "3.1.0"}
         for path, where in (("/d", other.origin), ("/e", "http://evil.example"), ("/f", "file://")):
             with pytest.raises(DocumentError, match=f"redirects to {where}"):
                 load([server.origin + path])
-        assert other.asked == []
+        assert other.requests == []
 
 
 def test_redirects_are_bounded(server: Server) -> None:
@@ -125,7 +108,7 @@ def test_redirects_are_bounded(server: Server) -> None:
 
     with pytest.raises(DocumentError, match="more than 3 redirects"):
         load([server.origin])
-    assert len(server.asked) == 4
+    assert len(server.requests) == 4
 
 
 @pytest.mark.parametrize(
@@ -152,13 +135,14 @@ def test_an_oversized_response_is_cut_off(server: Server) -> None:
     """The server can send less than twice the bound."""
     sent = 0
 
-    def answer(peer: socket.socket, request: bytes) -> None:
+    def endless(_seen: Seen) -> Iterator[bytes]:
         nonlocal sent
-        peer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        yield b"HTTP/1.1 200 OK\r\n\r\n"
         while True:
-            sent += peer.send(b" " * 65536)
+            sent += 65536
+            yield b" " * 65536
 
-    server.answer = answer
+    server.answer = endless
     with pytest.raises(DocumentError, match=f"more than {MAX_BYTES} bytes"):
         load([server.origin])
     assert sent < 2 * MAX_BYTES
@@ -180,7 +164,7 @@ def test_dripping_headers_end_at_the_deadline(server: Server) -> None:
 
 def test_an_unreachable_server_is_an_error(server: Server) -> None:
     """The failure names the address."""
-    server.close()
+    server.__exit__()
     with pytest.raises(DocumentError, match=f"{server.origin} cannot be fetched"):
         load([server.origin])
 
@@ -223,7 +207,7 @@ def test_a_url_and_files_cannot_be_mixed(server: Server, tmp_path: Path) -> None
         load([server.origin, str(file)])
     with pytest.raises(DocumentError, match="cannot be URLs"):
         load([str(file), server.origin])
-    assert server.asked == []
+    assert server.requests == []
 
 
 # Files

@@ -29,6 +29,7 @@ from aileron.egress.tunnel import HostPolicy, TunnelIntent, TunnelReport, WayOut
 from aileron.egress.tunnel.policy import Admitted, Cell, Refused, listed
 from aileron.model.host_pattern import HostPattern, parse_host_patterns
 from aileron.model.names import HostPort
+from tests.support.upstream import Upstream
 from tests.support.waiting import wait_until
 
 __all__ = ["DEADLINE_S", "Answer", "Door", "Proxy", "TestCell", "read_answer"]
@@ -221,25 +222,12 @@ def read_answer(client: socket.socket) -> Answer:
     return Answer(int(status), phrase, fields, body.decode("ascii"))
 
 
-class Door:
+class Door(Upstream):
     """A port on loopback that leads to `tunnel.sock` of a home, as a cell's door does. This process connects."""
 
     def __init__(self, home: Path) -> None:
+        super().__init__(lambda _seen: b"")
         self._path = str(home / "run" / "tunnel.sock")
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: Final[int] = self._listener.getsockname()[1]
-
-    def __enter__(self) -> Self:
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
-        while self._threads:
-            self._threads.pop().join(DEADLINE_S)
-        self._listener.close()
 
     def connected(self) -> socket.socket:
         """Return a connection to the socket itself, without the port."""
@@ -250,12 +238,8 @@ class Door:
         made.settimeout(DEADLINE_S)
         return made
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                self._threads.append(threading.Thread(target=_pass_on_both_ways, args=(client, self.connected())))
-                self._threads[-1].start()
+    def _converse(self, sock: socket.socket) -> None:
+        _pass_on_both_ways(sock, self.connected())
 
 
 def _pass_on_both_ways(client: socket.socket, daemon: socket.socket) -> None:
