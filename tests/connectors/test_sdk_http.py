@@ -46,6 +46,14 @@ def next_request(process: ConnectorProcess) -> HttpRequest:
     return message
 
 
+@contextmanager
+def asking(folder: Path, body: str) -> Iterator[ConnectorProcess]:
+    """Start a connector as `connector` does; it has made its first request."""
+    with connector(folder, body) as process:
+        next_request(process)
+        yield process
+
+
 def answer(process: ConnectorProcess, request_id: int, *pieces: bytes, status: int = 200) -> None:
     """Send a whole answer."""
     process.send(HttpHead(id=request_id, status=status, headers=[("Content-Type", "text/plain")]))
@@ -107,8 +115,7 @@ def test_an_answer_reads_as_bytes_text_and_json(tmp_path: Path) -> None:
         r = http.request("GET", "https://api.example.com/")
         return [r.read().decode("latin-1"), r.text(), r.json(), repr(r)]
     """
-    with connector(tmp_path, body) as process:
-        next_request(process)
+    with asking(tmp_path, body) as process:
         answer(process, 1, b'{"a": ', b"[1]}")
         text = '{"a": [1]}'
         assert output(process) == [text, text, {"a": [1]}, "<Response 200 to GET https://api.example.com/>"]
@@ -125,8 +132,7 @@ def test_an_answer_reads_as_bytes_text_and_json(tmp_path: Path) -> None:
 )
 def test_text_is_decoded_as_its_header_says(tmp_path: Path, content_type: str, data: bytes, text: str) -> None:
     """An unknown charset is read as UTF-8, which most of them are."""
-    with connector(tmp_path, "return http.request('GET', 'https://h/').text()") as process:
-        next_request(process)
+    with asking(tmp_path, "return http.request('GET', 'https://h/').text()") as process:
         process.send(HttpHead(id=1, status=200, headers=[("content-type", content_type)]))
         process.send(Chunk(id=1, end=True), data)
         assert output(process) == text
@@ -139,8 +145,7 @@ def test_an_error_status_is_an_answer_until_it_is_raised(tmp_path: Path) -> None
         assert r.status == 429
         r.raise_for_status()
     """
-    with connector(tmp_path, body) as process:
-        next_request(process)
+    with asking(tmp_path, body) as process:
         process.send(HttpHead(id=1, status=429, headers=[("Retry-After", "7")]))
         process.send(Chunk(id=1, end=True), b"slow down")
         assert failure(process) == Failed(
@@ -152,8 +157,7 @@ def test_an_error_status_is_an_answer_until_it_is_raised(tmp_path: Path) -> None
 
 def test_an_answer_that_is_not_json_is_the_services_fault(tmp_path: Path) -> None:
     """Most often, such an answer is a proxy's HTML page."""
-    with connector(tmp_path, "return http.request('GET', 'https://h/x').json()") as process:
-        next_request(process)
+    with asking(tmp_path, "return http.request('GET', 'https://h/x').json()") as process:
         answer(process, 1, b"<html>")
         assert failure(process).message == "the answer to GET https://h/x is not JSON"
 
@@ -172,8 +176,7 @@ def test_a_refusal_has_its_class(tmp_path: Path, when: str, failure_class: str) 
             log.info(error.failure_class)
             raise
     """
-    with connector(tmp_path, body) as process:
-        next_request(process)
+    with asking(tmp_path, body) as process:
         if when == "after the head":
             process.send(HttpHead(id=1, status=200, headers=[]))
             process.send(Chunk(id=1), b"some")
@@ -192,8 +195,7 @@ def test_an_answer_left_unread_is_cancelled(tmp_path: Path) -> None:
             first = next(endless.iter_bytes()).decode()
         return [first, http.request("GET", "https://h/next").text(), list(endless.iter_bytes())]
     """
-    with connector(tmp_path, body) as process:
-        next_request(process)
+    with asking(tmp_path, body) as process:
         process.send(HttpHead(id=1, status=200, headers=[]))
         process.send(Chunk(id=1), b"1")
         process.send(Chunk(id=1), b"2")
@@ -230,8 +232,7 @@ def test_a_late_answer_is_given_up(tmp_path: Path, when: str) -> None:
 
 def test_an_answer_over_the_limit_is_refused_and_cancelled(tmp_path: Path) -> None:
     """The limit is the reader's own, in bytes."""
-    with connector(tmp_path, "return len(http.request('GET', 'https://h/').read(limit_bytes=10))") as process:
-        next_request(process)
+    with asking(tmp_path, "return len(http.request('GET', 'https://h/').read(limit_bytes=10))") as process:
         process.send(HttpHead(id=1, status=200, headers=[]))
         process.send(Chunk(id=1), b"12345678901")
         assert process.receive().message == Cancel(id=1)
@@ -282,8 +283,7 @@ def test_an_upload_stops_when_the_answer_is_complete(tmp_path: Path) -> None:
         status = http.request("POST", "https://h/", body=endless()).status
         return [status, made < 1000]
     """
-    with connector(tmp_path, body) as process:
-        next_request(process)
+    with asking(tmp_path, body) as process:
         process.receive()
         answer(process, 1, b"too large", status=413)
         while not isinstance(process.receive().message, Cancel):
@@ -302,8 +302,7 @@ def test_an_upload_that_breaks_is_cancelled(tmp_path: Path) -> None:
         except ValueError as error:
             return str(error)
     """
-    with connector(tmp_path, body) as process:
-        next_request(process)
+    with asking(tmp_path, body) as process:
         assert process.receive() == (Chunk(id=1), b"half")
         assert process.receive().message == Cancel(id=1)
         assert output(process) == "no more"
@@ -316,8 +315,7 @@ def test_two_full_pipes_do_not_deadlock(tmp_path: Path) -> None:
         sent = http.request("PUT", "https://h/", body=bytes(3 << 20))
         return [len(first.read()), sent.status]
     """
-    with connector(tmp_path, body) as process:
-        next_request(process)
+    with asking(tmp_path, body) as process:
         answer(process, 1, *[bytes(1 << 20)] * 4)
         request = next_request(process)
         while not isinstance(message := process.receive().message, Chunk) or not message.end:
@@ -332,8 +330,7 @@ def test_unread_answers_are_bounded(tmp_path: Path) -> None:
         first = http.request("GET", "https://h/flood")
         http.request("GET", "https://h/other")
     """
-    with connector(tmp_path, body) as process:
-        next_request(process)
+    with asking(tmp_path, body) as process:
         process.send(HttpHead(id=1, status=200, headers=[]))
         next_request(process)
         for _ in range(9):

@@ -59,6 +59,12 @@ def renewing_to(world: World, *tokens: bytes) -> Callable[[bytes], Awaitable[boo
     return renew
 
 
+@pytest.fixture
+def renewing(world: World) -> None:
+    """Renew a refused token, before the test says otherwise, to NEW."""
+    world.vault.on_refused = renewing_to(world, NEW)
+
+
 async def ask(world: World, upstream: Upstream, path: str = "/", **options: object) -> Got:
     """Send a request with the token."""
     options.setdefault("grant", world.grant_for(upstream, credential=use("oauth2")))
@@ -203,11 +209,11 @@ async def test_a_request_with_a_token_takes_a_connection_slot(world: World, tls_
 
 
 @pytest.mark.parametrize(("method", "body"), [("GET", None), ("POST", b"once"), ("DELETE", b"")])
+@pytest.mark.usefixtures("renewing")
 async def test_a_refused_token_is_renewed_and_the_request_is_sent_once_more(
     world: World, tls_upstream: MakeUpstream, method: str, body: bytes | None
 ) -> None:
     """Method, target, fields and body are equal; only the token differs. The first response is dropped."""
-    world.vault.on_refused = renewing_to(world, NEW)
     with tls_upstream(takes_only(NEW)) as upstream:
         got = await ask(world, upstream, "/v1?x=%20", method=method, body=body, headers=(("X-Kept", "yes"),))
 
@@ -219,9 +225,9 @@ async def test_a_refused_token_is_renewed_and_the_request_is_sent_once_more(
     assert world.vault.refused == [OLD]
 
 
+@pytest.mark.usefixtures("renewing")
 async def test_the_second_request_counts_as_a_request_of_its_own(world: World, tls_upstream: MakeUpstream) -> None:
     """The second has its own number, count, loan and rows; its first row comes after the end of the first request."""
-    world.vault.on_refused = renewing_to(world, NEW)
     heard: list[int] = []
     budget = Budget(requests=2, bytes_up=8)
     with tls_upstream(takes_only(NEW)) as upstream:
@@ -238,11 +244,11 @@ async def test_the_second_request_counts_as_a_request_of_its_own(world: World, t
 
 
 @pytest.mark.parametrize("limit", ["requests", "bytes_up"])
+@pytest.mark.usefixtures("renewing")
 async def test_the_second_request_needs_its_share_of_the_budget(
     world: World, tls_upstream: MakeUpstream, limit: str
 ) -> None:
     """A request that would exceed the budget is not sent."""
-    world.vault.on_refused = renewing_to(world, NEW)
     budget = Budget(requests=1) if limit == "requests" else Budget(bytes_up=7)
     with tls_upstream(takes_only(NEW)) as upstream, pytest.raises(AileronError) as caught:
         await ask(
@@ -332,11 +338,11 @@ async def test_a_refusal_is_relayed_if_nothing_was_renewed(world: World, tls_ups
     assert len(upstream.requests) == 3
 
 
+@pytest.mark.usefixtures("renewing")
 async def test_a_refusal_too_long_to_be_held_is_relayed_without_a_renewal(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
     """The part of a response that is held back is bounded; the body here has one byte more."""
-    world.vault.on_refused = renewing_to(world, NEW)
     body = b"x" * (HELD_BYTES + 1)
     with tls_upstream(lambda _seen: chunked_answer([body[:-1], body[-1:]], status="401 No")) as upstream:
         got = await ask(world, upstream)
@@ -346,9 +352,9 @@ async def test_a_refusal_too_long_to_be_held_is_relayed_without_a_renewal(
     assert rows(world) == [("sending", 1, None), ("finished", 1, 401)]
 
 
+@pytest.mark.usefixtures("renewing")
 async def test_a_streamed_body_is_not_sent_twice(world: World, tls_upstream: MakeUpstream) -> None:
     """The body is gone: the refusal is relayed, and the next request has the new token."""
-    world.vault.on_refused = renewing_to(world, NEW)
     with tls_upstream(takes_only(NEW)) as upstream:
         grant, meter = world.grant_for(upstream, credential=use("oauth2")), Meter(Budget())
         first = await ask(world, upstream, method="POST", body=parts(b"a", b"b"), grant=grant, meter=meter)
@@ -375,9 +381,9 @@ async def test_refusals_of_other_credentials_are_relayed_at_once(
 
 
 @pytest.mark.parametrize("status", ["400 No", "403 No", "407 No", "500 No"])
+@pytest.mark.usefixtures("renewing")
 async def test_only_a_401_means_that_a_token_is_refused(world: World, tls_upstream: MakeUpstream, status: str) -> None:
     """A missing scope (403) is not fixed by the next token of the same grant."""
-    world.vault.on_refused = renewing_to(world, NEW)
     with tls_upstream(lambda _seen: answer(b"no", status=status)) as upstream:
         assert (await ask(world, upstream)).status == int(status[:3])
     assert (world.vault.refused, len(upstream.requests)) == ([], 1)
@@ -472,9 +478,9 @@ async def test_concurrent_refused_requests_are_each_sent_once_more(world: World,
     assert meter.requests == len(upstream.requests) == 12 + len(world.vault.refused)
 
 
+@pytest.mark.usefixtures("renewing")
 async def test_the_old_and_the_new_token_are_scrubbed(world: World, tls_upstream: MakeUpstream) -> None:
     """They are scrubbed from later responses without a credential too: a service may have kept either."""
-    world.vault.on_refused = renewing_to(world, NEW)
     both = OLD + b" and " + NEW
 
     def script(seen: Seen) -> bytes:
@@ -492,11 +498,11 @@ async def test_the_old_and_the_new_token_are_scrubbed(world: World, tls_upstream
 
 
 @pytest.mark.parametrize("second", ["a lie", "a dead end"])
+@pytest.mark.usefixtures("renewing")
 async def test_an_error_after_a_renewal_quotes_neither_token(
     world: World, tls_upstream: MakeUpstream, second: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Causes and logs do not quote them either: both were echoed where libraries quote what they cannot parse."""
-    world.vault.on_refused = renewing_to(world, NEW)
     caplog.set_level(logging.DEBUG)
 
     def script(seen: Seen) -> list[bytes]:
@@ -518,9 +524,9 @@ async def test_an_error_after_a_renewal_quotes_neither_token(
 
 
 @pytest.mark.parametrize("body", [None, b"x" * 100_000])
+@pytest.mark.usefixtures("renewing")
 async def test_a_token_is_renewed_over_http2_as_well(world: World, authority: Authority, body: bytes | None) -> None:
     """The body is sent again, over the connection on which the refusal came."""
-    world.vault.on_refused = renewing_to(world, NEW)
     seen_bodies: list[bytes] = []
 
     def script(seen: H2Seen) -> Iterator[bytes]:
@@ -560,11 +566,11 @@ async def test_cancelling_during_the_renewal_leaves_nothing_behind(world: World,
     assert world.egress.slots.value == engine_module.MAX_CONNECTIONS
 
 
+@pytest.mark.usefixtures("renewing")
 async def test_an_unread_response_after_a_renewal_is_recorded_as_ended(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
     """The second exchange is recorded like the first, however much of it the caller read."""
-    world.vault.on_refused = renewing_to(world, NEW)
     with tls_upstream(takes_only(NEW)) as upstream:
         request = EgressRequest("GET", f"https://{HOST}:{upstream.port}/", (), "oauth2")
         grant = world.grant_for(upstream, credential=use("oauth2"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,12 @@ def line(**message: Any) -> bytes:
 def messages(lines: bytes) -> list[dict[str, Any]]:
     """Return the messages in some lines."""
     return [json.loads(data) for data in lines.splitlines()]
+
+
+@pytest.fixture
+def conversation() -> ClientConversation:
+    """Return a new conversation."""
+    return ClientConversation()
 
 
 @given(STEPS)
@@ -94,9 +101,8 @@ def test_only_requests_are_answered_with_a_refusal(data: bytes) -> None:
         assert type(message["id"]) in (int, str)
 
 
-def test_the_memory_of_the_relay_is_bounded() -> None:
+def test_the_memory_of_the_relay_is_bounded(conversation: ClientConversation) -> None:
     """A request that does not fit is not asked again; its client is told to ask again."""
-    conversation = ClientConversation()
     size = 1000
     for number in range(MAX_OPEN):
         conversation.sent(line(id=number, method="ping", params={"x": "y" * size}))
@@ -109,9 +115,8 @@ def test_the_memory_of_the_relay_is_bounded() -> None:
     assert "ask again" in given_up[0]["error"]["message"]
 
 
-def test_a_request_is_not_asked_again_for_ever() -> None:
+def test_a_request_is_not_asked_again_for_ever(conversation: ClientConversation) -> None:
     """The client is told after MAX_ASKED (four) daemons that went away."""
-    conversation = ClientConversation()
     conversation.sent(line(id=1, method="tools/list"))
     for _ in range(MAX_ASKED - 1):
         assert conversation.lost() == b""
@@ -121,18 +126,16 @@ def test_a_request_is_not_asked_again_for_ever() -> None:
     assert conversation.resumed() == b""
 
 
-def test_a_failed_handshake_is_not_repeated() -> None:
+def test_a_failed_handshake_is_not_repeated(conversation: ClientConversation) -> None:
     """Only a handshake that the daemon accepted is kept as state; the client may try another."""
-    conversation = ClientConversation()
     conversation.sent(line(id=1, method="initialize", params={}))
     conversation.heard(line(id=1, error={"code": -32022, "message": "no"}))
 
     assert conversation.lost() + conversation.resumed() == b""
 
 
-def test_the_number_1_and_the_text_1_are_different_ids() -> None:
+def test_the_number_1_and_the_text_1_are_different_ids(conversation: ClientConversation) -> None:
     """The answer to one of them leaves the other open."""
-    conversation = ClientConversation()
     conversation.sent(line(id=1, method="tools/call"))
     conversation.sent(line(id="1", method="tools/call"))
     conversation.heard(line(id=1, result={}))
@@ -140,9 +143,8 @@ def test_the_number_1_and_the_text_1_are_different_ids() -> None:
     assert [answer["id"] for answer in messages(conversation.lost())] == ["1"]
 
 
-def test_the_relays_own_id_never_collides_with_a_clients() -> None:
+def test_the_relays_own_id_never_collides_with_a_clients(conversation: ClientConversation) -> None:
     """A client that uses such an id gets its own answers."""
-    conversation = ClientConversation()
     conversation.sent(line(id=1, method="initialize", params={}))
     conversation.heard(line(id=1, result={}))
     conversation.sent(line(id="aileron-relay-1", method="tools/list"))
@@ -154,9 +156,8 @@ def test_the_relays_own_id_never_collides_with_a_clients() -> None:
     assert conversation.heard(line(id="aileron-relay-2", result={})) == b""
 
 
-def test_a_subscription_without_tool_changes_gets_no_notification_of_them() -> None:
+def test_a_subscription_without_tool_changes_gets_no_notification_of_them(conversation: ClientConversation) -> None:
     """The subscription is opened again all the same, silently."""
-    conversation = ClientConversation()
     acknowledged = {
         "method": "notifications/subscriptions/acknowledged",
         "params": {"notifications": {}, "_meta": {"io.modelcontextprotocol/subscriptionId": 1}},

@@ -73,6 +73,12 @@ def sign_in(vault: Vault) -> None:
     vault.bind_sign_in(SIGNED_IN, tokens().sealed())
 
 
+@pytest.fixture
+def signed_in(vault: Vault) -> None:
+    """Bind a sign-in before the test."""
+    sign_in(vault)
+
+
 def lent(vault: Vault, binding: Binding) -> bytes:
     """Return the value that a loan carries."""
     with VaultLender(vault).lend(use(binding)) as loan:
@@ -84,9 +90,9 @@ def revealed(of: TokenSet) -> tuple[bytes, bytes | None]:
     return of.access.reveal(), None if of.refresh is None else of.refresh.reveal()
 
 
+@pytest.mark.usefixtures("signed_in")
 def test_reach_and_grant_survive_a_restart_and_can_be_read_while_locked(vault: Vault, path: Path) -> None:
     """They are returned by name and as a candidate; the second reader finds the page's seal over them."""
-    sign_in(vault)
     locked = Vault(path)
 
     assert locked.binding(SIGNED_IN.name) == SIGNED_IN
@@ -98,9 +104,9 @@ def test_reach_and_grant_survive_a_restart_and_can_be_read_while_locked(vault: V
     assert page_reader.seal(read, page_reader.data_key(read, PASSPHRASE)) == read
 
 
+@pytest.mark.usefixtures("signed_in")
 def test_a_binding_without_reach_and_grant_keeps_its_old_format(vault: Vault, path: Path) -> None:
     """The binding has no additional key: an older vault still has the one spelling of its contents."""
-    sign_in(vault)
     by_name = {entry["name"]: sorted(entry) for entry in page_reader.load(path)["bindings"]}
     plain = ["connector", "created_ms", "name", "secret", "username"]
     assert by_name == {
@@ -110,9 +116,9 @@ def test_a_binding_without_reach_and_grant_keeps_its_old_format(vault: Vault, pa
     }
 
 
+@pytest.mark.usefixtures("signed_in")
 def test_a_sign_in_lends_only_its_access_token(vault: Vault) -> None:
     """Neither the refresh token nor anything stored with it is lent; a secret bound by hand is lent unchanged."""
-    sign_in(vault)
     assert lent(vault, SIGNED_IN) == b"access-token-1"
     assert lent(vault, API_KEY) == OTHER
     plain = msgspec.structs.replace(SIGNED_IN, name=BindingName.parse("oauth2/mail/by-hand"), grant=None, secret="mail")
@@ -120,9 +126,9 @@ def test_a_sign_in_lends_only_its_access_token(vault: Vault) -> None:
     assert lent(vault, plain).startswith(b"canary")
 
 
+@pytest.mark.usefixtures("signed_in")
 def test_renewed_tokens_are_written_at_once_and_survive_a_restart(vault: Vault, path: Path) -> None:
     """Value and grant change together, in one generation; the time of binding and the reach stay."""
-    sign_in(vault)
     vault.note_renewal(SIGNED_IN.name, 1_750_003_000_000)
     before = vault.status().generation
     noted = Vault(path).binding(SIGNED_IN.name)
@@ -142,9 +148,9 @@ def test_renewed_tokens_are_written_at_once_and_survive_a_restart(vault: Vault, 
     again.lock()
 
 
+@pytest.mark.usefixtures("signed_in")
 def test_a_refused_renewal_is_recorded_and_ends_the_renewal(vault: Vault) -> None:
     """The provider's error code can be shown; the tokens stay, so that a person can inspect them."""
-    sign_in(vault)
     vault.note_renewal(SIGNED_IN.name, 1_750_003_000_000)
     vault.note_refused(SIGNED_IN.name, "invalid_grant")
     found = vault.binding(SIGNED_IN.name)
@@ -153,9 +159,9 @@ def test_a_refused_renewal_is_recorded_and_ends_the_renewal(vault: Vault) -> Non
     assert revealed(vault.tokens(SIGNED_IN.name)) == (b"access-token-1", b"refresh-token-1")
 
 
+@pytest.mark.usefixtures("signed_in")
 def test_tokens_of_an_earlier_sign_in_do_not_replace_those_of_a_later_one(vault: Vault) -> None:
     """A renewal that ends after a new sign-in is refused; one of the new sign-in is accepted."""
-    sign_in(vault)
     anew = msgspec.structs.replace(SIGNED_IN, grant=msgspec.structs.replace(GRANT, obtained_ms=1_750_009_000_000))
     vault.set_secret(SIGNED_IN.secret, tokens("access-token-of-later").sealed())
     vault.bind(anew, replace=True)
@@ -204,9 +210,9 @@ def test_a_locked_vault_neither_gives_nor_takes_tokens(locked: Vault) -> None:
             attempt()
 
 
+@pytest.mark.usefixtures("signed_in")
 def test_tokens_serve_only_one_binding(vault: Vault) -> None:
     """A second binding cannot use them, and a sign-in cannot use a secret that serves another binding."""
-    sign_in(vault)
     second = msgspec.structs.replace(SIGNED_IN, name=BindingName.parse("oauth2/mail/two"))
     for attempt in (
         second,
@@ -277,9 +283,9 @@ def test_a_reach_that_cannot_be_shown_or_kept_is_refused(standing: Vault, change
         ({"failed": "x" * 129}, "error code"),
     ],
 )
+@pytest.mark.usefixtures("signed_in")
 def test_a_grant_that_cannot_be_shown_or_kept_is_refused(vault: Vault, changes: dict[str, Any], words: str) -> None:
     """Binding and renewing refuse it alike, and nothing is written."""
-    sign_in(vault)
     grant = msgspec.structs.replace(GRANT, **changes)
     before = vault.status()
     attempts: list[Callable[[], object]] = [
@@ -302,9 +308,9 @@ def test_only_oauth2_bindings_have_a_grant(standing: Vault) -> None:
     assert "only for kind oauth2" in refusal.message
 
 
+@pytest.mark.usefixtures("signed_in")
 def test_a_new_sign_in_during_a_renewal_is_never_mixed_with_it(vault: Vault) -> None:
     """Tokens and their account change in one write: an earlier renewal finds either, and puts nothing under the other's name."""
-    sign_in(vault)
     before = vault.status().generation
     other = msgspec.structs.replace(GRANT, obtained_ms=GRANT.obtained_ms + 1, account="other@example.test")
     anew = msgspec.structs.replace(SIGNED_IN, grant=other)
@@ -343,9 +349,9 @@ def test_a_sign_in_overwrites_no_secret_and_is_not_kept_unless_it_is_bound(vault
     assert lent(vault, SIGNED_IN) == b"access-token-1"
 
 
+@pytest.mark.usefixtures("signed_in")
 def test_revoking_returns_the_tokens_of_that_moment(vault: Vault) -> None:
     """A renewal may be written after the caller looked: the newer tokens are those to revoke at the provider."""
-    sign_in(vault)
     looked_at = vault.tokens(SIGNED_IN.name)
     vault.put_tokens(SIGNED_IN.name, tokens("access-token-2", "refresh-token-2"), GRANT)
     ended = vault.revoke(SIGNED_IN.name)
