@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import trustme
 
 from tests.support.approver import Approver
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.radicale import RadicaleServer
+from tests.support.upstream import Authority
 
 pytestmark = pytest.mark.jail
 CONNECTOR = "github://aileron/connector-caldav"
@@ -21,16 +21,12 @@ CREATE = SOURCE / "actions" / "create-calendar-event" / "action.md"
 
 
 @pytest.fixture(params=["plain", "tls"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RadicaleServer]:
+def server(request: pytest.FixtureRequest, authority: Authority, tmp_path: Path) -> Iterator[RadicaleServer]:
     """Start a calendar server with a password and an event in three hours."""
     tls = None
     if request.param == "tls":
-        authority = trustme.CA()
-        authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-        certificate = authority.issue_cert("localhost")
-        certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "server.pem"))
-        certificate.private_key_pem.write_to_path(str(tmp_path / "server.key"))
-        tls = (tmp_path / "server.pem", tmp_path / "server.key")
+        key, certificate = authority.server_files(tmp_path, "localhost")
+        tls = (certificate, key)
     with RadicaleServer(tmp_path / "radicale", tls=tls) as started:
         calendar = started.make_calendar("work", "Work")
         started.put(f"{calendar.strip('/').split('/', 1)[1]}/one.ics", _event("Grüße an Mira"))
@@ -38,11 +34,11 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RadicaleS
 
 
 @pytest.fixture
-def home(server: RadicaleServer, tmp_path: Path) -> Iterator[DaemonHome]:
+def home(server: RadicaleServer, authority: Authority) -> Iterator[DaemonHome]:
     """Provide a home with the connector granted that server, its password bound, and both actions added."""
     exception = f'private_plain = ["localhost:{server.port}"]\n'
     if server.url.startswith("https"):
-        exception = f'private = ["localhost:{server.port}"]\nca_file = "{tmp_path / "ca.pem"}"\n'
+        exception = f'private = ["localhost:{server.port}"]\nca_file = "{authority.ca_file}"\n'
     with daemon_home() as made:
         made.configure(f"[egress]\n{exception}")
         made.install(SOURCE, f"localhost:{server.port}")
