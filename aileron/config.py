@@ -51,6 +51,7 @@ __all__ = [
     "HubSettings",
     "LaunchSettings",
     "ListenAddress",
+    "LiveSettings",
     "McpSettings",
     "SandboxMode",
     "Settings",
@@ -517,6 +518,15 @@ class Settings(msgspec.Struct, frozen=True):
             notify_desktop=self.notify_desktop,
             vault_lock_after_s=self.vault_lock_after_s,
         )
+
+
+class LiveSettings:
+    """The settings in force, as `now`. The value is replaced as a whole when other settings take effect, so whoever needs them
+    holds this object, and reads `now` once for each thing that it does.
+    """
+
+    def __init__(self, now: Settings) -> None:
+        self.now = now
 
 
 _PEMS: Final = ("egress_ca_pem", "daemon_certificate_pem")

@@ -1,4 +1,4 @@
-"""The base that every room of the daemon needs: the home's files, the record, the vault, and the settings at the daemon's start.
+"""The base that every room of the daemon needs: the home's files, the record, the vault, and the settings.
 
 Runs in the daemon; built first (supervise.py). This module imports no room.
 """
@@ -13,7 +13,7 @@ import msgspec
 from aileron.actions.approved_texts import ApprovedTexts
 from aileron.actions.store import ActionStore
 from aileron.audit.log import Audit
-from aileron.config import Settings
+from aileron.config import LiveSettings, Settings
 from aileron.home import Home
 from aileron.ledger.sqlite import Ledger
 from aileron.registry.content import ContentStore
@@ -24,14 +24,14 @@ __all__ = ["Foundation"]
 
 
 class Foundation(msgspec.Struct, frozen=True, kw_only=True):
-    """The shared objects of one daemon. `settings` are the settings in force when the daemon starts, `wanted` those of
-    config.toml. `review` is the base URL of the pages; `note_bound` is called when a credential has changed; `changing` is the
-    lock held during every change to this home.
+    """The shared objects of one daemon. `wanted` are the settings of config.toml when the daemon starts. `review` is the
+    base URL of the pages; `note_bound` is called when a credential has changed; `changing` is the lock held during every
+    change to this home.
     """
 
     home: Home
     started_at: float
-    settings: Settings
+    settings: LiveSettings
     wanted: Settings
     port: int
     review: str

@@ -26,7 +26,7 @@ from aileron.approvals.gate import Gate
 from aileron.audit import query
 from aileron.audit.log import Audit
 from aileron.cards.listed import listed
-from aileron.config import Settings
+from aileron.config import LiveSettings, Settings
 from aileron.daemon.consent_service.build_consents import BuiltConsents, build_consents, build_decisions
 from aileron.daemon.consent_service.expiry import close_on_time
 from aileron.daemon.consent_service.host_questions import HostQuestions
@@ -96,16 +96,14 @@ class Rooms:
         self._home = start.home
         self._jails = start.jails
         self._vault = Vault(start.home.vault)
-        self._mcp = start.settings.mcp
+        self._settings = LiveSettings(start.settings)
         self._bound = 0
-        self._adopted = 0
 
     async def build(self) -> None:
         """Build all services, each after the services that it needs. No request is answered before this returns."""
         start, base = self._start, self._foundation()
         known, board, runs = KnownCallers(), Board(), anyio.create_task_group()
-        sessions = Sessions(base.audit, base.ledger, known)
-        sessions.adopt(base.settings)
+        sessions = Sessions(base.audit, base.ledger, known, base.settings)
         await sessions.load()
         installing = Installer(
             base.home,
@@ -113,18 +111,25 @@ class Rooms:
             connectors=base.connectors,
             published=base.published,
             audit=base.audit,
-            mode=base.settings.sandbox_mode,
+            mode=base.settings.now.sandbox_mode,
         )
         await installing.recover()
         outgoing = build_outgoing(base)
         notifier = Notifier(
-            base.settings,
+            base.settings.now,
             outgoing.egress,
             base.vault,
             queue=lambda approval_id: query.waiting_approval(base.ledger, approval_id, listed),
             page=base.review,
         )
-        consenting = await build_consents(base, installing, notify=notifier.asked, read=start.read, cell=sessions.cell)
+        consenting = await build_consents(
+            base,
+            installing,
+            notify=notifier.asked,
+            read=start.read,
+            cell=sessions.cell,
+            changed=outgoing.lending.send_own,
+        )
         secrets = build_secrets(base, outgoing, consenting)
         packages = build_packages(base, outgoing.egress, installing, consenting)
         spares = Spares(self._jails, base.connectors, SparesJournal(base.audit), self._what_spares_depend_on)
@@ -156,22 +161,6 @@ class Rooms:
         await hosts.load()
         sessions.tell_ended(hosts.ended)
         tunnels = build_tunnels(base, outgoing.egress, sessions, hosts)
-        users = (
-            outgoing.lending,
-            spine,
-            packages.actions,
-            http.status,
-            http.agents,
-            sessions,
-            outgoing.endpoints,
-            outgoing.elsewhere.fetcher.stores,
-            packages.forge_web,
-            packages.forges,
-            secrets.vaults,
-            http.gateway,
-            tunnels,
-        )
-        consenting.in_force.tell(*(user.adopt for user in users), self._note_adopted)
         self._tasks: Sequence[_Task] = (
             lambda: close_on_time(base.ledger, base.audit, spine),
             notifier.serve,
@@ -213,7 +202,7 @@ class Rooms:
         start, home = self._start, self._home
         return Foundation(
             home=home,
-            settings=start.settings,
+            settings=self._settings,
             wanted=start.wanted,
             started_at=start.started_at,
             port=start.port,
@@ -289,19 +278,14 @@ class Rooms:
         """Count a change of a credential, after which agents may see other tools."""
         self._bound += 1
 
-    def _note_adopted(self, settings: Settings) -> None:
-        """Count a change of the settings in force, and store their MCP settings."""
-        self._adopted += 1
-        self._mcp = settings.mcp
-
     def _what_spares_depend_on(self) -> object:
         """Return a value that changes whenever connectors that were started in advance become unusable, that is, whenever the
         vault is locked, other settings take effect, or an action is installed, updated, removed, enabled or disabled.
         """
         changed = files.stamp(self._home.actions), files.stamp(self._home.action_state)
-        return self._vault.times_locked, self._adopted, changed
+        return self._vault.times_locked, self._settings.now, changed
 
     def _what_agents_see(self) -> Callable[[], object]:
         """Return a function whose result changes whenever the tools that agents see may have changed."""
         files = action_files(self._home.actions, self._home.action_state)
-        return lambda: (files(), self._bound, self._mcp)
+        return lambda: (files(), self._bound, self._settings.now.mcp)

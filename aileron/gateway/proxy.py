@@ -37,7 +37,7 @@ import anyio
 import httpcore2
 from starlette.types import Receive, Scope, Send
 
-from aileron.config import GatewaySettings, Settings
+from aileron.config import GatewaySettings, LiveSettings
 from aileron.gateway.dial import Dialer
 from aileron.gateway.inject.exchange import WIRES, Injection
 from aileron.gateway.inject.rounds import with_tools
@@ -106,7 +106,7 @@ class Keys(Protocol):
 
 
 def gateway_app(
-    settings: Settings, keys: Keys, ours: Iterable[tuple[str, int]], injection: Injection | None = None
+    settings: LiveSettings, keys: Keys, ours: Iterable[tuple[str, int]], injection: Injection | None = None
 ) -> Gateway:
     """Return the application for the paths of the gateway. It is served at the addresses `ours`, which it refuses as
     its own upstream.
@@ -120,14 +120,14 @@ class Gateway:
     """The gateway of a daemon, shared by all its servers."""
 
     def __init__(
-        self, settings: Settings, keys: Keys, ours: Iterable[tuple[str, int]], injection: Injection | None = None
+        self, settings: LiveSettings, keys: Keys, ours: Iterable[tuple[str, int]], injection: Injection | None = None
     ) -> None:
-        self.adopt(settings)
+        self._settings: Final = settings
         self._keys: Final = keys
         self._injection: Final = injection
         self._new_pool: Final = functools.partial(
             httpcore2.AsyncConnectionPool,
-            ssl_context=client_context(settings.egress_ca_pem, protocols=("http/1.1",)),
+            ssl_context=client_context(settings.now.egress_ca_pem, protocols=("http/1.1",)),
             max_connections=MAX_IN_FLIGHT,
             max_keepalive_connections=KEEP,
             keepalive_expiry=KEEP_S,
@@ -137,13 +137,6 @@ class Gateway:
         self._used = anyio.Event()
         self._in_flight = 0
         self._of_strangers = 0
-
-    def adopt(self, settings: Settings) -> None:
-        """Send new requests to the upstreams of these settings. Requests in progress end at the upstream where they
-        began.
-        """
-        self._destinations = destinations(settings.gateway)
-        self._require_vault = settings.gateway.require_vault
 
     async def serve(self) -> None:
         """Serve until cancelled: close idle connections upstream if there was no request for KEEP_S, because the pool
@@ -213,7 +206,7 @@ class Gateway:
         fields = list(scope["headers"])
         check_method(scope["method"])
         session, path = self._asked_by(scope)
-        destination = self._destinations[provider_of(path, fields)]
+        destination = destinations(self._settings.now.gateway)[provider_of(path, fields)]
         self._check_vault(destination)
         query = scope["query_string"]
         target = destination.prefix + path + (b"?" + query if query else b"")
@@ -244,7 +237,7 @@ class Gateway:
         return session, found[1]
 
     def _check_vault(self, to: Destination) -> None:
-        if self._require_vault and self._keys.vault_is_locked():
+        if self._settings.now.gateway.require_vault and self._keys.vault_is_locked():
             raise AileronError(
                 FailureClass.VAULT_LOCKED,
                 "the vault is locked, and the gateway waits for it: `aileron vault unlock`, or gateway.require_vault = false",

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 import anyio
 
-from aileron.config import Settings
+from aileron.config import LiveSettings, Settings
 from aileron.egress import Egress, LentCredential
 from aileron.egress.scrub import Needles
 from aileron.egress.url import parse_url
@@ -101,7 +101,9 @@ def listing_token(
     provider = _provider(found, client_id)
 
     async def sign_in(egress: Egress) -> TokenSet:
-        async with SignIn(provider, Endpoints(egress, settings), flow="browser", again=_AGAIN) as signing_in:
+        async with SignIn(
+            provider, Endpoints(egress, LiveSettings(settings)), flow="browser", again=_AGAIN
+        ) as signing_in:
             invite(signing_in.invitation.authorize_url or "")
             return (await signing_in.finished()).tokens
 
@@ -109,7 +111,7 @@ def listing_token(
     try:
         yield Token("Authorization", f"Bearer {tokens.access.reveal().decode('ascii')}")
     finally:
-        outcome = _run(lambda egress: revoked(Endpoints(egress, settings), tokens), settings)
+        outcome = _run(lambda egress: revoked(Endpoints(egress, LiveSettings(settings)), tokens), settings)
         if outcome != "revoked":
             why = "the service has no address for that" if found.revocation_url is None else outcome
             note(f"the token of your sign-in was not revoked, and ends by itself ({why})")

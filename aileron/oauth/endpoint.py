@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from aileron.config import Settings
+from aileron.config import LiveSettings
 from aileron.egress import Egress, EgressRequest, Unrecorded
 from aileron.egress.failures import denied
 from aileron.egress.foreseen import check_somewhere_to_go
@@ -67,13 +67,9 @@ _CLOSED: Final = frozenset({401, 403})
 class Endpoints:
     """The client for providers' endpoints. Each daemon has one."""
 
-    def __init__(self, egress: Egress, settings: Settings) -> None:
+    def __init__(self, egress: Egress, settings: LiveSettings) -> None:
         self._egress: Final = egress
-        self.adopt(settings)
-
-    def adopt(self, settings: Settings) -> None:
-        """Use these settings from now on."""
-        self._settings = settings
+        self._settings: Final = settings
 
     def check_allowed(self, url: str) -> None:
         """Raise ProviderError if it is certain that the present settings do not allow requests to this address. This is
@@ -96,7 +92,7 @@ class Endpoints:
         raise _not_allowed(denial, str(endpoint.destination))
 
     def _grant(self, to: HostPort) -> Grant:
-        return own_grant(to, self._settings, MAX_ANSWER_BYTES)
+        return own_grant(to, self._settings.now, MAX_ANSWER_BYTES)
 
     async def post(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> JSONObject:
         """Post a form, and return the response's JSON object, whose contents are not checked. `deadline` is in the time of

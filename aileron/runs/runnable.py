@@ -24,7 +24,7 @@ import msgspec
 
 from aileron.actions.resolve import check_as_resolved, resolve
 from aileron.audit.frozen import Frozen
-from aileron.config import Settings
+from aileron.config import LiveSettings, Settings
 from aileron.egress.foreseen import check_somewhere_to_go
 from aileron.egress.refusal import Reason
 from aileron.model.consent import ActionFileConsent
@@ -161,17 +161,13 @@ class Runnable:
         connectors: Connectors,
         bindings: Bindings,
         tools: Tools,
-        settings: Settings,
+        settings: LiveSettings,
     ) -> None:
         self._actions = actions
         self._consent_checks = consent_checks
         self._connectors = connectors
         self._bindings = bindings
         self._tools = tools
-        self._settings = settings
-
-    def adopt(self, settings: Settings) -> None:
-        """Apply settings to every invocation that is resolved or started after this call."""
         self._settings = settings
 
     def resolve(self, invocation: Invocation) -> Plan:
@@ -186,7 +182,7 @@ class Runnable:
             action,
             connectors=self._connectors,
             bindings=self._bindings,
-            settings=self._settings,
+            settings=self._settings.now,
             accepted=self._tools.accepted,
         )
         self._check_tools(plan)
@@ -297,7 +293,7 @@ class Runnable:
         self._actions.check_enabled(frozen.plan.action)
         self._check_tools(frozen.plan)
         for step in frozen.plan.steps:
-            _check_exceptions(step.grant, self._settings)
+            _check_exceptions(step.grant, self._settings.now)
         uses = [step.grant.credential for step in frozen.plan.steps if step.grant.credential is not None]
         for use in uses:
             self._bindings.check_unchanged(use, frozen.asked_at)
@@ -316,7 +312,7 @@ class Runnable:
             plan,
             connectors=self._connectors,
             bindings=self._bindings,
-            settings=self._settings,
+            settings=self._settings.now,
             accepted=self._tools.accepted,
         )
         if (missing := self._consent_checks.missing(action)) is not None:

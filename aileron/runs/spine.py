@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable
 from aileron.approvals.gate import Gate
 from aileron.audit import query
 from aileron.audit.log import Audit
-from aileron.config import Settings
 from aileron.executor.execute import Executor
 from aileron.ledger.rows import RunRow
 from aileron.ledger.sqlite import Ledger
@@ -82,10 +81,6 @@ class Spine:
             look=look,
             so_far=self._so_far,
         )
-
-    def adopt(self, settings: Settings) -> None:
-        """Apply settings to every invocation that is resolved or started after this call."""
-        self._runnable.adopt(settings)
 
     def resolve(self, invocation: Invocation) -> Plan:
         """Return the plan for an invocation. Reads; writes nothing. Raises AileronError if the invocation does not resolve."""

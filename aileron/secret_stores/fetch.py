@@ -28,7 +28,7 @@ class Fetcher:
     """
 
     def __init__(self, stores: KeyValueStores, programs: Programs, environment: Mapping[str, str]) -> None:
-        self.stores: Final = stores
+        self._stores: Final = stores
         self._programs: Final = programs
         self._environment: Final = {**environment, "HOME": environment.get("HOME") or os.path.expanduser("~")}
 
@@ -49,7 +49,7 @@ class Fetcher:
         reference, token_name = elsewhere.parsed, elsewhere.token or ""
         if reference.kind == "vault":
             assert token is not None, "checked when it was stored"
-            return await self.stores.read(reference, token, token_name, deadline)
+            return await self._stores.read(reference, token, token_name, deadline)
         program, environment = elsewhere.program, self._environment
         assert program is not None, "checked when it was stored"
         if reference.kind == "op":

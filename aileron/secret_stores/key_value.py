@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from aileron.config import Settings
+from aileron.config import LiveSettings
 from aileron.egress import Egress, EgressRequest
 from aileron.egress.own import ask, own_grant
 from aileron.model.failure import AileronError, FailureClass
@@ -44,13 +44,9 @@ class _Answer(msgspec.Struct):
 class KeyValueStores:
     """A client that reads secrets from key-value stores of HashiCorp Vault or OpenBao. Each daemon has one."""
 
-    def __init__(self, egress: Egress, settings: Settings) -> None:
+    def __init__(self, egress: Egress, settings: LiveSettings) -> None:
         self._egress: Final = egress
-        self.adopt(settings)
-
-    def adopt(self, settings: Settings) -> None:
-        """Use these settings for all later requests."""
-        self._settings = settings
+        self._settings: Final = settings
 
     async def read(self, reference: SecretReference, token: Secret, token_name: str, deadline: float) -> Secret:
         """Return the value of the secret's field that `reference` names.
@@ -60,7 +56,8 @@ class KeyValueStores:
         """
         to = reference.host
         assert to is not None
-        scheme = "http" if to in self._settings.egress_private_plain else "https"
+        settings = self._settings.now
+        scheme = "http" if to in settings.egress_private_plain else "https"
         url = f"{scheme}://{to}/v1/{reference.mount}/data/{'/'.join(reference.path)}"
         headers = (
             ("X-Vault-Token", token_text(reference, token, token_name)),
@@ -68,7 +65,7 @@ class KeyValueStores:
             ("Accept", "application/json"),
             ("User-Agent", "aileron"),
         )
-        request, grant = EgressRequest("GET", url, headers), own_grant(to, self._settings, MAX_ANSWER_BYTES)
+        request, grant = EgressRequest("GET", url, headers), own_grant(to, settings, MAX_ANSWER_BYTES)
         try:
             answer = await ask(self._egress, request, grant, deadline)
         except AileronError as error:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aileron.actions.manifest import parse_action
-from aileron.config import HubSettings, Settings
+from aileron.config import HubSettings, LiveSettings, Settings
 from aileron.daemon.packages.forge_web import ForgeWeb
 from aileron.egress import Egress
 from aileron.model.names import Fqn, HostPort
@@ -181,7 +181,7 @@ async def test_a_fetch_from_the_hub_gets_what_was_built(served: Served, authorit
     place = HostPort("localhost", served.server.port)
     settings = Settings(egress_private=frozenset({place}), egress_ca_pem=authority.ca_pem)
     egress = Egress(settings, Nobody())  # type: ignore[arg-type]
-    hub = Hub(ForgeWeb(egress, settings), HubSettings(url=served.url))
+    hub = Hub(ForgeWeb(egress, LiveSettings(settings)), HubSettings(url=served.url))
     name = Fqn.parse(CONNECTOR)
     try:
         versions = await hub.versions(name)

@@ -33,7 +33,7 @@ def test_a_settings_secret_is_searched_for_only_where_it_is_sent(tmp_path: Path,
     vault.set_secret("models", Secret(KEY))
     lending, there, elsewhere = Lending(vault), HostPort.parse(host), HostPort.parse("other.example:443")
     assert not lending.needles(there)
-    lending.adopt(load_settings(config))
+    lending.send_own(load_settings(config))
     assert lending.needles(there)
     assert not lending.needles(elsewhere)
     vault.lock()

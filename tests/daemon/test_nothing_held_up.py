@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from aileron.audit.log import Audit
+from aileron.config import LiveSettings, Settings
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.consent_service.handlers.connector_consent import ConnectorHandler
@@ -71,7 +72,7 @@ async def test_a_named_path_is_read_before_the_lock_for_changes_is_taken(tmp_pat
         audit=cast(Audit, None),
         approver=ApproverState(vault, on_record=False),
         changing=changing,
-        lock_after_s=None,
+        settings=LiveSettings(Settings()),
     )
     is_held = anyio.Event()
 

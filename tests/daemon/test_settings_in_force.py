@@ -8,11 +8,18 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aileron.config import MAX_CONFIG_BYTES
+from aileron.actions.approved_texts import ApprovedTexts
+from aileron.config import MAX_CONFIG_BYTES, LiveSettings, Settings, load_settings
+from aileron.daemon.consent_service.approver import ApproverState
+from aileron.daemon.consent_service.consent_checks import ConsentChecks
+from aileron.daemon.consent_service.settings import SettingsInForce
+from aileron.registry.content import ContentStore
+from aileron.vault import Vault
 from tests.support.approver import Approver
 from tests.support.descriptors import at_most
 from tests.support.home import DaemonHome, daemon_home
@@ -229,3 +236,34 @@ def test_a_file_does_not_widen_a_cell_without_the_approver() -> None:
         locked = home.must("GET", "/v1/status")["launch"]
         assert (locked["jail"], locked["cell"]["allow_read"], locked["cell"]["allow_hosts"]) == (True, [], [])
         assert "the vault is locked" in locked["problem"]
+
+
+@pytest.mark.anyio
+async def test_whoever_holds_the_settings_reads_the_new_ones(tmp_path: Path) -> None:
+    """A function that was made before reads them, and is registered nowhere. Settings for the next start do not change."""
+    config, settings, told = tmp_path / "config.toml", LiveSettings(Settings()), list[Settings]()
+    approver = ApproverState(Vault(tmp_path / "vault.json"), on_record=False)
+    checks = ConsentChecks(
+        approver,
+        ApprovedTexts(tmp_path / "agreed"),
+        ContentStore(tmp_path / "connectors").manifest,
+        in_force=settings.now,
+        wanted=settings.now,
+    )
+
+    async def ask() -> None:
+        raise AssertionError("without an approver nobody is asked")
+
+    in_force = SettingsInForce(
+        config, approver, checks, ask=ask, changed=told.append, settings=settings, wanted=settings.now, read=None
+    )
+
+    def read() -> tuple[float | None, bool]:
+        return settings.now.vault_lock_after_s, settings.now.notify_desktop
+
+    before = read()
+    config.write_text(f'[vault]\nlock_after = "5m"\n[notify]\ndesktop = {str(not before[1]).lower()}\n')
+    await in_force.look()
+    assert (before[0], read()) == (None, (300.0, before[1]))
+    assert told == [settings.now] != [load_settings(config)]
+    assert in_force.at_start == ["notify.desktop"]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyio, anyio.lowlevel, anyio.to_thread
 from aileron.audit.log import Audit
+from aileron.config import LiveSettings, Settings
 from aileron.daemon.http import sessions
 from aileron.isolated.start import ended
 from aileron.ingress.known import KnownCallers
@@ -28,7 +29,7 @@ async def main(home):
         os.chown(home, 12345, 12345)
         os.setuid(12345)
     with Ledger.open(home / "ledger.db", home, "0") as ledger:
-        opened = sessions.Sessions(Audit(ledger), ledger, KnownCallers())
+        opened = sessions.Sessions(Audit(ledger), ledger, KnownCallers(), LiveSettings(Settings()))
         nowhere = subprocess.DEVNULL
         agent, helper = (subprocess.Popen(["sleep", "60"], stdout=nowhere, stderr=nowhere) for _ in range(2))
         await opened.open("x", "/tmp", 3600, agent.pid)

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 import pytest
 
-from aileron.config import Settings
+from aileron.config import LiveSettings, Settings
 from aileron.daemon.secrets.lending import Lending
 from aileron.egress import Egress, EgressRequest, Meter
 from aileron.model.failure import AileronError, FailureClass
@@ -87,7 +87,7 @@ async def joined(directory: Path, script: Script, pace: JobTiming | None = None)
         private = frozenset({provider.address, HostPort("localhost", service.port)})
         settings = Settings(egress_private=private, egress_ca_pem=authority.ca_pem)
         egress = Egress(settings, lending)
-        world = World(vault, provider, Endpoints(egress, settings), pace or JobTiming())
+        world = World(vault, provider, Endpoints(egress, LiveSettings(settings)), pace or JobTiming())
         world.sign_in()
         world.clock.now += 3600 - 90
         try:

@@ -27,7 +27,7 @@ import anyio
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from aileron.config import GatewaySettings, Settings, Upstream
+from aileron.config import GatewaySettings, LiveSettings, Settings, Upstream
 from aileron.daemon.http.ingress import Ingress, TcpService
 from aileron.gateway.inject.exchange import Injection
 from aileron.gateway.proxy import Gateway, gateway_app
@@ -289,7 +289,7 @@ def gateway(
 
     async def run() -> None:
         stopped = stop()
-        app = gateway_app(settings, keys or ScriptedKeys(), [listener.getsockname()], injection)
+        app = gateway_app(LiveSettings(settings), keys or ScriptedKeys(), [listener.getsockname()], injection)
         tokens.append(anyio.lowlevel.current_token())
         events.append(stopped)
         started.set()

@@ -23,6 +23,7 @@ import pytest
 from starlette.types import ASGIApp, Message, Scope
 
 from aileron.audit.log import Audit
+from aileron.config import LiveSettings, Settings
 from aileron.daemon.http import mcp
 from aileron.daemon.http.mcp import AgentProtocol
 from aileron.daemon.http.sessions import Sessions
@@ -120,7 +121,7 @@ async def served(folder: Path, rest_s: float = REST_S) -> AsyncIterator[Home]:
     """Serve the protocol as the daemon serves it."""
     home = Home(folder)
     with Ledger.open(folder / "ledger.db", folder, "1.2.3") as ledger, anyio.fail_after(DEADLINE_S):
-        sessions = Sessions(Audit(ledger), ledger, KnownCallers())
+        sessions = Sessions(Audit(ledger), ledger, KnownCallers(), LiveSettings(Settings()))
         protocol = AgentProtocol(home.door, sessions, "1.2.3", lambda: home.look(), home.kept, rest_s=rest_s)
         home.http = protocol.http
         with socket.socket(socket.AF_UNIX) as listener:

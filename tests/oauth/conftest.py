@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import anyio
 import pytest
 
-from aileron.config import Settings
+from aileron.config import LiveSettings, Settings
 from aileron.egress import Egress
 from aileron.model.credential import Client, OAuthGrant, TokenSet
 from aileron.model.names import BindingName
@@ -55,7 +55,7 @@ async def endpoints_to(authority: Authority, *servers: TokenServer) -> AsyncIter
     settings = Settings(egress_private=frozenset(server.address for server in servers), egress_ca_pem=authority.ca_pem)
     egress = Egress(settings, Nobody())  # type: ignore[arg-type]
     try:
-        yield Endpoints(egress, settings)
+        yield Endpoints(egress, LiveSettings(settings))
     finally:
         await egress.aclose()
 

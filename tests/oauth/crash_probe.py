@@ -20,7 +20,7 @@ from typing import Any
 
 import anyio
 
-from aileron.config import Settings
+from aileron.config import LiveSettings, Settings
 from aileron.egress import Egress
 from aileron.model.failure import AileronError
 from aileron.model.names import BindingName, HostPort
@@ -82,7 +82,7 @@ async def main(path: Path, port: int, ca_file: Path, chosen: str) -> None:
     settings = Settings(
         egress_private=frozenset({HostPort("localhost", port)}), egress_ca_pem=ca_file.read_text(encoding="ascii")
     )
-    endpoints = Endpoints(Egress(settings, None), settings)  # type: ignore[arg-type] # nothing is lent
+    endpoints = Endpoints(Egress(settings, None), LiveSettings(settings))  # type: ignore[arg-type] # nothing is lent
     post = endpoints.post
     setattr(endpoints, "post", lambda *arguments: answering(post, chosen, *arguments))  # noqa: B010
     around(vault, "note_renewal", "note_renewal", chosen)

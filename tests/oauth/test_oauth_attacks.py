@@ -9,7 +9,7 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from aileron.config import Settings
+from aileron.config import LiveSettings, Settings
 from aileron.daemon.secrets.lending import Lending
 from aileron.egress import Egress, EgressRequest, Meter
 from aileron.model.credential import Client
@@ -79,7 +79,7 @@ async def running(authority: Authority, server: TokenServer, service: Service, v
     settings = Settings(egress_private=frozenset({server.address}), egress_ca_pem=authority.ca_pem)
     lending = Lending(vault, lambda: renewals)
     egress = Egress(settings, lending)
-    renewals = Renewals(vault, Endpoints(egress, settings), Quiet(), lambda: NOW)
+    renewals = Renewals(vault, Endpoints(egress, LiveSettings(settings)), Quiet(), lambda: NOW)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(renewals.serve)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from aileron.config import Settings
+from aileron.config import LiveSettings, Settings
 from aileron.daemon.packages.forge_web import ForgeWeb
 from aileron.egress import Egress
 from aileron.model.failure import AileronError, Failure, FailureClass
@@ -59,7 +59,10 @@ async def start(server: ForgeServer) -> AsyncIterator[Started]:
             egress = Egress(settings, Nobody())  # type: ignore[arg-type]
             stack.push_async_callback(egress.aclose)
             return _forge(
-                scheme, ForgeWeb(egress, settings), settings, None if token is None else Secret(token.encode())
+                scheme,
+                ForgeWeb(egress, LiveSettings(settings)),
+                settings,
+                None if token is None else Secret(token.encode()),
             )
 
         yield made

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aileron.actions.store import ActionStore
-from aileron.config import Settings
+from aileron.config import LiveSettings, Settings
 from aileron.model.credential import Candidate
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import ActionFile, ConnectorManifest, CredentialNeed
@@ -80,7 +80,7 @@ class _Room:
             connectors=self.home,
             bindings=self.home,
             tools=self.home,
-            settings=Settings(),
+            settings=LiveSettings(Settings()),
         )
 
     def is_quick(self, args: dict[str, Any] = SMALL) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aileron.config import Settings
+from aileron.config import LiveSettings, Settings
 from aileron.egress import Egress
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
@@ -45,7 +45,7 @@ async def fetching(
     egress = Egress(settings, Nobody())  # type: ignore[arg-type]
     owner = 0 if directories == SYSTEM_DIRECTORIES else os.getuid()
     try:
-        yield Fetcher(KeyValueStores(egress, settings), Programs(directories, owner), environment or {})
+        yield Fetcher(KeyValueStores(egress, LiveSettings(settings)), Programs(directories, owner), environment or {})
     finally:
         await egress.aclose()
 

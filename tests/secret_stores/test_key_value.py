@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from aileron.config import Settings
+from aileron.config import LiveSettings, Settings
 from aileron.egress import Egress
 from aileron.model.failure import FailureClass
 from aileron.model.names import HostPort
@@ -112,11 +112,11 @@ async def test_a_store_without_tls_needs_the_users_setting() -> None:
     """An agent of HashiCorp's on this machine is such a server."""
     with Upstream(lambda _seen: stored(password=VALUE)) as server:
         to = HostPort("localhost", server.port)
-        settings = Settings(egress_private_plain=frozenset({to}))
-        egress = Egress(settings, Nobody())  # type: ignore[arg-type]
+        settings = LiveSettings(Settings(egress_private_plain=frozenset({to})))
+        egress = Egress(settings.now, Nobody())  # type: ignore[arg-type]
         fetcher = Fetcher(KeyValueStores(egress, settings), Programs(), {})
         assert await fetched(fetcher, f"vault://{to}/secret/mail#password", TOKEN) == VALUE.encode()
-        fetcher.stores.adopt(Settings(egress_private=frozenset({to})))
+        settings.now = Settings(egress_private=frozenset({to}))
         with unfetched("unreachable", failure_class=FailureClass.NETWORK_ERROR):
             await fetched(fetcher, f"vault://{to}/secret/mail#password", TOKEN, within_s=2)
         await egress.aclose()

@@ -24,7 +24,7 @@ import anyio
 import anyio.from_thread
 import anyio.lowlevel
 
-from aileron.config import Settings
+from aileron.config import LiveSettings, Settings
 from aileron.egress.tunnel import HostPolicy, TunnelIntent, TunnelReport, WayOut
 from aileron.egress.tunnel.policy import Admitted, Cell, Refused, listed
 from aileron.model.host_pattern import HostPattern, parse_host_patterns
@@ -112,7 +112,9 @@ class Proxy:
         self.journal: Final = Journal()
         self.cell: Final = TestCell("ses-test", parse_host_patterns(hosts))
         settings = Settings(egress_private=frozenset(private))
-        self.way: Final = WayOut(settings, policy or _ListedHosts(), self.journal, self._resolve, own_port)
+        self.way: Final = WayOut(
+            LiveSettings(settings), policy or _ListedHosts(), self.journal, self._resolve, own_port
+        )
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self._listener.setblocking(False)
         self.port: Final[int] = self._listener.getsockname()[1]

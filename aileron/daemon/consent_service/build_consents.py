@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from aileron import files
+from aileron.config import Settings
 from aileron.daemon.consent_service.after_unlock import AfterUnlock
 from aileron.daemon.consent_service.allowed_hosts import AllowedHosts, AskingCell
 from aileron.daemon.consent_service.approval_queue import ApprovalQueue
@@ -83,9 +84,11 @@ async def build_consents(
     notify: Callable[[str, str, str], None],
     read: files.Stamp | None,
     cell: Callable[[str], AskingCell | None],
+    changed: Callable[[Settings], None],
 ) -> BuiltConsents:
     """Build the services for consent. `notify` sends a notice of a question. `read` is the stamp that config.toml had when it
-    was read. `cell` returns the open session of an agent in a cell.
+    was read. `cell` returns the open session of an agent in a cell. `changed` is called with the new
+    settings whenever others take effect.
     """
     approver = ApproverState(base.vault, on_record=await base.audit.has_approver())
     tools = SuspendedTools(base.audit, approver)
@@ -93,7 +96,7 @@ async def build_consents(
     hosts = AllowedHosts(base.audit, approver, cell)
     await hosts.load()
     consent_checks = ConsentChecks(
-        approver, base.texts, base.connectors.manifest, in_force=base.settings, wanted=base.wanted
+        approver, base.texts, base.connectors.manifest, in_force=base.settings.now, wanted=base.wanted
     )
 
     async def ask_about_settings() -> None:
@@ -110,7 +113,8 @@ async def build_consents(
         approver,
         consent_checks,
         ask=ask_about_settings,
-        in_force=base.settings,
+        settings=base.settings,
+        changed=changed,
         wanted=base.wanted,
         read=read,
     )

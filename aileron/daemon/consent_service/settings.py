@@ -1,4 +1,4 @@
-"""The settings that the daemon runs with. Changes to config.toml are adopted while it runs, as far as a person approved them.
+"""The settings that the daemon runs with. Changes to config.toml take effect while it runs, as far as a person approved them.
 
 Runs in the daemon. Any process of the same user can write the file. With an approver, settings that need consent (`CONSENTED`)
 stay as approved last, and the person is asked about the difference; other settings, and all of them without an approver, are in
@@ -10,8 +10,8 @@ Rules
 - Settings of objects that are built once are not adopted (`AT_START`): they wait for the next start, and `status` lists them.
 - The file is checked for changes before a run, when the status is requested, and every LOOK_S. For a file that was adopted, a
   check is one stat.
-- Objects that use settings are notified through their method `adopt`, on the event loop, between two of its steps. A
-  run in progress keeps the settings that it began with.
+- Objects that use settings hold the `LiveSettings` and read them when they need them. They are replaced on the event loop,
+  between two of its steps. A run in progress keeps the settings that it began with.
 
 Source: docs/reference/configuration.md, docs/reference/consents.md. Not here: what the keys mean (config.py), what was approved
 (consent_checks.py).
@@ -28,7 +28,7 @@ import anyio
 import msgspec
 
 from aileron import files
-from aileron.config import SETTINGS, CellSettings, LaunchSettings, Settings, load_settings
+from aileron.config import SETTINGS, CellSettings, LaunchSettings, LiveSettings, Settings, load_settings
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.consent_checks import ConsentChecks
 from aileron.model.failure import AileronError
@@ -58,8 +58,9 @@ _log = logging.getLogger(__name__)
 
 
 class SettingsInForce:
-    """The settings in force. One instance per daemon. `ask` asks a person about settings that wait for approval; `read` is the
-    stamp of config.toml when `wanted` was read.
+    """Replaces `settings`, the settings in force, alone in the daemon. One instance per daemon. `ask` asks a person about
+    settings that wait for approval; `changed` is called with new settings; `read` is the stamp of config.toml when `wanted`
+    was read.
     """
 
     def __init__(
@@ -69,30 +70,27 @@ class SettingsInForce:
         consent_checks: ConsentChecks,
         *,
         ask: Callable[[], Awaitable[None]],
-        in_force: Settings,
+        changed: Callable[[Settings], None],
+        settings: LiveSettings,
         wanted: Settings,
         read: files.Stamp | None,
     ) -> None:
         self._path = path
         self._approver = approver
         self._consent_checks = consent_checks
-        self._now = in_force
+        self._settings = settings
         self._wanted = wanted
         self._read = read
         self._looking = anyio.Lock()
         self._ask = ask
-        self._adopters: list[Callable[[Settings], None]] = []
+        self._changed = changed
         self.problem: str | None = None
         """Reason why the current config.toml could not be read; None if it could be read."""
-
-    def tell(self, *adopters: Callable[[Settings], None]) -> None:
-        """Register callbacks, which get the settings in force whenever these change."""
-        self._adopters.extend(adopters)
 
     @property
     def at_start(self) -> list[str]:
         """Names of the settings in config.toml that take effect only at the daemon's next start."""
-        now, wanted, waiting = self._now.values(), self._wanted.values(), self._consent_checks.settings_waiting
+        now, wanted, waiting = self._settings.now.values(), self._wanted.values(), self._consent_checks.settings_waiting
         return [key for key in SETTINGS if now[key] != wanted[key] and key not in waiting]
 
     def launch(self) -> tuple[LaunchSettings, str | None]:
@@ -102,7 +100,7 @@ class SettingsInForce:
         If the approved settings cannot be determined, a cell gives access to nothing beyond its minimum, and the returned text
         says why.
         """
-        now = self._now.launch
+        now = self._settings.now.launch
         jail = True if self._wanted.launch.jail else now.jail
         try:
             self._consent_checks.check_settings()
@@ -131,8 +129,10 @@ class SettingsInForce:
                 return
             self._read = read  # from before it was read: later changes are noticed at the next check
             self.problem = None
-            self._wanted = msgspec.structs.replace(wanted, daemon_port=wanted.daemon_port or self._now.daemon_port)
-            agreed = self._now.consented() if self._approver.is_hinted else None
+            self._wanted = msgspec.structs.replace(
+                wanted, daemon_port=wanted.daemon_port or self._settings.now.daemon_port
+            )
+            agreed = self._settings.now.consented() if self._approver.is_hinted else None
             self._put_in_force(agreed)
             if self._consent_checks.settings_waiting:
                 try:
@@ -143,7 +143,7 @@ class SettingsInForce:
     def agreed(self, values: dict[str, Any]) -> bool:
         """Put approved values of `Settings.consented` in force. Return False if some take effect only at the next start."""
         self._put_in_force(values)
-        return self._now.consented() == values
+        return self._settings.now.consented() == values
 
     async def serve(self) -> None:
         """Check config.toml every LOOK_S until cancelled."""
@@ -153,8 +153,8 @@ class SettingsInForce:
 
     def _put_in_force(self, agreed: dict[str, Any] | None) -> None:
         new = self._wanted if agreed is None else self._wanted.with_consented(agreed)
-        self._now = msgspec.structs.replace(new, **{name: getattr(self._now, name) for name in _FIELDS_AT_START})
-        self._consent_checks.take_up(in_force=self._now, wanted=self._wanted)
-        for adopt in self._adopters:
-            adopt(self._now)
+        new = msgspec.structs.replace(new, **{name: getattr(self._settings.now, name) for name in _FIELDS_AT_START})
+        self._consent_checks.take_up(in_force=new, wanted=self._wanted)
+        self._settings.now = new
+        self._changed(new)
         _log.info("config.toml was taken up")

@@ -27,7 +27,7 @@ from aileron.api.failures import ErrorBody
 from aileron.api.runs import RunningAnswer, RunRequest, RunState
 from aileron.audit import query
 from aileron.audit.watch import Watch
-from aileron.config import Settings
+from aileron.config import LiveSettings
 from aileron.daemon.consent_service.approval_queue import ApprovalQueue
 from aileron.daemon.consent_service.standing_grants import GrantService
 from aileron.daemon.http.responses import pending_answer, pending_message
@@ -133,7 +133,7 @@ class AgentService:
         review: str,
         connectors: ContentStore,
         vault: Vault,
-        settings: Settings,
+        settings: LiveSettings,
     ) -> None:
         self._actions = actions
         self._door = door
@@ -144,11 +144,7 @@ class AgentService:
         self._review = review
         self._connectors = connectors
         self._vault = vault
-        self._mcp = settings.mcp
-
-    def adopt(self, settings: Settings) -> None:
-        """Use these settings, which are in force from now on."""
-        self._mcp = settings.mcp
+        self._settings = settings
 
     async def offer(self, session: str, process: int | None = None) -> Offer:
         """Return the actions that are valid, enabled, and in this session's selection."""
@@ -170,9 +166,10 @@ class AgentService:
 
         actions = await anyio.to_thread.run_sync(look)
         is_injected = self._sessions.is_injected(session)
-        if len(actions) <= self._mcp.find_above:
+        mcp = self._settings.now.mcp
+        if len(actions) <= mcp.find_above:
             return Offer(actions=actions, is_injected=is_injected)
-        kept = (offered.action for offered in actions if is_selected(self._mcp.keep_listed, offered.action))
+        kept = (offered.action for offered in actions if is_selected(mcp.keep_listed, offered.action))
         listed = frozenset(action.name for action in kept)
         return Offer(actions=actions, listed=listed, is_injected=is_injected)
 

@@ -56,9 +56,7 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     """The applications that handle requests, and their background services."""
 
     api: Api
-    agents: AgentService
     protocol: AgentProtocol
-    status: DaemonStatus
     gateway: Gateway
     page_sessions: PageSessions
     loopback: ASGIApp
@@ -153,9 +151,7 @@ def build_http(
     shown = served(pages(Page(page, page_sessions, base.port, consenting.passkeys)))
     return Http(
         api=api,
-        agents=agents,
         protocol=protocol,
-        status=status,
         gateway=gateway,
         page_sessions=page_sessions,
         loopback=NoWorkers(OnlyHere(shown, names, [f"http://{name}" for name in names])),

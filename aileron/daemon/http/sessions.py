@@ -38,7 +38,7 @@ from aileron.api.sessions import CellFacts, NewSession, Session, SessionDetails
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
-from aileron.config import McpSettings, Settings
+from aileron.config import LiveSettings, McpSettings
 from aileron.daemon.http.cell_connections import cell_connections
 from aileron.daemon.http.families import UNSEEN, Families, descent_of
 from aileron.daemon.http.peer import variable_of
@@ -186,12 +186,13 @@ class _Open(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sessions:
-    """The sessions of agents. One instance per daemon."""
+    """The sessions of agents. One instance per daemon. Changed limits for a session's folder apply from its next request."""
 
-    def __init__(self, audit: Audit, ledger: Ledger, known: KnownCallers) -> None:
+    def __init__(self, audit: Audit, ledger: Ledger, known: KnownCallers, settings: LiveSettings) -> None:
         self._audit = audit
         self._ledger = ledger
         self._known = known
+        self._settings = settings
         self._open: dict[str, _Open] = {}
         """Open sessions by the digest of their token."""
         self._ends: dict[str, events.SessionEnded] = {}
@@ -206,12 +207,7 @@ class Sessions:
         """
         self._started: dict[str, _Open] = {}
         """Sessions that have a process family, by id, for as long as their process exists."""
-        self._mcp = McpSettings()
         self._told_ended: list[Callable[[str], Awaitable[None]]] = []
-
-    def adopt(self, settings: Settings) -> None:
-        """Use these settings from now on. Their limits for a session's folder apply from the session's next request."""
-        self._mcp = settings.mcp
 
     async def load(self) -> None:
         """Load from the ledger the sessions that were open when the last daemon ended."""
@@ -425,7 +421,7 @@ class Sessions:
             return Selection()
         meant = [session for session in self._open.values() if session.id == caller.session]
         meant += [] if caller.process is None else self._above(caller.process)
-        lists = [selectors for session in meant for selectors in session.selection(self._mcp).lists]
+        lists = [selectors for session in meant for selectors in session.selection(self._settings.now.mcp).lists]
         return Selection(tuple(dict.fromkeys(lists)))
 
     def _above(self, process: int) -> list[_Open]:
@@ -461,7 +457,7 @@ class Sessions:
 
     def _is_any_limited(self) -> bool:
         every = (*self._open.values(), *self._started.values())
-        return bool(self._mcp.folders) or any(session.every_only for session in every)
+        return bool(self._settings.now.mcp.folders) or any(session.every_only for session in every)
 
     @contextlib.contextmanager
     def answering(self, caller: Caller) -> Iterator[None]:
@@ -516,7 +512,7 @@ class Sessions:
 
         def look(snapshot: Snapshot) -> Session | None:
             found = snapshot.events(EventFilter(type="session.started", session=session, limit=1))
-            return _facts(snapshot, found[0], self._mcp) if found else None
+            return _facts(snapshot, found[0], self._settings.now.mcp) if found else None
 
         facts = await self._ledger.read(look)
         if facts is None:
@@ -536,7 +532,7 @@ class Sessions:
 
         def look(snapshot: Snapshot) -> list[Session]:
             return [
-                _facts(snapshot, row, self._mcp)
+                _facts(snapshot, row, self._settings.now.mcp)
                 for row in snapshot.events(EventFilter(type="session.started", limit=MAX_LISTED))
             ]
 

@@ -14,7 +14,7 @@ from aileron.actions.store import ActionStore
 from aileron.api.daemon import Jail, Status
 from aileron.api.secrets import VaultState
 from aileron.audit import query
-from aileron.config import Settings
+from aileron.config import LiveSettings
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.consent_checks import ConsentChecks
 from aileron.daemon.consent_service.settings import SettingsInForce
@@ -45,7 +45,7 @@ class DaemonStatus:
         approver: ApproverState,
         consent_checks: ConsentChecks,
         in_force: SettingsInForce,
-        settings: Settings,
+        settings: LiveSettings,
         layers: tuple[str, ...],
         started_at: float,
         web: str,
@@ -63,13 +63,10 @@ class DaemonStatus:
         self._web = web
         self._started_at = started_at
 
-    def adopt(self, settings: Settings) -> None:
-        """Use these settings, which are in force from now on."""
-        self._settings = settings
-
     async def facts(self) -> Status:
         """Return the complete current status."""
         await self._in_force.look()
+        now = self._settings.now
         return Status(
             version=__version__,
             pid=os.getpid(),
@@ -77,8 +74,8 @@ class DaemonStatus:
             started_at=utc(self._started_at),
             vault=self._vault_facts(),
             web=self._web,
-            listen=None if self._settings.daemon_listen is None else f"https://{self._settings.daemon_listen}",
-            gateway=gateway_facts(self._settings.gateway),
+            listen=None if now.daemon_listen is None else f"https://{now.daemon_listen}",
+            gateway=gateway_facts(now.gateway),
             jail=Jail(layers=list(self._layers)),
             actions=len(await anyio.to_thread.run_sync(self._actions.list_actions)),
             connectors=len(await anyio.to_thread.run_sync(self._connectors.list_connectors)),

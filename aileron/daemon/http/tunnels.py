@@ -27,7 +27,6 @@ import anyio
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
-from aileron.config import Settings
 from aileron.daemon.http.accepting import accepted
 from aileron.daemon.http.sessions import LOCAL_SESSION, CellSession, Sessions
 from aileron.egress.refusal import Reason
@@ -99,10 +98,6 @@ class Tunnels:
         self._sessions = sessions
         self._audit = audit
         self._strangers = 0
-
-    def adopt(self, settings: Settings) -> None:
-        """Use these settings, which are in force from now on."""
-        self._way_out.adopt(settings)
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept connections on the socket until cancelled."""

@@ -22,7 +22,7 @@ from aileron.api.actions import ActionDetail, ActionEntry, AddedAction
 from aileron.api.approvals import ConsentAnswer
 from aileron.audit import events
 from aileron.audit.log import Audit
-from aileron.config import Settings
+from aileron.config import LiveSettings
 from aileron.daemon.consent_service.consent_checks import ConsentChecks
 from aileron.daemon.consent_service.consent_store import ConsentStore
 from aileron.daemon.consent_service.consents import ConsentService
@@ -61,7 +61,7 @@ class ActionService:
         tools: SuspendedTools,
         installing: Installer,
         audit: Audit,
-        settings: Settings,
+        settings: LiveSettings,
         changing: anyio.Lock,
     ) -> None:
         self._actions = actions
@@ -75,10 +75,6 @@ class ActionService:
         self._audit = audit
         self._settings = settings
         self._changing = changing
-
-    def adopt(self, settings: Settings) -> None:
-        """Use these settings, which are in force from now on."""
-        self._settings = settings
 
     async def listed(self) -> list[ActionEntry]:
         """Return every action file, sorted by name."""
@@ -151,7 +147,7 @@ class ActionService:
             manifest = self._connectors.maybe_manifest(pin)
             if manifest is not None and any(manifest.operation(op).network for op in used):
                 try:
-                    check_somewhere_to_go(grant_of(manifest, None, self._settings))
+                    check_somewhere_to_go(grant_of(manifest, None, self._settings.now))
                 except AileronError as error:
                     found.append(error.failure.message)
         return found

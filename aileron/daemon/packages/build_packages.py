@@ -28,16 +28,13 @@ class Packages(msgspec.Struct, frozen=True, kw_only=True):
     updates: Updates
     keys: PublisherKeys
     hub: HubSearch
-    forges: Forges
-    forge_web: ForgeWeb
 
 
 def build_packages(base: Foundation, egress: Egress, installing: Installer, consenting: BuiltConsents) -> Packages:
     """Build the services for installed packages and their sources, from the consent services in `consenting`."""
     consents, consent_checks, changing = consenting.consents, consenting.consent_checks, base.changing
     trusted = consenting.handlers.trusted_keys
-    forge_web = ForgeWeb(egress, base.settings)
-    forges = Forges(forge_web, base.settings, base.vault)
+    forges = Forges(ForgeWeb(egress, base.settings), base.settings, base.vault)
     return Packages(
         actions=ActionService(
             actions=base.actions,
@@ -85,6 +82,4 @@ def build_packages(base: Foundation, egress: Egress, installing: Installer, cons
         ),
         keys=PublisherKeys(forges=forges, consents=consents, trusted=trusted, changing=changing),
         hub=HubSearch(forges=forges, keyring=trusted.keyring),
-        forges=forges,
-        forge_web=forge_web,
     )

@@ -13,7 +13,7 @@ from typing import Final
 
 import anyio
 
-from aileron.config import Settings
+from aileron.config import LiveSettings
 from aileron.egress import Egress, EgressRequest, Meter, Unrecorded
 from aileron.egress.refusal import RefusedError
 from aileron.egress.url import parse_url
@@ -36,20 +36,16 @@ _AGENT: Final = ("User-Agent", "aileron")  # GitHub's API refuses requests witho
 class ForgeWeb:
     """HTTP client for forges. Implements registry.forges.forge.Web. One instance per daemon."""
 
-    def __init__(self, egress: Egress, settings: Settings) -> None:
+    def __init__(self, egress: Egress, settings: LiveSettings) -> None:
         self._egress: Final = egress
-        self.adopt(settings)
-
-    def adopt(self, settings: Settings) -> None:
-        """Use these settings, which are in force from now on."""
-        self._private = settings.egress_private
+        self._settings: Final = settings
 
     async def get(
         self, url: str, *, headers: Sequence[tuple[str, str]], limit_bytes: int, progress: Progress | None = None
     ) -> Answer:
         """Send one GET request through egress and return the response, as registry.forges.forge.Web describes."""
-        to = _destination(url)
-        grant = Grant(hosts=(to,), private=self._private & {to}, budget=Budget(requests=1, bytes_down=limit_bytes))
+        to, allowed = _destination(url), self._settings.now.egress_private
+        grant = Grant(hosts=(to,), private=allowed & {to}, budget=Budget(requests=1, bytes_down=limit_bytes))
         request = EgressRequest("GET", url, (_AGENT, *headers))
         deadline = anyio.current_time() + _ANSWER_S + limit_bytes / _LEAST_BYTES_S
         try:

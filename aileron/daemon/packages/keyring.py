@@ -19,7 +19,7 @@ import msgspec
 
 from aileron.api.approvals import ConsentAnswer
 from aileron.api.publishers import PublishedKey, PublisherEntry, RevokedKeys, TrustedKeys
-from aileron.config import Settings
+from aileron.config import LiveSettings
 from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.consent_service.handlers.trusted_key_consent import TrustedKeyHandler
 from aileron.daemon.packages.forge_web import ForgeWeb
@@ -44,25 +44,22 @@ _MAX_SAID: Final = 300
 class Forges:
     """Clients for the forges (GitHub, GitLab) and the Hub, at the addresses from the settings. One instance per daemon."""
 
-    def __init__(self, web: ForgeWeb, settings: Settings, vault: Vault) -> None:
+    def __init__(self, web: ForgeWeb, settings: LiveSettings, vault: Vault) -> None:
         self._web = web
         self._lender = VaultLender(vault)
-        self.adopt(settings)
-
-    def adopt(self, settings: Settings) -> None:
-        """Use these settings, which are in force from now on."""
-        self._settings = settings.forges
+        self._settings = settings
 
     def hub(self) -> Hub:
         """Return the client of the Hub, which needs no token."""
-        return Hub(self._web, self._settings.hub)
+        return Hub(self._web, self._settings.now.forges.hub)
 
     @contextlib.asynccontextmanager
     async def of(self, scheme: str) -> AsyncIterator[Forge]:
         """Yield the client of the forge that has this scheme. The forge's token, if any, is lent from the vault during the block.
         Raises AileronError (vault_locked, not_found).
         """
-        github, gitlab = self._settings.github, self._settings.gitlab
+        forges = self._settings.now.forges
+        github, gitlab = forges.github, forges.gitlab
         token = {"github": github.token, "gitlab": gitlab.token}.get(scheme)
         with contextlib.ExitStack() as stack:
             lent: Secret | None = None if token is None else stack.enter_context(self._lender.lend_secret(token))

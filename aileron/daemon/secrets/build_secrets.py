@@ -52,9 +52,9 @@ def build_outgoing(base: Foundation) -> Outgoing:
     these only when it lends a secret, because these services themselves need egress.
     """
     lending = Lending(base.vault, lambda: renewals, lambda: minting, lambda: elsewhere)
-    lending.adopt(base.settings)
-    logins = Keeper(base.settings.egress_ca_pem)
-    egress = Egress(base.settings, lending, own_port=base.port, logins=logins)
+    lending.send_own(base.settings.now)
+    logins = Keeper(base.settings.now.egress_ca_pem)
+    egress = Egress(base.settings.now, lending, own_port=base.port, logins=logins)
     endpoints = Endpoints(egress, base.settings)
     on_record = RenewalsOnRecord(base.audit)
     renewals = Renewals(base.vault, endpoints, on_record)
@@ -96,7 +96,7 @@ def build_secrets(base: Foundation, outgoing: Outgoing, consenting: BuiltConsent
             audit=base.audit,
             approver=approver,
             changing=base.changing,
-            lock_after_s=base.settings.vault_lock_after_s,
+            settings=base.settings,
             locked=outgoing.egress.forget_certificates,
         ),
         stored=SecretStore(

@@ -72,7 +72,7 @@ class SecretsInStores:
 
     def __init__(self, vault: Vault, fetcher: Fetcher, audit: Audit) -> None:
         self._vault: Final = vault
-        self.fetcher: Final = fetcher
+        self._fetcher: Final = fetcher
         self._audit: Final = audit
         self._turns: dict[str, _Turn] = {}
         """Secrets that are being fetched, by name. An entry is removed when no request waits for the secret."""
@@ -122,7 +122,7 @@ class SecretsInStores:
             parsed = SecretReference.parse(reference)
         except ValueError as error:
             raise AileronError(FailureClass.BAD_INPUT, str(error)) from None
-        return await anyio.to_thread.run_sync(self.fetcher.pinned, parsed, token)
+        return await anyio.to_thread.run_sync(self._fetcher.pinned, parsed, token)
 
     async def found(self, name: str, elsewhere: Elsewhere) -> Secret:
         """Fetch the current value of a secret from `elsewhere`, so that a person can approve it. Raises AileronError (not_found)
@@ -178,7 +178,7 @@ class SecretsInStores:
             with anyio.CancelScope(
                 deadline=until - _TOLD_S / 2
             ):  # for a fetcher that misses its own deadline; it reports nothing then
-                return await self.fetcher.fetch(elsewhere, token, until - _TOLD_S)
+                return await self._fetcher.fetch(elsewhere, token, until - _TOLD_S)
         except anyio.get_cancelled_exc_class():
             with anyio.move_on_after(_TOLD_S, shield=True):
                 await self._audit.note(events.SecretFetchFailed(name=name, code=FailureClass.CANCELLED.value))

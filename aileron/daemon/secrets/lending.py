@@ -64,9 +64,9 @@ class Lending:
         self._elsewhere = elsewhere
         vault.tell_ends(self._forget)
 
-    def adopt(self, settings: Settings) -> None:
-        """Use these settings from now on. They name the secrets that the daemon itself sends, and the destinations of these
-        secrets.
+    def send_own(self, settings: Settings) -> None:
+        """Tell the vault which secrets the daemon itself sends with these settings, and where. This must be called when the
+        settings change, and not when a secret is lent: the vault remembers until when a former secret could be sent.
         """
         self._vault.send_also(_own(settings))
 

@@ -36,7 +36,7 @@ from aileron.audit import events
 from aileron.audit.checkpoints import VaultCheckpoint, vault_checkpoints
 from aileron.audit.log import Audit
 from aileron.audit.rollback import rolled_back
-from aileron.config import Settings
+from aileron.config import LiveSettings
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import Consents
@@ -69,7 +69,7 @@ class Opening(msgspec.Struct, frozen=True):
 
 class VaultService:
     """Service that opens, locks, rotates, backs up and restores the vault of a home. `changing` is the lock held during every
-    change to this home. With `lock_after_s` None, the vault never locks itself. `locked` is called after the vault was locked.
+    change to this home. `locked` is called after the vault was locked.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class VaultService:
         audit: Audit,
         approver: ApproverState,
         changing: anyio.Lock,
-        lock_after_s: float | None,
+        settings: LiveSettings,
         locked: Callable[[], None] = lambda: None,
     ) -> None:
         self._vault = vault
@@ -88,7 +88,7 @@ class VaultService:
         self._audit = audit
         self._approver = approver
         self._changing = changing
-        self._lock_after_s = lock_after_s
+        self._settings = settings
         self._locked = locked
         self._opened = anyio.Event()
         self._changed = anyio.Event()
@@ -101,8 +101,8 @@ class VaultService:
 
     def status(self) -> VaultState:
         """Return whether the vault exists, whether it is locked, how much it contains, and when it locks itself."""
-        ends = None
-        if self._lock_after_s is not None and not self._vault.is_locked:
+        ends, lock_after_s = None, self._settings.now.vault_lock_after_s
+        if lock_after_s is not None and not self._vault.is_locked:
             ends = utc(time.time() + self._idle_left_s())
         facts = self._vault.status()
         return VaultState(
@@ -114,7 +114,7 @@ class VaultService:
             generation=facts.generation,
             recovery_codes=facts.recovery_codes,
             keyring=facts.keyring,
-            lock_after_s=self._lock_after_s,
+            lock_after_s=lock_after_s,
             locks_at=ends,
         )
 
@@ -253,10 +253,6 @@ class VaultService:
         else:
             await self._approver.spend_decision(approval_id, until)
 
-    def adopt(self, settings: Settings) -> None:
-        """Use these settings, which are in force from now on."""
-        self._lock_after_s = settings.vault_lock_after_s
-
     async def serve(self) -> None:
         """Record the vault's generation after changes, and lock the vault when it is idle. Runs until cancelled."""
         loop = asyncio.get_running_loop()
@@ -313,7 +309,8 @@ class VaultService:
             self._opened = anyio.Event()
 
     def _idle_left_s(self) -> float:
-        return math.inf if self._lock_after_s is None else self._lock_after_s - self._vault.idle_s
+        lock_after_s = self._settings.now.vault_lock_after_s
+        return math.inf if lock_after_s is None else lock_after_s - self._vault.idle_s
 
     def _is_open(self, mark: VaultCheckpoint) -> None:
         self._noted = mark

@@ -31,7 +31,7 @@ from typing import Final
 import anyio
 import msgspec
 
-from aileron.config import Settings
+from aileron.config import LiveSettings
 from aileron.egress.lookup import Resolver
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.steps import check_reachable, connected, look_up, written
@@ -67,7 +67,7 @@ class WayOut:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: LiveSettings,
         policy: HostPolicy,
         journal: TunnelJournal,
         resolve: Resolver,
@@ -78,15 +78,11 @@ class WayOut:
         self.journal: Final = journal
         self.resolve: Final = resolve
         self.own_port: Final = own_port
-        self.private = settings.egress_private
+        self.settings: Final = settings
         self._open: dict[str, set[_Tunnel]] = {}
         self._rates: dict[str, _Rate] = {}
         self._turned_away = 0
         self.scratch: Final = memoryview(bytearray(PIECE_BYTES))
-
-    def adopt(self, settings: Settings) -> None:
-        """Apply new settings to tunnels that are opened from now on."""
-        self.private = settings.egress_private
 
     @property
     def sessions(self) -> Collection[str]:
@@ -295,7 +291,7 @@ class _Tunnel:
             waiting.cancel()
 
     def _check(self, destination: HostPort, addresses: tuple[str, ...]) -> None:
-        private = destination in self._way.private
+        private = destination in self._way.settings.now.egress_private
         check_reachable(destination, addresses, plain=False, private=private, own_port=self._way.own_port)
 
     # The ClientHello
