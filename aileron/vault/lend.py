@@ -77,7 +77,7 @@ class VaultLender:
             secret if binding.grant is None else tokens_of(binding, secret).access,
             binding.login_name if use.need.logins else binding.username,
             binding.details,
-            self._vault.secret_entry(binding.secret).stored,
+            self._vault.read(lambda opened: opened.secret_entry(binding.secret)).stored,
         )
 
     @contextlib.contextmanager
@@ -88,7 +88,7 @@ class VaultLender:
         if the secret's value is stored outside the vault, or is a private key or another document, whose line ends would end a
         header.
         """
-        if (elsewhere := self._vault.secret_entry(name).elsewhere) is not None:
+        if (elsewhere := self._vault.read(lambda opened: opened.secret_entry(name)).elsewhere) is not None:
             message = (
                 f"secret {name!r} is kept at {elsewhere.reference}, and only bindings can use such a secret: store the value "
                 f"with `aileron secret set {name}`"

@@ -39,7 +39,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
@@ -81,6 +81,7 @@ _MOST_UNSEEN: Final = 1_000_000  # changes without a record up to which the gene
 _MOST_HOSTS: Final = 256  # hosts for which it is cached whether something is bound for them; the same as in opened.py
 _NOTHING_SENT: Final = Sendables(())
 _ID: Final = re.compile(r"[0-9a-f]{32}")
+_T = TypeVar("_T")
 MIN_PASSPHRASE_BYTES: Final = 8  # NIST SP 800-63B asks for this much; against offline guessing only length helps
 MAX_PASSPHRASE_BYTES: Final = 1024  # a line, not a file given by mistake
 
@@ -411,6 +412,24 @@ class Vault:
         if self.is_locked:
             raise self._locked()
 
+    def read(self, look: Callable[[Opened], _T]) -> _T:
+        """Return the result of `look`, which gets the open vault. Raises AileronError(vault_locked) if the vault is locked, and
+        the errors of `look`.
+
+        `look` is called while the lock of the key is held, so it must be quick, and must not call the vault. It must not keep
+        or return what it gets: the next change replaces that, and `lock` wipes its key. This is why no method hands it out.
+        `look` must not decrypt a value either: `reveal`, `reveal_secret` and `tokens` do that.
+        """
+        with self._using, self._translated():
+            return look(self._required())
+
+    def check_change(self, edit: Callable[[Opened, int], Opened]) -> None:
+        """Check that a change would succeed now, without writing. `edit` gets the open vault and the time in milliseconds since
+        the epoch, and is called as `look` is in `read`. Raises AileronError as `edit` does, and (vault_locked).
+        """
+        with self._using, self._translated():
+            edit(self._required(), self._now_ms())
+
     def secrets(self) -> tuple[SecretInfo, ...]:
         """Return the stored secrets by name, without values. This also works while the vault is locked."""
         contents = self._contents()
@@ -434,14 +453,6 @@ class Vault:
         """
         self._change(lambda current: current.with_secret(name, value, self._now_ms()))
 
-    def check_storable(self, name: str, value: Secret) -> None:
-        """Check that `set_secret` would succeed now, without writing. Raises AileronError as for `set_secret`, and
-        (vault_locked) if the vault is locked.
-        """
-        self.check_unlocked()
-        with self._using, self._translated():
-            self._required().with_secret(name, value, self._now_ms())
-
     def set_reference(self, name: str, elsewhere: Elsewhere, value: Secret) -> None:
         """Store the place of a secret instead of a value, and a pin of `value`, which was just fetched from that place
         and approved.
@@ -452,40 +463,7 @@ class Vault:
         """
         self._change(lambda current: current.with_reference(name, elsewhere, value, self._now_ms()))
         with contextlib.suppress(AileronError):  # locked or replaced meanwhile: the value is fetched again
-            self.keep_fetched(self.secret_entry(name), value)
-
-    def check_reference(self, name: str, elsewhere: Elsewhere, value: Secret) -> None:
-        """Check that `set_reference` would succeed now, without writing. Raises AileronError as for `set_reference`, and
-        (vault_locked) if the vault is locked.
-        """
-        self.check_unlocked()
-        with self._using, self._translated():
-            self._required().with_reference(name, elsewhere, value, self._now_ms())
-
-    def gives_token_anew(self, name: str, elsewhere: Elsewhere) -> bool:
-        """Return whether fetching `name` from `elsewhere` gives the token to a program or a server that does not already get
-        the token.
-
-        Raises AileronError as for `set_reference`, and (vault_locked) if the vault is locked. Nothing is written.
-        """
-        self.check_unlocked()
-        with self._using, self._translated():
-            return self._required().gives_token_anew(name, elsewhere)
-
-    def is_approved(self, name: str, elsewhere: Elsewhere, value: Secret) -> bool:
-        """Return whether the secret `name` is stored as the reference `elsewhere`, and `value` is the approved value.
-
-        Raises AileronError(vault_locked) if the vault is locked.
-        """
-        with self._using, self._translated():
-            return self._required().is_approved(name, elsewhere, value)
-
-    def secret_entry(self, name: str) -> SecretEntry:
-        """Return the entry of a secret, verified. Raises AileronError (vault_locked) if the vault is locked, (not_found) if
-        there is no such secret.
-        """
-        with self._using:
-            return self._required().secret_entry(name)
+            self.keep_fetched(self.read(lambda current: current.secret_entry(name)), value)
 
     def to_fetch(self, binding: BindingName | None, host: str, max_age_s: float) -> tuple[str, ...]:
         """Return the secrets whose value is stored outside the vault and must be fetched before a request to `host`
@@ -505,21 +483,13 @@ class Vault:
                 return names
             return (bound.secret, *names)
 
-    def is_fresh(self, entry: SecretEntry, max_age_s: float) -> bool:
-        """Return whether the value of this entry, which is stored outside the vault, was fetched within the last `max_age_s`
-        seconds. Raises AileronError(vault_locked) if the vault is locked.
-        """
-        with self._using:
-            return not self._required().is_stale(entry.name, since_boot() - max_age_s)
-
     def keep_fetched(self, entry: SecretEntry, value: Secret) -> None:
         """Store the value that was just fetched for this entry, sealed and in memory only, until the vault is locked or the
         entry changes.
 
         Raises AileronError (binding_failed) if `value` is not the approved value, (vault_locked) if the vault is locked.
         """
-        with self._using, self._translated():
-            self._required().keep_fetched(entry, value, since_boot(), self._now_ms())
+        self.read(lambda current: current.keep_fetched(entry, value, since_boot(), self._now_ms()))
 
     def remove_secret(self, name: str) -> None:
         """Remove a secret. Raises AileronError (not_found) if there is no such secret, (invalid_request) while a
@@ -656,12 +626,6 @@ class Vault:
         now_ms = self._now_ms()
         self._change(lambda current: current.with_sign_in(binding, tokens, now_ms, replace=replace))
 
-    def check_bindable(self, binding: Binding, *, replace: bool = False) -> None:
-        """Check that `bind` would succeed now, without writing. Raises AileronError as for `bind`."""
-        self.check_unlocked()
-        with self._using, self._translated():
-            self._required().with_binding(binding, self._now_ms(), replace=replace)
-
     def revoke(self, name: BindingName) -> TokenSet | None:
         """Remove a binding. Its secret stays, but the tokens of a sign-in are removed.
 
@@ -684,8 +648,7 @@ class Vault:
         Raises AileronError (vault_locked) if the vault is locked, (binding_required) if there is no such binding,
         (binding_failed) if the binding has no sign-in, or its secret was overwritten.
         """
-        with self._using, self._translated():
-            return self._required().tokens(name)
+        return self.read(lambda current: current.tokens(name))
 
     def certificate(self, name: BindingName) -> ClientCertificate | None:
         """Return the client certificate that is bound under this name, or None if there is no certificate, if it cannot be

@@ -37,7 +37,7 @@ def referring(absent: Vault) -> Vault:
 
 def fetched(vault: Vault, value: bytes = CANARY) -> None:
     """Hand the vault a fetched value, as the daemon does before a request."""
-    vault.keep_fetched(vault.secret_entry("tickets"), Secret(value))
+    vault.keep_fetched(vault.read(lambda opened: opened.secret_entry("tickets")), Secret(value))
 
 
 def lent(vault: Vault) -> bytes:
@@ -209,7 +209,7 @@ def test_a_pin_survives_another_passphrase(referring: Vault) -> None:
 
 def test_a_value_fetched_for_a_replaced_entry_is_dropped(referring: Vault) -> None:
     """A late answer says nothing about a secret that was stored meanwhile."""
-    late = referring.secret_entry("tickets")
+    late = referring.read(lambda opened: opened.secret_entry("tickets"))
     referring.set_reference("tickets", msgspec.structs.replace(PASS, reference="pass:other"), Secret(ROTATED))
     referring.keep_fetched(late, Secret(CANARY))
     assert lent(referring) == ROTATED
@@ -249,9 +249,11 @@ def test_a_token_must_be_a_stored_value_and_stays_while_it_is_needed(referring: 
 def test_an_unusable_reference_is_not_stored(referring: Vault, elsewhere: Elsewhere, value: bytes, why: str) -> None:
     """Both the check and the storing refuse it."""
     before = referring.path.read_bytes()
-    for attempt in (referring.check_reference, referring.set_reference):
-        with refused(FailureClass.BAD_INPUT, why):
-            attempt("tickets", elsewhere, Secret(value))
+    secret = Secret(value)
+    with refused(FailureClass.BAD_INPUT, why):
+        referring.check_change(lambda opened, now_ms: opened.with_reference("tickets", elsewhere, secret, now_ms))
+    with refused(FailureClass.BAD_INPUT, why):
+        referring.set_reference("tickets", elsewhere, secret)
     assert referring.path.read_bytes() == before
 
 
@@ -270,5 +272,6 @@ def test_an_entry_reads_back_as_it_was_written(referring: Vault, tmp_path: Path)
     write(there, referring.path.read_bytes())
     copy = Vault(there)
     copy.unlock(Secret(PASSPHRASE))
-    assert copy.secret_entry("tickets") == referring.secret_entry("tickets")
-    assert isinstance(copy.secret_entry("tickets"), SecretEntry)
+    entry = copy.read(lambda opened: opened.secret_entry("tickets"))
+    assert entry == referring.read(lambda opened: opened.secret_entry("tickets"))
+    assert isinstance(entry, SecretEntry)

@@ -232,13 +232,13 @@ class Credentials:
         return binding_reach(versions, connector, name.kind), newest
 
     def _check_usable(self, binding: Binding, *, replace: bool = False) -> None:
-        """Check that the binding can be stored and used. Raises AileronError as Vault.check_bindable does, or (binding_failed)
+        """Check that the binding can be stored and used. Raises AileronError as Vault.bind does, or (binding_failed)
         if no token can be obtained with the binding's secret.
         """
-        self._vault.check_bindable(binding, replace=replace)
+        self._vault.check_change(lambda opened, now_ms: opened.with_binding(binding, now_ms, replace=replace))
         if binding.kind == "oauth2_client":
-            stored = self._vault.secret_entry(binding.secret).stored
-            check_client(binding, self._vault.reveal_secret(binding.secret), stored, time.time())
+            entry = self._vault.read(lambda opened: opened.secret_entry(binding.secret))
+            check_client(binding, self._vault.reveal_secret(binding.secret), entry.stored, time.time())
 
     async def _taken_back(self, tokens: TokenSet) -> str:
         with anyio.move_on_after(_REVOKE_S):

@@ -29,6 +29,7 @@ import msgspec
 
 from aileron.audit import events
 from aileron.audit.log import Audit
+from aileron.model.clock import since_boot
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import CredentialUse
@@ -155,8 +156,10 @@ class SecretsInStores:
         raise self._late(name)
 
     async def _fetched(self, name: str, binding: BindingName | None, until: float, turn: _Turn) -> None:
-        entry = self._vault.secret_entry(name)
-        if entry.elsewhere is None or self._vault.is_fresh(entry, FRESH_S):
+        entry = self._vault.read(lambda opened: opened.secret_entry(name))
+        if entry.elsewhere is None or not self._vault.read(
+            lambda opened: opened.is_stale(name, since_boot() - FRESH_S)
+        ):
             return
         try:
             value = await self._fetch(name, entry.elsewhere, binding, until)

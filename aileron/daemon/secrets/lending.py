@@ -180,7 +180,8 @@ class Lending:
     def _client_now(self, name: BindingName) -> ClientCredential | None:
         try:
             binding, secret = self._vault.reveal(name)
-            return _maybe_client(binding, secret, self._vault.secret_entry(binding.secret).stored)
+            entry = self._vault.read(lambda opened: opened.secret_entry(binding.secret))
+            return _maybe_client(binding, secret, entry.stored)
         except AileronError:
             return None
 

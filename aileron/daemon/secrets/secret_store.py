@@ -85,7 +85,9 @@ class SecretStore:
             used_by = await self._used_by(name)
             if used_by and self._approver.consents() is not None:
                 if not self._vault.is_locked:  # do not ask about a value that cannot be stored anyway
-                    await anyio.to_thread.run_sync(self._vault.check_storable, name, value)
+                    await anyio.to_thread.run_sync(
+                        self._vault.check_change, lambda opened, now_ms: opened.with_secret(name, value, now_ms)
+                    )
                 commitment = self._held.hold(value)
                 return await self._consents.ask(SecretConsent(name=name, bindings=used_by, commitment=commitment))
             return await self._approved.put(name, value)
@@ -101,14 +103,17 @@ class SecretStore:
             message = f"{', '.join(named)} uses the secret {name!r}, and settings cannot use one that is kept elsewhere"
             raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
         elsewhere = await self._elsewhere.pinned(reference, token)
-        if self._vault.gives_token_anew(name, elsewhere) and self._approver.consents() is not None:
+        is_new = self._vault.read(lambda opened: opened.gives_token_anew(name, elsewhere))
+        if is_new and self._approver.consents() is not None:
             async with self._changing:
                 return await self._ask_first(name, elsewhere)
         value = await self._elsewhere.found(name, elsewhere)
         async with self._changing:
-            await anyio.to_thread.run_sync(self._vault.check_reference, name, elsewhere, value)
-            if self._vault.is_approved(name, elsewhere, value):
-                self._vault.keep_fetched(self._vault.secret_entry(name), value)
+            await anyio.to_thread.run_sync(
+                self._vault.check_change, lambda opened, now_ms: opened.with_reference(name, elsewhere, value, now_ms)
+            )
+            if self._vault.read(lambda opened: opened.is_approved(name, elsewhere, value)):
+                self._vault.keep_fetched(self._vault.read(lambda opened: opened.secret_entry(name)), value)
                 return SecretStored(name=name)
             used_by = await self._used_by(name)
             if not used_by or self._approver.consents() is None:
