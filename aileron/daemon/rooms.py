@@ -56,6 +56,7 @@ from aileron.model.invocation import Scope
 from aileron.registry.content import ContentStore
 from aileron.registry.staging import PublishedTexts, Staging
 from aileron.runs.journal import SparesJournal
+from aileron.runs.parts import Parts
 from aileron.runs.progress import Board
 from aileron.runs.runnable import Runnable
 from aileron.runs.spine import Spine
@@ -231,18 +232,19 @@ class Rooms:
             tools=consenting.tools,
             settings=base.settings,
         )
-        return Spine(
-            runnable,
+        parts = Parts(
+            runnable=runnable,
+            gate=Gate(base.audit, consenting.approver),
+            audit=base.audit,
+            ledger=base.ledger,
+            executor=Executor(self._jails, outgoing.egress, base.connectors, spares),
+            board=board,
             ask=consenting.consents.ask_for_file,
             asked=consenting.asked,
-            gate=Gate(base.audit, consenting.approver),
-            ledger=base.ledger,
-            audit=base.audit,
-            executor=Executor(self._jails, outgoing.egress, base.connectors, spares),
             look=consenting.in_force.look,
             tool_changed=consenting.tool_changes.found,
-            board=board,
         )
+        return Spine(parts)
 
     def _answering(self, http: Http, tunnels: Tunnels, known: KnownCallers) -> Sequence[_Task]:
         """Return the servers of all sockets as tasks; each serves until told to stop."""

@@ -21,17 +21,15 @@ from typing import Any, Final
 
 import anyio
 
-from aileron.approvals.gate import Gate, QueuedApproval
+from aileron.approvals.gate import QueuedApproval
 from aileron.approvals.preview import rendered
-from aileron.audit.log import Audit
-from aileron.executor.execute import Executor
 from aileron.model.consent import StandingGrant
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.outcome import Failed, Outcome, Succeeded
-from aileron.model.plan import ApprovedPlan, Plan, PlannedPreview
+from aileron.model.plan import ApprovedPlan, PlannedPreview
 from aileron.model.preview import EFFECTS_LABEL, PreviewField, shown_digest
 from aileron.runs.journal import LedgerJournal, PreviewJournal
-from aileron.runs.progress import Board
+from aileron.runs.parts import Parts
 
 __all__ = ["CarryOut"]
 
@@ -43,28 +41,10 @@ _log = logging.getLogger(__name__)
 
 
 class CarryOut:
-    """Executes approved plans and records their outcomes. Each daemon has one instance.
+    """Executes approved plans and records their outcomes. Each daemon has one instance."""
 
-    `explained` adds an explanation to a failure that a setting would avoid (Runnable.with_setting). `tool_changed` is
-    called with each failure of a run, handles a tool that an MCP server changed, and returns the failure to report.
-    """
-
-    def __init__(
-        self,
-        *,
-        gate: Gate,
-        audit: Audit,
-        executor: Executor,
-        board: Board,
-        explained: Callable[[Failure], Failure],
-        tool_changed: Callable[[str, Plan, Failure], Awaitable[Failure]],
-    ) -> None:
-        self._gate = gate
-        self._audit = audit
-        self._executor = executor
-        self._board = board
-        self._explained = explained
-        self._tool_changed = tool_changed
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
         self._unrecorded: set[str] = set()
         """Runs whose outcome was not recorded because of a full disk.
 
@@ -78,13 +58,15 @@ class CarryOut:
 
         async def work() -> Any:
             if by is not None:
-                await self._gate.spend(approved.plan, by)
-            with self._board.on(run_id) as reported:
-                journal = LedgerJournal(self._audit, run_id, reported.note)
+                await self._parts.gate.spend(approved.plan, by)
+            with self._parts.board.on(run_id) as reported:
+                journal = LedgerJournal(self._parts.audit, run_id, reported.note)
                 try:
-                    return await self._executor.execute(approved, run_id, journal)
+                    return await self._parts.executor.execute(approved, run_id, journal)
                 except AileronError as error:  # before the end is recorded and reported
-                    raise AileronError.of(await self._tool_changed(run_id, approved.plan, error.failure)) from error
+                    raise AileronError.of(
+                        await self._parts.tool_changed(run_id, approved.plan, error.failure)
+                    ) from error
 
         return await self._conclude(run_id, work, _as_it_is)
 
@@ -95,9 +77,9 @@ class CarryOut:
         seen: list[PreviewField] = []
 
         async def read() -> dict[str, str]:
-            journal = PreviewJournal(self._audit, run_id)
+            journal = PreviewJournal(self._parts.audit, run_id)
             with anyio.fail_after(_PREVIEW_S):
-                output = await self._executor.execute(approved, run_id, journal)
+                output = await self._parts.executor.execute(approved, run_id, journal)
             seen.extend(_effects_of(journal, planned))
             seen.extend(rendered(output, planned))
             return {"preview": shown_digest(seen)}
@@ -118,7 +100,7 @@ class CarryOut:
         try:
             outcome: Outcome = Succeeded(run_id=run_id, result=await work())
         except AileronError as error:
-            outcome = Failed(run_id=run_id, failure=self._explained(error.failure))
+            outcome = Failed(run_id=run_id, failure=self._parts.runnable.with_setting(error.failure))
         except TimeoutError:
             outcome = Failed(run_id=run_id, failure=_too_slow())
         except Exception:  # noqa: BLE001 - the end of a run: a bug of ours must still be an outcome on record
@@ -126,7 +108,7 @@ class CarryOut:
             outcome = Failed(run_id=run_id, failure=_bug())
         except BaseException:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_RECORD_S):
-                await self._audit.interrupted(run_id)
+                await self._parts.audit.interrupted(run_id)
             raise
         said = recorded(outcome)
         written = await self._record(run_id, said, int((time.monotonic() - started) * 1000))
@@ -136,7 +118,7 @@ class CarryOut:
         """Record the outcome and return it as recorded; if recording fails, return a failure that says so."""
         try:
             with anyio.CancelScope(shield=True):
-                recorded = await self._audit.finished(run_id, outcome, ms)
+                recorded = await self._parts.audit.finished(run_id, outcome, ms)
         except AileronError as error:
             _log.error("%s ended, but its outcome could not be recorded: %s", run_id, error)
             self._unrecorded.add(run_id)
@@ -148,7 +130,7 @@ class CarryOut:
         recorded either.
         """
         for run_id in tuple(self._unrecorded):
-            await self._audit.interrupted(run_id)
+            await self._parts.audit.interrupted(run_id)
             self._unrecorded.discard(run_id)
 
 

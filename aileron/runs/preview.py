@@ -10,14 +10,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from aileron.actions.resolve import preview_plan
-from aileron.approvals.gate import Gate, NeedsPerson
-from aileron.audit.log import Audit
-from aileron.executor.execute import Executor
+from aileron.approvals.gate import NeedsPerson
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.preview import PreviewField, shown_digest, shown_effects
 from aileron.runs.carry_out import CarryOut
-from aileron.runs.runnable import Runnable
+from aileron.runs.parts import Parts
 from aileron.threads import in_thread
 
 __all__ = ["Previewed", "preview"]
@@ -34,34 +32,25 @@ class Previewed(NamedTuple):
     problem: str | None
 
 
-async def preview(
-    approval_id: str,
-    plan_digest: str | None,
-    *,
-    audit: Audit,
-    gate: Gate,
-    runnable: Runnable,
-    executor: Executor,
-    carry_out: CarryOut,
-) -> Previewed:
+async def preview(approval_id: str, plan_digest: str | None, parts: Parts, carry_out: CarryOut) -> Previewed:
     """Read the fields of the question's preview in a jail, with safe methods only, recorded as a separate run.
 
     Raises AileronError: not_found; invalid_request if its action has no preview; busy at the question's maximum number of
     previews.
     """
-    frozen = await audit.frozen(approval_id, plan_digest)
+    frozen = await parts.audit.frozen(approval_id, plan_digest)
     planned = frozen.plan.preview
     if planned is None:
         raise AileronError(FailureClass.INVALID_REQUEST, f"the action of {approval_id} has no preview")
-    await in_thread(runnable.check_readable, frozen.plan)
+    await in_thread(parts.runnable.check_readable, frozen.plan)
     reading = preview_plan(frozen.plan)
-    admitted = gate.admit(reading)
+    admitted = parts.gate.admit(reading)
     if isinstance(admitted, NeedsPerson):
         raise TypeError("a preview does not wait for approval")
     invocation = Invocation(action=reading.action, args=reading.args, scope=Scope.OPERATOR, session=_PREVIEWER)
-    run_id = await audit.requested(reading, invocation, layers=executor.layers_ahead(reading))
+    run_id = await parts.audit.requested(reading, invocation, layers=parts.executor.layers_ahead(reading))
     fields, failure = await carry_out.read(run_id, admitted.approved, planned)
-    await audit.add_preview(
+    await parts.audit.add_preview(
         approval_id,
         frozen.plan.digest,
         None if fields is None else shown_digest(fields),

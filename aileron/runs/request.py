@@ -17,55 +17,33 @@ Source: docs/explanation/architecture.md.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import msgspec
 
-from aileron.approvals.gate import Gate, NeedsPerson
-from aileron.audit.log import Audit, GrantSpent, GrantUse, KeyTaken, Repeated
-from aileron.executor.execute import Executor
+from aileron.approvals.gate import NeedsPerson
+from aileron.audit import query
+from aileron.audit.log import GrantSpent, GrantUse, KeyTaken, Repeated
 from aileron.ledger.rows import RunRow
-from aileron.model.consent import ActionFileConsent, ConsentKind
+from aileron.model.consent import ConsentKind
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation
-from aileron.model.outcome import Failed, Outcome, Pending, Running
+from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus
 from aileron.model.plan import Plan
 from aileron.runs.carry_out import CarryOut
-from aileron.runs.runnable import ConsentMissing, Runnable
+from aileron.runs.parts import Parts
+from aileron.runs.runnable import ConsentMissing
 from aileron.threads import in_thread
 
 __all__ = ["Requests"]
 
 
 class Requests:
-    """Processes requests to run an action, up to their outcome or a question. Each daemon has one instance.
+    """Processes requests to run an action, up to their outcome or a question. Each daemon has one instance."""
 
-    `ask` queues a question about a file and returns the approval's id; `asked` is called for each question about a run;
-    `look` reloads the settings if they changed; `so_far` returns the state of a run.
-    """
-
-    def __init__(
-        self,
-        *,
-        runnable: Runnable,
-        gate: Gate,
-        audit: Audit,
-        executor: Executor,
-        carry_out: CarryOut,
-        ask: Callable[[ActionFileConsent], Awaitable[str]],
-        asked: Callable[[str, str, str], None],
-        look: Callable[[], Awaitable[None]],
-        so_far: Callable[[RunRow], Awaitable[Outcome | Pending | Running]],
-    ) -> None:
-        self._runnable = runnable
-        self._gate = gate
-        self._audit = audit
-        self._executor = executor
+    def __init__(self, parts: Parts, carry_out: CarryOut) -> None:
+        self._parts = parts
         self._carry_out = carry_out
-        self._ask = ask
-        self._asked = asked
-        self._look = look
-        self._so_far = so_far
 
     async def request(
         self, invocation: Invocation, announce: Callable[[str], None], is_wanted: Callable[[], bool] = lambda: True
@@ -75,17 +53,17 @@ class Requests:
         `is_wanted` is called once before recording: a call that was withdrawn by then is refused as `cancelled`. Raises
         AileronError if nothing could be recorded; then nothing was done.
         """
-        await self._look()
-        earlier = await self._audit.earlier(invocation)
+        await self._parts.look()
+        earlier = await self._parts.audit.earlier(invocation)
         if earlier is None:
             try:
                 return await self._request_first(invocation, announce, is_wanted)
             except KeyTaken:  # another caller has used the key since `earlier`
-                earlier = await self._audit.earlier(invocation)
+                earlier = await self._parts.audit.earlier(invocation)
                 if earlier is None:
                     raise
         announce(earlier.id)  # the same idempotency key: the same run, not another
-        return await self._so_far(earlier)
+        return await self.so_far(earlier)
 
     async def _request_first(
         self, invocation: Invocation, announce: Callable[[str], None], is_wanted: Callable[[], bool]
@@ -100,19 +78,19 @@ class Requests:
                 )
         except AileronError as error:
             failure = await self._with_question(error)
-            return Failed(run_id=await self._audit.refused(invocation, failure), failure=failure)
+            return Failed(run_id=await self._parts.audit.refused(invocation, failure), failure=failure)
         except OSError as error:  # for example, no descriptor is free
             failure = _unreadable(error)
-            return Failed(run_id=await self._audit.refused(invocation, failure), failure=failure)
+            return Failed(run_id=await self._parts.audit.refused(invocation, failure), failure=failure)
         try:
             return await self._begin(plan, invocation, announce)
         except Repeated as error:
-            return Failed(run_id=await self._audit.refused(invocation, error.failure), failure=error.failure)
+            return Failed(run_id=await self._parts.audit.refused(invocation, error.failure), failure=error.failure)
 
     async def _resolved(self, invocation: Invocation) -> Plan:
-        if self._runnable.is_quick(invocation):
-            return self._runnable.resolve(invocation)
-        return await in_thread(self._runnable.resolve, invocation)
+        if self._parts.runnable.is_quick(invocation):
+            return self._parts.runnable.resolve(invocation)
+        return await in_thread(self._parts.runnable.resolve, invocation)
 
     async def _begin(
         self, plan: Plan, invocation: Invocation, announce: Callable[[str], None]
@@ -123,16 +101,16 @@ class Requests:
         """
         spent: set[str] = set()
         while True:  # one more round for each grant that was spent meanwhile
-            admitted = self._gate.admit(plan, spent=spent)
+            admitted = self._parts.gate.admit(plan, spent=spent)
             if isinstance(admitted, NeedsPerson):
-                pending = await self._audit.pending(plan, invocation, admitted.expires_at)
-                self._asked(pending.approval_id, plan.action, ConsentKind.ACTION.value)
+                pending = await self._parts.audit.pending(plan, invocation, admitted.expires_at)
+                self._parts.asked(pending.approval_id, plan.action, ConsentKind.ACTION.value)
                 announce(pending.run_id)
                 return pending
             use = None if admitted.grant is None else GrantUse(admitted.grant.id, admitted.grant.uses)
             try:
-                run_id = await self._audit.requested(
-                    plan, invocation, layers=self._executor.layers_ahead(plan), grant=use
+                run_id = await self._parts.audit.requested(
+                    plan, invocation, layers=self._parts.executor.layers_ahead(plan), grant=use
                 )
             except GrantSpent as error:
                 spent.add(error.grant)
@@ -140,11 +118,25 @@ class Requests:
             announce(run_id)
             return await self._carry_out.run(run_id, admitted.approved, by=admitted.grant)
 
+    async def so_far(self, row: RunRow) -> Outcome | Pending | Running:
+        """Return the outcome or the current state of a recorded run."""
+        outcome = query.outcome_of(row)
+        if outcome is not None:
+            return outcome
+        approval_id = row.approval
+        if row.status is RunStatus.PENDING_APPROVAL and approval_id is not None:
+            approval = await self._parts.ledger.read(lambda snapshot: snapshot.approval(approval_id))
+            if approval is not None:
+                return Pending(run_id=row.id, approval_id=approval.id, expires_at=approval.expires_us / 1_000_000)
+        if row.status is RunStatus.APPROVED:
+            return Running(run_id=row.id, status=RunStatus.APPROVED, approval_id=approval_id)
+        return Running(run_id=row.id)
+
     async def _with_question(self, error: AileronError) -> Failure:
         """Return the error's failure. For a ConsentMissing, queue the question to the person and add its approval id."""
         if not isinstance(error, ConsentMissing):
             return error.failure
-        approval_id = await self._ask(error.subject)
+        approval_id = await self._parts.ask(error.subject)
         return msgspec.structs.replace(
             error.failure,
             message=f"{error.failure.message}; it runs after `aileron approve {approval_id}`",

@@ -13,14 +13,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from aileron.approvals.gate import Gate, QueuedApproval
+from aileron.approvals.gate import QueuedApproval
 from aileron.audit.frozen import Frozen
-from aileron.audit.log import Audit
 from aileron.model.decision import held_until
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.outcome import Outcome
 from aileron.runs.carry_out import CarryOut
-from aileron.runs.runnable import Runnable
+from aileron.runs.parts import Parts
 from aileron.threads import in_thread
 
 __all__ = ["Held", "resume"]
@@ -45,15 +44,7 @@ class Held(AileronError):
         self.until = until
 
 
-async def resume(
-    approval_id: str,
-    announce: Callable[[str], None],
-    *,
-    audit: Audit,
-    gate: Gate,
-    runnable: Runnable,
-    carry_out: CarryOut,
-) -> Outcome:
+async def resume(approval_id: str, announce: Callable[[str], None], parts: Parts, carry_out: CarryOut) -> Outcome:
     """Execute the frozen plan that a person approved, at most once; call `announce` with the run id once the run has started.
 
     If the plan can no longer run, for example because its action was disabled, its binding changed or its signature is not
@@ -61,16 +52,16 @@ async def resume(
     decision, or for a failure in _MAY_PASS such as a locked vault. Raises Held while the run can still be cancelled.
     """
     try:
-        frozen = await audit.frozen(approval_id)
+        frozen = await parts.audit.frozen(approval_id)
         decided = _decided(approval_id, frozen)
-        gate.check_decided(frozen.plan, decided)
+        parts.gate.check_decided(frozen.plan, decided)
         _check_held(approval_id, frozen)
-        await in_thread(runnable.check_still, frozen)
+        await in_thread(parts.runnable.check_still, frozen)
     except AileronError as error:
         if error.failure.failure_class in _MAY_PASS:
             raise
-        return await audit.give_up(approval_id, error.failure)
-    approved = await gate.redeem(frozen.plan, decided)
+        return await parts.audit.give_up(approval_id, error.failure)
+    approved = await parts.gate.redeem(frozen.plan, decided)
     announce(frozen.run_id)
     return await carry_out.run(frozen.run_id, approved, by=decided)
 
