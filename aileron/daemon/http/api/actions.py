@@ -10,12 +10,23 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aileron.api.actions import ActionEntry, ActionList, ActionSwitched, AddAction, ResumeAction, SwitchAction
+from aileron.api.actions import (
+    ActionDetail,
+    ActionEntry,
+    ActionList,
+    ActionResumed,
+    ActionSwitched,
+    AddAction,
+    AddedAction,
+    ResumeAction,
+    SwitchAction,
+)
+from aileron.api.approvals import ConsentAnswer, ConsentsAnswer
 from aileron.api.daemon import Removed
-from aileron.api.runs import PlanAnswer, RunRequest
+from aileron.api.runs import PlanAnswer, RunRequest, RunState
 from aileron.daemon.consent_service.tool_changes import ToolChanges
 from aileron.daemon.http.agents import StatusWaiter
-from aileron.daemon.http.api.requests import body_of, caller_of, consent_answer, seen_progress, wait_s
+from aileron.daemon.http.api.requests import caller_of, seen_progress, wait_s
 from aileron.daemon.http.responses import as_json, run_answer
 from aileron.daemon.http.run_door import RunDoor
 from aileron.daemon.http.sessions import Sessions
@@ -49,13 +60,13 @@ class ActionRoutes:
         self._following = following
         self._review = review
 
-    async def list_actions(self, request: Request) -> Response:
+    async def list_actions(self, request: Request) -> ActionList:
         """List every action file that the caller can use. A broken file is listed with its problem."""
         listed = await self._actions.listed()
         selection = self._selection_of(request)
-        return as_json(ActionList(actions=[entry for entry in listed if _is_admitted(selection, entry)]))
+        return ActionList(actions=[entry for entry in listed if _is_admitted(selection, entry)])
 
-    async def show_action(self, request: Request) -> Response:
+    async def show_action(self, request: Request) -> ActionDetail:
         """Return one action with all its details."""
         name, selection = request.path_params["name"], self._selection_of(request)
         shown = await self._actions.show(name)
@@ -63,7 +74,7 @@ class ActionRoutes:
             raise AileronError(
                 FailureClass.NOT_FOUND, f"this session has no action {name[:64]!a}", boundary=Boundary.ACTION
             )
-        return as_json(shown)
+        return shown
 
     def _selection_of(self, request: Request) -> Selection:
         """Return the selection of actions that the requesting agent can use. A person can use every action, whatever session
@@ -72,40 +83,36 @@ class ActionRoutes:
         caller = caller_of(request)
         return self._sessions.selection_of(caller) if caller.scope is Scope.AGENT else Selection()
 
-    async def add_action(self, request: Request) -> Response:
+    async def add_action(self, _request: Request, asked: AddAction) -> AddedAction | ConsentAnswer:
         """Install an action file."""
-        asked = await body_of(request, AddAction)
-        return consent_answer(await self._actions.add(asked.text, asked.file, replace=asked.replace))
+        return await self._actions.add(asked.text, asked.file, replace=asked.replace)
 
-    async def change_action(self, request: Request) -> Response:
+    async def change_action(self, request: Request, asked: SwitchAction) -> ActionSwitched:
         """Enable or disable an action."""
-        asked = await body_of(request, SwitchAction)
         await self._actions.enable(request.path_params["name"], asked.enabled)
-        return as_json(ActionSwitched(name=request.path_params["name"], enabled=asked.enabled))
+        return ActionSwitched(name=request.path_params["name"], enabled=asked.enabled)
 
-    async def resume_action(self, request: Request) -> Response:
+    async def resume_action(self, request: Request, asked: ResumeAction) -> ActionResumed | ConsentsAnswer:
         """Ask a person again about an action's changed tools. If the request says that they are unchanged, only resume them."""
-        asked = await body_of(request, ResumeAction)
-        return consent_answer(await self._tools.resume(request.path_params["name"], unchanged=asked.unchanged))
+        return await self._tools.resume(request.path_params["name"], unchanged=asked.unchanged)
 
-    async def remove_action(self, request: Request) -> Response:
+    async def remove_action(self, request: Request) -> Removed:
         """Delete an action file."""
         await self._actions.remove(request.path_params["name"])
-        return as_json(Removed(removed=request.path_params["name"]))
+        return Removed(removed=request.path_params["name"])
 
-    async def run_action(self, request: Request) -> Response:
+    async def run_action(self, request: Request, asked: RunRequest) -> Response:
         """Run an action. For a dry run, only return its plan."""
-        asked = await body_of(request, RunRequest)
         caller, name, key = caller_of(request), request.path_params["name"], request.headers.get("idempotency-key")
         if asked.dry_run:
             return as_json(PlanAnswer(plan=await self._door.plan(caller, name, asked)))
         outcome = await self._door.run(caller, name, asked, wait_s(request, DEFAULT_WAIT_S), key=key)
         return run_answer(outcome, self._review)
 
-    async def show_run(self, request: Request) -> Response:
+    async def show_run(self, request: Request) -> RunState:
         """Return the state of a run, with the outcome if the run has ended."""
         run_id, session = request.path_params["id"], caller_of(request).sees
-        return as_json(await self._following.run(run_id, session, wait_s(request, 0.0), seen_progress(request)))
+        return await self._following.run(run_id, session, wait_s(request, 0.0), seen_progress(request))
 
 
 def _is_admitted(selection: Selection, entry: ActionEntry) -> bool:

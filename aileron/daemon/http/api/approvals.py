@@ -6,23 +6,29 @@ Source: docs/reference/http-api.md.
 from __future__ import annotations
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from aileron.api.approvals import (
+    Answered,
     AnswerQuestion,
     ApprovalList,
     AskBack,
+    Asked,
     ChallengeRequest,
     Decision,
+    Edited,
     EditRequest,
     PreviewRequest,
+    Question,
+    SealedPreview,
+    Settled,
 )
+from aileron.api.approver import Challenge
+from aileron.api.runs import RunState
 from aileron.daemon.consent_service.approval_queue import ApprovalQueue
 from aileron.daemon.consent_service.passkeys import Passkeys
 from aileron.daemon.consent_service.service import DecisionService
 from aileron.daemon.http.agents import StatusWaiter
-from aileron.daemon.http.api.requests import body_of, caller_of, seen_progress, wait_s
-from aileron.daemon.http.responses import as_json
+from aileron.daemon.http.api.requests import caller_of, seen_progress, wait_s
 
 __all__ = ["ApprovalRoutes"]
 
@@ -38,51 +44,45 @@ class ApprovalRoutes:
         self._passkeys = passkeys
         self._following = following
 
-    async def list_approvals(self, _request: Request) -> Response:
+    async def list_approvals(self, _request: Request) -> ApprovalList:
         """List the questions that wait for a person."""
-        return as_json(ApprovalList(approvals=await self._queue.listed()))
+        return ApprovalList(approvals=await self._queue.listed())
 
-    async def show_approval(self, request: Request) -> Response:
+    async def show_approval(self, request: Request) -> Question:
         """Return one question with its frozen plan."""
-        return as_json(await self._queue.show(request.path_params["id"]))
+        return await self._queue.show(request.path_params["id"])
 
-    async def approval_result(self, request: Request) -> Response:
+    async def approval_result(self, request: Request) -> RunState:
         """Return the state of the run or change that a question is about, in the field `status`. Each state has HTTP code 200."""
         asked, session = request.path_params["id"], caller_of(request).sees
-        return as_json(await self._following.question(asked, session, wait_s(request, 0.0), seen_progress(request)))
+        return await self._following.question(asked, session, wait_s(request, 0.0), seen_progress(request))
 
-    async def decide(self, request: Request) -> Response:
+    async def decide(self, request: Request, asked: Decision) -> Settled:
         """Record a person's decision. An approved run starts at once or after its holding time; an approved change is made."""
-        asked = await body_of(request, Decision)
-        return as_json(await self._decisions.decide(request.path_params["id"], asked, caller_of(request).scope.value))
+        return await self._decisions.decide(request.path_params["id"], asked, caller_of(request).scope.value)
 
-    async def challenge(self, request: Request) -> Response:
+    async def challenge(self, request: Request, asked: ChallengeRequest) -> Challenge:
         """Return the statements that passkeys can sign for a decision."""
-        asked = await body_of(request, ChallengeRequest)
         approval_id = request.path_params["id"]
-        return as_json(await self._passkeys.challenge(approval_id, asked.digest, asked.decision, asked.reason))
+        return await self._passkeys.challenge(approval_id, asked.digest, asked.decision, asked.reason)
 
-    async def cancel(self, request: Request) -> Response:
+    async def cancel(self, request: Request) -> Settled:
         """Withdraw a question, or an approval that has not been used yet."""
         caller = caller_of(request)
-        return as_json(await self._queue.cancel(request.path_params["id"], caller.scope.value, caller.sees))
+        return await self._queue.cancel(request.path_params["id"], caller.scope.value, caller.sees)
 
-    async def edit(self, request: Request) -> Response:
+    async def edit(self, request: Request, asked: EditRequest) -> Edited:
         """Return a question's plan made again with other arguments. A person can approve it in place of the original."""
-        asked = await body_of(request, EditRequest)
-        return as_json(await self._queue.edit(request.path_params["id"], asked.args))
+        return await self._queue.edit(request.path_params["id"], asked.args)
 
-    async def preview(self, request: Request) -> Response:
+    async def preview(self, request: Request, asked: PreviewRequest) -> SealedPreview:
         """Return the preview of a run: the current state that the run would change, encrypted for the requesting approver."""
-        asked = await body_of(request, PreviewRequest)
-        return as_json(await self._decisions.preview(request.path_params["id"], asked, caller_of(request).scope))
+        return await self._decisions.preview(request.path_params["id"], asked, caller_of(request).scope)
 
-    async def ask_back(self, request: Request) -> Response:
+    async def ask_back(self, request: Request, asked: AskBack) -> Asked:
         """Pass a person's question to the agent that requested the run."""
-        asked = await body_of(request, AskBack)
-        return as_json(await self._queue.ask_back(request.path_params["id"], asked.question))
+        return await self._queue.ask_back(request.path_params["id"], asked.question)
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: Request, asked: AnswerQuestion) -> Answered:
         """Record the agent's answer to a person's question."""
-        asked = await body_of(request, AnswerQuestion)
-        return as_json(await self._queue.answer(request.path_params["id"], asked.answer, caller_of(request).sees))
+        return await self._queue.answer(request.path_params["id"], asked.answer, caller_of(request).sees)

@@ -6,15 +6,23 @@ Source: docs/reference/http-api.md.
 from __future__ import annotations
 
 from starlette.requests import Request
-from starlette.responses import Response
 
-from aileron.api.approver import Appointment, MakePasskey, PasskeyList, PasskeyMade
+from aileron.api.approvals import ConsentAnswer
+from aileron.api.approver import (
+    Appointment,
+    ApproverFacts,
+    ApproverInventory,
+    ApproverNamed,
+    MakePasskey,
+    PasskeyList,
+    PasskeyMade,
+    PasskeyOptions,
+)
 from aileron.api.daemon import Removed
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.enrollment import ApproverEnrollment
 from aileron.daemon.consent_service.passkeys import Passkeys
-from aileron.daemon.http.api.requests import body_of, caller_of, consent_answer
-from aileron.daemon.http.responses import as_json
+from aileron.daemon.http.api.requests import caller_of
 
 __all__ = ["ApproverRoutes"]
 
@@ -27,32 +35,31 @@ class ApproverRoutes:
         self._enrollment = enrollment
         self._passkeys = passkeys
 
-    async def show_approver(self, _request: Request) -> Response:
+    async def show_approver(self, _request: Request) -> ApproverFacts:
         """Return whether decisions are signed, and with which key."""
-        return as_json(self._approver.facts())
+        return self._approver.facts()
 
-    async def appoint(self, request: Request) -> Response:
+    async def appoint(self, request: Request, asked: Appointment) -> ApproverNamed:
         """Set the approver's key."""
-        asked = await body_of(request, Appointment)
-        return as_json(await self._enrollment.appoint(asked, caller_of(request).scope))
+        return await self._enrollment.appoint(asked, caller_of(request).scope)
 
-    async def inventory(self, _request: Request) -> Response:
+    async def inventory(self, _request: Request) -> ApproverInventory:
         """Return the existing contents of this home that a new approver's key would approve."""
-        return as_json(await self._enrollment.inventory())
+        return await self._enrollment.inventory()
 
-    async def list_passkeys(self, _request: Request) -> Response:
+    async def list_passkeys(self, _request: Request) -> PasskeyList:
         """List the passkeys that can sign decisions."""
-        return as_json(PasskeyList(passkeys=self._passkeys.listed()))
+        return PasskeyList(passkeys=self._passkeys.listed())
 
-    async def enrol_passkey(self, request: Request) -> Response:
+    async def enrol_passkey(self, _request: Request, asked: PasskeyMade) -> ConsentAnswer:
         """Ask the approver whether a new passkey may sign decisions."""
-        return consent_answer(await self._passkeys.register(await body_of(request, PasskeyMade)))
+        return await self._passkeys.register(asked)
 
-    async def passkey_options(self, request: Request) -> Response:
+    async def passkey_options(self, _request: Request, asked: MakePasskey) -> PasskeyOptions:
         """Return the WebAuthn options with which a browser creates a passkey."""
-        return as_json(self._passkeys.registration((await body_of(request, MakePasskey)).name))
+        return self._passkeys.registration(asked.name)
 
-    async def revoke_passkey(self, request: Request) -> Response:
+    async def revoke_passkey(self, request: Request) -> Removed:
         """Revoke a passkey, so that it can sign no more decisions."""
         await self._passkeys.revoke(request.path_params["id"])
-        return as_json(Removed(removed=request.path_params["id"]))
+        return Removed(removed=request.path_params["id"])

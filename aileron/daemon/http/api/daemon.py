@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aileron import __version__
-from aileron.api.audit import EventList
-from aileron.api.daemon import Health, Stopping
+from aileron.api.audit import EventList, RecordOfRun, Verification
+from aileron.api.daemon import Health, Status, Stopping
 from aileron.audit import query
 from aileron.daemon.http.api.requests import wait_s
 from aileron.daemon.http.record import verified, wait_events
@@ -33,9 +33,9 @@ class DaemonRoutes:
         self._facts = facts
         self._end = end
 
-    async def health(self, _request: Request) -> Response:
+    async def health(self, _request: Request) -> Health:
         """Answer that the daemon is alive."""
-        return as_json(Health())
+        return Health()
 
     async def openapi(self, _request: Request) -> Response:
         """Return the API's OpenAPI document."""
@@ -43,24 +43,24 @@ class DaemonRoutes:
 
         return as_json(openapi_document(__version__))
 
-    async def list_audit(self, request: Request) -> Response:
+    async def list_audit(self, request: Request) -> EventList:
         """List the events that match the filters, newest first. If none match yet, wait for some if the client asks for that."""
         wanted = {name: value for name, value in request.query_params.items() if name != "wait"}
-        return as_json(EventList(events=await wait_events(self._ledger, wanted, wait_s(request, 0.0))))
+        return EventList(events=await wait_events(self._ledger, wanted, wait_s(request, 0.0)))
 
-    async def verify_audit(self, _request: Request) -> Response:
+    async def verify_audit(self, _request: Request) -> Verification:
         """Read the ledger from its file and verify its hash chain."""
-        return as_json(await verified(self._home))
+        return await verified(self._home)
 
-    async def show_audit(self, request: Request) -> Response:
+    async def show_audit(self, request: Request) -> RecordOfRun:
         """Return one run with its events."""
-        return as_json(await query.run_with_events(self._ledger, request.path_params["id"]))
+        return await query.run_with_events(self._ledger, request.path_params["id"])
 
-    async def status(self, _request: Request) -> Response:
+    async def status(self, _request: Request) -> Status:
         """Return the daemon's version, process, start time, and the jail layers in force."""
-        return as_json(await self._facts.facts())
+        return await self._facts.facts()
 
-    async def stop(self, _request: Request) -> Response:
+    async def stop(self, _request: Request) -> Stopping:
         """Stop the daemon after this response."""
         self._end()
-        return as_json(Stopping())
+        return Stopping()

@@ -15,17 +15,14 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
-from aileron.api.approvals import ConsentAnswer, ConsentsAnswer
-from aileron.daemon.http.responses import as_json
 from aileron.daemon.http.sessions import Caller
 from aileron.ingress.server import BODY_S, MAX_BODY_BYTES
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.misfit import misfit_in
 from aileron.model.secret import Secret
 
-__all__ = ["body_of", "caller_of", "consent_answer", "from_base64", "query_of", "seen_progress", "wait_s"]
+__all__ = ["body_of", "caller_of", "from_base64", "query_of", "seen_progress", "wait_s"]
 
 MAX_WAIT_S: Final = 60.0
 _MAX_NUMBER_DIGITS: Final = 15
@@ -111,11 +108,6 @@ def seen_progress(request: Request) -> int | None:
         FailureClass.INVALID_REQUEST,
         f"progress is {text[:20]!r}, expected the number of the report that was seen last, or 0",
     )
-
-
-def consent_answer(answer: msgspec.Struct) -> Response:
-    """Return the response to a requested change, with HTTP status 202 if a person must approve the change first."""
-    return as_json(answer, 202 if isinstance(answer, ConsentAnswer | ConsentsAnswer) else 200)
 
 
 def from_base64(name: str, text: str) -> Secret:

@@ -36,9 +36,10 @@ from aileron.daemon.http.api.connectors import ConnectorRoutes
 from aileron.daemon.http.api.daemon import DaemonRoutes
 from aileron.daemon.http.api.grants import GrantRoutes
 from aileron.daemon.http.api.publishers import PublisherRoutes
+from aileron.daemon.http.api.requests import body_of
 from aileron.daemon.http.api.sessions import SessionRoutes
 from aileron.daemon.http.api.vault import VaultRoutes
-from aileron.daemon.http.responses import failure_answer
+from aileron.daemon.http.responses import as_json, failure_answer
 from aileron.daemon.http.sessions import Caller, Sessions
 from aileron.ingress.known import cell_session_of
 from aileron.ingress.server import drained, process_of
@@ -47,6 +48,8 @@ from aileron.model.invocation import Scope
 
 __all__ = ["Api", "Handlers"]
 
+_Handler = Callable[..., Awaitable[msgspec.Struct | Response]]
+"""A handler gets the request and, if its route declares one, the decoded body. A test compares their types."""
 _log = logging.getLogger(__name__)
 
 
@@ -84,7 +87,7 @@ class Api:
         )
 
     def _route(self, spec: RouteSpec, scope: Scope, *, needs_token: bool) -> Route:
-        handler: Callable[[Request], Awaitable[Response]] = operator.attrgetter(spec.handler)(self._handlers)
+        handler: _Handler = operator.attrgetter(spec.handler)(self._handlers)
 
         async def guarded(request: Request) -> Response:
             try:
@@ -98,7 +101,8 @@ class Api:
                 return failure_answer(_not_for_agents(spec, cell_session_of(request.scope) is not None).failure)
             try:
                 with self._sessions.answering(caller):
-                    return await handler(request)
+                    body = () if spec.body is None else (await body_of(request, spec.body),)
+                    return _answered(spec, await handler(request, *body))
             except AileronError as error:
                 return failure_answer(error.failure)
             except Exception:  # noqa: BLE001 - the end of a request: nothing foreign leaves
@@ -118,6 +122,13 @@ class Api:
             return Caller(Scope.AGENT, of_cell, process)
         shown = request.headers.getlist("authorization")
         return self._sessions.caller(scope, shown, needs_token=needs_token, process=process)
+
+
+def _answered(spec: RouteSpec, answer: msgspec.Struct | Response) -> Response:
+    """Return the response for what a handler returned, with HTTP status 202 if the route declares that the client must wait."""
+    if isinstance(answer, Response):
+        return answer
+    return as_json(answer, 202 if spec.later is not None and isinstance(answer, spec.later) else 200)
 
 
 async def _no_route(request: Request, _: Exception) -> Response:

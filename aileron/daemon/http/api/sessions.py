@@ -8,11 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response
 
-from aileron.api.sessions import EndSession, OpenSession, SessionList
-from aileron.daemon.http.api.requests import body_of, caller_of
-from aileron.daemon.http.responses import as_json
+from aileron.api.sessions import EndSession, NewSession, OpenSession, Session, SessionDetails, SessionList
+from aileron.daemon.http.api.requests import caller_of
 from aileron.daemon.http.sessions import Sessions
 from aileron.model.failure import AileronError, FailureClass
 
@@ -28,20 +26,19 @@ class SessionRoutes:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 
-    async def list_sessions(self, request: Request) -> Response:
+    async def list_sessions(self, request: Request) -> SessionList:
         """List sessions, the newest first. With the query parameter `pid`, list only the session that started this process."""
         asked = request.query_params.get("pid")
         if asked is None:
-            return as_json(SessionList(sessions=await self._sessions.newest()))
+            return SessionList(sessions=await self._sessions.newest())
         if not (asked.isascii() and asked.isdigit() and len(asked) <= _MAX_PID_DIGITS):
             raise AileronError(FailureClass.INVALID_REQUEST, "pid is not the number of a process")
-        return as_json(SessionList(sessions=await self._sessions.of_process(int(asked))))
+        return SessionList(sessions=await self._sessions.of_process(int(asked)))
 
-    async def open_session(self, request: Request) -> Response:
+    async def open_session(self, request: Request, asked: OpenSession) -> NewSession:
         """Begin a session; its token is returned only once."""
-        asked = await body_of(request, OpenSession)
         opener = caller_of(request).process
-        made = await self._sessions.open(
+        return await self._sessions.open(
             asked.agent,
             asked.folder,
             asked.for_s,
@@ -51,13 +48,11 @@ class SessionRoutes:
             inject=asked.inject,
             opener=opener,
         )
-        return as_json(made)
 
-    async def show_session(self, request: Request) -> Response:
+    async def show_session(self, request: Request) -> SessionDetails:
         """Return one session."""
-        return as_json(await self._sessions.details(request.path_params["id"]))
+        return await self._sessions.details(request.path_params["id"])
 
-    async def end_session(self, request: Request) -> Response:
+    async def end_session(self, request: Request, asked: EndSession) -> Session:
         """End a session and invalidate its token."""
-        asked = await body_of(request, EndSession)
-        return as_json(await self._sessions.end(request.path_params["id"], asked.exit_code))
+        return await self._sessions.end(request.path_params["id"], asked.exit_code)
