@@ -24,9 +24,9 @@ __all__ = ["Foundation"]
 
 
 class Foundation(msgspec.Struct, frozen=True, kw_only=True):
-    """The shared objects of one daemon. `wanted` are the settings of config.toml when the daemon starts. `review` is the
-    base URL of the pages; `note_bound` is called when a credential has changed; `changing` is the lock held during every
-    change to this home.
+    """The shared objects of one daemon, which its services get as one value. `wanted` are the settings of config.toml when the
+    daemon starts. `review` is the base URL of the pages; `note_bound` is called when a credential has changed; `changing` is
+    the lock held during every change to this home.
     """
 
     home: Home

@@ -18,18 +18,17 @@ import anyio.to_thread
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from aileron.actions.resolve import Connectors, with_args
-from aileron.actions.store import ActionStore
+from aileron.actions.resolve import with_args
 from aileron.api.approvals import Answered, ApprovalEntry, Asked, Difference, Edited, Question, Settled
 from aileron.api.runs import RunState
 from aileron.approvals.difference import differences, most_similar
 from aileron.approvals.signed import NotCounted
 from aileron.audit import query
-from aileron.audit.log import Audit
 from aileron.cards.listed import listed
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.consents import ConsentService
-from aileron.ledger import ApprovalRow, Ledger
+from aileron.daemon.foundation import Foundation
+from aileron.ledger import ApprovalRow
 from aileron.model.consent import ConsentKind
 from aileron.model.failure import AileronError
 from aileron.model.plan import Plan
@@ -54,34 +53,26 @@ class ApprovalQueue:
 
     def __init__(
         self,
+        base: Foundation,
         approver: ApproverState,
         *,
-        audit: Audit,
-        ledger: Ledger,
         consents: ConsentService,
-        actions: ActionStore,
-        connectors: Connectors,
         take_back: Callable[[str, float], Awaitable[None]],
-        changing: anyio.Lock,
     ) -> None:
+        self._base = base
         self._approver = approver
-        self._audit = audit
-        self._ledger = ledger
         self._consents = consents
-        self._actions = actions
-        self._connectors = connectors
         self._take_back = take_back
-        self._changing = changing
 
     async def listed(self) -> list[ApprovalEntry]:
         """Return the questions that wait for a person, the first to expire first."""
-        return await query.open_approvals(self._ledger, lambda rows: listed(rows, self._action_text))
+        return await query.open_approvals(self._base.ledger, lambda rows: listed(rows, self._action_text))
 
     async def show(self, approval_id: str) -> Question:
         """Return the complete question: for a run, with the differences from an approved run; for a grant, with the action's
         file.
         """
-        question = await query.approval(self._ledger, approval_id)
+        question = await query.approval(self._base.ledger, approval_id)
         if question.kind == ConsentKind.GRANT:
             return msgspec.structs.replace(question, granted_text=await self._granted_text(question))
         if question.kind != ConsentKind.ACTION:
@@ -91,7 +82,7 @@ class ApprovalQueue:
     def _action_text(self, name: str) -> str | None:
         """Return the current file of an action; None if it cannot be read."""
         try:
-            return self._actions.load(name).text
+            return self._base.actions.load(name).text
         except AileronError:
             return None
 
@@ -101,18 +92,18 @@ class ApprovalQueue:
         """
         subject = question.subject or {}
         try:
-            action = await anyio.to_thread.run_sync(self._actions.load, str(subject.get("action")))
+            action = await anyio.to_thread.run_sync(self._base.actions.load, str(subject.get("action")))
         except AileronError:
             return UNSET
         return action.text if action.digest == subject.get("action_digest") else UNSET
 
     async def _difference(self, approval_id: str, question: Question) -> Difference | None:
         run_id, action = str(question.audit_id), str(question.action)
-        rows = await self._ledger.read(lambda snapshot: snapshot.approved_before(action, run_id, _MOST_COMPARED))
+        rows = await self._base.ledger.read(lambda snapshot: snapshot.approved_before(action, run_id, _MOST_COMPARED))
         if not rows:
             return None
         try:
-            now = (await self._audit.frozen(approval_id)).plan
+            now = (await self._base.audit.frozen(approval_id)).plan
             newest, *older = rows
             approved = [(newest, await self._approved_plan(newest)), *await self._comparable(older)]
         except AileronError as error:  # not reported as no earlier approval: an earlier approval calls for more care
@@ -135,7 +126,7 @@ class ApprovalQueue:
         """Return the plan of an approved run. Raises AileronError if the plan can no longer be read, or the signature of its
         decision is invalid.
         """
-        plan = (await self._audit.frozen(row.id)).plan
+        plan = (await self._base.audit.frozen(row.id)).plan
         self._approver.check_approved(row, ConsentKind.ACTION)
         return plan
 
@@ -143,19 +134,19 @@ class ApprovalQueue:
         """Record and return the plan with other arguments, which can be approved in place of the original. This
         decides nothing. Raises AileronError (bad_input, busy, not_found, already_decided).
         """
-        frozen = await self._audit.frozen(approval_id)
-        plan = await anyio.to_thread.run_sync(lambda: with_args(frozen.plan, args, connectors=self._connectors))
+        frozen = await self._base.audit.frozen(approval_id)
+        plan = await anyio.to_thread.run_sync(lambda: with_args(frozen.plan, args, connectors=self._base.connectors))
         changes = differences(frozen.plan, plan)
-        await self._audit.add_edit(approval_id, plan)
+        await self._base.audit.add_edit(approval_id, plan)
         return Edited(digest=plan.digest, plan=plan.to_json(), changes=list(changes))
 
     async def result(self, approval_id: str, session: str | None) -> RunState:
         """Return the state of the run or change that a question is about."""
-        return await query.approval_result(self._ledger, approval_id, session)
+        return await query.approval_result(self._base.ledger, approval_id, session)
 
     async def ask_back(self, approval_id: str, question: str) -> Asked:
         """Pass a person's question to the requesting agent."""
-        await self._audit.put_question(approval_id, question)
+        await self._base.audit.put_question(approval_id, question)
         return Asked(approval_id=approval_id, question=question)
 
     async def answer(self, approval_id: str, answer: str, session: str | None) -> Answered:
@@ -163,18 +154,18 @@ class ApprovalQueue:
         another session.
         """
         await self.result(approval_id, session)
-        await self._audit.put_answer(approval_id, answer, session or "operator")
+        await self._base.audit.put_answer(approval_id, answer, session or "operator")
         return Answered(approval_id=approval_id, answer=answer)
 
     async def cancel(self, approval_id: str, surface: str, session: str | None) -> Settled:
         """Withdraw a question. Raises AileronError (not_found) if the question belongs to another session."""
         await self.result(approval_id, session)
-        row = await self._audit.cancel(approval_id, surface=surface)
+        row = await self._base.audit.cancel(approval_id, surface=surface)
         self._consents.forget(row.digest)
         if row.signed is not None:  # it was approved: it must stay withdrawn
             await self._take_back(row.id, time.time() + (row.expires_us - row.created_us) / 1_000_000 + _LONGEST_HOLD_S)
         if row.kind != ConsentKind.ACTION:
-            async with self._changing:  # not while another of its group is carried out
+            async with self._base.changing:  # not while another of its group is carried out
                 await self._consents.end_group(row.id, surface, self._take_back)
         return Settled(status=row.state.status, approval_id=row.id, audit_id=row.run)
 

@@ -125,18 +125,15 @@ async def build_consents(
     connectors = ConnectorHandler(store, finding, installing, tool_changes)
     handlers = ConsentHandlers(
         action_files=ActionFileHandler(
+            base,
             store,
-            actions=base.actions,
             consent_checks=consent_checks,
-            texts=base.texts,
             finding=finding,
             installing=installing,
             connectors=connectors,
         ),
         connectors=connectors,
-        bindings=BindingHandler(
-            store, vault=base.vault, connectors=base.connectors, held=held, audit=base.audit, bound=base.note_bound
-        ),
+        bindings=BindingHandler(base, store, held=held),
         secrets=SecretHandler(base.vault, held, base.audit),
         grants=GrantHandler(store, base.actions, base.audit),
         trusted_keys=trusted_keys,
@@ -167,9 +164,7 @@ async def build_consents(
         consents=consents,
         passkeys=passkeys,
         tools=tools,
-        tool_changes=ToolChanges(
-            tools, consents, tool_changes, actions=base.actions, audit=base.audit, changing=base.changing
-        ),
+        tool_changes=ToolChanges(base, tools, consents, tool_changes),
         hosts=hosts,
         asked=asked,
     )
@@ -198,41 +193,13 @@ def build_decisions(
         begin=begin,
         changing=changing,
     )
-    enrollment = ApproverEnrollment(
-        base.home,
-        approver,
-        actions=base.actions,
-        connectors=base.connectors,
-        vault=base.vault,
-        audit=base.audit,
-        texts=base.texts,
-        consent_checks=consenting.consent_checks,
-        changing=changing,
-    )
+    enrollment = ApproverEnrollment(base, approver, consent_checks=consenting.consent_checks)
     return Decisions(
-        queue=ApprovalQueue(
-            approver,
-            audit=base.audit,
-            ledger=base.ledger,
-            consents=consents,
-            actions=base.actions,
-            connectors=base.connectors,
-            take_back=take_back,
-            changing=changing,
-        ),
+        queue=ApprovalQueue(base, approver, consents=consents, take_back=take_back),
         decisions=decisions,
         previews=previews,
         enrollment=enrollment,
-        grants=GrantService(
-            approver,
-            actions=base.actions,
-            connectors=base.connectors,
-            vault=base.vault,
-            consent_checks=consenting.consent_checks,
-            consents=consents,
-            audit=base.audit,
-            changing=changing,
-        ),
+        grants=GrantService(base, approver, consent_checks=consenting.consent_checks, consents=consents),
         after_unlock=AfterUnlock(
             enrollment=enrollment,
             passkeys=consenting.passkeys,

@@ -21,8 +21,6 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from aileron.actions.approved_texts import ApprovedTexts
-from aileron.actions.store import ActionStore
 from aileron.api.approver import (
     Appointment,
     ApproverInventory,
@@ -35,12 +33,11 @@ from aileron.api.approver import (
 )
 from aileron.approvals.signed import NotCounted, Why, check_fresh
 from aileron.audit import events
-from aileron.audit.log import Audit
 from aileron.daemon.consent_service.approved_settings import ApprovedSettings
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.consent_checks import ConsentChecks, settings_digest
+from aileron.daemon.foundation import Foundation
 from aileron.daemon.installed.access_summary import action_reach, binding_consent
-from aileron.home import Home
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.consent import SETTINGS, Appointed, BindingConsent, Consent, ConsentKind, Consents, subject_digest
 from aileron.model.credential import Reach
@@ -52,9 +49,7 @@ from aileron.model.names import HostPort
 from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
 from aileron.model.secret_reference import Elsewhere
-from aileron.registry.content import ContentStore
 from aileron.registry.keyring import Keyring, KeyringFile, trust_digest
-from aileron.vault.vault import Vault
 
 __all__ = ["ApproverEnrollment"]
 
@@ -75,35 +70,24 @@ class _Seen(NamedTuple):
 
 
 class ApproverEnrollment:
-    """Enrollment of the approver. One instance per daemon. `changing` is the lock held during every change to this home."""
+    """Enrollment of the approver. One instance per daemon."""
 
     def __init__(
         self,
-        home: Home,
+        base: Foundation,
         approver: ApproverState,
         *,
-        actions: ActionStore,
-        connectors: ContentStore,
-        vault: Vault,
-        audit: Audit,
-        texts: ApprovedTexts,
         consent_checks: ConsentChecks,
-        changing: anyio.Lock,
     ) -> None:
+        self._base = base
         self._approver = approver
-        self._actions = actions
-        self._connectors = connectors
-        self._vault = vault
-        self._audit = audit
-        self._texts = texts
         self._consent_checks = consent_checks
-        self._changing = changing
-        self._settings = ApprovedSettings(home.agreed)
-        self._keyring = KeyringFile(home.keyring)
+        self._settings = ApprovedSettings(base.home.agreed)
+        self._keyring = KeyringFile(base.home.keyring)
 
     async def inventory(self) -> ApproverInventory:
         """Return the inventory that a new approver would approve, and its digest. Raises AileronError (vault_locked)."""
-        self._vault.check_unlocked()
+        self._base.vault.check_unlocked()
         found = self._inventory(await anyio.to_thread.run_sync(self._look))
         return ApproverInventory(inventory=found, digest=_digest_of(found))
 
@@ -112,7 +96,7 @@ class ApproverEnrollment:
         or signature, (invalid_request) if the home has changed since its inventory was shown, or (hash_mismatch) if
         the vault is not the newest.
         """
-        async with self._changing:
+        async with self._base.changing:
             return await self._appoint(asked, scope)
 
     async def _appoint(self, asked: Appointment, scope: Scope) -> ApproverNamed:
@@ -128,12 +112,12 @@ class ApproverEnrollment:
         except AileronError as error:
             if error.failure.failure_class is FailureClass.UNAUTHORIZED:
                 why: Why = error.why if isinstance(error, NotCounted) else "signature"
-                await self._audit.refuse(_RECORD, "appoint", why, scope.value, key_id=None)
+                await self._base.audit.refuse(_RECORD, "appoint", why, scope.value, key_id=None)
             raise
         consents = await anyio.to_thread.run_sync(lambda: self._agreed(statement, seen, asked))
         await anyio.to_thread.run_sync(lambda: self._settings.write(self._consent_checks.in_force))
-        await anyio.to_thread.run_sync(lambda: self._vault.set_approver(consents))
-        await self._audit.approver_set(statement, asked.signature, asked.old_signature)
+        await anyio.to_thread.run_sync(lambda: self._base.vault.set_approver(consents))
+        await self._base.audit.approver_set(statement, asked.signature, asked.old_signature)
         self._approver.recorded()
         return ApproverNamed(key_id=statement.key_id)
 
@@ -142,19 +126,19 @@ class ApproverEnrollment:
         The caller holds `changing`.
         """
         consents = self._approver.consents()
-        if consents is None or await self._audit.approver_key() == consents.key_id:
+        if consents is None or await self._base.audit.approver_key() == consents.key_id:
             return
         named, statement = consents.appointed, consents.appointment()
         if named is not None and statement is not None:
-            await self._audit.approver_set(statement, named.signature, named.old_signature)
+            await self._base.audit.approver_set(statement, named.signature, named.old_signature)
             self._approver.recorded()
 
     async def _checked(self, asked: Appointment) -> ApproverStatement:
-        self._vault.check_unlocked()
+        self._base.vault.check_unlocked()
         try:
-            await anyio.to_thread.run_sync(lambda: self._vault.check_passphrase(Secret(asked.passphrase.encode())))
+            await anyio.to_thread.run_sync(lambda: self._base.vault.check_passphrase(Secret(asked.passphrase.encode())))
         except AileronError as error:
-            await self._audit.note(events.VaultUnlockFailed(failure_class=error.failure.failure_class))
+            await self._base.audit.note(events.VaultUnlockFailed(failure_class=error.failure.failure_class))
             raise
         if not _KEY.fullmatch(asked.public_key):
             raise AileronError(FailureClass.INVALID_REQUEST, "public_key is not 32 bytes in lower-case hex digits")
@@ -203,7 +187,9 @@ class ApproverEnrollment:
                 old_signature=asked.old_signature,
             ),
         )
-        consented = [(ConsentKind.ACTION_FILE, action.name, self._texts.put(action.text)) for action in seen.actions]
+        consented = [
+            (ConsentKind.ACTION_FILE, action.name, self._base.texts.put(action.text)) for action in seen.actions
+        ]
         consented += [(ConsentKind.CONNECTOR, name, pin_hash) for name, pin_hash in _connectors(seen)]
         consented += [(ConsentKind.BINDING, binding.name, subject_digest(binding)) for binding in seen.bindings]
         consented += [
@@ -235,16 +221,16 @@ class ApproverEnrollment:
         )
 
     def _look(self) -> _Seen:
-        kept_at = self._vault.kept_elsewhere()
+        kept_at = self._base.vault.kept_elsewhere()
         return _Seen(
-            actions=[entry.action for entry in self._actions.list_actions() if entry.action is not None],
+            actions=[entry.action for entry in self._base.actions.list_actions() if entry.action is not None],
             bindings=[
                 binding_consent(binding, binding.reach or Reach(), kept_at.get(binding.secret))
-                for binding in self._vault.bindings()
+                for binding in self._base.vault.bindings()
             ],
             connectors=[
                 (entry.pin, entry.manifest.hosts)
-                for entry in self._connectors.list_connectors()
+                for entry in self._base.connectors.list_connectors()
                 if entry.pin is not None and entry.manifest is not None
             ],
             keyring=self._keyring.read(),
@@ -257,7 +243,7 @@ class ApproverEnrollment:
             version=action.version,
             digest=action.digest,
             gated=action.approval.required,
-            reaches=action_reach(self._connectors, action),
+            reaches=action_reach(self._base.connectors, action),
         )
 
 

@@ -16,54 +16,43 @@ import anyio.to_thread
 
 from aileron.actions.fitting import seen_steps
 from aileron.actions.resolve import used_credentials
-from aileron.actions.store import ActionStore
 from aileron.api.approvals import ConsentAnswer
 from aileron.api.grants import GrantEntry
 from aileron.approvals.grants import check_grant
-from aileron.audit.log import Audit
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.consent_checks import ConsentChecks
 from aileron.daemon.consent_service.consents import ConsentService
+from aileron.daemon.foundation import Foundation
 from aileron.model.consent import Constraint, GrantConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile
 from aileron.model.plan import ConnectorPin
 from aileron.model.timestamp import utc
-from aileron.registry.content import ContentStore
-from aileron.vault.vault import Vault
 
 __all__ = ["GrantService"]
 
 
 class GrantService:
-    """Service for standing grants. One instance per daemon. `changing` is the lock held during every change to this home."""
+    """Service for standing grants. One instance per daemon."""
 
     def __init__(
         self,
+        base: Foundation,
         approver: ApproverState,
         *,
-        actions: ActionStore,
-        connectors: ContentStore,
-        vault: Vault,
         consent_checks: ConsentChecks,
         consents: ConsentService,
-        audit: Audit,
-        changing: anyio.Lock,
     ) -> None:
+        self._base = base
         self._approver = approver
-        self._actions = actions
-        self._connectors = connectors
-        self._vault = vault
         self._consent_checks = consent_checks
         self._consents = consents
-        self._audit = audit
-        self._changing = changing
 
     async def listed(self) -> list[GrantEntry]:
         """Return the grants in force, each with its number of uses. Raises AileronError (vault_locked)."""
         consents = self._approver.consents()
         grants = () if consents is None else consents.grants
-        used = await self._audit.grant_used([grant.id for grant in grants])
+        used = await self._base.audit.grant_used([grant.id for grant in grants])
         return [
             GrantEntry(
                 id=grant.id,
@@ -85,8 +74,8 @@ class GrantService:
         """Ask for a standing grant. Raises AileronError as described in approvals/grants.py, and (consent_required) if the home
         has no approver.
         """
-        async with self._changing:
-            action = await anyio.to_thread.run_sync(self._actions.load, action_name)
+        async with self._base.changing:
+            action = await anyio.to_thread.run_sync(self._base.actions.load, action_name)
             check_grant(action, constraints, uses, for_s)
             await anyio.to_thread.run_sync(self._check_needs_no_look, action)
             if (missing := await anyio.to_thread.run_sync(self._consent_checks.missing, action)) is not None:
@@ -100,7 +89,9 @@ class GrantService:
                 action=action.name,
                 action_digest=action.digest,
                 credentials=await anyio.to_thread.run_sync(
-                    lambda: used_credentials(action, connectors=self._connectors, bindings=self._vault, binding=binding)
+                    lambda: used_credentials(
+                        action, connectors=self._base.connectors, bindings=self._base.vault, binding=binding
+                    )
                 ),
                 constraints=constraints,
                 uses=uses,
@@ -122,7 +113,7 @@ class GrantService:
             connector.name: ConnectorPin(str(connector.name), connector.version, connector.hash)
             for connector in action.connectors
         }
-        found = seen_steps(action, {name: self._connectors.maybe_manifest(pin) for name, pin in pins.items()})
+        found = seen_steps(action, {name: self._base.connectors.maybe_manifest(pin) for name, pin in pins.items()})
         if found:
             raise AileronError(
                 FailureClass.INVALID_REQUEST,
@@ -133,9 +124,9 @@ class GrantService:
 
     async def revoke(self, grant_id: str) -> None:
         """End a grant. Raises AileronError (not_found, vault_locked)."""
-        async with self._changing:
+        async with self._base.changing:
             consents = self._approver.consents()
             if consents is None or all(grant.id != grant_id for grant in consents.grants):
                 raise AileronError(FailureClass.NOT_FOUND, f"no grant {grant_id[:80]!r}; see `aileron grant list`")
-            await anyio.to_thread.run_sync(self._vault.change_consents, lambda now: now.without_grant(grant_id))
-            await self._audit.grant_revoked(grant_id)
+            await anyio.to_thread.run_sync(self._base.vault.change_consents, lambda now: now.without_grant(grant_id))
+            await self._base.audit.grant_revoked(grant_id)

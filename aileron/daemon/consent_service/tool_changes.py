@@ -16,15 +16,14 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from aileron.actions.store import ActionStore
 from aileron.api.actions import ActionResumed
 from aileron.api.approvals import ConsentAnswer, ConsentsAnswer
 from aileron.approvals.tool_change import TOOL_CHANGED, ToolReport, reported
-from aileron.audit.log import Audit
 from aileron.audit.tools_on_record import ToolState
 from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.consent_service.handlers.tool_change_consent import ToolChangeHandler
 from aileron.daemon.consent_service.suspended_tools import SuspendedTools, uses_of
+from aileron.daemon.foundation import Foundation
 from aileron.model.canonical import sha256_digest
 from aileron.model.consent import ConsentKind
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
@@ -45,26 +44,19 @@ _log = logging.getLogger(__name__)
 
 
 class ToolChanges:
-    """Suspends operations whose tool a server changed, and asks a person about the changes. One instance per daemon.
-    `changing` is held during each change.
-    """
+    """Suspends operations whose tool a server changed, and asks a person about the changes. One instance per daemon."""
 
     def __init__(
         self,
+        base: Foundation,
         tools: SuspendedTools,
         consents: ConsentService,
         handler: ToolChangeHandler,
-        *,
-        actions: ActionStore,
-        audit: Audit,
-        changing: anyio.Lock,
     ) -> None:
+        self._base = base
         self._tools = tools
         self._consents = consents
         self._handler = handler
-        self._audit = audit
-        self._actions = actions
-        self._changing = changing
 
     async def found(self, run_id: str, plan: Plan, failure: Failure) -> Failure:
         """Return a run's failure in the form for its caller. If the run's connector reports a changed tool, first suspend the
@@ -107,7 +99,9 @@ class ToolChanges:
         """Return whether a run may ask about another changed tool now. A person's own request for such a question is always
         allowed.
         """
-        waiting = [row for row, _ in await self._audit.open_consents() if row.kind == ConsentKind.TOOL_CHANGE.value]
+        waiting = [
+            row for row, _ in await self._base.audit.open_consents() if row.kind == ConsentKind.TOOL_CHANGE.value
+        ]
         return len(waiting) < MAX_TOOLS_ASKED
 
     async def resume(self, name: str, *, unchanged: bool) -> ActionResumed | ConsentsAnswer:
@@ -115,8 +109,8 @@ class ToolChanges:
 
         Raises AileronError (not_found), or (invalid_request) if there is no change that could be accepted.
         """
-        async with self._changing:
-            action = await anyio.to_thread.run_sync(self._actions.load, name)
+        async with self._base.changing:
+            action = await anyio.to_thread.run_sync(self._base.actions.load, name)
             states = self._tools.suspended(uses_of(action))
             if unchanged:
                 for state in states:

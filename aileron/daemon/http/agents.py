@@ -22,14 +22,13 @@ from msgspec import UNSET
 
 from aileron.actions.manifest import input_schema
 from aileron.actions.resolve import Choice, account_choices
-from aileron.actions.store import ActionStore
 from aileron.api.failures import ErrorBody
 from aileron.api.runs import RunningAnswer, RunRequest, RunState
 from aileron.audit import query
 from aileron.audit.watch import Watch
-from aileron.config import LiveSettings
 from aileron.daemon.consent_service.approval_queue import ApprovalQueue
 from aileron.daemon.consent_service.standing_grants import GrantService
+from aileron.daemon.foundation import Foundation
 from aileron.daemon.http.responses import pending_answer, pending_message
 from aileron.daemon.http.run_door import RunDoor
 from aileron.daemon.http.sessions import Caller, Sessions
@@ -44,9 +43,7 @@ from aileron.model.json_value import JSONObject
 from aileron.model.manifest import ActionFile
 from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus, Succeeded
 from aileron.model.selecting import is_selected
-from aileron.registry.content import ContentStore
 from aileron.runs.progress import Board
-from aileron.vault.vault import Vault
 
 __all__ = ["AgentService", "StatusWaiter"]
 
@@ -123,28 +120,20 @@ class AgentService:
 
     def __init__(
         self,
+        base: Foundation,
         *,
-        actions: ActionStore,
         door: RunDoor,
         queue: ApprovalQueue,
         grants: GrantService,
         following: StatusWaiter,
         sessions: Sessions,
-        review: str,
-        connectors: ContentStore,
-        vault: Vault,
-        settings: LiveSettings,
     ) -> None:
-        self._actions = actions
+        self._base = base
         self._door = door
         self._queue = queue
         self._grants = grants
         self._following = following
         self._sessions = sessions
-        self._review = review
-        self._connectors = connectors
-        self._vault = vault
-        self._settings = settings
 
     async def offer(self, session: str, process: int | None = None) -> Offer:
         """Return the actions that are valid, enabled, and in this session's selection."""
@@ -160,13 +149,13 @@ class AgentService:
                     granted=entry.action.name in granted,
                     accounts=self._accounts(entry.action, several),
                 )
-                for entry in self._actions.list_actions()
+                for entry in self._base.actions.list_actions()
                 if entry.action is not None and entry.enabled and selection.admits(entry.action)
             )
 
         actions = await anyio.to_thread.run_sync(look)
         is_injected = self._sessions.is_injected(session)
-        mcp = self._settings.now.mcp
+        mcp = self._base.settings.now.mcp
         if len(actions) <= mcp.find_above:
             return Offer(actions=actions, is_injected=is_injected)
         kept = (offered.action for offered in actions if is_selected(mcp.keep_listed, offered.action))
@@ -178,7 +167,7 @@ class AgentService:
         then.
         """
         try:
-            count = Counter(binding.connector for binding in self._vault.bindings())
+            count = Counter(binding.connector for binding in self._base.vault.bindings())
         except AileronError:
             return frozenset()
         return frozenset(connector for connector, times in count.items() if times > 1)
@@ -188,7 +177,7 @@ class AgentService:
         if several.isdisjoint(str(connector.name) for connector in action.connectors):
             return ()
         try:
-            found = account_choices(action, connectors=self._connectors, bindings=self._vault)
+            found = account_choices(action, connectors=self._base.connectors, bindings=self._base.vault)
         except AileronError:  # a connector is missing, and a run says so
             return ()
         return tuple(Account(value=choice.value, told=_told(choice)) for choice in found)
@@ -205,7 +194,7 @@ class AgentService:
         asked = RunRequest(args=call.args, binding=call.binding)
         caller = Caller(Scope.AGENT, call.session, call.process)
         with self._sessions.answering(caller):
-            return _as_state(await self._door.run(caller, call.action, asked, wait_s), self._review)
+            return _as_state(await self._door.run(caller, call.action, asked, wait_s), self._base.review)
 
     async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> CallState:
         """Return the state of a run or a question."""
@@ -213,8 +202,8 @@ class AgentService:
             look = self._following.question if asked.startswith(_QUESTION) else self._following.run
             state = _plain(await look(asked, session, wait_s, seen))
         if state["status"] == RunStatus.PENDING_APPROVAL and "approval_id" in state:
-            state["review_url"] = review_url(self._review, state["approval_id"])
-            state["message"] = pending_message(self._review, state["approval_id"])
+            state["review_url"] = review_url(self._base.review, state["approval_id"])
+            state["message"] = pending_message(self._base.review, state["approval_id"])
         return state
 
     async def answer(self, session: str, approval_id: str, answer: str) -> CallState:
@@ -231,7 +220,7 @@ class AgentService:
         """Return the runs of the session that wait for a decision."""
         with self._asked_by(session):
             return [
-                {**_plain(question), "review_url": review_url(self._review, question.approval_id)}
+                {**_plain(question), "review_url": review_url(self._base.review, question.approval_id)}
                 for question in await self._queue.listed()
                 if question.session == session and question.kind == ConsentKind.ACTION
             ]

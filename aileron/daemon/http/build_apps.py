@@ -89,30 +89,19 @@ def build_http(
     door = RunDoor(runner, sessions)
     following = StatusWaiter(runner, base.audit.watch, board, base.ledger)
     status = DaemonStatus(
-        base.home,
-        actions=base.actions,
-        connectors=base.connectors,
-        ledger=base.ledger,
+        base,
         vaults=secrets.vaults,
         approver=consenting.approver,
         consent_checks=consenting.consent_checks,
         in_force=consenting.in_force,
-        settings=base.settings,
-        layers=base.layers,
-        started_at=base.started_at,
-        web=base.review,
     )
     agents = AgentService(
-        actions=base.actions,
+        base,
         door=door,
         queue=decisions.queue,
         grants=decisions.grants,
         following=following,
         sessions=sessions,
-        review=base.review,
-        connectors=base.connectors,
-        vault=base.vault,
-        settings=base.settings,
     )
     protocol = AgentProtocol(agents, sessions, __version__, signature, base.home.mcp_answers)
     gateway = gateway_app(

@@ -10,76 +10,56 @@ import os
 import anyio.to_thread
 
 from aileron import __version__
-from aileron.actions.store import ActionStore
 from aileron.api.daemon import Jail, Status
 from aileron.api.secrets import VaultState
 from aileron.audit import query
-from aileron.config import LiveSettings
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.consent_checks import ConsentChecks
 from aileron.daemon.consent_service.settings import SettingsInForce
+from aileron.daemon.foundation import Foundation
 from aileron.daemon.secrets.vault import VaultService
 from aileron.daemon.views import gateway_facts, launch_facts
-from aileron.home import Home
-from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError
 from aileron.model.timestamp import utc
-from aileron.registry.content import ContentStore
 
 __all__ = ["DaemonStatus"]
 
 
 class DaemonStatus:
-    """State of the daemon for `GET /v1/status`. One instance per daemon. `layers` are the layers of the daemon's jails; `web`
-    is the base URL of the pages.
-    """
+    """State of the daemon for `GET /v1/status`. One instance per daemon."""
 
     def __init__(
         self,
-        home: Home,
+        base: Foundation,
         *,
-        actions: ActionStore,
-        connectors: ContentStore,
-        ledger: Ledger,
         vaults: VaultService,
         approver: ApproverState,
         consent_checks: ConsentChecks,
         in_force: SettingsInForce,
-        settings: LiveSettings,
-        layers: tuple[str, ...],
-        started_at: float,
-        web: str,
     ) -> None:
-        self._home = home
-        self._actions = actions
-        self._connectors = connectors
-        self._ledger = ledger
+        self._base = base
         self._vaults = vaults
         self._approver = approver
         self._consent_checks = consent_checks
         self._in_force = in_force
-        self._settings = settings
-        self._layers = layers
-        self._web = web
-        self._started_at = started_at
 
     async def facts(self) -> Status:
         """Return the complete current status."""
         await self._in_force.look()
-        now = self._settings.now
+        now = self._base.settings.now
         return Status(
             version=__version__,
             pid=os.getpid(),
-            home=str(self._home.path),
-            started_at=utc(self._started_at),
+            home=str(self._base.home.path),
+            started_at=utc(self._base.started_at),
             vault=self._vault_facts(),
-            web=self._web,
+            web=self._base.review,
             listen=None if now.daemon_listen is None else f"https://{now.daemon_listen}",
             gateway=gateway_facts(now.gateway),
-            jail=Jail(layers=list(self._layers)),
-            actions=len(await anyio.to_thread.run_sync(self._actions.list_actions)),
-            connectors=len(await anyio.to_thread.run_sync(self._connectors.list_connectors)),
-            pending=len(await query.open_approvals(self._ledger)),
+            jail=Jail(layers=list(self._base.layers)),
+            actions=len(await anyio.to_thread.run_sync(self._base.actions.list_actions)),
+            connectors=len(await anyio.to_thread.run_sync(self._base.connectors.list_connectors)),
+            pending=len(await query.open_approvals(self._base.ledger)),
             approver=self._approver.facts(),
             settings_waiting=self._consent_checks.settings_waiting,
             settings_at_start=self._in_force.at_start,

@@ -37,17 +37,12 @@ def build_packages(base: Foundation, egress: Egress, installing: Installer, cons
     forges = Forges(ForgeWeb(egress, base.settings), base.settings, base.vault)
     return Packages(
         actions=ActionService(
-            actions=base.actions,
-            connectors=base.connectors,
-            vault=base.vault,
+            base,
             consent_checks=consent_checks,
             consents=consents,
             consent_store=consenting.store,
             tools=consenting.tools,
             installing=installing,
-            audit=base.audit,
-            settings=base.settings,
-            changing=changing,
         ),
         connectors=ConnectorService(
             connectors=base.connectors,
@@ -59,27 +54,14 @@ def build_packages(base: Foundation, egress: Egress, installing: Installer, cons
             changing=changing,
         ),
         fetches=FetchJobs(
+            base,
             forges=forges,
-            actions=base.actions,
-            connectors=base.connectors,
-            staging=base.staging,
-            published=base.published,
             consent_checks=consent_checks,
             consents=consents,
             finding=consenting.finding,
             installing=installing,
-            ledger=base.ledger,
-            audit=base.audit,
-            changing=changing,
         ),
-        updates=Updates(
-            forges=forges,
-            actions=base.actions,
-            connectors=base.connectors,
-            ledger=base.ledger,
-            audit=base.audit,
-            changing=changing,
-        ),
+        updates=Updates(base, forges=forges),
         keys=PublisherKeys(forges=forges, consents=consents, trusted=trusted, changing=changing),
         hub=HubSearch(forges=forges, keyring=trusted.keyring),
     )

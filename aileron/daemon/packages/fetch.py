@@ -37,7 +37,6 @@ from msgspec import UNSET
 from aileron.actions.fitting import check_action
 from aileron.actions.manifest import parse_action
 from aileron.actions.merging import difference, merged
-from aileron.actions.store import ActionStore
 from aileron.api.approvals import ConsentsAnswer
 from aileron.api.failures import ErrorBody
 from aileron.api.fetches import (
@@ -52,16 +51,16 @@ from aileron.api.fetches import (
     SuiteRead,
 )
 from aileron.audit import events
-from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
 from aileron.daemon.consent_service.consent_checks import ConsentChecks
 from aileron.daemon.consent_service.consents import ConsentService
+from aileron.daemon.foundation import Foundation
 from aileron.daemon.installed.install import ActionText, FoundConnector, Installer
 from aileron.daemon.installed.verify import ArtifactVerifier
 from aileron.daemon.packages.keyring import Forges
 from aileron.daemon.secrets.credentials import parsed
 from aileron.ledger.rows import EventFilter
-from aileron.ledger.sqlite import MAX_ROWS, Ledger
+from aileron.ledger.sqlite import MAX_ROWS
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.consent import ActionFileConsent, ConnectorConsent, Subject, subject_kind
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -70,10 +69,8 @@ from aileron.model.names import OnConflict, check_pin, precedence
 from aileron.model.plan import ConnectorPin
 from aileron.registry.artifact import Artifact, ArtifactRequest, Trust, action_of, connector_of
 from aileron.registry.consent import Together, connector_consent, text_signature_words
-from aileron.registry.content import ContentStore
 from aileron.registry.forges.forge import newest
 from aileron.registry.install import check_installable
-from aileron.registry.staging import PublishedTexts, Staging
 from aileron.registry.suite import Suite, SuiteSource, parse_suite
 from aileron.registry.suite import wanted as wanted_of
 from aileron.threads import in_thread
@@ -150,36 +147,24 @@ class _Job:
 
 
 class FetchJobs:
-    """Service that runs the fetch jobs. One instance per daemon. `changing` is the lock held during every change to this home."""
+    """Service that runs the fetch jobs. One instance per daemon."""
 
     def __init__(
         self,
+        base: Foundation,
         *,
         forges: Forges,
-        actions: ActionStore,
-        connectors: ContentStore,
-        staging: Staging,
-        published: PublishedTexts,
         consent_checks: ConsentChecks,
         consents: ConsentService,
         finding: ArtifactVerifier,
         installing: Installer,
-        ledger: Ledger,
-        audit: Audit,
-        changing: anyio.Lock,
     ) -> None:
+        self._base = base
         self._forges = forges
-        self._actions = actions
-        self._connectors = connectors
-        self._staging = staging
-        self._published = published
         self._consent_checks = consent_checks
         self._consents = consents
         self._finding = finding
         self._installing = installing
-        self._ledger = ledger
-        self._audit = audit
-        self._changing = changing
         self._tasks: anyio.abc.TaskGroup | None = None
         self._jobs: dict[str, _Job] = {}
 
@@ -190,7 +175,7 @@ class FetchJobs:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks  # before the first await: the first request may be there already
             try:
-                await in_thread(self._staging.sweep)
+                await in_thread(self._base.staging.sweep)
             except (OSError, AileronError) as error:
                 _log.error("what was fetched long ago could not be removed: %s", error)
             await anyio.sleep_forever()
@@ -224,7 +209,7 @@ class FetchJobs:
         ready or the text belongs to another action.
         """
         job = self._job(fetch)
-        async with self._changing:
+        async with self._base.changing:
             _check_ready(job)
             await in_thread(self._resolve_conflicts, job, text)
             await in_thread(self._describe, job)
@@ -237,7 +222,7 @@ class FetchJobs:
         registry.install do.
         """
         job = self._job(fetch)
-        async with self._changing:
+        async with self._base.changing:
             _check_ready(job)
             if job.found.conflicts:
                 raise _conflicting(job)
@@ -258,11 +243,11 @@ class FetchJobs:
         job = self._job(fetch)
         job.scope.cancel()
         await job.over.wait()
-        async with self._changing:
+        async with self._base.changing:
             if job.status == "ready":
                 job.status = "cancelled"
                 await self._drop(job)
-                await self._audit.note(events.FetchEnded(fetch=job.id, status="cancelled"))
+                await self._base.audit.note(events.FetchEnded(fetch=job.id, status="cancelled"))
         return job.told()
 
     async def suite(self, source: str | None, text: str | None, file: str) -> SuiteRead:
@@ -292,7 +277,9 @@ class FetchJobs:
         status: FetchStatus = "cancelled"
         try:
             with job.scope, anyio.fail_after(_JOB_S):
-                await self._audit.note(events.FetchStarted(fetch=job.id, what=job.request.what, name=job.request.name))
+                await self._base.audit.note(
+                    events.FetchStarted(fetch=job.id, what=job.request.what, name=job.request.name)
+                )
                 await self._fetch(job)
                 status = "ready"
         except AileronError as error:
@@ -316,7 +303,7 @@ class FetchJobs:
             hashes = [connector.pin.hash for connector in job.connectors] if status == "ready" else []
             failed = None if job.error is None else job.error.failure.failure_class
             try:
-                await self._audit.note(
+                await self._base.audit.note(
                     events.FetchEnded(fetch=job.id, status=status, failure_class=failed, hashes=hashes)
                 )
             except AileronError as error:  # a full disk, say: without a record nothing is installed
@@ -364,8 +351,8 @@ class FetchJobs:
 
     def _stage_connector(self, artifact: Artifact, archive: bytes, on_conflict: OnConflict) -> None:
         self._installing.check_runs_here(artifact)
-        check_installable(artifact, self._connectors, on_conflict=on_conflict)
-        self._staging.put(artifact.pin.hash, archive)
+        check_installable(artifact, self._base.connectors, on_conflict=on_conflict)
+        self._base.staging.put(artifact.pin.hash, archive)
 
     async def _fetch_action(self, job: _Job, wanted: ArtifactRequest) -> None:
         """Fetch an action's published file, and the missing connectors that it is pinned to."""
@@ -378,7 +365,7 @@ class FetchJobs:
     async def _fetch_update(self, job: _Job) -> None:
         """Fetch the newest or the requested version of an installed action, and merge the user's own edits into it."""
         request = job.request
-        installed = await in_thread(lambda: self._actions.load(request.name))
+        installed = await in_thread(lambda: self._base.actions.load(request.name))
         now = _source_of(installed)
         async with self._forges.of(now.name.scheme) as forge:
             there = await forge.versions(now.name)
@@ -415,7 +402,7 @@ class FetchJobs:
 
     async def _fetch_missing(self, job: _Job) -> None:
         """Fetch every connector that is missing and that an action is pinned to. If one fails, report it and continue."""
-        listed = await in_thread(self._actions.list_actions)
+        listed = await in_thread(self._base.actions.list_actions)
         problems = [
             FetchProblem(name=entry.name, problem=entry.problem or "") for entry in listed if entry.action is None
         ]
@@ -439,9 +426,9 @@ class FetchJobs:
         self, job: _Job, wanted: ArtifactRequest, published: ActionFile, text: str, *, replace: bool
     ) -> None:
         """Fetch the connectors that an action with this text needs, and check that the action can be installed."""
-        action = await in_thread(lambda: self._actions.check_addable(text, replace=replace))
+        action = await in_thread(lambda: self._base.actions.check_addable(text, replace=replace))
         await self._fetch_needed(job, action)
-        installed = await in_thread(self._actions.maybe_load, action.name)
+        installed = await in_thread(self._base.actions.maybe_load, action.name)
         if installed is None or installed.digest != action.digest:
             job.action = _Action(wanted, published.digest, text, replace)
 
@@ -456,14 +443,14 @@ class FetchJobs:
         archive = await self._archive(job, wanted)
         artifact = await in_thread(lambda: action_of(archive, trust, wanted=wanted, parse=parse_action))
         job.staged.add(artifact.digest)
-        await in_thread(self._staging.put, artifact.digest, archive)
+        await in_thread(self._base.staging.put, artifact.digest, archive)
         return artifact.action
 
     async def _base_of(self, job: _Job, now: ArtifactRequest, trust: Trust) -> str | None:
         """Return the text of the published file that the installed action was made from. None if that file is no longer
         available; the user's edits are then not merged.
         """
-        kept = await in_thread(self._published.maybe_get, str(now))
+        kept = await in_thread(self._base.published.maybe_get, str(now))
         if kept is not None:
             with contextlib.suppress(
                 AileronError
@@ -489,13 +476,13 @@ class FetchJobs:
     async def _check_not_moved(self, wanted: ArtifactRequest, pin_hash: str) -> None:
         """Check that the version's bytes are the same as when it was installed before. Raises AileronError (hash_mismatch)."""
         earlier = EventFilter(connector=str(wanted.name), limit=MAX_ROWS)
-        for row in await self._ledger.read(lambda look: look.events_of(events.ConnectorInstalled, earlier)):
+        for row in await self._base.ledger.read(lambda look: look.events_of(events.ConnectorInstalled, earlier)):
             if row.event.source == str(wanted) and row.event.hash != pin_hash:
                 raise _moved(wanted, row.event.hash, pin_hash, "it was installed from there as")
 
     async def _check_file_not_moved(self, wanted: ArtifactRequest, digest: str) -> None:
         earlier = EventFilter(action=wanted.name.path[-1], limit=MAX_ROWS)
-        for row in await self._ledger.read(lambda look: look.events_of(events.ActionAdded, earlier)):
+        for row in await self._base.ledger.read(lambda look: look.events_of(events.ActionAdded, earlier)):
             published = row.event.published
             if row.event.source == str(wanted) and published is not None and published != digest:
                 raise _moved(wanted, published, digest, "it was installed from there as")
@@ -524,10 +511,14 @@ class FetchJobs:
         published = self._finding.action(wanted.wanted, wanted.published)
         action = parse_action(wanted.text, file="the new action")
         check_action(
-            action, lambda pin: coming.get(pin) or self._connectors.maybe_manifest(pin), file=str(wanted.wanted)
+            action, lambda pin: coming.get(pin) or self._base.connectors.maybe_manifest(pin), file=str(wanted.wanted)
         )
         subject = self._consent_checks.consent_to(
-            action, install=True, replace=wanted.replace, before=self._actions.maybe_load(action.name), coming=coming
+            action,
+            install=True,
+            replace=wanted.replace,
+            before=self._base.actions.maybe_load(action.name),
+            coming=coming,
         )
         return msgspec.structs.replace(
             subject,
@@ -560,7 +551,7 @@ class FetchJobs:
 
     def _there(self) -> set[str]:
         """Return the pin hashes of the installed connectors that are undamaged and, if there is an approver, approved."""
-        entries = self._connectors.list_connectors()
+        entries = self._base.connectors.list_connectors()
         return {entry.hash for entry in entries if entry.pin is not None and self._finding.is_installed(entry.pin)}
 
     def _resolve_conflicts(self, job: _Job, text: str) -> None:
@@ -569,7 +560,7 @@ class FetchJobs:
         """
         if job.action is None:
             raise AileronError(FailureClass.INVALID_REQUEST, f"{job.id} fetched no action", boundary=Boundary.USER)
-        action = self._actions.check_addable(text, replace=True)
+        action = self._base.actions.check_addable(text, replace=True)
         if action.name != job.found.action or action.source != str(job.action.wanted):
             raise AileronError(
                 FailureClass.INVALID_REQUEST,
@@ -596,7 +587,7 @@ class FetchJobs:
         others = [other for other in self._jobs.values() if other is not job and other.status in ("running", "ready")]
         wanted = {kept for other in others for kept in other.staged} | await self._consents.fetched()
         for digest in job.staged - wanted:
-            await in_thread(self._staging.drop, digest)
+            await in_thread(self._base.staging.drop, digest)
 
     def _job(self, fetch: str) -> _Job:
         job = self._jobs.get(fetch)

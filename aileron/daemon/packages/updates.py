@@ -20,14 +20,14 @@ import anyio.to_thread
 import msgspec
 
 from aileron.actions.manifest import parse_action
-from aileron.actions.store import ActionStore, Listed
+from aileron.actions.store import Listed
 from aileron.api.connectors import ArtifactKind, ConnectorEntry, Update
 from aileron.audit import events
-from aileron.audit.log import Audit
+from aileron.daemon.foundation import Foundation
 from aileron.daemon.packages.keyring import Forges
 from aileron.daemon.views import connector_facts
 from aileron.ledger.rows import ACTION_KIND, EventFilter
-from aileron.ledger.sqlite import Ledger, Snapshot
+from aileron.ledger.sqlite import Snapshot
 from aileron.model.consent import ActionFileConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile
@@ -35,7 +35,7 @@ from aileron.model.names import Fqn, precedence
 from aileron.model.outcome import RunStatus
 from aileron.model.plan import ConnectorPin, Plan
 from aileron.registry.artifact import ArtifactRequest
-from aileron.registry.content import ContentStore, Installed
+from aileron.registry.content import Installed
 from aileron.registry.forges.forge import newest
 
 __all__ = ["Updates"]
@@ -49,32 +49,22 @@ for 60 seconds.
 
 
 class Updates:
-    """Service that finds newer versions, verifies installed connectors and removes unused ones. One instance per daemon.
-    `changing` is the lock held during every change to this home.
-    """
+    """Service that finds newer versions, verifies installed connectors and removes unused ones. One instance per daemon."""
 
     def __init__(
         self,
+        base: Foundation,
         *,
         forges: Forges,
-        actions: ActionStore,
-        connectors: ContentStore,
-        ledger: Ledger,
-        audit: Audit,
-        changing: anyio.Lock,
     ) -> None:
+        self._base = base
         self._forges = forges
-        self._actions = actions
-        self._connectors = connectors
-        self._ledger = ledger
-        self._audit = audit
-        self._changing = changing
 
     async def updates(self, *, prerelease: bool) -> list[Update]:
         """Return a row for each installed action that has a source, and for each connector that an installed action is pinned to,
         with the version in use and the newest published version.
         """
-        listed = await anyio.to_thread.run_sync(self._actions.list_actions)
+        listed = await anyio.to_thread.run_sync(self._base.actions.list_actions)
         used = sorted(set(_used(listed)))
         found: dict[Fqn, tuple[str, ...] | AileronError] = {}
         slots = anyio.CapacityLimiter(_ASKED_AT_ONCE)
@@ -97,15 +87,15 @@ class Updates:
         """Return all installed connectors, after hashing every byte again. A connector that does not match its pin has a
         `problem`.
         """
-        return [_facts(entry) for entry in await anyio.to_thread.run_sync(self._connectors.verify)]
+        return [_facts(entry) for entry in await anyio.to_thread.run_sync(self._base.connectors.verify)]
 
     async def remove_unused(self, *, dry_run: bool) -> list[ConnectorEntry]:
         """Remove the connectors that are unused, and return them. With `dry_run`, only return them.
 
         Raises AileronError (invalid_request) if an action file is broken.
         """
-        async with self._changing:
-            listed = await anyio.to_thread.run_sync(self._actions.list_actions)
+        async with self._base.changing:
+            listed = await anyio.to_thread.run_sync(self._base.actions.list_actions)
             broken = [entry.name for entry in listed if entry.action is None]
             if broken:
                 raise AileronError(
@@ -117,7 +107,7 @@ class Updates:
             needed |= await self._waited_for()
             unused = [
                 entry
-                for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)
+                for entry in await anyio.to_thread.run_sync(self._base.connectors.list_connectors)
                 if entry.hash not in needed
             ]
             for entry in [] if dry_run else unused:
@@ -126,8 +116,8 @@ class Updates:
 
     async def _remove(self, entry: Installed) -> None:
         pin = entry.pin or ConnectorPin("", "", entry.hash)
-        await anyio.to_thread.run_sync(self._connectors.remove, pin)
-        await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
+        await anyio.to_thread.run_sync(self._base.connectors.remove, pin)
+        await self._base.audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
 
     async def _waited_for(self) -> set[str]:
         """Return the connector pins of every plan that waits for a person or runs, and of every action file in a question."""
@@ -138,11 +128,11 @@ class Updates:
                 pin for run in snapshot.runs_in(RunStatus.RUNNING) for pin in _pins_of_run(snapshot, run.id)
             }
 
-        waiting, needed = await self._ledger.read(look)
+        waiting, needed = await self._base.ledger.read(look)
         for approval_id in waiting:
-            plan = (await self._audit.frozen(approval_id)).plan
+            plan = (await self._base.audit.frozen(approval_id)).plan
             needed |= set(_pins_of_plan(plan))
-        for _, subject in await self._audit.open_consents():
+        for _, subject in await self._base.audit.open_consents():
             if isinstance(subject, ActionFileConsent):
                 needed |= set(_pins(parse_action(subject.text, file=subject.name)))
         return needed

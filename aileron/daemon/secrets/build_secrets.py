@@ -76,18 +76,12 @@ def build_secrets(base: Foundation, outgoing: Outgoing, consenting: BuiltConsent
     """Build the services with which people manage the vault, its secrets and bindings, from the consent services `consenting`."""
     approver, consents = consenting.approver, consenting.consents
     credentials = Credentials(
-        vault=base.vault,
-        connectors=base.connectors,
-        actions=base.actions,
-        ledger=base.ledger,
-        audit=base.audit,
+        base,
         consents=consents,
         consent_store=consenting.store,
         approved=consenting.handlers.bindings,
         revoker=outgoing.renewals,
         elsewhere=outgoing.elsewhere,
-        changing=base.changing,
-        changed=base.note_bound,
     )
     return Secrets(
         vaults=VaultService(
@@ -100,26 +94,22 @@ def build_secrets(base: Foundation, outgoing: Outgoing, consenting: BuiltConsent
             locked=outgoing.egress.forget_certificates,
         ),
         stored=SecretStore(
-            base.vault,
+            base,
             approver=approver,
             consent_checks=consenting.consent_checks,
             consents=consents,
             approved=consenting.handlers.secrets,
             held=consenting.held,
-            audit=base.audit,
-            changing=base.changing,
             elsewhere=outgoing.elsewhere,
         ),
         credentials=credentials,
         sign_ins=SignIns(
+            base,
             outgoing.endpoints,
             credentials=credentials,
             consents=consents,
             approved=consenting.handlers.bindings,
             held=consenting.held,
-            vault=base.vault,
-            audit=base.audit,
-            changing=base.changing,
             is_signed=lambda: approver.consents() is not None,
         ),
     )

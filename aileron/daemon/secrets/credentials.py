@@ -23,19 +23,18 @@ import anyio.to_thread
 import msgspec
 from msgspec import UNSET
 
-from aileron.actions.store import ActionStore
 from aileron.api.approvals import ConsentAnswer
 from aileron.api.bindings import BindingDetail, BindingEntry, BindingUser, RevokedBinding
 from aileron.audit import events
-from aileron.audit.log import Audit
 from aileron.daemon.consent_service.consent_store import ConsentStore
 from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.consent_service.handlers.binding_consent import BindingHandler
+from aileron.daemon.foundation import Foundation
 from aileron.daemon.installed.access_summary import binding_consent, binding_reach, needing, newest_of_kind
 from aileron.daemon.secrets.kept_in_stores import SecretsInStores
 from aileron.daemon.secrets.lending import check_client
 from aileron.daemon.views import binding_facts
-from aileron.ledger import EventFilter, Ledger, Snapshot
+from aileron.ledger import EventFilter, Snapshot
 from aileron.model.consent import ConsentKind
 from aileron.model.credential import Reach, TokenSet
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -43,9 +42,7 @@ from aileron.model.login import LoginDetails
 from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BindingName, Fqn
 from aileron.model.timestamp import utc
-from aileron.registry.content import ContentStore
 from aileron.vault.bindings import Binding
-from aileron.vault.vault import Vault
 
 __all__ = ["Credentials", "Revoker", "parsed"]
 
@@ -67,50 +64,36 @@ class Revoker(Protocol):
 
 
 class Credentials:
-    """Service that creates, changes, shows and revokes bindings. One instance per daemon. `changing` is the lock held during
-    every change to this home.
-    """
+    """Service that creates, changes, shows and revokes bindings. One instance per daemon."""
 
     def __init__(
         self,
+        base: Foundation,
         *,
-        vault: Vault,
-        connectors: ContentStore,
-        actions: ActionStore,
-        ledger: Ledger,
-        audit: Audit,
         consents: ConsentService,
         consent_store: ConsentStore,
         approved: BindingHandler,
         revoker: Revoker,
         elsewhere: SecretsInStores,
-        changing: anyio.Lock,
-        changed: Callable[[], None],
     ) -> None:
-        self._vault = vault
-        self._connectors = connectors
-        self._actions = actions
-        self._ledger = ledger
-        self._audit = audit
+        self._base = base
         self._consents = consents
         self._consent_store = consent_store
         self._approved = approved
         self._revoker = revoker
         self._elsewhere = elsewhere
-        self._changing = changing
-        self._changed = changed
 
     async def listed(self) -> list[BindingEntry]:
         """Return every binding, sorted by name."""
-        bindings = self._vault.bindings()
-        installed = await anyio.to_thread.run_sync(needing, self._connectors)
-        kept_at = self._vault.kept_elsewhere()
+        bindings = self._base.vault.bindings()
+        installed = await anyio.to_thread.run_sync(needing, self._base.connectors)
+        kept_at = self._base.vault.kept_elsewhere()
         return [
             binding_facts(
                 binding,
                 kept_at=kept_at.get(binding.secret),
                 is_suspended=any(_widened(binding, found) for found in installed.get(binding.connector, [])),
-                certificate=self._vault.certificate(binding.name),
+                certificate=self._base.vault.certificate(binding.name),
             )
             for binding in bindings
         ]
@@ -118,13 +101,13 @@ class Credentials:
     async def show(self, name: str) -> BindingDetail:
         """Return one binding with all its details. Raises AileronError (not_found)."""
         binding = self._known(name)
-        versions = (await anyio.to_thread.run_sync(needing, self._connectors)).get(binding.connector, [])
+        versions = (await anyio.to_thread.run_sync(needing, self._base.connectors)).get(binding.connector, [])
         users = await anyio.to_thread.run_sync(self._users, binding)
         widened = {found.version: _widened(binding, found) for found in versions}
-        certificate = self._vault.certificate(binding.name)
+        certificate = self._base.vault.certificate(binding.name)
         facts = binding_facts(
             binding,
-            kept_at=self._vault.kept_at(binding.secret),
+            kept_at=self._base.vault.kept_at(binding.secret),
             is_suspended=any(widened.values()),
             certificate=certificate,
         )
@@ -152,12 +135,12 @@ class Credentials:
         """Bind a stored secret to an installed connector, or ask a person to approve the binding first."""
         fqn, binding_name = parsed(Fqn.parse, connector), parsed(BindingName.parse, name)
         await self._elsewhere.secret_ready(secret)
-        async with self._changing:
+        async with self._base.changing:
             reach, _ = await anyio.to_thread.run_sync(lambda: self.reach_for(str(fqn), binding_name))
             binding = _made_now(binding_name, str(fqn), username, secret, reach, details)
             await anyio.to_thread.run_sync(lambda: self._check_usable(binding))
             answer = await self._consents.maybe_ask(
-                lambda: binding_consent(binding, reach, self._vault.kept_at(binding.secret))
+                lambda: binding_consent(binding, reach, self._base.vault.kept_at(binding.secret))
             )
             return await self._approved.put(binding) if answer is None else answer
 
@@ -170,9 +153,9 @@ class Credentials:
         """
         if secret is not None:
             await self._elsewhere.secret_ready(secret)
-        async with self._changing:
+        async with self._base.changing:
             before = self._known(name)
-            self._vault.check_unlocked()
+            self._base.vault.check_unlocked()
             reach, _ = await anyio.to_thread.run_sync(lambda: self.reach_for(before.connector, before.name))
             if before.grant is not None:
                 _check_granted(before, reach, secret)
@@ -188,17 +171,17 @@ class Credentials:
                 binding = msgspec.structs.replace(binding, grant=before.grant)
             await anyio.to_thread.run_sync(lambda: self._check_usable(binding, replace=True))
             answer = await self._consents.maybe_ask(
-                lambda: binding_consent(binding, reach, self._vault.kept_at(binding.secret), replaces=True)
+                lambda: binding_consent(binding, reach, self._base.vault.kept_at(binding.secret), replaces=True)
             )
             return await self._approved.put(binding, replace=True) if answer is None else answer
 
     async def unbind(self, name: str) -> RevokedBinding:
         """Revoke a binding. Delete the tokens of a sign-in, and revoke them at the provider if the provider supports that."""
         binding_name = parsed(BindingName.parse, name)
-        async with self._changing:
-            tokens = await anyio.to_thread.run_sync(lambda: self._vault.revoke(binding_name))
+        async with self._base.changing:
+            tokens = await anyio.to_thread.run_sync(lambda: self._base.vault.revoke(binding_name))
             await self._consent_store.end(ConsentKind.BINDING, str(binding_name))
-        self._changed()
+        self._base.note_bound()
         at_provider = None if tokens is None else "failed: the daemon stopped before it was answered"
         try:
             if tokens is not None:
@@ -206,7 +189,7 @@ class Credentials:
         finally:
             word = None if at_provider is None else at_provider.partition(":")[0]
             with anyio.CancelScope(shield=True):  # it is revoked: record that even if the daemon stops meanwhile
-                await self._audit.note(events.BindingRevoked(binding=str(binding_name), at_provider=word))
+                await self._base.audit.note(events.BindingRevoked(binding=str(binding_name), at_provider=word))
         return RevokedBinding(revoked=True, removed=str(binding_name), at_provider=at_provider)
 
     def reach_for(self, connector: str, name: BindingName) -> tuple[Reach, ConnectorManifest]:
@@ -216,7 +199,7 @@ class Credentials:
         Raises AileronError (not_found) if the connector needs no credential, (invalid_request) if it needs another kind. Reads
         files.
         """
-        versions = needing(self._connectors).get(connector, [])
+        versions = needing(self._base.connectors).get(connector, [])
         kinds = sorted({found.credential.kind for found in versions if found.credential is not None})
         if not kinds:
             raise AileronError(
@@ -235,10 +218,10 @@ class Credentials:
         """Check that the binding can be stored and used. Raises AileronError as Vault.bind does, or (binding_failed)
         if no token can be obtained with the binding's secret.
         """
-        self._vault.check_change(lambda opened, now_ms: opened.with_binding(binding, now_ms, replace=replace))
+        self._base.vault.check_change(lambda opened, now_ms: opened.with_binding(binding, now_ms, replace=replace))
         if binding.kind == "oauth2_client":
-            entry = self._vault.read(lambda opened: opened.secret_entry(binding.secret))
-            check_client(binding, self._vault.reveal_secret(binding.secret), entry.stored, time.time())
+            entry = self._base.vault.read(lambda opened: opened.secret_entry(binding.secret))
+            check_client(binding, self._base.vault.reveal_secret(binding.secret), entry.stored, time.time())
 
     async def _taken_back(self, tokens: TokenSet) -> str:
         with anyio.move_on_after(_REVOKE_S):
@@ -246,7 +229,7 @@ class Credentials:
         return f"failed: no answer within {_REVOKE_S:g} s"
 
     def _known(self, name: str) -> Binding:
-        binding = self._vault.binding(parsed(BindingName.parse, name))
+        binding = self._base.vault.binding(parsed(BindingName.parse, name))
         if binding is None:
             raise AileronError(
                 FailureClass.NOT_FOUND,
@@ -258,7 +241,7 @@ class Credentials:
     def _users(self, binding: Binding) -> dict[str, list[str]]:
         """Return the actions that are pinned to the binding's connector, by the connector's version."""
         found: dict[str, list[str]] = {}
-        for entry in self._actions.list_actions():
+        for entry in self._base.actions.list_actions():
             for required in () if entry.action is None else entry.action.connectors:
                 if str(required.name) == binding.connector:
                     found.setdefault(required.version, []).append(entry.name)
@@ -273,7 +256,7 @@ class Credentials:
             sent = snapshot.events_of(events.EgressSending, EventFilter(connector=binding.connector, limit=_LOOKED_AT))
             return next((row.at_us for row in sent if row.event.credential == str(binding.name)), None)
 
-        at_us = await self._ledger.read(newest)
+        at_us = await self._base.ledger.read(newest)
         return None if at_us is None else utc(at_us / 1_000_000)
 
 

@@ -20,47 +20,42 @@ from msgspec import UNSET
 from aileron.api.approvals import ConsentAnswer
 from aileron.api.secrets import SecretEntry, SecretStored
 from aileron.audit import events
-from aileron.audit.log import Audit
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.consent_checks import ConsentChecks
 from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.consent_service.handlers.secret_consent import SecretHandler
 from aileron.daemon.consent_service.held_values import HeldValues
+from aileron.daemon.foundation import Foundation
 from aileron.daemon.secrets.kept_in_stores import SecretsInStores
 from aileron.model.consent import BindingConsent, SecretConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.secret import Secret
 from aileron.model.secret_reference import Elsewhere
 from aileron.model.timestamp import utc
-from aileron.vault.vault import Vault
 
 __all__ = ["SecretStore"]
 
 
 class SecretStore:
-    """Service for stored secrets. One instance per daemon. `changing` is the lock held during every change to this home."""
+    """Service for stored secrets. One instance per daemon."""
 
     def __init__(
         self,
-        vault: Vault,
+        base: Foundation,
         *,
         approver: ApproverState,
         consent_checks: ConsentChecks,
         consents: ConsentService,
         approved: SecretHandler,
         held: HeldValues,
-        audit: Audit,
-        changing: anyio.Lock,
         elsewhere: SecretsInStores,
     ) -> None:
-        self._vault = vault
+        self._base = base
         self._approver = approver
         self._consent_checks = consent_checks
         self._consents = consents
         self._approved = approved
         self._held = held
-        self._audit = audit
-        self._changing = changing
         self._elsewhere = elsewhere
 
     def listed(self) -> list[SecretEntry]:
@@ -74,19 +69,19 @@ class SecretStore:
                 updated_at=utc(info.updated_at),
                 elsewhere=info.elsewhere or UNSET,
             )
-            for info in self._vault.secrets()
+            for info in self._base.vault.secrets()
         ]
 
     async def set(self, name: str, value: Secret) -> SecretStored | ConsentAnswer:
         """Store a secret, replacing an earlier value. If a binding or a setting names the secret, ask a person to approve that
         first.
         """
-        async with self._changing:
+        async with self._base.changing:
             used_by = await self._used_by(name)
             if used_by and self._approver.consents() is not None:
-                if not self._vault.is_locked:  # do not ask about a value that cannot be stored anyway
+                if not self._base.vault.is_locked:  # do not ask about a value that cannot be stored anyway
                     await anyio.to_thread.run_sync(
-                        self._vault.check_change, lambda opened, now_ms: opened.with_secret(name, value, now_ms)
+                        self._base.vault.check_change, lambda opened, now_ms: opened.with_secret(name, value, now_ms)
                     )
                 commitment = self._held.hold(value)
                 return await self._consents.ask(SecretConsent(name=name, bindings=used_by, commitment=commitment))
@@ -103,17 +98,18 @@ class SecretStore:
             message = f"{', '.join(named)} uses the secret {name!r}, and settings cannot use one that is kept elsewhere"
             raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
         elsewhere = await self._elsewhere.pinned(reference, token)
-        is_new = self._vault.read(lambda opened: opened.gives_token_anew(name, elsewhere))
+        is_new = self._base.vault.read(lambda opened: opened.gives_token_anew(name, elsewhere))
         if is_new and self._approver.consents() is not None:
-            async with self._changing:
+            async with self._base.changing:
                 return await self._ask_first(name, elsewhere)
         value = await self._elsewhere.found(name, elsewhere)
-        async with self._changing:
+        async with self._base.changing:
             await anyio.to_thread.run_sync(
-                self._vault.check_change, lambda opened, now_ms: opened.with_reference(name, elsewhere, value, now_ms)
+                self._base.vault.check_change,
+                lambda opened, now_ms: opened.with_reference(name, elsewhere, value, now_ms),
             )
-            if self._vault.read(lambda opened: opened.is_approved(name, elsewhere, value)):
-                self._vault.keep_fetched(self._vault.read(lambda opened: opened.secret_entry(name)), value)
+            if self._base.vault.read(lambda opened: opened.is_approved(name, elsewhere, value)):
+                self._base.vault.keep_fetched(self._base.vault.read(lambda opened: opened.secret_entry(name)), value)
                 return SecretStored(name=name)
             used_by = await self._used_by(name)
             if not used_by or self._approver.consents() is None:
@@ -141,8 +137,8 @@ class SecretStore:
 
     async def _used_by(self, name: str) -> tuple[str, ...]:
         """Return the names of the bindings, including bindings in waiting questions, and of the settings that name the secret."""
-        bindings = {str(binding.name) for binding in self._vault.bindings() if binding.secret == name}
-        waiting = (subject for _, subject in await self._audit.open_consents())
+        bindings = {str(binding.name) for binding in self._base.vault.bindings() if binding.secret == name}
+        waiting = (subject for _, subject in await self._base.audit.open_consents())
         bindings |= {
             subject.name for subject in waiting if isinstance(subject, BindingConsent) and subject.secret == name
         }
@@ -150,6 +146,6 @@ class SecretStore:
 
     async def remove(self, name: str) -> None:
         """Remove a secret."""
-        async with self._changing:
-            await anyio.to_thread.run_sync(self._vault.remove_secret, name)
-            await self._audit.note(events.SecretRemoved(name=name))
+        async with self._base.changing:
+            await anyio.to_thread.run_sync(self._base.vault.remove_secret, name)
+            await self._base.audit.note(events.SecretRemoved(name=name))

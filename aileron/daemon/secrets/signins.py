@@ -34,11 +34,11 @@ from aileron.api.approvals import ConsentAnswer
 from aileron.api.bindings import BindingEntry, SignInState
 from aileron.api.failures import ErrorBody
 from aileron.audit import events
-from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
 from aileron.daemon.consent_service.consents import ConsentService
 from aileron.daemon.consent_service.handlers.binding_consent import BindingHandler
 from aileron.daemon.consent_service.held_values import HeldValues
+from aileron.daemon.foundation import Foundation
 from aileron.daemon.installed.access_summary import binding_consent
 from aileron.daemon.secrets.credentials import Credentials, parsed
 from aileron.model.credential import Flow, Reach
@@ -49,7 +49,6 @@ from aileron.model.timestamp import utc
 from aileron.oauth.endpoint import Endpoints
 from aileron.oauth.signin import GrantedTokens, Invitation, SignIn
 from aileron.vault.bindings import Binding
-from aileron.vault.vault import Vault
 
 __all__ = ["MAX_OPEN", "Flow", "SignIns"]
 
@@ -123,29 +122,25 @@ class _One:
 
 
 class SignIns:
-    """Service for sign-ins. One instance per daemon. `changing` is the lock held during every change to this home."""
+    """Service for sign-ins. One instance per daemon."""
 
     def __init__(
         self,
+        base: Foundation,
         endpoints: Endpoints,
         *,
         credentials: Credentials,
         consents: ConsentService,
         approved: BindingHandler,
         held: HeldValues,
-        vault: Vault,
-        audit: Audit,
-        changing: anyio.Lock,
         is_signed: Callable[[], bool],
     ) -> None:
+        self._base = base
         self._endpoints = endpoints
         self._credentials = credentials
         self._consents = consents
         self._approved = approved
         self._held = held
-        self._vault = vault
-        self._audit = audit
-        self._changing = changing
         self._is_signed = is_signed
         self._tasks: anyio.abc.TaskGroup | None = None
         self._known: dict[str, _One] = {}
@@ -168,8 +163,8 @@ class SignIns:
         begin at the provider; network_error if the provider names no address in time.
         """
         fqn, binding_name = parsed(Fqn.parse, connector), parsed(BindingName.parse, name)
-        self._vault.check_unlocked()
-        async with self._changing:  # no installation while the store is read
+        self._base.vault.check_unlocked()
+        async with self._base.changing:  # no installation while the store is read
             reach, manifest = await anyio.to_thread.run_sync(
                 lambda: self._credentials.reach_for(str(fqn), binding_name)
             )
@@ -216,7 +211,7 @@ class SignIns:
         granted: GrantedTokens | None = None
         try:
             with attempt.scope:
-                await self._audit.note(_started(attempt, provider))
+                await self._base.audit.note(_started(attempt, provider))
                 async with SignIn(provider, self._endpoints, flow=attempt.flow, again=attempt.again) as sign_in:
                     attempt.invitation = sign_in.invitation
                     attempt.invited.set()
@@ -240,7 +235,7 @@ class SignIns:
             attempt.status = "cancelled"
         try:
             with anyio.CancelScope(shield=True):
-                await self._audit.note(_ended(attempt, granted))
+                await self._base.audit.note(_ended(attempt, granted))
         except AileronError as error:  # a full disk, say: the waiting client is told the result all the same
             _log.error("the end of %s is not on record: %s", attempt.id, error)
         attempt.invited.set()
@@ -248,10 +243,10 @@ class SignIns:
 
     async def _keep(self, attempt: _One, granted: GrantedTokens) -> BindingEntry | ConsentAnswer:
         """Bind the provider's tokens. If a person must approve that first, store them in memory and ask."""
-        async with self._changing:
+        async with self._base.changing:
             # Check again: the person was at the provider for minutes.
             self._check_free(attempt.name, attempt.connector, replace=attempt.replaces)
-            before = self._vault.binding(attempt.name)
+            before = self._base.vault.binding(attempt.name)
             binding = Binding(
                 name=attempt.name,
                 connector=attempt.connector,
@@ -277,7 +272,7 @@ class SignIns:
         provider is asked.
         """
         if reach.logins:
-            before = self._vault.binding(name)
+            before = self._base.vault.binding(name)
             return username if username is not None or before is None else before.username
         if username is not None:
             raise AileronError(
@@ -288,7 +283,7 @@ class SignIns:
         return None
 
     def _check_free(self, name: BindingName, connector: str, *, replace: bool) -> None:
-        before = self._vault.binding(name)
+        before = self._base.vault.binding(name)
         if before is not None and (not replace or before.connector != connector):
             raise AileronError(
                 FailureClass.INVALID_REQUEST,
@@ -326,14 +321,14 @@ class SignIns:
         """Return the secret name under which the tokens are stored: the current name if the binding is a sign-in and no other
         binding uses this secret, otherwise an unused name.
         """
-        known = self._vault.bindings()
+        known = self._base.vault.bindings()
         if (
             before is not None
             and before.grant is not None
             and sum(binding.secret == before.secret for binding in known) == 1
         ):
             return before.secret
-        taken = {info.name for info in self._vault.secrets()}
+        taken = {info.name for info in self._base.vault.secrets()}
         base = f"{name.service}-{name.identity}"[:_MAX_SECRET_NAME]
         return base if base not in taken else f"{base}-{random.token_hex(4)}"
 

@@ -19,9 +19,7 @@ from typing import Final
 import anyio.to_thread
 import msgspec
 
-from aileron.actions.approved_texts import ApprovedTexts
 from aileron.actions.manifest import parse_action
-from aileron.actions.store import ActionStore
 from aileron.api.actions import AddedAction
 from aileron.api.approvals import ApprovedFile
 from aileron.api.fetches import InstalledTogether
@@ -29,6 +27,7 @@ from aileron.daemon.consent_service.consent_checks import ConsentChecks
 from aileron.daemon.consent_service.consent_store import ConsentStore
 from aileron.daemon.consent_service.handlers.connector_consent import ConnectorHandler
 from aileron.daemon.consent_service.handlers.handler import ConsentHandler, out_of_date
+from aileron.daemon.foundation import Foundation
 from aileron.daemon.installed.install import ActionText, FoundConnector, Installer
 from aileron.daemon.installed.verify import ArtifactVerifier
 from aileron.ledger.rows import ApprovalRow
@@ -49,19 +48,17 @@ class ActionFileHandler(ConsentHandler[ActionFileConsent]):
 
     def __init__(
         self,
+        base: Foundation,
         store: ConsentStore,
         *,
-        actions: ActionStore,
         consent_checks: ConsentChecks,
-        texts: ApprovedTexts,
         finding: ArtifactVerifier,
         installing: Installer,
         connectors: ConnectorHandler,
     ) -> None:
+        self._base = base
         self._store = store
-        self._actions = actions
         self._consent_checks = consent_checks
-        self._texts = texts
         self._finding = finding
         self._installing = installing
         self._connectors = connectors
@@ -82,7 +79,7 @@ class ActionFileHandler(ConsentHandler[ActionFileConsent]):
         file.
         """
         action = parse_action(subject.text, file=f"{subject.name}.md")
-        here = None if subject.fetched is None else self._actions.maybe_load(subject.name)
+        here = None if subject.fetched is None else self._base.actions.maybe_load(subject.name)
         now = self._consent_checks.consent_to(
             action, install=subject.install, replace=subject.replace, before=here, coming=coming
         )
@@ -142,6 +139,6 @@ class ActionFileHandler(ConsentHandler[ActionFileConsent]):
     async def _record(self, subject: ActionFileConsent, approval_id: str) -> str:
         """Store the consent to the action file, so that it can run from now on. Return the file's digest."""
         digest = sha256_digest(subject.text.encode())
-        await anyio.to_thread.run_sync(self._texts.put, subject.text)
+        await anyio.to_thread.run_sync(self._base.texts.put, subject.text)
         await self._store.put(ConsentKind.ACTION_FILE, subject.name, digest, approval_id)
         return digest

@@ -7,16 +7,15 @@ tokens (secrets/signins.py).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import anyio.to_thread
 
 from aileron.api.bindings import BindingEntry
 from aileron.audit import events
-from aileron.audit.log import Audit
 from aileron.daemon.consent_service.consent_store import ConsentStore
 from aileron.daemon.consent_service.handlers.handler import ConsentHandler
 from aileron.daemon.consent_service.held_values import HeldValues
+from aileron.daemon.foundation import Foundation
 from aileron.daemon.installed.access_summary import binding_reach, needing
 from aileron.daemon.views import binding_facts
 from aileron.ledger.rows import ApprovalRow
@@ -24,32 +23,24 @@ from aileron.model.consent import BindingConsent, ConsentKind, subject_digest
 from aileron.model.credential import OAuthGrant, Reach
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
-from aileron.registry.content import ContentStore
 from aileron.vault.bindings import Binding
-from aileron.vault.vault import Vault
 
 __all__ = ["BindingHandler"]
 
 
 class BindingHandler(ConsentHandler[BindingConsent]):
-    """Handles consents to bindings. `bound` is called whenever a credential has changed."""
+    """Handles consents to bindings."""
 
     def __init__(
         self,
+        base: Foundation,
         store: ConsentStore,
         *,
-        vault: Vault,
-        connectors: ContentStore,
         held: HeldValues,
-        audit: Audit,
-        bound: Callable[[], None],
     ) -> None:
+        self._base = base
         self._store = store
-        self._vault = vault
-        self._connectors = connectors
         self._held = held
-        self._audit = audit
-        self._bound = bound
 
     def asked(self, subject: BindingConsent) -> None:
         """Bind the held tokens, if any, to the question."""
@@ -61,17 +52,17 @@ class BindingHandler(ConsentHandler[BindingConsent]):
         must also be that of the stored grant, and its secret must still be kept where the question says.
         """
         name = BindingName.parse(subject.name)
-        before = self._vault.binding(name)
+        before = self._base.vault.binding(name)
         if subject.replaces != (before is not None) or (before is not None and before.connector != subject.connector):
             return False
         if subject.commitment is None:
             grant = before.grant if before is not None and before.secret == subject.secret else None
             if subject.account != (None if grant is None else grant.account):
                 return False
-            kept_at = self._vault.kept_at(subject.secret)
+            kept_at = self._base.vault.kept_at(subject.secret)
             if (subject.reference or None) != (None if kept_at is None else kept_at.words):
                 return False
-        versions = needing(self._connectors).get(subject.connector, [])
+        versions = needing(self._base.connectors).get(subject.connector, [])
         return not _reach_of(subject).widened_to(binding_reach(versions, subject.connector, name.kind))
 
     async def carry_out(self, subject: BindingConsent, row: ApprovalRow) -> BindingEntry:
@@ -83,7 +74,7 @@ class BindingHandler(ConsentHandler[BindingConsent]):
                 subject.commitment, subject_digest(subject), "what the provider gave at sign-in", again
             )
             tokens, grant = held.value, held.grant
-        elif subject.replaces and (known := self._vault.binding(BindingName.parse(subject.name))) is not None:
+        elif subject.replaces and (known := self._base.vault.binding(BindingName.parse(subject.name))) is not None:
             grant = known.grant if known.secret == subject.secret else None
         result = await self.put(_binding_of(subject, grant), replace=subject.replaces, tokens=tokens)
         await self._store.put(ConsentKind.BINDING, subject.name, subject_digest(subject), row.id)
@@ -94,11 +85,11 @@ class BindingHandler(ConsentHandler[BindingConsent]):
         do.
         """
         if tokens is None:
-            await anyio.to_thread.run_sync(lambda: self._vault.bind(binding, replace=replace))
+            await anyio.to_thread.run_sync(lambda: self._base.vault.bind(binding, replace=replace))
         else:
-            await anyio.to_thread.run_sync(lambda: self._vault.bind_sign_in(binding, tokens, replace=replace))
-            await self._audit.note(events.SecretSet(name=binding.secret))
-        await self._audit.note(
+            await anyio.to_thread.run_sync(lambda: self._base.vault.bind_sign_in(binding, tokens, replace=replace))
+            await self._base.audit.note(events.SecretSet(name=binding.secret))
+        await self._base.audit.note(
             events.BindingCreated(
                 binding=str(binding.name),
                 connector=binding.connector,
@@ -108,11 +99,11 @@ class BindingHandler(ConsentHandler[BindingConsent]):
                 scopes=[] if binding.grant is None else list(binding.grant.scopes),
             )
         )
-        self._bound()
+        self._base.note_bound()
         return binding_facts(
             binding,
-            kept_at=self._vault.kept_at(binding.secret),
-            certificate=self._vault.certificate(binding.name),
+            kept_at=self._base.vault.kept_at(binding.secret),
+            certificate=self._base.vault.certificate(binding.name),
         )
 
 
