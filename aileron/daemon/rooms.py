@@ -106,14 +106,7 @@ class Rooms:
         known, board, runs = KnownCallers(), Board(), anyio.create_task_group()
         sessions = Sessions(base.audit, base.ledger, known, base.settings)
         await sessions.load()
-        installing = Installer(
-            base.home,
-            actions=base.actions,
-            connectors=base.connectors,
-            published=base.published,
-            audit=base.audit,
-            mode=base.settings.now.sandbox_mode,
-        )
+        installing = Installer(base)
         await installing.recover()
         outgoing = build_outgoing(base)
         notifier = Notifier(

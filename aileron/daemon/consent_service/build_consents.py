@@ -142,9 +142,7 @@ async def build_consents(
         tool_changes=tool_changes,
         hosts=HostHandler(hosts),
     )
-    consents = ConsentService(
-        approver, handlers, held=held, finding=finding, audit=base.audit, review=base.review, asked=asked
-    )
+    consents = ConsentService(base, approver, handlers, held=held, asked=asked)
     passkeys = Passkeys(
         approver,
         audit=base.audit,

@@ -26,12 +26,11 @@ import anyio.to_thread
 
 from aileron.api.approvals import ConsentAnswer
 from aileron.approvals.signed import NotCounted
-from aileron.audit.log import Audit
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.handlers.every_kind import ConsentHandlers
 from aileron.daemon.consent_service.handlers.handler import LONG_WAIT_S, CarriedOut, ToFetch, out_of_date
 from aileron.daemon.consent_service.held_values import HeldValues
-from aileron.daemon.installed.verify import ArtifactVerifier
+from aileron.daemon.foundation import Foundation
 from aileron.daemon.views import review_url, where_to_decide
 from aileron.ledger.rows import ApprovalRow, ApprovalState
 from aileron.model.consent import (
@@ -56,20 +55,16 @@ class ConsentService:
 
     def __init__(
         self,
+        base: Foundation,
         approver: ApproverState,
         handlers: ConsentHandlers,
         *,
         held: HeldValues,
-        finding: ArtifactVerifier,
-        audit: Audit,
-        review: str,
         asked: Callable[[str, str, str], None],
     ) -> None:
+        self._base = base
         self._approver = approver
         self._handlers = handlers
-        self._finding = finding
-        self._audit = audit
-        self._review = review
         self._asked = asked
         self._held = held
 
@@ -98,7 +93,7 @@ class ConsentService:
     async def ask(self, subject: Subject) -> ConsentAnswer:
         """Insert a question into the queue, unless it is already there. Raises AileronError (busy) if too many questions wait."""
         kind, name, handler = subject_kind(subject), subject_name(subject), self._handlers.of(subject)
-        row, is_new = await self._audit.ask(name, subject, expires_at=time.time() + handler.wait_s)
+        row, is_new = await self._base.audit.ask(name, subject, expires_at=time.time() + handler.wait_s)
         if is_new:
             self._asked(row.id, name, kind.value)
         handler.asked(subject)
@@ -106,8 +101,8 @@ class ConsentService:
             approval_id=row.id,
             kind=kind,
             digest=row.digest,
-            review_url=review_url(self._review, row.id),
-            message=f"Nothing has changed yet: a person must approve it first, {where_to_decide(self._review, row.id)}.",
+            review_url=review_url(self._base.review, row.id),
+            message=f"Nothing has changed yet: a person must approve it first, {where_to_decide(self._base.review, row.id)}.",
             expires_at=utc(row.expires_us / 1_000_000),
         )
 
@@ -125,7 +120,7 @@ class ConsentService:
         questions of its group are not approved. If a value must be fetched first, return a ToFetch. Raises AileronError that
         says why the change was not made.
         """
-        row, subject = await self._audit.consent(approval_id)
+        row, subject = await self._base.audit.consent(approval_id)
         if (group := group_of(subject)) is not None:
             return await self._carry_out_group(group)
         await self._use(row, subject)
@@ -156,7 +151,7 @@ class ConsentService:
 
     async def _members(self, group: str) -> list[tuple[ApprovalRow, Subject]]:
         """Return the questions of a group that are open, or that are approved and whose change has not been made."""
-        return [(row, subject) for row, subject in await self._audit.open_consents() if group_of(subject) == group]
+        return [(row, subject) for row, subject in await self._base.audit.open_consents() if group_of(subject) == group]
 
     def forget(self, digest: str) -> None:
         """Forget the value that was stored for a question, because the question was denied or withdrawn."""
@@ -170,7 +165,7 @@ class ConsentService:
 
         `take_back` invalidates the decision about a question that was already approved, until the given time.
         """
-        _, subject = await self._audit.consent(approval_id)
+        _, subject = await self._base.audit.consent(approval_id)
         group = group_of(subject)
         members = [] if group is None else await self._members(group)
         for row, _ in members:
@@ -180,13 +175,13 @@ class ConsentService:
     async def _take_back(
         self, row: ApprovalRow, surface: str, take_back: Callable[[str, float], Awaitable[None]]
     ) -> None:
-        await self._audit.cancel(row.id, surface=surface)
+        await self._base.audit.cancel(row.id, surface=surface)
         if row.signed is not None:
             await take_back(row.id, parse_moment(row.signed.at) + LONG_WAIT_S)
 
     async def fetched(self) -> set[str]:
         """Return the digests of the fetched files that are in staging for an open question."""
-        return self._fetched_for(subject for _, subject in await self._audit.open_consents())
+        return self._fetched_for(subject for _, subject in await self._base.audit.open_consents())
 
     def _fetched_for(self, subjects: Iterable[Subject]) -> set[str]:
         found = (self._handlers.of(subject).fetched(subject) for subject in subjects)
@@ -195,12 +190,12 @@ class ConsentService:
     async def _drop(self, subjects: Iterable[Subject]) -> None:
         """Delete the files that were fetched for these subjects, except files that another question needs."""
         for digest in self._fetched_for(subjects) - await self.fetched():
-            await anyio.to_thread.run_sync(self._finding.drop, digest)
+            await anyio.to_thread.run_sync(self._base.staging.drop, digest)
 
     async def _use(self, row: ApprovalRow, subject: Subject) -> None:
         """Mark the decision about this question as used. Raises AileronError if the decision is not valid."""
         signed_at = self._check_decided(row, subject)
-        await self._audit.redeem(row.id, row.digest)
+        await self._base.audit.redeem(row.id, row.digest)
         if signed_at is not None:
             await self._approver.spend_decision(row.id, signed_at + LONG_WAIT_S)
 

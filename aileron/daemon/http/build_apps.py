@@ -115,10 +115,8 @@ def build_http(
     )
     api = Api(handlers, sessions, base.audit)
     page = PageService(
-        base.home,
+        base,
         approver=consenting.approver,
-        audit=base.audit,
-        ledger=base.ledger,
         queue=decisions.queue,
         decisions=decisions.decisions,
         readings=decisions.previews,

@@ -32,17 +32,15 @@ from aileron.approver_key import keyfile
 from aileron.approver_key.signing import signed_decision
 from aileron.audit import query
 from aileron.audit.events import PageLocked, PageUnlocked
-from aileron.audit.log import Audit
 from aileron.cards.decision_flow import UnsignedDecision
 from aileron.cards.listed import listed
 from aileron.daemon.consent_service.approval_queue import ApprovalQueue
 from aileron.daemon.consent_service.approver import ApproverState
 from aileron.daemon.consent_service.previews import PreviewRegistry
 from aileron.daemon.consent_service.service import DecisionService
+from aileron.daemon.foundation import Foundation
 from aileron.daemon.http.peer import NoPeer, Peer, peer_of
 from aileron.daemon.http.sessions import Sessions
-from aileron.home import Home
-from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.preview import Preview
 from aileron.model.secret import Secret
@@ -63,21 +61,18 @@ class PageService:
 
     def __init__(
         self,
-        home: Home,
+        base: Foundation,
         *,
         approver: ApproverState,
-        audit: Audit,
-        ledger: Ledger,
         queue: ApprovalQueue,
         decisions: DecisionService,
         readings: PreviewRegistry,
         sessions: Sessions,
         stopping: anyio.Event,
     ) -> None:
-        self._file = home.approver_key
+        self._base = base
+        self._file = base.home.approver_key
         self._approver = approver
-        self._audit = audit
-        self._ledger = ledger
         self._queue = queue
         self._decisions = decisions
         self._readings = readings
@@ -146,19 +141,19 @@ class PageService:
 
     async def unlocked(self, page: str, key_id: str, process: daemon_port.Process) -> None:
         """Record that a page was unlocked. If recording fails, the page stays locked."""
-        await self._audit.note(PageUnlocked(page=page, key_id=key_id, pid=process.pid, program=process.name[:64]))
+        await self._base.audit.note(PageUnlocked(page=page, key_id=key_id, pid=process.pid, program=process.name[:64]))
 
     async def locked(self, page: str, why: daemon_port.Ended) -> None:
         """Record that a page was locked, if possible."""
         try:
-            await self._audit.note(PageLocked(page=page, reason=why))
+            await self._base.audit.note(PageLocked(page=page, reason=why))
         except AileronError as error:
             _log.warning("that a page was locked is not on record: %s", error)
 
     async def refused(self, what: Literal["unlock", "page"], why: daemon_port.Refused, key_id: str | None) -> None:
         """Record that a page or an unlock was refused, if possible."""
         try:
-            await self._audit.refuse(None, what, why, SURFACE, key_id)
+            await self._base.audit.refuse(None, what, why, SURFACE, key_id)
         except AileronError as error:
             _log.warning("that a page refused somebody is not on record: %s", error)
 
@@ -170,7 +165,7 @@ class PageService:
 
     async def recent(self) -> list[ApprovalEntry]:
         """Return the newest ended questions, the newest first."""
-        return [*await query.recent_approvals(self._ledger, _RECENT, listed)]
+        return [*await query.recent_approvals(self._base.ledger, _RECENT, listed)]
 
     async def question(self, approval_id: str) -> Question:
         """Return the complete question."""
@@ -186,11 +181,11 @@ class PageService:
 
     async def record(self, audit_id: str) -> RecordOfRun:
         """Return a run with its events, and whether there are more."""
-        return await query.run_with_events(self._ledger, audit_id)
+        return await query.run_with_events(self._base.ledger, audit_id)
 
     def news(self) -> anyio.Event:
         """Return the event that is set at the ledger's next write."""
-        return self._ledger.news()
+        return self._base.ledger.news()
 
     # Decisions
 

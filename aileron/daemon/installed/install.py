@@ -28,14 +28,12 @@ import anyio.to_thread
 import msgspec
 
 from aileron import files
-from aileron.actions.store import ActionStore
 from aileron.api.actions import AddedAction
 from aileron.api.connectors import InstalledConnector
 from aileron.api.fetches import InstalledTogether
 from aileron.audit import events
-from aileron.audit.log import Audit
+from aileron.daemon.foundation import Foundation
 from aileron.daemon.views import connector_facts
-from aileron.home import Home
 from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile
@@ -43,13 +41,11 @@ from aileron.model.names import OnConflict
 from aileron.model.plan import ConnectorPin
 from aileron.registry.artifact import Artifact
 from aileron.registry.consent import signature_words
-from aileron.registry.content import ContentStore
 from aileron.registry.install import install
 from aileron.registry.program import program_kind
-from aileron.registry.staging import PublishedTexts
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.jail import check_possible
-from aileron_sandbox.policy import Mode, Profile
+from aileron_sandbox.policy import Profile
 from aileron_sandbox.unavailable import JailUnavailable
 
 __all__ = ["ActionText", "FoundConnector", "Installer"]
@@ -95,23 +91,10 @@ class _Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class Installer:
     """Installs connectors and actions. One instance per daemon. The caller ensures that only one change is made at a time."""
 
-    def __init__(
-        self,
-        home: Home,
-        *,
-        actions: ActionStore,
-        connectors: ContentStore,
-        published: PublishedTexts,
-        audit: Audit,
-        mode: Mode,
-    ) -> None:
-        """Create the installer. `mode` is the sandbox mode of this daemon's jails."""
-        self._actions = actions
-        self._connectors = connectors
-        self._published = published
-        self._audit = audit
-        self._mode: Final = mode
-        self._journal: Final = home.installing
+    def __init__(self, base: Foundation) -> None:
+        self._base = base
+        self._mode: Final = base.settings.now.sandbox_mode
+        self._journal: Final = base.home.installing
 
     async def put_action(self, action: ActionText) -> AddedAction:
         """Install an action file's text. Raises AileronError as ActionStore.add does."""
@@ -128,14 +111,14 @@ class Installer:
         `put_action`, `put_connector` do.
         """
         with anyio.CancelScope(shield=True):  # a daemon that is told to stop waits: it is milliseconds
-            before = {entry.name for entry in await anyio.to_thread.run_sync(self._actions.list_actions)}
+            before = {entry.name for entry in await anyio.to_thread.run_sync(self._base.actions.list_actions)}
             journal = await anyio.to_thread.run_sync(self._begin, connectors, action)
             try:
                 put = [await anyio.to_thread.run_sync(self._put_connector, found) for found in connectors]
                 if action is not None:
                     await anyio.to_thread.run_sync(self._put_action, action)
                 for event in journal.noted:
-                    await self._audit.note(event)
+                    await self._base.audit.note(event)
             except AileronError:
                 await self._undo(journal)
                 raise
@@ -161,7 +144,7 @@ class Installer:
             ) from error
 
     def _put_connector(self, found: FoundConnector) -> InstalledConnector:
-        result = install(found.artifact, self._connectors, on_conflict=found.on_conflict)
+        result = install(found.artifact, self._base.connectors, on_conflict=found.on_conflict)
         return InstalledConnector(
             **msgspec.structs.asdict(connector_facts(result.pin, result.manifest)),
             new=result.new,
@@ -170,9 +153,9 @@ class Installer:
         )
 
     def _put_action(self, action: ActionText) -> None:
-        self._actions.add(action.text, replace=action.replace)
+        self._base.actions.add(action.text, replace=action.replace)
         if action.fetched is not None and action.published is not None:
-            self._published.put(action.fetched, action.published)
+            self._base.published.put(action.fetched, action.published)
 
     async def recover(self) -> None:
         """Complete or undo the installation that a killed daemon left unfinished. If the action file exists, record the
@@ -185,26 +168,26 @@ class Installer:
             _log.warning("the installation of %s was interrupted; rolling it back", journal.action)
             await self._undo(journal)
             return
-        there = {entry.hash for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)}
+        there = {entry.hash for entry in await anyio.to_thread.run_sync(self._base.connectors.list_connectors)}
         for event in journal.noted:
-            if _has_happened(event, there) and not await self._audit.is_noted(event, journal.at):
-                await self._audit.note(event)
+            if _has_happened(event, there) and not await self._base.audit.is_noted(event, journal.at):
+                await self._base.audit.note(event)
         await anyio.to_thread.run_sync(self._end)
 
     def _begin(self, connectors: Sequence[FoundConnector], action: ActionText | None) -> _Journal:
         """Write the journal of an installation that is about to begin, and return it. Raises AileronError if the journal cannot
         be written, or the action or a connector cannot be installed.
         """
-        there = {entry.pin for entry in self._connectors.list_connectors()}
+        there = {entry.pin for entry in self._base.connectors.list_connectors()}
         new = [found for found in connectors if found.artifact.pin not in there]
         gone = [
             events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash)
             for found in connectors
             if found.on_conflict == "replace"
-            for pin in self._connectors.find(found.artifact.manifest.name, found.artifact.pin.version)
+            for pin in self._base.connectors.find(found.artifact.manifest.name, found.artifact.pin.version)
             if pin != found.artifact.pin
         ]
-        parsed = None if action is None else self._actions.check_addable(action.text, replace=action.replace)
+        parsed = None if action is None else self._base.actions.check_addable(action.text, replace=action.replace)
         added = [] if action is None or parsed is None else [_added(parsed, action)]
         journal = _Journal(
             at=time.time(),
@@ -236,25 +219,25 @@ class Installer:
     def _is_in_place(self, journal: _Journal) -> bool:
         return journal.action is None or any(
             entry.action is not None and entry.action.digest == journal.digest
-            for entry in self._actions.list_actions()
+            for entry in self._base.actions.list_actions()
             if entry.name == journal.action
         )
 
     async def _undo(self, journal: _Journal) -> None:
         """Remove the new connectors in the journal that no action is pinned to. Then remove the journal."""
         for pin in await anyio.to_thread.run_sync(self._unneeded, journal.connectors):
-            await anyio.to_thread.run_sync(self._connectors.remove, pin)
-            await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
+            await anyio.to_thread.run_sync(self._base.connectors.remove, pin)
+            await self._base.audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
         await anyio.to_thread.run_sync(self._end)
 
     def _unneeded(self, pins: Sequence[ConnectorPin]) -> list[ConnectorPin]:
         needed = {
             connector.hash
-            for entry in self._actions.list_actions()
+            for entry in self._base.actions.list_actions()
             if entry.action
             for connector in entry.action.connectors
         }
-        there = {entry.hash for entry in self._connectors.list_connectors()}
+        there = {entry.hash for entry in self._base.connectors.list_connectors()}
         return [pin for pin in pins if pin.hash in there and pin.hash not in needed]
 
 

@@ -93,10 +93,6 @@ class ArtifactVerifier:
             if entry.manifest is not None and entry.manifest.name == name and entry.pin and self.is_installed(entry.pin)
         ]
 
-    def drop(self, digest: str) -> None:
-        """Delete the fetched file with this digest from staging."""
-        self._staging.drop(digest)
-
     def _is_described(self, subject: ConnectorConsent, found: FoundConnector) -> bool:
         """Return whether a new question about the artifact would equal `subject`, the question that was asked."""
         group, action = subject.group, subject.for_action
