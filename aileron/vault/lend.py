@@ -45,6 +45,11 @@ class VaultLender:
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
 
+    @property
+    def is_locked(self) -> bool:
+        """True while the vault is locked, so that nothing can be lent."""
+        return self._vault.is_locked
+
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[Loan]:
         """Lend the credential that a plan specifies.

@@ -14,7 +14,6 @@ Source: docs/reference/notifications.md. Not here: the desktop (desktop.py), the
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import logging
 import os
@@ -33,7 +32,6 @@ from aileron.daemon.notify.webhook import Webhook
 from aileron.egress import Egress
 from aileron.egress.refusal import RefusedError
 from aileron.model.failure import AileronError
-from aileron.model.secret import Secret
 from aileron.vault.lend import VaultLender
 from aileron.vault.vault import Vault
 
@@ -88,7 +86,7 @@ class Notifier:
                     settings.notify_webhook_secret,
                     settings.egress_private,
                     egress=egress,
-                    lender=_Lender(vault),
+                    lender=VaultLender(vault),
                     describe=self._describe,
                     pace=pace,
                     clock=clock,
@@ -155,18 +153,3 @@ async def _serve(name: str, serve: Callable[[], Awaitable[None]]) -> None:
         await serve()
     except Exception:  # noqa: BLE001 - the end of a task: no notification is worth the daemon
         _log.exception("notifications end: %s", name)
-
-
-class _Lender:
-    """Lends secrets from the vault. Implements SecretLender."""
-
-    def __init__(self, vault: Vault) -> None:
-        self._vault: Final = vault
-        self._lender: Final = VaultLender(vault)
-
-    @property
-    def is_locked(self) -> bool:
-        return self._vault.is_locked
-
-    def lend_secret(self, name: str) -> contextlib.AbstractContextManager[Secret]:
-        return self._lender.lend_secret(name)
