@@ -1,8 +1,7 @@
 """The console as a person has it, over a fake daemon: requests that come and go, keys, and the screen.
 
-    async with world.console() as shown:
-        await shown.until("send-mail")
-        await shown.press("A")
+    async with world.console(until="send-mail") as shown:
+        await shown.press("A", until="any other key")
 
 A `World` is one home: what waits in it, what happens there, who signs. `Shown` is a console of it that runs without a terminal
 (Textual's Pilot): keys, clicks and sizes go in, the text of the screen comes out. The clock of its keys stands still, until a
@@ -14,12 +13,13 @@ Not here: golden screens (tests/support/screens.py), what the real daemon says (
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 import pytest
 from rich.segment import Segment
@@ -45,6 +45,14 @@ __all__ = ["Clock", "Shown", "World", "named", "reversible"]
 _LOADS_S: Final = 5.0
 _ASKED_AT: Final = "2026-11-21T04:00:00Z"
 _ROUTE: Final = "/v1/action-approvals"
+
+
+class Effect(TypedDict, total=False):
+    """Effect of a key that a person waits for, as the methods of `Shown` do that have these names."""
+
+    until: str | Callable[[], object]
+    until_told: str
+    until_not: str
 
 
 class Clock:
@@ -178,9 +186,9 @@ class World:
 
     @contextlib.asynccontextmanager
     async def console(
-        self, size: tuple[int, int] = (80, 24), *, not_kept: str | None = None, **options: Any
+        self, size: tuple[int, int] = (80, 24), *, until: str = "", not_kept: str | None = None, **options: Any
     ) -> AsyncIterator[Shown]:
-        """Run a console, once it has read the daemon's state."""
+        """Run a console, once it has read the daemon's state and shows the text `until`."""
         self.who_else = not_kept
         options = {"now": self.clock, **options}
         app = Console(DaemonClient(self.home), self.hooks(), who_else=lambda: self.who_else, **options)
@@ -188,7 +196,7 @@ class World:
             patched.setattr(message, "_time", SimpleNamespace(get_time=self.clock))  # the time of a key press
             async with app.run_test(size=size, notifications=True) as pilot:
                 shown = Shown(app, pilot, self.clock)
-                await shown.until("daemon ok")
+                await shown.until("daemon ok", until)
                 yield shown
                 with self._changed:  # end the requests that wait for news
                     self._is_gone = True
@@ -265,9 +273,15 @@ class Shown:
             rows = [each.apply(row, self.app.screen.background_colors[1]) for row in rows]
         return rows
 
-    async def press(self, *keys: str) -> None:
-        """Press keys one after the other, each handled before the next."""
+    async def press(self, *keys: str, **effect: Unpack[Effect]) -> None:
+        """Press keys one after the other, each handled before the next, and wait for their effect."""
         await self.pilot.press(*keys)
+        await self._until_seen(effect)
+
+    async def press_settled(self, *keys: str, **effect: Unpack[Effect]) -> None:
+        """Press keys once what is on screen has been there long enough, and wait for their effect."""
+        await self.settled()
+        await self.press(*keys, **effect)
 
     async def press_at_once(self, *keys: str) -> None:
         """Press keys together: the second arrives before the first takes effect."""
@@ -288,11 +302,28 @@ class Shown:
         }
         await self.pilot.press(*(names.get(character, character) for character in text))
 
-    async def until(self, wanted: str | Callable[[], object]) -> None:
-        """Wait until this text is on the screen, or this condition holds."""
-        is_so = wanted if callable(wanted) else lambda: wanted in self.text
-        await wait_until_async(is_so, f"{wanted} is shown", seen=lambda: f"{self.text}\n{self.told}")
-        await self.pilot.pause()
+    async def enter(self, text: str, **effect: Unpack[Effect]) -> None:
+        """Type a text and press Enter, and wait for the effect."""
+        await self.type(text)
+        await self.press("enter", **effect)
+
+    async def until(self, *wanted: str | Callable[[], object]) -> None:
+        """Wait until each text has been on the screen, or each condition has held, one after the other."""
+        for each in wanted:
+            is_so = each if callable(each) else functools.partial(self._has, each)
+            await wait_until_async(is_so, f"{each} is shown", seen=lambda: f"{self.text}\n{self.told}")
+            await self.pilot.pause()
+
+    def _has(self, wanted: str) -> bool:
+        return wanted in self.text
+
+    async def _until_seen(self, effect: Effect) -> None:
+        if "until" in effect:
+            await self.until(effect["until"])
+        if "until_told" in effect:
+            await self.until_told(effect["until_told"])
+        if "until_not" in effect:
+            await self.until_not(effect["until_not"])
 
     async def until_told(self, wanted: str) -> None:
         """Wait until a notification has this text; forget the earlier ones then."""
@@ -319,24 +350,25 @@ class Shown:
         """Reset the input guard, as if the person had rested since a prompt was broken off."""
         self.app.input_guard = InputGuard()  # type: ignore[misc]
 
-    async def unlock(self) -> None:
-        """Open the approver's key."""
-        await self.press("L")
-        await self.until("key open")
+    async def unlock(self, **effect: Unpack[Effect]) -> None:
+        """Open the approver's key, and wait for the effect."""
+        await self.press("L", until="key open")
+        await self._until_seen(effect)
 
-    async def approve(self, word: str | None = None, *, unread: bool = True) -> None:
-        """Take both steps of a yes, `y` or this word; with `unread`, first confirm that not all was read."""
+    async def approve(self, word: str | None = None, *, unread: bool = True, **effect: Unpack[Effect]) -> None:
+        """Take both steps of a yes, `y` or this word, and wait for the effect.
+
+        With `unread`, first confirm that not all was read.
+        """
         await self.settled()
         if unread:
             await self.press("exclamation_mark")
-        await self.press("A")
-        await self.until("type" if word else "any other key")
+        await self.press("A", until="type" if word else "any other key")
         await self.settled()
         if word is None:
-            await self.press("y")
+            await self.press("y", **effect)
         else:
-            await self.type(word)
-            await self.press("enter")
+            await self.enter(word, **effect)
 
 
 def named(

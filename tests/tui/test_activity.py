@@ -63,8 +63,7 @@ def fill(world: World) -> None:
 
 async def look(shown: Shown) -> None:
     """Show the activity screen."""
-    await shown.press("2")
-    await shown.until("LAST HOUR")
+    await shown.press("2", until="LAST HOUR")
 
 
 async def test_a_run_is_shown_as_a_story_with_its_result(world: World) -> None:
@@ -88,8 +87,7 @@ async def test_new_stories_appear_at_once_and_the_cursor_stays(world: World) -> 
     async with world.console() as shown:
         await look(shown)
         request(world, 2, to="first@example.com")
-        await shown.until("! Send mail: to “first@example.com”")
-        await shown.until("asked · waiting for you")
+        await shown.until("! Send mail: to “first@example.com”", "asked · waiting for you")
         await shown.press("down")
         stories = shown.app.query_one("#stories", Rows)
         assert stories.chosen() == "run-1"
@@ -112,17 +110,13 @@ async def test_every_event_is_one_key_away(world: World) -> None:
     world.fake.script("GET", "/v1/audit/run-1", (200, {"audit_id": "run-1", "status": "completed", "events": []}))
     async with world.console() as shown:
         await look(shown)
-        await shown.press("l")
-        await shown.until("egress.sending")
+        await shown.press("l", until="egress.sending")
         assert "LAST HOUR" not in shown.text
         assert "l runs as stories" in shown.rows[-1]
-        await shown.press("enter")
-        await shown.until("run run-1: completed")
-        await shown.press("escape", "l")
-        await shown.until("LAST HOUR")
+        await shown.press("enter", until="run run-1: completed")
+        await shown.press("escape", "l", until="LAST HOUR")
         assert "egress.sending" not in shown.text
-        await shown.press("enter")
-        await shown.until("run run-1: completed")
+        await shown.press("enter", until="run run-1: completed")
 
 
 async def test_the_hour_is_read_in_pages_when_it_is_first_shown(world: World) -> None:

@@ -50,16 +50,12 @@ async def test_two_hundred_requests_are_listed_in_order(world: World) -> None:
     """They stand in their order of arrival and take only a few requests to the daemon; the keys reach the last and the first."""
     world.ask(*(named(f"a{number:03}") for number in range(200)))
     async with world.console() as shown:
-        await shown.until("200 waiting")
-        await shown.until("goes to")
+        await shown.until("200 waiting", "goes to")
         asked = len(world.fake.seen)
-        await shown.press("end")
-        await shown.until("a199 1.2.0")
+        await shown.press("end", until="a199 1.2.0")
         rows = [row.split()[2] for row in shown.rows[2:7]]
-        await shown.press("N")
-        await shown.until("a198 1.2.0")
-        await shown.press("home")
-        await shown.until("a000 1.2.0")
+        await shown.press("N", until="a198 1.2.0")
+        await shown.press("home", until="a000 1.2.0")
 
     assert rows == ["A195:", "A196:", "A197:", "A198:", "A199:"]
     assert asked < 20
@@ -69,17 +65,13 @@ async def test_a_decided_request_stays_in_its_place(world: World) -> None:
     """The row gets a sign and a word, and the next request is one key away."""
     asked = [named(name, reversible=True) for name in ("one", "two", "three")]
     world.ask(*asked)
-    async with world.console() as shown:
-        await shown.until("one 1.2.0")
-        await shown.approve()
-        await shown.until("✓ One")
+    async with world.console(until="one 1.2.0") as shown:
+        await shown.approve(until="✓ One")
         world.settle(asked[1], "denied")
-        await shown.until("✗ Two")
-        await shown.until("1 waiting")
+        await shown.until("✗ Two", "1 waiting")
         assert [row.split()[0] for row in shown.rows[2:5]] == ["✓", "✗", "~"]
 
-        await shown.press("n")
-        await shown.until("three 1.2.0")
+        await shown.press("n", until="three 1.2.0")
 
 
 async def test_requests_settled_elsewhere_leave_the_queue_whatever_their_kind(world: World) -> None:
@@ -88,8 +80,7 @@ async def test_requests_settled_elsewhere_leave_the_queue_whatever_their_kind(wo
     asked.append(named("send-mail"))
     world.ask(*asked)
     ends = [status for status in RunStatus if status is not RunStatus.PENDING_APPROVAL]
-    async with world.console(size=(100, 40)) as shown:
-        await shown.until(f"{len(asked)} waiting")
+    async with world.console(size=(100, 40), until=f"{len(asked)} waiting") as shown:
         for request, status in zip(asked, itertools.cycle(ends), strict=False):
             world.settle(request, status.value)
 
@@ -109,12 +100,10 @@ async def test_a_settled_request_with_an_unknown_outcome_is_reported_once(world:
     """The console asks again with the next news, until the outcome is known."""
     asked = subject_question(SUBJECTS["secret"], approval_id="act-secret")
     world.ask(asked, named("two"))
-    async with world.console() as shown:
-        await shown.until("2 waiting")
+    async with world.console(until="2 waiting") as shown:
         world.fake.script("GET", "/v1/action-approvals/act-secret/result", error("internal_error", 500, "a bug"))
         world.settle(asked, "completed")
-        await shown.until("1 waiting")
-        await shown.until("no longer waits")
+        await shown.until("1 waiting", "no longer waits")
         await shown.until(
             lambda: any("secret pw is no longer waiting" in notice and "a bug" in notice for notice in shown.told)
         )
@@ -132,27 +121,19 @@ async def test_a_filter_is_visible_and_ends_with_escape(world: World) -> None:
     world.ask(
         named("send-mail", agent="claude"), named("delete-repo", agent="codex"), named("send-file", agent="codex")
     )
-    async with world.console() as shown:
-        await shown.until("Send file")
+    async with world.console(until="Send file") as shown:
         await shown.press("slash")
-        await shown.type("agent:codex send")
-        await shown.press("enter")
-        await shown.until("! only agent:codex send")
+        await shown.enter("agent:codex send", until="! only agent:codex send")
         await shown.until_not("Delete repo")
         await shown.until("send-file 1.2.0")
         assert "Send mail" not in shown.text
 
-        await shown.press("escape")
-        await shown.until("Delete repo")
+        await shown.press("escape", until="Delete repo")
         assert "! only" not in shown.text
 
         await shown.press("slash")
-        await shown.type("nothing like it")
-        await shown.press("enter")
-        await shown.until("nothing matches")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until_told("nothing is selected")
+        await shown.enter("nothing like it", until="nothing matches")
+        await shown.press_settled("exclamation_mark", "A", until_told="nothing is selected")
     assert world.sent() == []
 
 
@@ -164,33 +145,23 @@ async def test_repeated_similar_requests_are_grouped_in_one_row(world: World) ->
     ]
     world.ask(*same, named("other"))
     async with world.console() as shown:
-        await shown.until("6 waiting")
-        await shown.until("goes to")
-        await shown.press("g")
-        await shown.until("5 alike: send-mail, to differs")
+        await shown.until("6 waiting", "goes to")
+        await shown.press("g", until="5 alike: send-mail, to differs")
         await shown.until("Other")
         assert not any("Send mail" in row for row in shown.rows[2:4])
-        await shown.press("g")
-        await shown.until_not("5 alike")
+        await shown.press("g", until_not="5 alike")
 
 
 async def test_several_requests_that_are_not_alike_can_be_denied_together_but_not_approved(world: World) -> None:
     """Each is denied by a decision of its own, with one reason; a request that is not selected still waits."""
     asked = [named(name, reversible=True) for name in ("one", "two", "three")]
     world.ask(*asked)
-    async with world.console() as shown:
-        await shown.until("one 1.2.0")
-        await shown.press("v", "j", "j", "v")
-        await shown.until("● ~ undeclared Three")
+    async with world.console(until="one 1.2.0") as shown:
+        await shown.press("v", "j", "j", "v", until="● ~ undeclared Three")
         await shown.until("three 1.2.0")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until_told("these are not alike")
-        await shown.press("d")
-        await shown.until("deny 2 requests")
-        await shown.type("no more")
-        await shown.press("enter")
-        await shown.until("✗ Three")
+        await shown.press_settled("exclamation_mark", "A", until_told="these are not alike")
+        await shown.press("d", until="deny 2 requests")
+        await shown.enter("no more", until="✗ Three")
         await shown.until("✗ One")
 
     assert world.sent_to() == [asked[0]["approval_id"], asked[2]["approval_id"]]
@@ -204,20 +175,15 @@ async def test_a_mark_counts_only_while_its_request_waits_and_is_listed(world: W
     """A marked request that was settled or filtered away neither blocks an approval nor is denied with others."""
     asked = [named(name, reversible=True, agent=f"of-{name}") for name in ("one", "two", "three")]
     world.ask(*asked)
-    async with world.console() as shown:
-        await shown.until("one 1.2.0")
-        await shown.press("v", "j", "v", "j")
-        await shown.until("● ~ undeclared Two")
+    async with world.console(until="one 1.2.0") as shown:
+        await shown.press("v", "j", "v", "j", until="● ~ undeclared Two")
         await shown.until("three 1.2.0")
         world.settle(asked[0], "expired")
         await shown.until("expired")
         await shown.press("slash")
-        await shown.type("three")
-        await shown.press("enter")
-        await shown.until("! only three")
+        await shown.enter("three", until="! only three")
         await shown.until("three 1.2.0")
-        await shown.approve()
-        await shown.until(lambda: world.sent())
+        await shown.approve(until=lambda: world.sent())
 
     assert world.sent_to() == [asked[2]["approval_id"]]
 
@@ -227,15 +193,10 @@ async def test_a_mark_stays_on_a_request_that_could_not_be_denied(world: World) 
     asked = [named(name, reversible=True) for name in ("one", "two")]
     world.ask(*asked)
     world.fake.script("POST", f"/v1/action-approvals/{asked[0]['approval_id']}/decide", error("busy", 503, "later"))
-    async with world.console() as shown:
-        await shown.until("one 1.2.0")
-        await shown.press("v", "j", "v")
-        await shown.until("two 1.2.0")
-        await shown.settled()
-        await shown.press("d")
-        await shown.until("deny 2 requests")
-        await shown.press("enter")
-        await shown.until("✗ Two")
+    async with world.console(until="one 1.2.0") as shown:
+        await shown.press("v", "j", "v", until="two 1.2.0")
+        await shown.press_settled("d", until="deny 2 requests")
+        await shown.press("enter", until="✗ Two")
         await shown.until("● ~ undeclared One")
 
 
@@ -245,8 +206,7 @@ async def test_a_new_request_rings_the_bell_and_a_waiting_one_does_not(
     """The bell rings for requests that are new since the console began, even the first; not for ten minutes after `z`."""
     rung: list[int] = []
     monkeypatch.setattr(Console, "bell", lambda _: rung.append(1))
-    async with world.console() as shown:
-        await shown.until("nothing waiting")
+    async with world.console(until="nothing waiting") as shown:
         assert rung == []
         world.ask(named("first"))
         await shown.until("first 1.2.0")
@@ -276,15 +236,11 @@ async def test_a_slow_daemon_blocks_no_key(world: World) -> None:
     world.fake.script("GET", "/v1/grants", slow)
     assert approver.public_key
     try:
-        async with world.console() as shown:
-            await shown.until("CANNOT BE UNDONE")
+        async with world.console(until="CANNOT BE UNDONE") as shown:
             for key, path in (("p", "preview"), ("V", "lock"), ("3", "grants")):
-                await shown.press(key)
-                await shown.until(partial(is_asked, path))
-                await shown.press("question_mark")
-                await shown.until("!   needs attention")
-                await shown.press("escape")
-                await shown.until_not("!   needs attention")
+                await shown.press(key, until=partial(is_asked, path))
+                await shown.press("question_mark", until="!   needs attention")
+                await shown.press("escape", until_not="!   needs attention")
             gate.set()
     finally:
         gate.set()
@@ -298,17 +254,14 @@ async def test_two_requests_for_one_action_are_distinguishable_in_the_list(world
         named("send-c", action="send", args={"to": "\x1b[2J\u202e done"}),
         named("n" * 60, args={"to": "c@example.com"}),
     )
-    async with world.console() as shown:
-        await shown.until("Send: to “mira@example.com”, body “xxx")
+    async with world.console(until="Send: to “mira@example.com”, body “xxx") as shown:
         rows = shown.rows[2:6]
         assert "Send b: to “mallory@evil.example”  " in rows[1]
         assert "Send c: to “\\x1b[2J\\u202e done”" in rows[2]
         assert "…" in rows[3]
         assert [re.search(r" +[0-9]+ d$", row.rstrip()) is None for row in rows] == [False] * 4
         await shown.press("slash")
-        await shown.type("evil")
-        await shown.press("enter")
-        await shown.until("! only evil")
+        await shown.enter("evil", until="! only evil")
         assert "mira" not in shown.rows[2]
 
 
@@ -318,8 +271,7 @@ async def test_the_request_that_expires_first_is_listed_first(world: World) -> N
     late = named("asked-late", created_at="2026-11-21T05:00:00Z", expires_at=soon)
     early = named("asked-early", created_at="2026-11-21T03:00:00Z")
     world.ask(late, early)
-    async with world.console() as shown:
-        await shown.until("Asked late")
+    async with world.console(until="Asked late") as shown:
         rows = shown.rows[2:4]
 
     assert ["Asked late" in row for row in rows] == [True, False]
@@ -331,15 +283,10 @@ async def test_a_marked_request_is_denied_wherever_the_cursor_is(world: World) -
     """The prompt names the marked request; the one under the cursor still waits."""
     asked = [named("marked-one"), named("under-cursor")]
     world.ask(*asked)
-    async with world.console() as shown:
-        await shown.until("marked-one 1.2.0")
-        await shown.press("v", "j")
-        await shown.until("under-cursor 1.2.0")
-        await shown.settled()
-        await shown.press("d")
-        await shown.until("deny Marked one")
-        await shown.press("enter")
-        await shown.until("✗ Marked one")
+    async with world.console(until="marked-one 1.2.0") as shown:
+        await shown.press("v", "j", until="under-cursor 1.2.0")
+        await shown.press_settled("d", until="deny Marked one")
+        await shown.press("enter", until="✗ Marked one")
 
     assert world.sent_to() == [asked[0]["approval_id"]]
 
@@ -358,13 +305,9 @@ async def test_a_no_without_a_reason_is_a_withdrawal_where_signing_would_need_a_
     if way == "a locked vault":
         world.fake.passphrase = "the vault's"
     async with world.console(not_kept="this is a terminal of tmux" if way == "a key each time" else None) as shown:
-        await shown.until("passphrase each time" if way == "a key each time" else "! vault locked")
-        await shown.until("CANNOT BE UNDONE")
-        await shown.settled()
-        await shown.press("d")
-        await shown.until("or Enter to withdraw without one")
-        await shown.press("enter")
-        await shown.until("withdrawn")
+        await shown.until("passphrase each time" if way == "a key each time" else "! vault locked", "CANNOT BE UNDONE")
+        await shown.press_settled("d", until="or Enter to withdraw without one")
+        await shown.press("enter", until="withdrawn")
 
     assert (world.sent(), world.asked_for) == ([], [])
     assert world.sent_to("cancel") == [asked["approval_id"]]
@@ -376,11 +319,8 @@ async def test_a_no_without_a_reason_is_signed_while_the_key_is_open(world: Worl
     world.ask(named("one"))
     async with world.console() as shown:
         await shown.unlock()
-        await shown.settled()
-        await shown.press("d")
-        await shown.until("(optional)")
-        await shown.press("enter")
-        await shown.until(lambda: world.sent())
+        await shown.press_settled("d", until="(optional)")
+        await shown.press("enter", until=lambda: world.sent())
 
     assert world.sent()[0]["signature"]
     assert world.sent("cancel") == []
@@ -391,14 +331,9 @@ async def test_a_denial_is_signed_with_its_reason(world: World) -> None:
     approver = world.sign()
     asked = question()
     world.ask(asked)
-    async with world.console() as shown:
-        await shown.until("CANNOT BE UNDONE")
-        await shown.settled()
-        await shown.press("d")
-        await shown.until("deny Send mail")
-        await shown.type("ask Mira first")
-        await shown.press("enter")
-        await shown.until(lambda: world.sent())
+    async with world.console(until="CANNOT BE UNDONE") as shown:
+        await shown.press_settled("d", until="deny Send mail")
+        await shown.enter("ask Mira first", until=lambda: world.sent())
 
     (body,) = world.sent()
     statement = DecisionStatement(
@@ -420,17 +355,13 @@ async def test_deny_and_stop_ends_the_session_of_the_request(world: World, marke
     world.ask(*asked)
     for name in ("ses-1", "ses-2"):
         world.fake.script("POST", f"/v1/sessions/{name}/end", (200, {"ended": name}))
-    async with world.console() as shown:
-        await shown.until("one 1.2.0")
+    async with world.console(until="one 1.2.0") as shown:
         await shown.settled()
         if marked:
-            await shown.press("v", "j", "v")
-            await shown.until("two 1.2.0")
+            await shown.press("v", "j", "v", until="two 1.2.0")
             await shown.settled()
-        await shown.press("D")
-        await shown.until("end the session that asked")
-        await shown.press("enter")
-        await shown.until(lambda: len(world.sent("end")) == (2 if marked else 1))
+        await shown.press("D", until="end the session that asked")
+        await shown.press("enter", until=lambda: len(world.sent("end")) == (2 if marked else 1))
 
     ended = [seen.path.split("/")[3] for seen in world.fake.asked("POST") if seen.path.endswith("/end")]
     assert ended == (["ses-1", "ses-2"] if marked else ["ses-1"])
@@ -451,14 +382,10 @@ async def test_edited_arguments_are_approved_by_their_own_digest(world: World) -
 
     world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/edit", edited)
     world.edit = lambda _: json.dumps(wanted)
-    async with world.console((80, 45)) as shown:
-        await shown.until("mira@example.com")
-        await shown.settled()
-        await shown.press("e")
-        await shown.until("to        mira@example.org")
+    async with world.console((80, 45), until="mira@example.com") as shown:
+        await shown.press_settled("e", until="to        mira@example.org")
         await shown.until("edited    ")
-        await shown.approve()
-        await shown.until(lambda: world.sent())
+        await shown.approve(until=lambda: world.sent())
 
     assert world.sent("edit") == [{"args": wanted}]
     assert world.sent()[0]["digest"] == other["digest"] != before
@@ -486,21 +413,16 @@ async def test_a_request_cannot_be_decided_while_its_edit_is_being_sent(world: W
 
     world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/edit", edited)
     world.edit = lambda _: json.dumps(wanted)
-    async with world.console((80, 45)) as shown:
-        await shown.until("to        mira@example.com")
-        await shown.settled()
-        await shown.press("e")
-        await shown.until(is_told.is_set)
+    async with world.console((80, 45), until="to        mira@example.com") as shown:
+        await shown.press_settled("e", until=is_told.is_set)
         await shown.settled()
         assert "to        mira@example.com" not in shown.text
-        await shown.press("exclamation_mark", "A")
-        await shown.until_told("your edit is being sent")
+        await shown.press("exclamation_mark", "A", until_told="your edit is being sent")
         may_answer.set()
         await shown.until(f"to        mira@example.{'org' if is_made else 'com'}")
         if not is_made:
             await shown.until_told("your edit was not applied")
-        await shown.approve()
-        await shown.until(lambda: world.sent())
+        await shown.approve(until=lambda: world.sent())
 
     assert [body["digest"] for body in world.sent()] == [(other if is_made else asked)["digest"]]
 
@@ -518,15 +440,11 @@ async def test_an_edit_of_a_request_that_left_the_screen_is_discarded(world: Wor
 
     world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/edit", edited)
     world.edit = lambda _: json.dumps(wanted)
-    async with world.console((80, 45)) as shown:
-        await shown.until("pay 1.2.0")
-        await shown.settled()
-        await shown.press("e", "j")
-        await shown.until("other 1.2.0")
+    async with world.console((80, 45), until="pay 1.2.0") as shown:
+        await shown.press_settled("e", "j", until="other 1.2.0")
         may_answer.set()
         await shown.until_told("your edit of act-20261121T040000-pay was discarded")
-        await shown.press("k")
-        await shown.until("to        mira@example.com")
+        await shown.press("k", until="to        mira@example.com")
 
 
 @pytest.mark.parametrize("left", ["no JSON", "[]", None], ids=["no JSON", "no object", "nothing came of it"])
@@ -540,11 +458,8 @@ async def test_a_failed_edit_changes_nothing(world: World, left: str | None) -> 
 
     world.edit = edit
     world.ask(question())
-    async with world.console() as shown:
-        await shown.until("CANNOT BE UNDONE")
-        await shown.settled()
-        await shown.press("e")
-        await shown.until_told("not changed: ")
+    async with world.console(until="CANNOT BE UNDONE") as shown:
+        await shown.press_settled("e", until_told="not changed: ")
     assert world.sent("edit") == []
 
 
@@ -558,14 +473,9 @@ async def test_the_agent_is_asked_and_its_answer_stands_in_the_box(world: World)
         return 200, {}
 
     world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/ask", put)
-    async with world.console((100, 45)) as shown:
-        await shown.until("CANNOT BE UNDONE")
-        await shown.settled()
-        await shown.press("m")
-        await shown.until("ask the agent")
-        await shown.type("who is it for")
-        await shown.press("enter")
-        await shown.until("you asked: who is it for")
+    async with world.console((100, 45), until="CANNOT BE UNDONE") as shown:
+        await shown.press_settled("m", until="ask the agent")
+        await shown.enter("who is it for", until="you asked: who is it for")
         await shown.until("has not answered yet")
         world.replace(asked, conversation=[{"question": "who is it for", "answer": "for my boss"}])
         await shown.until("the agent: for my boss")
@@ -575,50 +485,37 @@ async def test_a_request_is_withdrawn_only_from_the_screen_that_shows_it(world: 
     """The keys `u` and `y` withdraw the request under the cursor; on another screen `u` does nothing."""
     asked = named("one")
     world.ask(asked)
-    async with world.console() as shown:
-        await shown.until("one 1.2.0")
-        await shown.press("3")
-        await shown.until("no grants: every gated action")
+    async with world.console(until="one 1.2.0") as shown:
+        await shown.press("3", until="no grants: every gated action")
         await shown.press("u", "d", "e", "m", "A")
         await shown.pilot.pause()
         assert world.sent("cancel") == world.sent() == []
 
-        await shown.press("1")
-        await shown.until("one 1.2.0")
+        await shown.press("1", until="one 1.2.0")
         await shown.settled()
         for key in ("n", "enter", "u"):
-            await shown.press("u")
-            await shown.until("withdraw: One")
-            await shown.settled()
-            await shown.press(key)
-            await shown.until_not("withdraw: ")
+            await shown.press("u", until="withdraw: One")
+            await shown.press_settled(key, until_not="withdraw: ")
             await shown.settled()
         assert world.sent("cancel") == []
 
-        await shown.press("u")
-        await shown.until("withdraw: One")
-        await shown.settled()
-        await shown.press("y")
-        await shown.until("withdrawn")
+        await shown.press("u", until="withdraw: One")
+        await shown.press_settled("y", until="withdrawn")
 
     assert len(world.sent("cancel")) == 1
 
 
 async def asked_for_a_grant(shown: Shown) -> None:
     """Ask for a grant for exactly these arguments, ten times."""
-    await shown.settled()
-    await shown.press("t")
-    await shown.until("10 times, within an hour")
-    await shown.press("2")
-    await shown.until_told("added at the end of the list")
+    await shown.press_settled("t", until="10 times, within an hour")
+    await shown.press("2", until_told="added at the end of the list")
 
 
 async def test_a_grant_covers_exactly_these_arguments(world: World) -> None:
     """An argument that the call left out must stay absent: a blind copy would add a recipient."""
     world.ask(named("undoable", reversible=True, args={"to": "ann@example.com"}, text=labelled(extra="Blind copy")))
     world.fake.script("POST", "/v1/grants", (202, {"approval_id": "act-9", "status": "pending_approval"}))
-    async with world.console() as shown:
-        await shown.until("undoable 1.2.0")
+    async with world.console(until="undoable 1.2.0") as shown:
         await asked_for_a_grant(shown)
 
     (body,) = world.sent("grants")
@@ -632,13 +529,9 @@ async def test_a_grant_is_offered_only_for_a_run_that_can_be_undone(world: World
     """The grant has exactly these arguments; for any other run, `t` says why there is none."""
     world.ask(named("for-good"), named("undoable", reversible=True))
     world.fake.script("POST", "/v1/grants", (202, {"approval_id": "act-9", "status": "pending_approval"}))
-    async with world.console() as shown:
-        await shown.until("for-good 1.2.0")
-        await shown.settled()
-        await shown.press("t")
-        await shown.until_told("not available: this cannot be undone")
-        await shown.press("n")
-        await shown.until("undoable 1.2.0")
+    async with world.console(until="for-good 1.2.0") as shown:
+        await shown.press_settled("t", until_told="not available: this cannot be undone")
+        await shown.press("n", until="undoable 1.2.0")
         await asked_for_a_grant(shown)
 
     (body,) = world.sent("grants")
@@ -692,10 +585,8 @@ async def test_the_record_of_a_run_shows_every_request_sent(world: World) -> Non
         ],
     }
     world.ask(asked)
-    async with world.console((100, 45)) as shown:
-        await shown.until("one 1.2.0")
-        await shown.approve()
-        await shown.until("REQUESTS SENT")
+    async with world.console((100, 45), until="one 1.2.0") as shown:
+        await shown.approve(until="REQUESTS SENT")
         for fact in (
             "POST mail.example:443/send  201",
             "1,834 B up  412 B down  312 ms",
@@ -707,10 +598,8 @@ async def test_the_record_of_a_run_shows_every_request_sent(world: World) -> Non
             assert fact in shown.text
 
         world.happen("run.finished", run="run-one", status="completed", action="one")
-        await shown.press("2")
-        await shown.until("✓ one")
-        await shown.press("enter")
-        await shown.until("run run-one: completed")
+        await shown.press("2", until="✓ one")
+        await shown.press("enter", until="run run-one: completed")
         assert "POST mail.example:443/send  201" in shown.text
 
 
@@ -726,25 +615,18 @@ async def test_a_failure_after_an_approval_is_reported(world: World) -> None:
         "error": {**of, "message": "it is full\x1b[2J"},
     }
     world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/decide", (200, failed))
-    async with world.console() as shown:
-        await shown.until("one 1.2.0")
-        await shown.approve()
-        await shown.until_told(r"approved, but it failed: it is full\x1b[2J")
+    async with world.console(until="one 1.2.0") as shown:
+        await shown.approve(until_told=r"approved, but it failed: it is full\x1b[2J")
 
 
 async def test_a_decision_made_elsewhere_is_reported(world: World) -> None:
     """The decision is told, but not who made it."""
     asked = named("one", reversible=True)
     world.ask(asked)
-    async with world.console() as shown:
-        await shown.until("one 1.2.0")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until("any other key")
+    async with world.console(until="one 1.2.0") as shown:
+        await shown.press_settled("exclamation_mark", "A", until="any other key")
         asked["status"] = "denied"
-        await shown.settled()
-        await shown.press("y")
-        await shown.until_told("already decided elsewhere: denied")
+        await shown.press_settled("y", until_told="already decided elsewhere: denied")
 
 
 # the other screens
@@ -756,27 +638,16 @@ async def test_grants_and_sessions_are_listed_and_can_be_ended(world: World) -> 
     world.fake.script("GET", "/v1/sessions", (200, {"sessions": [session("/w")]}))
     world.fake.script("POST", "/v1/sessions/ses-1/end", (200, {}))
     async with world.console() as shown:
-        await shown.press("3")
-        await shown.until("send-mail  1 of 10,")
+        await shown.press("3", until="send-mail  1 of 10,")
         assert "any arguments" in shown.text
-        await shown.press("x")
-        await shown.until("end this grant")
-        await shown.settled()
-        await shown.press("enter")
-        await shown.until_not("end this grant")
+        await shown.press("x", until="end this grant")
+        await shown.press_settled("enter", until_not="end this grant")
         assert world.fake.grants == [grant()]
-        await shown.press("x")
-        await shown.until("end this grant")
-        await shown.settled()
-        await shown.press("y")
-        await shown.until("no grants: every gated action")
-        await shown.press("4")
-        await shown.until("claude")
-        await shown.press("x")
-        await shown.until("end this session")
-        await shown.settled()
-        await shown.press("y")
-        await shown.until(lambda: world.sent("end"))
+        await shown.press("x", until="end this grant")
+        await shown.press_settled("y", until="no grants: every gated action")
+        await shown.press("4", until="claude")
+        await shown.press("x", until="end this session")
+        await shown.press_settled("y", until=lambda: world.sent("end"))
 
     assert world.fake.grants == []
 
@@ -786,16 +657,14 @@ async def test_a_folder_cannot_fake_a_row_and_is_shown_whole_before_a_session_is
     folder = "/tmp/" + " " * 60 + "codex        open     2026-11-21 04:00  7 runs  /home/you and then some more of it"
     world.fake.script("GET", "/v1/sessions", (200, {"sessions": [session(folder)]}))
     async with world.console() as shown:
-        await shown.press("4")
-        await shown.until("3 runs")
+        await shown.press("4", until="3 runs")
         for width in (80, 60, 120):
             await shown.pilot.resize_terminal(width, 24)
             await shown.until("3 runs")
             (row,) = [row for row in shown.rows if "runs" in row]
             assert row.startswith("claude ")
         await shown.until("…")
-        await shown.press("x")
-        await shown.until("end this session")
+        await shown.press("x", until="end this session")
         for fact in ("session     ses-1", "agent       claude", "and then some more of it"):
             assert fact in shown.text
 
@@ -805,11 +674,9 @@ async def test_a_grant_is_shown_whole_before_it_is_ended(world: World) -> None:
     conditions = [{"argument": name, "operator": "equals", "value": "x" * 70} for name in ("to", "subject")]
     world.fake.grants = [grant(*conditions)]
     async with world.console() as shown:
-        await shown.press("3")
-        await shown.until("send-mail  1 of 10,")
+        await shown.press("3", until="send-mail  1 of 10,")
         assert sum("xxx" in row for row in shown.rows) == 1
-        await shown.press("x")
-        await shown.until("end this grant")
+        await shown.press("x", until="end this grant")
         for fact in ("grant       g-1", "action      send-mail", "used        1 of 10", "to is", "subject is"):
             assert fact in shown.text
 
@@ -828,8 +695,7 @@ async def test_a_new_event_adds_one_row_and_the_cursor_stays(world: World, monke
 
     monkeypatch.setattr(rendering, "event_row", counted)
     async with world.console() as shown:
-        await shown.press("2", "l")
-        await shown.until("number-35.")
+        await shown.press("2", "l", until="number-35.")
         await shown.press(*["k"] * 6)
         rows = shown.app.query_one("#ledger", Rows)
         assert rows.chosen() == "e29"
@@ -864,17 +730,13 @@ async def test_notifications_are_short_and_do_not_cover_a_dialog(world: World) -
         error("internal_error", 500, said),
     )
     async with world.console() as shown:
-        await shown.unlock()
-        await shown.until("! To: the agent said")
+        await shown.unlock(until="! To: the agent said")
         (alarm,) = [row for row in shown.rows if "! To: the agent said" in row]
-        await shown.press("p")
-        await shown.until("Nothing differs")
+        await shown.press("p", until="Nothing differs")
         assert [len(notice) for notice in shown.told] == [len("! ") + 160]
         assert shown.told[0].endswith("…")
         assert alarm in shown.rows
-        await shown.settled()
-        await shown.press("A")
-        await shown.until("To approve, type")
+        await shown.press_settled("A", until="To approve, type")
         await shown.until_not("Nothing differs")
         assert any(alarm.strip() in row for row in shown.rows)
 
@@ -884,10 +746,8 @@ async def test_the_request_under_the_cursor_is_not_pushed_out_by_others(world: W
     first, second = (named(name, reversible=True) for name in ("first", "second"))
     others = [named(f"other-{number}", reversible=True) for number in range(60)]
     world.ask(first, second, *others)
-    async with world.console() as shown:
-        await shown.until("first 1.2.0")
-        await shown.press("j")
-        await shown.until("second 1.2.0")
+    async with world.console(until="first 1.2.0") as shown:
+        await shown.press("j", until="second 1.2.0")
         for request in (first, second, *others):
             world.settle(request, "cancelled")
         await shown.until(lambda: not shown.app.waiting.open)
@@ -900,8 +760,7 @@ async def test_the_system_screen_shows_the_settings_in_force(world: World) -> No
     """The screen shows daemon, vault, approver and jail, and settings that wait for approval."""
     world.fake.settings_waiting = ["egress.private"]
     async with world.console() as shown:
-        await shown.press("5")
-        await shown.until("! waiting for approval: egress.private")
+        await shown.press("5", until="! waiting for approval: egress.private")
         for fact in (
             f"{__version__}, process 4242",
             "none: aileron vault init",
@@ -914,8 +773,7 @@ async def test_the_system_screen_shows_the_settings_in_force(world: World) -> No
 async def test_a_click_on_the_name_of_a_screen_shows_it(world: World) -> None:
     """A click on a request selects it; neither click decides anything."""
     world.ask(named("one"), named("two"))
-    async with world.console() as shown:
-        await shown.until("one 1.2.0")
+    async with world.console(until="one 1.2.0") as shown:
         await shown.pilot.click(offset=(5, 3))
         await shown.until("two 1.2.0")
         await shown.pilot.click(offset=(shown.rows[1].index("activity"), 1))
@@ -926,15 +784,13 @@ async def test_a_click_on_the_name_of_a_screen_shows_it(world: World) -> None:
 async def test_the_help_fits_a_screen_of_24_rows(world: World) -> None:
     """The whole help is there at 80 columns without scrolling, every key is listed, and Escape leads back."""
     async with world.console((80, 24)) as shown:
-        await shown.press("question_mark")
-        await shown.until("Ctrl-P  all commands   q  quit")
+        await shown.press("question_mark", until="Ctrl-P  all commands   q  quit")
         box = [row.strip("│╭╮╰╯ ─") for row in shown.rows]
         for row in frame.HELP.strip().split("\n"):
             assert row.strip() in "\n".join(box), row
         assert "…" not in shown.text.replace("“…”", "")
         assert shown.app.screen.query_one("#pages").max_scroll_y == 0
-        await shown.press("escape")
-        await shown.until("[1 queue]")
+        await shown.press("escape", until="[1 queue]")
 
     keys = [binding.key for binding in frame.KEYS if isinstance(binding, Binding)]
     for key in keys:
@@ -968,8 +824,7 @@ async def test_approved_runs_in_progress_are_counted(world: World) -> None:
     """The count stands in the first line until the run has ended."""
     held, waits = named("one"), named("two")
     world.ask(held, waits)
-    async with world.console() as shown:
-        await shown.until("2 waiting")
+    async with world.console(until="2 waiting") as shown:
         assert "in progress" not in shown.rows[0]
         held["status"] = "approved"
         world.happen("approval.decided", approval=held["approval_id"])
@@ -982,34 +837,25 @@ async def test_approved_runs_in_progress_are_counted(world: World) -> None:
 async def test_a_resize_keeps_the_selected_request(world: World) -> None:
     """The size goes from wide to narrow and back, with and without a dialog above."""
     world.ask(named("one"), named("two", args={"to": "only@in.two"}))
-    async with world.console((140, 45)) as shown:
-        await shown.until("one 1.2.0")
-        await shown.press("j")
-        await shown.until("only@in.two")
+    async with world.console((140, 45), until="one 1.2.0") as shown:
+        await shown.press("j", until="only@in.two")
         assert "only@in.two" in shown.rows[4][:40]
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until("and press Enter")
+        await shown.press_settled("exclamation_mark", "A", until="and press Enter")
         await shown.pilot.resize_terminal(60, 20)
-        await shown.press("escape")
-        await shown.until_not("and press Enter")
+        await shown.press("escape", until_not="and press Enter")
         await shown.until("Two")
         assert "ARGUMENTS FROM" not in shown.text
-        await shown.press("enter")
-        await shown.until("two 1.2.0")
+        await shown.press("enter", until="two 1.2.0")
         await shown.pilot.resize_terminal(140, 45)
-        await shown.until("only@in.two")
-        await shown.until("One")
+        await shown.until("only@in.two", "One")
 
 
 async def test_the_second_step_is_laid_out_anew_after_a_resize(world: World) -> None:
     """Further rows of a long value stay indented below its beginning, at every width."""
     folder = "/home/me/" + " ".join(f"folder{number}" for number in range(20))
     world.ask(named("one", agent="claude", folder=folder))
-    async with world.console((140, 45)) as shown:
-        await shown.until("one 1.2.0")
-        await shown.settled()
-        await shown.press("A")
+    async with world.console((140, 45), until="one 1.2.0") as shown:
+        await shown.press_settled("A")
         for columns in (100, 60, 140):
             await shown.pilot.resize_terminal(columns, 40)
             await shown.pilot.pause()
@@ -1024,8 +870,7 @@ async def test_the_second_step_is_laid_out_anew_after_a_resize(world: World) -> 
 async def test_a_resize_uses_the_current_size(world: World) -> None:
     """The rows reach the edge of the new size after each of several resizes, and the right panes are shown."""
     world.ask(named("one"), named("two"))
-    async with world.console((80, 24)) as shown:
-        await shown.until("one 1.2.0")
+    async with world.console((80, 24), until="one 1.2.0") as shown:
         for columns, rows in ((100, 30), (70, 20), (80, 24), (140, 45), (100, 30)):
             await shown.pilot.resize_terminal(columns, rows)
             await shown.pilot.pause()
@@ -1041,8 +886,7 @@ async def test_without_colours_attributes_mark_alarms_and_the_cursor(
     """The terminal's own colours are used: alarms are bold, the selected row is reversed, and no text is grey."""
     monkeypatch.setenv("NO_COLOR", "1")
     world.ask(named("one"), named("two"))
-    async with world.console() as shown:
-        await shown.until("! CANNOT BE UNDONE")
+    async with world.console(until="! CANNOT BE UNDONE") as shown:
         drawn = [
             segment for row in shown.drawn for segment in row if segment.text.strip() and segment.style is not None
         ]
@@ -1086,8 +930,7 @@ async def test_quitting_wipes_the_key_and_releases_the_terminal(world: World) ->
     async with world.console() as shown:
         await shown.unlock()
         key_session = shown.app.key_session
-        await shown.press("q")
-        await shown.until(lambda: not shown.app.is_running)
+        await shown.press("q", until=lambda: not shown.app.is_running)
 
     assert not key_session.is_open
     assert not world.is_held
@@ -1097,8 +940,7 @@ async def test_the_countdown_on_the_screen_goes_on(world: World) -> None:
     """The remaining time on the question is that of now."""
     soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
     world.ask(named("one", expires_at=soon))
-    async with world.console() as shown:
-        await shown.until("expires in 4:")
+    async with world.console(until="expires in 4:") as shown:
         first = shown.text.split("expires in ")[1][:4]
         await shown.until(lambda: shown.text.split("expires in ")[1][:4] != first)
 
@@ -1125,11 +967,10 @@ async def test_a_dialog_is_answered_only_once(
     """Two keys arrive together: the first is the answer, the other does nothing, and the console goes on."""
     world.fake.script("POST", "/v1/grants", error("invalid_request", 400, "not here"))
     world.ask(named("pay", reversible=not typed))
-    async with world.console() as shown:
-        await shown.until("pay 1.2.0")
-        await shown.settled()
-        await shown.press("exclamation_mark", begins)
-        await shown.until(lambda: shown.app.screen is not shown.app.default_screen)
+    async with world.console(until="pay 1.2.0") as shown:
+        await shown.press_settled(
+            "exclamation_mark", begins, until=lambda: shown.app.screen is not shown.app.default_screen
+        )
         await shown.settled()
         await shown.type(typed)
         await shown.press_at_once(*keys)
@@ -1170,20 +1011,12 @@ async def test_a_passphrase_prompt_has_the_decision_above_it(world: World) -> No
     """The console's screen is gone at the prompt, so the action's name and all that matters are printed for each request."""
     world.sign()
     world.ask(named("read-mail", reversible=True), named("pay-all"), named("other", reversible=True))
-    async with world.console(not_kept="this is a terminal of tmux") as shown:
-        await shown.until("read-mail 1.2.0")
-        await shown.press("j")
-        await shown.until("pay-all 1.2.0")
-        await shown.approve("yes")
-        await shown.until(lambda: world.sent())
-        await shown.press("g", "home", "v", "end", "v")
-        await shown.until("● ~ undeclared Other")
-        await shown.settled()
-        await shown.press("d")
-        await shown.until("deny 2 requests")
-        await shown.type("no")
-        await shown.press("enter")
-        await shown.until(lambda: len(world.sent()) == 3)
+    async with world.console(not_kept="this is a terminal of tmux", until="read-mail 1.2.0") as shown:
+        await shown.press("j", until="pay-all 1.2.0")
+        await shown.approve("yes", until=lambda: world.sent())
+        await shown.press("g", "home", "v", "end", "v", until="● ~ undeclared Other")
+        await shown.press_settled("d", until="deny 2 requests")
+        await shown.enter("no", until=lambda: len(world.sent()) == 3)
 
     assert world.asked_for == [
         "Approver passphrase, to approve pay-all",
@@ -1210,30 +1043,25 @@ async def test_an_interrupted_prompt_is_not_followed_by_another(world: World) ->
         raise KeyboardInterrupt
 
     world.ask_passphrase = interrupted
-    async with world.console(not_kept="this is a terminal of tmux", clock=lambda: 0.0) as shown:
-        await shown.until("read-mail 1.2.0")
-        await shown.approve()
-        await shown.until(lambda: asked)
+    async with world.console(
+        not_kept="this is a terminal of tmux", clock=lambda: 0.0, until="read-mail 1.2.0"
+    ) as shown:
+        await shown.approve(until=lambda: asked)
         world.ask_passphrase = ask
         shown.rested()  # as for a person who selects with the mouse and types nothing
-        await shown.press("n")
-        await shown.until("pay-all 1.2.0")
-        await shown.approve()
-        await shown.until_told("another passphrase prompt was open just now: wait 3 s")
+        await shown.press("n", until="pay-all 1.2.0")
+        await shown.approve(until_told="another passphrase prompt was open just now: wait 3 s")
         assert world.asked_for == []
         world.fake.passphrase, world.fake.is_locked = "the vault's", True
         world.happen("vault.locked")
         await shown.until("! vault locked")
-        await shown.press("V")
-        await shown.until_told("wait 3 s")
+        await shown.press("V", until_told="wait 3 s")
         assert world.asked_for == []
         world.fake.is_locked = False
         world.happen("vault.unlocked")
         await shown.until_not("! vault locked")
-        await shown.press("N")
-        await shown.until("read-mail 1.2.0")
-        await shown.approve()
-        await shown.until(lambda: world.sent())
+        await shown.press("N", until="read-mail 1.2.0")
+        await shown.approve(until=lambda: world.sent())
 
     assert asked == world.asked_for == ["Approver passphrase, to approve read-mail"]
     assert [name.rpartition("0000-")[2] for name in world.sent_to()] == ["read-mail"]
@@ -1246,21 +1074,13 @@ async def test_a_request_that_needs_its_preview_is_not_approved_without_it(world
     fields = [{"label": "To", "value": "mira@example.com", "multiline": False}]
     failed = sealed_preview(approver, asked["digest"], None, "no such table")
     world.fake.script("POST", f"{ONE}/preview", failed, sealed_preview(approver, asked["digest"], fields))
-    async with world.console((80, 45)) as shown:
-        await shown.until("current state not loaded")
-        await shown.settled()
-        await shown.press("A")
-        await shown.until_told("current state not loaded: press p")
-        await shown.press("p")
-        await shown.until("could not be tried, so it cannot be approved")
-        await shown.settled()
-        await shown.press("A")
-        await shown.until_told("this one failed: no such table; load it again, or deny it")
+    async with world.console((80, 45), until="current state not loaded") as shown:
+        await shown.press_settled("A", until_told="current state not loaded: press p")
+        await shown.press("p", until="could not be tried, so it cannot be approved")
+        await shown.press_settled("A", until_told="this one failed: no such table; load it again, or deny it")
         assert world.sent() == []
-        await shown.press("p")
-        await shown.until("WHAT IT WOULD DO")
-        await shown.approve("yes")
-        await shown.until(lambda: world.sent())
+        await shown.press("p", until="WHAT IT WOULD DO")
+        await shown.approve("yes", until=lambda: world.sent())
 
     assert [body["decision"] for body in world.sent()] == ["approve"]
 
@@ -1273,10 +1093,8 @@ async def test_a_request_approved_with_its_preview_shows_its_result(world: World
     world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
     world.ask(asked)
     async with world.console() as shown:
-        await shown.unlock()
-        await shown.until("is read")
-        await shown.approve("yes")
-        await shown.until("✓ done")
+        await shown.unlock(until="is read")
+        await shown.approve("yes", until="✓ done")
         await shown.until("REQUESTS SENT")
 
     assert world.sent()[0]["digest"] != asked["digest"]
@@ -1300,10 +1118,8 @@ async def test_keys_typed_after_a_failed_prompt_do_not_count(
         return Secret(b"a guess")
 
     ask, world.ask_passphrase = world.ask_passphrase, broken
-    async with world.console(not_kept="this is a terminal of tmux") as shown:
-        await shown.until("one 1.2.0")
-        await shown.approve()
-        await shown.until(lambda: len(asked) == (1 if how == "broken off" else 3))
+    async with world.console(not_kept="this is a terminal of tmux", until="one 1.2.0") as shown:
+        await shown.approve(until=lambda: len(asked) == (1 if how == "broken off" else 3))
         await shown.pilot.pause()
         for key in ("m", "i", "l", "d", "slash", "D", "e", "2", "q", "enter"):
             await shown.press(key)
@@ -1312,8 +1128,7 @@ async def test_keys_typed_after_a_failed_prompt_do_not_count(
         assert sum("keys work again after" in notice for notice in shown.told) == 1
         shown.rested()
         world.ask_passphrase = ask
-        await shown.approve()
-        await shown.until(lambda: world.sent())
+        await shown.approve(until=lambda: world.sent())
 
     assert world.sent("ask") == []
 
@@ -1335,8 +1150,7 @@ async def test_keys_typed_between_two_tries_of_a_passphrase_do_not_count(world: 
         await shown.unlock()
         await shown.pilot.pause()
         assert (tries, len(shown.app.screen_stack)) == ([], 1)
-        await shown.press("question_mark")
-        await shown.until("!   needs attention")
+        await shown.press("question_mark", until="!   needs attention")
 
 
 async def test_keys_typed_after_a_killed_editor_do_not_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1348,37 +1162,26 @@ async def test_keys_typed_after_a_killed_editor_do_not_count(world: World, monke
     def killed(_: str) -> str:
         raise ValueError("the editor was killed")
 
-    async with world.console() as shown:
-        await shown.until("one 1.2.0")
-        await shown.settled()
-        await shown.press("e", "question_mark")
-        await shown.until("!   needs attention")
+    async with world.console(until="one 1.2.0") as shown:
+        await shown.press_settled("e", "question_mark", until="!   needs attention")
         await shown.press("escape")
         world.edit = killed
-        await shown.settled()
-        await shown.press("e")
-        await shown.until_told("the editor was killed")
-        await shown.press("question_mark")
-        await shown.until_told("keys work again after 3 s without a key press")
+        await shown.press_settled("e", until_told="the editor was killed")
+        await shown.press("question_mark", until_told="keys work again after 3 s without a key press")
         assert "!   needs attention" not in shown.text
 
 
 async def test_the_vault_is_locked_with_two_keys_and_unlocked_with_its_passphrase(world: World) -> None:
     """Escape leaves it open; the prompt first says which runs will fail."""
     world.fake.passphrase, world.fake.is_locked = "the vault's", False
-    async with world.console() as shown:
-        await shown.until("vault open")
+    async with world.console(until="vault open") as shown:
         for key, is_locked in (("escape", False), ("y", True)):
-            await shown.press("V")
-            await shown.until("runs that need a credential fail")
-            await shown.settled()
-            await shown.press(key)
-            await shown.until_not("runs that need a credential fail")
+            await shown.press("V", until="runs that need a credential fail")
+            await shown.press_settled(key, until_not="runs that need a credential fail")
             await shown.until("! vault locked" if is_locked else "vault open")
             assert world.fake.is_locked is is_locked
         world.passphrase = "the vault's"
-        await shown.press("V")
-        await shown.until("vault open")
+        await shown.press("V", until="vault open")
 
     assert world.asked_for == ["Vault passphrase"]
 
@@ -1386,12 +1189,10 @@ async def test_the_vault_is_locked_with_two_keys_and_unlocked_with_its_passphras
 async def test_space_turns_the_page_of_the_question_from_the_list(world: World) -> None:
     """The whole question can be read while the cursor stays; End would go to another question."""
     world.ask(named("one", reversible=True, args={"body": "\n".join(f"line {n}" for n in range(40))}), named("two"))
-    async with world.console() as shown:
-        await shown.until("↓ more (Space)")
+    async with world.console(until="↓ more (Space)") as shown:
         for _ in range(6):
             await shown.press("space")
-        await shown.until("▸ proof")
-        await shown.until(" A approve · d deny")
+        await shown.until("▸ proof", " A approve · d deny")
         assert shown.app.selected == "act-20261121T040000-one"
 
 
@@ -1400,10 +1201,8 @@ async def test_without_a_browser_the_address_is_copied(world: World) -> None:
     status = world.fake._status()
     world.fake.script("GET", "/v1/status", (200, {**status, "web": "http://localhost:20480"}))
     world.ask(named("one"))
-    async with world.console() as shown:
-        await shown.until("one 1.2.0")
-        await shown.press("o")
-        await shown.until_told("no browser here; copied http://localhost:")
+    async with world.console(until="one 1.2.0") as shown:
+        await shown.press("o", until_told="no browser here; copied http://localhost:")
         assert shown.app.clipboard.endswith("/approvals/act-20261121T040000-one")
         assert any(shown.app.clipboard in row for row in shown.rows)
 
@@ -1426,12 +1225,9 @@ async def test_a_browser_that_does_not_open_is_reported(
     world.fake.script("GET", "/v1/status", (200, {**status, "web": "http://localhost:20480"}))
     monkeypatch.setenv("DISPLAY", ":0")
     world.ask(named("one"))
-    async with world.console() as shown:
-        await shown.until("one 1.2.0")
-        await shown.press("o")
-        await shown.until_told(told)
-        await shown.press("2")
-        await shown.until("[2 activity]")
+    async with world.console(until="one 1.2.0") as shown:
+        await shown.press("o", until_told=told)
+        await shown.press("2", until="[2 activity]")
 
 
 async def test_a_locked_vault_is_reported_before_anything_is_typed(world: World) -> None:
@@ -1440,10 +1236,7 @@ async def test_a_locked_vault_is_reported_before_anything_is_typed(world: World)
     world.fake.passphrase = "the vault's"
     world.ask(named("one", reversible=True))
     async with world.console() as shown:
-        await shown.until("! vault locked")
-        await shown.until("one 1.2.0")
-        await shown.settled()
-        await shown.press("A")
-        await shown.until_told("the vault is locked, and holds who may decide: V unlocks it")
+        await shown.until("! vault locked", "one 1.2.0")
+        await shown.press_settled("A", until_told="the vault is locked, and holds who may decide: V unlocks it")
 
     assert world.sent() == []

@@ -40,29 +40,23 @@ def fill(world: World) -> dict[str, object]:
 async def screens(world: World, theme: str | None) -> AsyncIterator[tuple[str, list[list[Segment]]]]:
     """Yield each screen of a tour of the console: its name, and its rows as the terminal gets them."""
     gone = fill(world)
-    async with world.console((100, 45), theme=theme) as shown:
-        await shown.until("▸ proof")
+    async with world.console((100, 45), theme=theme, until="▸ proof") as shown:
         world.settle(gone, "denied")
         await shown.until("✗")
         await shown.settled()
         yield "queue", rows_of(shown)
-        await shown.press("v", "P")
-        await shown.until("●")
+        await shown.press("v", "P", until="●")
         yield "marked, with the proof", rows_of(shown)
-        await shown.press("m")
-        await shown.until("ask the agent")
+        await shown.press("m", until="ask the agent")
         yield "a question", rows_of(shown)
         await shown.press("escape", "v")
         async for each in second_step(shown):
             yield each
-        await shown.press("question_mark")
-        await shown.until("DECIDE")
+        await shown.press("question_mark", until="DECIDE")
         yield "help", rows_of(shown)
-        await shown.press("escape", "slash")
-        await shown.until("words, agent:x")
+        await shown.press("escape", "slash", until="words, agent:x")
         yield "filter", rows_of(shown)
-        await shown.press("escape", "ctrl+p")
-        await shown.until("Ask the agent")
+        await shown.press("escape", "ctrl+p", until="Ask the agent")
         yield "commands", rows_of(shown)
         await shown.type("deny")
         await shown.until("stop the agent")
@@ -74,8 +68,7 @@ async def screens(world: World, theme: str | None) -> AsyncIterator[tuple[str, l
             ("4", "no sessions yet"),
             ("5", "aileron doctor"),
         ):
-            await shown.press(key)
-            await shown.until(text)
+            await shown.press(key, until=text)
             yield text, rows_of(shown)
         notices: dict[SeverityLevel, str] = {
             "information": "in passing",
@@ -99,17 +92,12 @@ def rows_of(shown: Shown) -> list[list[Segment]]:
 
 async def second_step(shown: Shown) -> AsyncIterator[tuple[str, list[list[Segment]]]]:
     """Yield the second step as it asks for a word, and after a wrong word."""
-    await shown.settled()
-    await shown.press("exclamation_mark", "A")
-    await shown.until("and press Enter")
+    await shown.press_settled("exclamation_mark", "A", until="and press Enter")
     yield "second step", rows_of(shown)
     await shown.settled()
-    await shown.type("no")
-    await shown.press("enter")
-    await shown.until("not decided")
+    await shown.enter("no", until="not decided")
     yield "second step, another word", rows_of(shown)
-    await shown.press("escape")
-    await shown.until_not("not decided")
+    await shown.press("escape", until_not="not decided")
 
 
 @pytest.mark.parametrize("theme", [*THEMES, "NO_COLOR"])

@@ -84,10 +84,8 @@ async def test_the_screen_of_the_second_step(world: World, size: str) -> None:
     fill(world)
     async with world.console(SIZES[size], clock=lambda: 0.0) as shown:
         await open_on(shown, world)
-        await shown.press(*["enter"] * (size != "60x20"), "end")
-        await shown.until("▸ proof")
-        await shown.press("A")
-        await shown.until("press Enter.")
+        await shown.press(*["enter"] * (size != "60x20"), "end", until="▸ proof")
+        await shown.press("A", until="press Enter.")
         shown.app.screen.query_one("#word").cursor_blink = False  # type: ignore[attr-defined]
         await shown.settled()
         await shown.until(lambda: "? help" in shown.rows[-1])  # the screen below is drawn too

@@ -100,8 +100,7 @@ async def test_three_alike_requests_are_approved_with_four_keys(world: World) ->
     world.sign()
     world.ask(*(mail(number) for number in (1, 2, 3)))
     async with world.console() as shown:
-        await shown.unlock()
-        await shown.until("3 waiting")
+        await shown.unlock(until="3 waiting")
         hand = Hand(shown)
         await hand.press("a")
         await hand.press("A", "approve all 3")

@@ -54,8 +54,7 @@ async def test_the_console_shows_the_mark_of_every_request(
         monkeypatch.setenv("NO_COLOR", no_color)
     world.ask(*twenty_two())
     async with world.console(size) as shown:
-        await shown.until("22 waiting · ! 3 alarms")
-        await shown.until("goes to")
+        await shown.until("22 waiting · ! 3 alarms", "goes to")
         prompts = [str(shown.app.queue.get_option_at_index(number).prompt) for number in range(22)]
 
     told = rows()
@@ -71,8 +70,7 @@ async def test_rows_of_several_lines_can_be_moved_in_clicked_marked_and_grouped(
     """A click on any line selects the row; the selected row stays on the screen, even after a resize."""
     world.ask(*twenty_two())
     ids = [row.id for row in rows()]
-    async with world.console((120, 40)) as shown:
-        await shown.until("goes to")
+    async with world.console((120, 40), until="goes to") as shown:
         titles = [number for number, line in enumerate(shown.rows) if "“github://acme/mail”" in line]
         for line in (titles[0] - 1, titles[0], titles[0] + 1):  # two lines of its title, one of its alarm
             await shown.pilot.click(offset=(5, 2))
@@ -99,8 +97,7 @@ async def test_rows_of_several_lines_can_be_moved_in_clicked_marked_and_grouped(
             end = 6 if size[0] < 104 else -2
             await shown.until(partial(begins, end, last))
 
-        await shown.press("g")
-        await shown.until("↳ differs")
+        await shown.press("g", until="↳ differs")
         assert shown.app.queue.chosen() == ids[-1]
 
 

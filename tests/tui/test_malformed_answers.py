@@ -56,15 +56,14 @@ async def test_a_malformed_question_is_reported_and_cannot_be_decided(
     world.fake.script("GET", f"/v1/action-approvals/{asked['approval_id']}", lambda _: (200, whole))
     async with world.console() as shown:
         await shown.until(lambda: any(row.startswith("! ") for row in shown.rows[4:]))
-        await shown.settled()
-        await shown.press("exclamation_mark", "A", "y", "d", "e", "t", "m", "r", "escape", "equals_sign", "escape")
+        await shown.press_settled(
+            "exclamation_mark", "A", "y", "d", "e", "t", "m", "r", "escape", "equals_sign", "escape"
+        )
         await shown.settled()
         assert world.sent() == []
 
-        await shown.press("n")
-        await shown.until("sound 1.2.0")
-        await shown.approve()
-        await shown.until(lambda: world.sent())
+        await shown.press("n", until="sound 1.2.0")
+        await shown.approve(until=lambda: world.sent())
 
     assert world.sent_to() == [sound["approval_id"]]
 
@@ -81,21 +80,17 @@ ROUTES: dict[str, Any] = {
 async def test_a_route_with_a_malformed_answer_counts_as_a_lost_daemon(world: World, route: str) -> None:
     """The banner appears; once the answer is right again, deciding works again."""
     world.ask(named("one", reversible=True))
-    async with world.console() as shown:
-        await shown.until("one 1.2.0")
+    async with world.console(until="one 1.2.0") as shown:
         truth = world.fake._scripts.pop(("GET", route), None)
         world.fake.script("GET", route, (200, ROUTES[route]))
         world.happen("vault.locked")
         await shown.until("! the daemon does not answer")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until_told("nothing can be decided")
+        await shown.press_settled("exclamation_mark", "A", until_told="nothing can be decided")
         del world.fake._scripts["GET", route]
         if truth is not None:
             world.fake.script("GET", route, *truth)
         await shown.until("daemon ok")
-        await shown.approve()
-        await shown.until(lambda: world.sent())
+        await shown.approve(until=lambda: world.sent())
 
 
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", "soon"])
@@ -110,12 +105,9 @@ async def test_a_time_that_no_clock_has_is_shown_as_it_came(
     world.happen("run.requested", run="run-9", session="local", action="one")
     for row in world.rows[-2:]:
         row["at"] = moment
-    async with world.console() as shown:
-        await shown.until("same as the call approved")
-        await shown.press("2")
-        await shown.until("asked · running")
-        await shown.press("l")
-        await shown.until("vault.locked")
+    async with world.console(until="same as the call approved") as shown:
+        await shown.press("2", until="asked · running")
+        await shown.press("l", until="vault.locked")
         if str(moment).startswith("0001"):
             assert "0001-01-01T00:00:00Z" in shown.text
 
@@ -125,12 +117,10 @@ async def test_a_malformed_audit_record_does_not_stop_the_console(world: World) 
     asked = named("one", reversible=True)
     world.records["run-one"] = {"audit_id": "run-one", "status": "completed", "events": ["x"]}
     world.ask(asked, named("two"))
-    async with world.console() as shown:
-        await shown.until("one 1.2.0")
+    async with world.console(until="one 1.2.0") as shown:
         world.settle(asked, "completed")
         await shown.until("unexpected answer from the daemon")
-        await shown.press("n")
-        await shown.until("two 1.2.0")
+        await shown.press("n", until="two 1.2.0")
 
 
 async def test_a_terminal_that_fails_during_a_passphrase_prompt_decides_nothing(world: World) -> None:
@@ -146,15 +136,12 @@ async def test_a_terminal_that_fails_during_a_passphrase_prompt_decides_nothing(
         return ask(asked)
 
     world.ask_passphrase = breaking
-    async with world.console() as shown:
-        await shown.until("one 1.2.0")
+    async with world.console(until="one 1.2.0") as shown:
         for _ in range(2):
-            await shown.press("L")
-            await shown.until_told("cannot be asked for at this terminal")
+            await shown.press("L", until_told="cannot be asked for at this terminal")
             shown.rested()
         assert world.sent() == []
-        await shown.approve()
-        await shown.until(lambda: world.sent())
+        await shown.approve(until=lambda: world.sent())
 
 
 async def test_a_malformed_preview_is_reported(world: World) -> None:

@@ -55,8 +55,7 @@ async def test_the_screen_obeys_nothing_that_an_agent_wrote(world: World, text: 
     asked = hostile_question(text)
     world.ask(asked)
     shown_texts = []
-    async with world.console((100, 30)) as shown:
-        await shown.until("CANNOT BE UNDONE")
+    async with world.console((100, 30), until="CANNOT BE UNDONE") as shown:
         await shown.press("enter")
         for _ in range(30):
             shown_texts.append(shown.text)
@@ -87,12 +86,10 @@ async def test_a_host_name_in_other_letters_is_marked(world: World) -> None:
     """A name that encodes another alphabet is marked; a plain one is not."""
     world.ask(question(plan(hosts=("xn--pple-43d.example:443",))))
     async with world.console() as shown:
-        await shown.until("! xn--pple-43d.example:443")
-        await shown.until("not in plain letters")
+        await shown.until("! xn--pple-43d.example:443", "not in plain letters")
     world.fake.approvals.clear()
     world.ask(named("plain-one"))
-    async with world.console() as shown:
-        await shown.until("goes to   mail.example:443")
+    async with world.console(until="goes to   mail.example:443") as shown:
         assert "not in plain letters" not in shown.text
 
 
@@ -100,16 +97,12 @@ async def test_an_answer_that_comes_later_must_be_read_too(world: World) -> None
     """The digest stays the same, but having read everything before does not count for the agent's new answer."""
     asked = reversible()
     world.ask(asked)
-    async with world.console() as shown:
-        await shown.until(" A approve · d deny")
+    async with world.console(until=" A approve · d deny") as shown:
         answer = "\n".join(f"line {number}" for number in range(300))
         world.replace(asked, conversation=[{"question": "why?", "answer": answer}])
         await shown.until("↓ more (Space)")
-        await shown.settled()
-        await shown.press("A")
-        await shown.until_told("not all of it was on screen")
-        await shown.approve()
-        await shown.until(lambda: world.sent())
+        await shown.press_settled("A", until_told="not all of it was on screen")
+        await shown.approve(until=lambda: world.sent())
 
 
 def pressed(shown: Shown, *keys: str, at: float) -> None:
@@ -131,11 +124,8 @@ def appeared(shown: Shown) -> float:
 async def test_a_key_counts_from_the_time_it_was_pressed(world: World, after_s: float) -> None:
     """A busy console handles a key late; that does not make it a key pressed after the person could look."""
     world.ask(reversible())
-    async with world.console() as shown:
-        await shown.until(" A approve · d deny")
-        await shown.settled()
-        await shown.press("A")
-        await shown.until("any other key")
+    async with world.console(until=" A approve · d deny") as shown:
+        await shown.press_settled("A", until="any other key")
         came_up = appeared(shown)
         world.clock.now = came_up + 1.2
         pressed(shown, "y", at=came_up + after_s)
@@ -150,11 +140,8 @@ async def test_a_key_counts_from_the_time_it_was_pressed(world: World, after_s: 
 async def test_a_word_counts_from_the_time_its_enter_was_pressed(world: World, after_s: float) -> None:
     """The time of its Enter counts, even where all its keys arrived at once."""
     world.ask(named("ab"))
-    async with world.console() as shown:
-        await shown.until("ab 1.2.0")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until("and press Enter")
+    async with world.console(until="ab 1.2.0") as shown:
+        await shown.press_settled("exclamation_mark", "A", until="and press Enter")
         came_up = appeared(shown)
         world.clock.now = came_up + 1.2
         pressed(shown, "y", "e", "s", "enter", at=came_up + after_s)
@@ -173,8 +160,7 @@ async def test_no_row_of_other_peoples_text_begins_as_ours_do(world: World, blan
     folder = f"/w{gap}! nothing differs from the call approved last"
     world.ask(question(plan({"memo": memo, "to": "≠ x"}), agent="claude", folder=folder, difference=found))
     for size in ((80, 24), (100, 45), (60, 20)):
-        async with world.console(size) as shown:
-            await shown.until("Send mail: ")
+        async with world.console(size, until="Send mail: ") as shown:
             await shown.press("enter", "f")
             for _ in range(6):
                 for row in shown.rows:
@@ -189,22 +175,15 @@ async def test_no_row_of_other_peoples_text_begins_as_ours_do(world: World, blan
 async def test_a_value_of_a_megabyte_is_cut_and_says_how_much_is_missing(world: World) -> None:
     """The cut value does not keep a person from deciding."""
     world.ask(question(plan({"body": MEGABYTE, "to": "x"})))
-    async with world.console() as shown:
-        await shown.until("CANNOT BE UNDONE")
-        await shown.press("enter", "end")
-        await shown.until("▸ proof")
-        await shown.settled()
-        await shown.press("A")
-        await shown.until_told("not all of it was on screen")
+    async with world.console(until="CANNOT BE UNDONE") as shown:
+        await shown.press("enter", "end", until="▸ proof")
+        await shown.press_settled("A", until_told="not all of it was on screen")
 
         await shown.press("home")
         for _ in range(12):
             await shown.press("pagedown")
-        await shown.press("f", "end")
-        await shown.until("▸ proof")
-        await shown.settled()
-        await shown.press("A")
-        await shown.until("and press Enter")
+        await shown.press("f", "end", until="▸ proof")
+        await shown.press_settled("A", until="and press Enter")
 
 
 # 5 what the agent says
@@ -219,8 +198,7 @@ async def test_the_agents_answer_stands_in_a_box_below_the_known_facts(world: Wo
     fields = [{"label": "To", "value": "mira@example.com", "multiline": False}]
     world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
     async with world.console((100, 45)) as shown:
-        await shown.unlock()
-        await shown.until("CURRENT STATE")
+        await shown.unlock(until="CURRENT STATE")
         rows = shown.rows
 
     at = [
@@ -242,10 +220,8 @@ async def test_a_contradiction_between_preview_and_arguments_is_an_alarm(world: 
     ]
     world.fake.script("POST", f"{ONE}/preview", *answers)
     async with world.console((160, 30)) as shown:
-        await shown.unlock()
-        await shown.until("! To: the agent said “mira@example.com”, the service has “mallory@evil.example”")
-        await shown.press("p")
-        await shown.until_not("mallory")
+        await shown.unlock(until="! To: the agent said “mira@example.com”, the service has “mallory@evil.example”")
+        await shown.press("p", until_not="mallory")
         assert "the agent said" not in shown.text
 
 
@@ -257,23 +233,16 @@ async def test_a_long_question_is_read_to_its_end_or_confirmed_unread(world: Wor
     """The key `A` says until then that there is more; a short question needs neither."""
     long = "\n".join(f"line {number}" for number in range(60))
     world.ask(named("long", args={"body": long}, reversible=True), named("short", args={}, reversible=True))
-    async with world.console() as shown:
-        await shown.until("line 1")
-        await shown.settled()
-        await shown.press("A")
-        await shown.until_told("not all of it was on screen")
+    async with world.console(until="line 1") as shown:
+        await shown.press_settled("A", until_told="not all of it was on screen")
         await shown.press("enter", *["pagedown"] * 2)
-        await shown.settled()
-        await shown.press("A")
+        await shown.press_settled("A")
         assert "any other key" not in shown.text
         if way == "!":
-            await shown.press("exclamation_mark")
-            await shown.until_told("deciding without having read everything")
+            await shown.press("exclamation_mark", until_told="deciding without having read everything")
         else:
-            await shown.press("end")
-            await shown.until(lambda: shown.app.guard.is_read)
-        await shown.approve(unread=False)
-        await shown.until(lambda: world.sent())
+            await shown.press("end", until=lambda: shown.app.guard.is_read)
+        await shown.approve(unread=False, until=lambda: world.sent())
 
     assert world.sent_to() == [named("long")["approval_id"]]
 
@@ -282,15 +251,10 @@ async def test_another_question_begins_at_its_top_and_is_unread(world: World) ->
     """Scrolling one question to its end does not make the next one read."""
     long = "\n".join(f"line {number}" for number in range(60))
     world.ask(named("one", args={"body": long}), named("two", args={"body": f"first of two\n{long}"}))
-    async with world.console() as shown:
-        await shown.until("line 1")
-        await shown.press("enter", "end")
-        await shown.until("▸ proof")
-        await shown.press("n")
-        await shown.until("first of two")
-        await shown.settled()
-        await shown.press("A")
-        await shown.until_told("not all of it was on screen")
+    async with world.console(until="line 1") as shown:
+        await shown.press("enter", "end", until="▸ proof")
+        await shown.press("n", until="first of two")
+        await shown.press_settled("A", until_told="not all of it was on screen")
         assert "and press Enter" not in shown.text
 
 
@@ -320,8 +284,7 @@ async def test_a_question_counts_as_read_only_if_every_row_was_on_the_screen(
 
         assert not is_read or all(word in seen for word in ("mallory@evil.example", "h8.example:443", "asked by"))
         assert is_read == (body.region.height > 0 and body.region.bottom < size[1])
-        await shown.press("exclamation_mark", "A")
-        await shown.until("any other key")
+        await shown.press("exclamation_mark", "A", until="any other key")
 
 
 @pytest.mark.parametrize("sign", ["\u2601\ufe0f", "\u0903", "\u302e"], ids=["a picture", "a mark", "a wide mark"])
@@ -343,8 +306,7 @@ async def test_characters_drawn_wider_do_not_hide_the_end_of_a_question(world: W
     )
     args = {"a": sign * 28 + "n" * 39 + " to", "body": "\n".join([sign * 60] * 12), "zz": "mallory@evil.example"}
     world.ask(named("long", args=args))
-    async with world.console() as shown:
-        await shown.until("CANNOT BE UNDONE")
+    async with world.console(until="CANNOT BE UNDONE") as shown:
         await shown.press("enter")
         for _ in range(100):
             await shown.press("j")
@@ -361,8 +323,7 @@ async def test_rows_cut_at_the_edge_are_marked_and_not_taken_for_read(world: Wor
     """The screen is narrower than any layout."""
     long = "\n".join(f"line {number} of many" for number in range(60))
     world.ask(named("long", args={"body": long}))
-    async with world.console() as shown:
-        await shown.until("line 1")
+    async with world.console(until="line 1") as shown:
         await shown.pilot.resize_terminal(18, 40)
         await shown.press("enter", "end")
         await shown.settled()
@@ -377,8 +338,7 @@ async def test_rows_count_as_read_where_they_stand_on_the_screen(world: World, m
     monkeypatch.setattr(rendering, "cells_of", lambda character: 1)
     monkeypatch.setattr(rendering, "cells", len)
     monkeypatch.setattr(Console, "CSS", Console.CSS.replace("text-wrap: nowrap", "text-wrap: wrap"))
-    async with world.console() as shown:
-        await shown.until("CANNOT BE UNDONE")
+    async with world.console(until="CANNOT BE UNDONE") as shown:
         await shown.press("enter")
         while not shown.app.guard.is_read:
             await shown.press("j")
@@ -394,15 +354,10 @@ async def test_a_preview_must_be_loaded_before_a_yes(world: World) -> None:
     world.ask(asked)
     fields = [{"label": "To", "value": "mira@example.com", "multiline": False}]
     world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
-    async with world.console((80, 45)) as shown:
-        await shown.until("current state not loaded")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until_told("current state not loaded: press p")
-        await shown.press("p")
-        await shown.until("CURRENT STATE")
-        await shown.approve("yes")
-        await shown.until(lambda: world.sent())
+    async with world.console((80, 45), until="current state not loaded") as shown:
+        await shown.press_settled("exclamation_mark", "A", until_told="current state not loaded: press p")
+        await shown.press("p", until="CURRENT STATE")
+        await shown.approve("yes", until=lambda: world.sent())
 
     assert world.sent()[0]["digest"] not in (asked["digest"], None)
 

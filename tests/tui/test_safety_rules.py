@@ -38,10 +38,8 @@ async def test_a_yes_is_for_the_digest_on_the_screen(world: World) -> None:
     """The request names the digest that was computed from what was shown."""
     asked = reversible()
     world.ask(asked)
-    async with world.console() as shown:
-        await shown.until("mira@example.com")
-        await shown.approve()
-        await shown.until(lambda: world.sent())
+    async with world.console(until="mira@example.com") as shown:
+        await shown.approve(until=lambda: world.sent())
 
     assert world.sent() == [{"decision": "approve", "digest": asked["digest"]}]
 
@@ -51,22 +49,16 @@ async def test_a_question_that_changes_during_the_second_step_is_not_decided(wor
     asked = reversible()
     other = plan({"to": "mallory@evil.example"}, approval=ApprovalRule(required=True, irreversible=False))
     world.ask(asked)
-    async with world.console() as shown:
-        await shown.until("mira@example.com")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until("any other key")
+    async with world.console(until="mira@example.com") as shown:
+        await shown.press_settled("exclamation_mark", "A", until="any other key")
         world.replace(asked, plan=other.to_json(), digest=other.digest)
         await shown.until(lambda: shown.app.guard.digest == other.digest)
-        await shown.settled()
-        await shown.press("y")
-        await shown.until_told("the request changed")
+        await shown.press_settled("y", until_told="the request changed")
 
         assert world.sent() == []
 
         await shown.until("mallory@evil.example")
-        await shown.approve()
-        await shown.until(lambda: world.sent())
+        await shown.approve(until=lambda: world.sent())
 
     assert world.sent() == [{"decision": "approve", "digest": other.digest}]
 
@@ -77,10 +69,8 @@ async def test_a_plan_that_does_not_match_its_digest_is_not_shown(world: World) 
     asked = {**reversible(), "headline": "Send mail"}  # a row comes from the daemon and is not signed
     asked["plan"]["args"] = {"to": "mallory@evil.example"}
     world.ask(asked)
-    async with world.console() as shown:
-        await shown.until("! this plan")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A", "y")
+    async with world.console(until="! this plan") as shown:
+        await shown.press_settled("exclamation_mark", "A", "y")
         await shown.settled()
 
         assert "mallory" not in shown.text
@@ -92,8 +82,7 @@ async def test_a_question_from_before_enrollment_is_read_again_before_it_is_sign
     asked = reversible()
     forged = {**asked, "digest": "sha256:" + "e1" * 32}
     world.ask(forged)
-    async with world.console() as shown:
-        await shown.until("mira@example.com")
+    async with world.console(until="mira@example.com") as shown:
         await shown.settled()
         world.sign()
         world.happen("vault.unlocked")
@@ -109,25 +98,19 @@ async def test_a_daemon_that_denies_an_enrolled_approver_is_not_believed(world: 
     """Such a daemon counts as lost at once; decisions work again when it tells the truth."""
     world.sign()
     world.ask(reversible())
-    async with world.console() as shown:
-        await shown.until("mira@example.com")
+    async with world.console(until="mira@example.com") as shown:
         truth = world.fake.approver
         world.fake.approver = {"status": "none"}
         world.happen("vault.unlocked")
         await shown.until("NO DAEMON")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A", "y")
+        await shown.press_settled("exclamation_mark", "A", "y")
         await shown.settled()
         assert world.sent() == []
 
         world.fake.approver = truth
         await shown.until("daemon ok")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until("any other key")
-        await shown.settled()
-        await shown.press("y")
-        await shown.until(lambda: world.sent())
+        await shown.press_settled("exclamation_mark", "A", until="any other key")
+        await shown.press_settled("y", until=lambda: world.sent())
 
 
 # 2 nothing under the cursor moves
@@ -136,19 +119,15 @@ async def test_a_daemon_that_denies_an_enrolled_approver_is_not_believed(world: 
 async def test_keys_are_dead_for_400_ms_after_a_new_request_appears(world: World) -> None:
     """A key that was on its way when the list grew opens no second step; after the time the same key does."""
     world.ask(named("first", reversible=True))
-    async with world.console() as shown:
-        await shown.until("mira@example.com")
+    async with world.console(until="mira@example.com") as shown:
         await shown.settled()
         world.clock.now += guard.ARRIVALS_S
         world.ask(named("second"))
         await shown.until("Second")
-        await shown.press("exclamation_mark", "A")
-        await shown.until_told("this only just appeared")
+        await shown.press("exclamation_mark", "A", until_told="this only just appeared")
         assert "any other key" not in shown.text
 
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until("any other key")
+        await shown.press_settled("exclamation_mark", "A", until="any other key")
 
     assert world.sent() == []
 
@@ -167,8 +146,7 @@ def test_the_dead_time_is_400_ms(passed_s: float, is_dead: bool) -> None:
 async def test_an_agent_that_asks_continually_does_not_keep_the_keys_dead(world: World) -> None:
     """Requests arrive every twentieth of a second, less than the dead time; a person can still say yes."""
     world.ask(named("first", reversible=True))
-    async with world.console() as shown:
-        await shown.until("mira@example.com")
+    async with world.console(until="mira@example.com") as shown:
         await shown.settled()
         world.clock.now += guard.ARRIVALS_S
         for number in range(20):
@@ -179,9 +157,7 @@ async def test_an_agent_that_asks_continually_does_not_keep_the_keys_dead(world:
                 break
             world.clock.now += 0.05
         assert 0 < number < 19, "keys are dead after one has come, and not for ever"
-        await shown.settled()
-        await shown.press("y")
-        await shown.until(lambda: world.sent())
+        await shown.press_settled("y", until=lambda: world.sent())
 
     assert world.sent_to() == ["act-20261121T040000-first"]
 
@@ -218,26 +194,19 @@ def test_showing_the_same_question_again_does_not_make_keys_dead() -> None:
 async def test_the_second_step_is_dead_at_first_too(world: World) -> None:
     """The keys `A` and `y` in one go decide nothing; a `y` after a look does."""
     world.ask(reversible())
-    async with world.console() as shown:
-        await shown.until("mira@example.com")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A", "y")
-        await shown.until("any other key")
+    async with world.console(until="mira@example.com") as shown:
+        await shown.press_settled("exclamation_mark", "A", "y", until="any other key")
         assert world.sent() == []
 
-        await shown.settled()
-        await shown.press("y")
-        await shown.until(lambda: world.sent())
+        await shown.press_settled("y", until=lambda: world.sent())
 
 
 async def test_new_requests_come_last_and_the_cursor_stays_on_its_question(world: World) -> None:
     """The cursor follows the question's id, whatever arrives and whatever is decided above it."""
     first, second = named("first"), named("second", args={"to": "only@in.second"})
     world.ask(first, second)
-    async with world.console() as shown:
-        await shown.until("Second")
-        await shown.press("j")
-        await shown.until("only@in.second")
+    async with world.console(until="Second") as shown:
+        await shown.press("j", until="only@in.second")
         world.ask(named("third"))
         await shown.until("Third")
         world.settle(first, "denied")
@@ -256,22 +225,15 @@ async def test_new_requests_come_last_and_the_cursor_stays_on_its_question(world
 async def test_a_run_with_undeclared_effect_that_cannot_be_undone_takes_a_word(world: World) -> None:
     """Neither `y` nor any other word decides, even with Enter."""
     world.ask(question())
-    async with world.console() as shown:
-        await shown.until("CANNOT BE UNDONE")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until("and press Enter")
+    async with world.console(until="CANNOT BE UNDONE") as shown:
+        await shown.press_settled("exclamation_mark", "A", until="and press Enter")
         for word in ("y", "ye", "YES", "yes!", "send-mail", "allow", "delete"):
             await shown.settled()
-            await shown.type(word)
-            await shown.press("enter")
-            await shown.until("not decided")
+            await shown.enter(word, until="not decided")
             await shown.press(*["backspace"] * len(word))
         assert world.sent() == []
 
-        await shown.type("yes")
-        await shown.press("enter")
-        await shown.until(lambda: world.sent())
+        await shown.enter("yes", until=lambda: world.sent())
 
 
 _DECLARED = """+++
@@ -297,36 +259,26 @@ effect = "%s"
 async def test_a_run_that_deletes_or_pays_takes_its_word(world: World, effect: str) -> None:
     """Neither `y` nor the word of another effect decides; its own word and Enter do."""
     world.ask(question(plan(action_text=_DECLARED % ("cd" * 32, effect))))
-    async with world.console() as shown:
-        await shown.until(f"! {effect.upper()}S")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until(f"type  {effect}  and press Enter")
+    async with world.console(until=f"! {effect.upper()}S") as shown:
+        await shown.press_settled("exclamation_mark", "A", until=f"type  {effect}  and press Enter")
         for word in ("y", "yes", "delete" if effect == "pay" else "pay"):
             await shown.settled()
-            await shown.type(word)
-            await shown.press("enter")
-            await shown.until("not decided")
+            await shown.enter(word, until="not decided")
             await shown.press(*["backspace"] * len(word))
         assert world.sent() == []
 
-        await shown.type(effect)
-        await shown.press("enter")
-        await shown.until(lambda: world.sent())
+        await shown.enter(effect, until=lambda: world.sent())
 
 
 @pytest.mark.parametrize(("effect", "sign"), [("create", "+"), ("change", "~"), ("send", "»")])
 async def test_a_run_that_creates_changes_or_sends_takes_a_key(world: World, effect: str, sign: str) -> None:
     """A capital `A` and then `y` decide, although it cannot be undone."""
     world.ask(question(plan(action_text=_DECLARED % ("cd" * 32, effect))))
-    async with world.console() as shown:
-        await shown.until(f"{sign} {effect}s")
-        await shown.settled()
-        await shown.press("a", "y")
+    async with world.console(until=f"{sign} {effect}s") as shown:
+        await shown.press_settled("a", "y")
         assert world.sent() == []
 
-        await shown.approve()
-        await shown.until(lambda: world.sent())
+        await shown.approve(until=lambda: world.sent())
 
 
 ALLOWS_LITTLE = msgspec.structs.replace(SUBJECTS["connector_update"], changes=())
@@ -343,48 +295,33 @@ ALLOWS_LITTLE = msgspec.structs.replace(SUBJECTS["connector_update"], changes=()
 async def test_a_lasting_permission_takes_a_word(world: World, subject: Subject, verdict: str) -> None:
     """This holds for each kind of consent, however little it allows: `y` decides nothing, `allow` does."""
     world.ask(subject_question(subject))
-    async with world.console() as shown:
-        await shown.until(verdict)
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until("and press Enter")
-        await shown.settled()
-        await shown.press("y", "enter")
-        await shown.until("not decided")
+    async with world.console(until=verdict) as shown:
+        await shown.press_settled("exclamation_mark", "A", until="and press Enter")
+        await shown.press_settled("y", "enter", until="not decided")
         assert world.sent() == []
 
         await shown.press("backspace")
-        await shown.type("allow")
-        await shown.press("enter")
-        await shown.until(lambda: world.sent())
+        await shown.enter("allow", until=lambda: world.sent())
 
 
 async def test_a_run_that_can_be_undone_takes_a_capital_a_and_a_y(world: World) -> None:
     """A small `a`, and any other second key, do nothing."""
     world.ask(reversible())
-    async with world.console() as shown:
-        await shown.until("mira@example.com")
-        await shown.settled()
-        await shown.press("a", "y")
+    async with world.console(until="mira@example.com") as shown:
+        await shown.press_settled("a", "y")
         assert "any other key" not in shown.text
         for key in ("n", "enter", "space", "A", "Y", "escape"):
-            await shown.settled()
-            await shown.press("exclamation_mark", "A")
-            await shown.until("any other key")
-            await shown.settled()
-            await shown.press(key)
-            await shown.until_not("any other key")
+            await shown.press_settled("exclamation_mark", "A", until="any other key")
+            await shown.press_settled(key, until_not="any other key")
         assert world.sent() == []
 
-        await shown.approve()
-        await shown.until(lambda: world.sent())
+        await shown.approve(until=lambda: world.sent())
 
 
 async def test_enter_space_a_click_and_a_paste_approve_nothing(world: World) -> None:
     """They are tried on the list, on the question and in the second step; a pasted word does not count as typed."""
     world.ask(question())
-    async with world.console() as shown:
-        await shown.until("CANNOT BE UNDONE")
+    async with world.console(until="CANNOT BE UNDONE") as shown:
         await shown.settled()
         for key in ("enter", "space", "tab", "enter", "space"):
             await shown.press(key)
@@ -395,44 +332,30 @@ async def test_enter_space_a_click_and_a_paste_approve_nothing(world: World) -> 
         await shown.pilot.pause()
         assert "and press Enter" not in shown.text
 
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until("and press Enter")
+        await shown.press_settled("exclamation_mark", "A", until="and press Enter")
         await shown.settled()
         for row in range(24):
             await shown.pilot.click(offset=(20, row))
         shown.app.screen.query_one("#word").post_message(_paste("yes\n"))
         await shown.pilot.pause()
-        await shown.press("enter")
-        await shown.until("not decided")
+        await shown.press("enter", until="not decided")
         assert world.sent() == []
 
-        await shown.type("yes")
-        await shown.press("enter")
-        await shown.until(lambda: world.sent())
+        await shown.enter("yes", until=lambda: world.sent())
 
 
 async def test_a_key_in_the_second_step_reaches_nothing_below_it(world: World) -> None:
     """All keys are letters while a word, a reason or a question is typed, capitals too."""
     world.ask(question())
-    async with world.console() as shown:
-        await shown.until("CANNOT BE UNDONE")
+    async with world.console(until="CANNOT BE UNDONE") as shown:
         for key, title in (("A", "and press Enter"), ("d", "deny Send mail"), ("m", "ask the agent")):
-            await shown.settled()
-            await shown.press("exclamation_mark", key)
-            await shown.until(title)
-            await shown.press("A", "d", "D", "u", "L", "V", "q", "5")
-            await shown.until("AdDuLVq5")
-            await shown.press("escape")
-            await shown.until_not(title)
+            await shown.press_settled("exclamation_mark", key, until=title)
+            await shown.press("A", "d", "D", "u", "L", "V", "q", "5", until="AdDuLVq5")
+            await shown.press("escape", until_not=title)
         assert (world.sent(), world.sent("cancel"), world.asked_for) == ([], [], [])
 
-        await shown.settled()
-        await shown.press("d")
-        await shown.until("deny Send mail")
-        await shown.type("no")
-        await shown.press("enter")
-        await shown.until(lambda: world.sent())
+        await shown.press_settled("d", until="deny Send mail")
+        await shown.enter("no", until=lambda: world.sent())
 
     assert world.sent()[0]["decision"] == "deny"
 
@@ -440,16 +363,12 @@ async def test_a_key_in_the_second_step_reaches_nothing_below_it(world: World) -
 async def test_the_palette_does_not_open_over_the_second_step(world: World) -> None:
     """The key Ctrl-P does nothing there; on the main screen it opens the palette."""
     world.ask(reversible(), named("other", reversible=True))
-    async with world.console() as shown:
-        await shown.until("mira@example.com")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until("any other key")
+    async with world.console(until="mira@example.com") as shown:
+        await shown.press_settled("exclamation_mark", "A", until="any other key")
         await shown.press("ctrl+p")
         await shown.pilot.pause()
         assert "Deny and end the session" not in shown.text
-        await shown.press("escape")
-        await shown.until_not("any other key")
+        await shown.press("escape", until_not="any other key")
         await shown.press("ctrl+p")
         await shown.type("deny")
         await shown.until("Deny and end the session (stop the agent)  (D)")
@@ -460,13 +379,9 @@ async def test_the_whole_effect_can_be_read_in_the_second_step(world: World, is_
     """Arrows and page keys scroll it on the smallest screen, in the order of the card, while the word is typed."""
     body = "\n".join(f"line {number}" for number in range(30))
     world.ask(named("one", reversible=not is_final, args={"to": "mira@example.com", "body": body}))
-    async with world.console((60, 20)) as shown:
-        await shown.until("One")
-        await shown.press("enter")
-        await shown.until("goes to")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until("↓ ↑ PgDn PgUp")
+    async with world.console((60, 20), until="One") as shown:
+        await shown.press("enter", until="goes to")
+        await shown.press_settled("exclamation_mark", "A", until="↓ ↑ PgDn PgUp")
         assert "asked by  " in shown.text
         assert "line 29" not in shown.text
         seen = []
@@ -484,9 +399,7 @@ async def test_the_whole_effect_can_be_read_in_the_second_step(world: World, is_
             await shown.press("pageup")
         await shown.until("asked by  ")
         await shown.press("down", "up")
-        await shown.settled()
-        await shown.press(*(["s", "enter"] if is_final else ["y"]))
-        await shown.until(lambda: world.sent())
+        await shown.press_settled(*(["s", "enter"] if is_final else ["y"]), until=lambda: world.sent())
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
@@ -523,20 +436,16 @@ async def test_a_report_that_all_was_seen_counts_only_for_its_own_question(world
     """A late message about an earlier card or digest does not count."""
     long = "\n".join(f"line {number}" for number in range(60))
     world.ask(named("one", args={"body": long}))
-    async with world.console() as shown:
-        await shown.until("line 1")
+    async with world.console(until="line 1") as shown:
         await shown.settled()
         card, digest = shown.app.card, str(shown.app.guard.digest)
         assert card is not None
         shown.app.post_message(View.AllSeen(card, "sha256:" + "00" * 32))
         shown.app.post_message(View.AllSeen(msgspec.structs.replace(card, sections=()), digest))
         await shown.pilot.pause()
-        await shown.press("A")
-        await shown.until_told("not all of it was on screen")
-        await shown.press("enter", "end")
-        await shown.until(lambda: shown.app.guard.is_read)
-        await shown.press("A")
-        await shown.until("and press Enter")
+        await shown.press("A", until_told="not all of it was on screen")
+        await shown.press("enter", "end", until=lambda: shown.app.guard.is_read)
+        await shown.press("A", until="and press Enter")
 
 
 def _paste(text: str) -> Any:

@@ -54,11 +54,9 @@ async def test_before_the_first_answer_the_console_is_connecting(world: World) -
         await shown.pilot.resize_terminal(90, 24)
         await shown.until("waiting for the daemon: nothing can be decided")
         assert not [words for words in ("NO DAEMON", "does not answer", "nothing waiting") if words in shown.text]
-        await shown.press("A")
-        await shown.until_told("nothing is selected")
+        await shown.press("A", until_told="nothing is selected")
         answers.set()
-        await shown.until("1 waiting")
-        await shown.until("daemon ok")
+        await shown.until("1 waiting", "daemon ok")
         world.lose_daemon()
         await shown.until("! NO DAEMON")
 
@@ -66,42 +64,33 @@ async def test_before_the_first_answer_the_console_is_connecting(world: World) -
 async def test_without_a_daemon_there_is_a_banner_and_the_keys_are_dead(world: World) -> None:
     """The screen offers no decision while the daemon is gone; once it is back, it does."""
     world.ask(reversible())
-    async with world.console() as shown:
-        await shown.until("mira@example.com")
+    async with world.console(until="mira@example.com") as shown:
         world.lose_daemon()
         await shown.until("! the daemon does not answer")
         assert "NO DAEMON" in shown.text
         assert "A approve" not in shown.text
         await shown.settled()
         for key in ("A", "d", "D"):
-            await shown.press(key)
-            await shown.until_told("nothing can be decided")
+            await shown.press(key, until_told="nothing can be decided")
             assert "any other key" not in shown.text
             assert "Reason" not in shown.text
 
         world.get_daemon_back()
         await shown.until("daemon ok")
         await shown.until_not("! the daemon does not answer")
-        await shown.approve()
-        await shown.until(lambda: world.sent())
+        await shown.approve(until=lambda: world.sent())
 
 
 async def test_a_daemon_lost_during_the_second_step_is_sent_nothing_afterwards(world: World) -> None:
     """The banner appears once the second step is closed, and the `y` counts for nothing."""
     world.ask(reversible())
-    async with world.console() as shown:
-        await shown.until("mira@example.com")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until("any other key")
+    async with world.console(until="mira@example.com") as shown:
+        await shown.press_settled("exclamation_mark", "A", until="any other key")
         world.lose_daemon()
         await shown.until(lambda: shown.app.lost)
-        await shown.settled()
-        await shown.press("y")
-        await shown.until("! the daemon does not answer")
+        await shown.press_settled("y", until="! the daemon does not answer")
         world.get_daemon_back()
-        await shown.until("daemon ok")
-        await shown.until("mira@example.com")
+        await shown.until("daemon ok", "mira@example.com")
 
     assert world.sent() == []
 
@@ -126,26 +115,19 @@ async def test_a_request_that_expires_while_the_word_is_typed_is_not_decided(
     asked = named("soon", expires_at=soon)
     other = named("later")
     world.ask(asked, other)
-    async with world.console() as shown:
-        await shown.until("CANNOT BE UNDONE")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until("and press Enter")
+    async with world.console(until="CANNOT BE UNDONE") as shown:
+        await shown.press_settled("exclamation_mark", "A", until="and press Enter")
         await shown.settled()
         await shown.type("ye")
         monkeypatch.setattr(_Now, "passed", datetime.timedelta(seconds=601))
         await shown.until(lambda: (shown.app.guard.refusal(now=float("inf")) or "").startswith("expired"))
-        await shown.type("s")
-        await shown.press("enter")
-        await shown.until_told("expired: nothing ran, and it can no longer be decided: not decided")
+        await shown.enter("s", until_told="expired: nothing ran, and it can no longer be decided: not decided")
         assert world.sent() == []
         assert "A approve" not in shown.text
         assert "Soon" in shown.rows[2]
 
-        await shown.press("n")
-        await shown.until("expires in")
-        await shown.approve("yes")
-        await shown.until(lambda: world.sent())
+        await shown.press("n", until="expires in")
+        await shown.approve("yes", until=lambda: world.sent())
 
     assert world.sent_to() == [other["approval_id"]]
 
@@ -154,12 +136,10 @@ async def test_a_request_that_the_daemon_calls_expired_stays_and_says_so(world: 
     """The question stays in its row, and no key decides it."""
     asked = named("old")
     world.ask(asked, named("other"))
-    async with world.console() as shown:
-        await shown.until("CANNOT BE UNDONE")
+    async with world.console(until="CANNOT BE UNDONE") as shown:
         world.settle(asked, "expired")
         await shown.until("! expired")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A", "d")
+        await shown.press_settled("exclamation_mark", "A", "d")
         await shown.settled()
 
         assert shown.rows[2].split()[:2] == ["⌛", "Old:"]
@@ -174,17 +154,14 @@ async def test_a_closed_key_asks_for_its_passphrase_before_signing(world: World)
     world.sign()
     world.ask(reversible())
     world.passphrase = "a guess"
-    async with world.console() as shown:
-        await shown.until("key locked (L)")
-        await shown.approve()
-        await shown.until(lambda: len(world.asked_for) == 3)
+    async with world.console(until="key locked (L)") as shown:
+        await shown.approve(until=lambda: len(world.asked_for) == 3)
         await shown.pilot.pause()
         assert world.sent() == []
 
         world.passphrase = "not the vault's passphrase"
         shown.rested()
-        await shown.approve()
-        await shown.until(lambda: world.sent())
+        await shown.approve(until=lambda: world.sent())
 
     assert world.sent()[0]["signature"]
     assert all("to approve" in question for question in world.asked_for)
@@ -199,13 +176,11 @@ async def test_an_open_key_counts_down_and_is_wiped_at_its_end(world: World) -> 
     fields = [{"label": "To", "value": "only-for-the-approver", "multiline": False}]
     world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
     async with world.console((80, 45), clock=lambda: now[0]) as shown:
-        await shown.unlock()
-        await shown.until("key open 15:00")
+        await shown.unlock(until="key open 15:00")
         await shown.until("only-for-the-approver")
         now[0] += 841
         await shown.until("key open 0:59")
-        await shown.press("p")
-        await shown.until(lambda: len(world.sent("preview")) == 2)
+        await shown.press("p", until=lambda: len(world.sent("preview")) == 2)
         now[0] += 60
         await shown.until_told("its time was over")
         await shown.until("key locked (L)")
@@ -219,15 +194,12 @@ async def test_a_key_that_may_not_stay_open_is_asked_for_each_time(world: World)
     """The key `L` opens nothing where other programs can press keys, and each decision asks."""
     world.sign()
     world.ask(named("one", reversible=True), named("two", reversible=True))
-    async with world.console(not_kept="this is a terminal of tmux") as shown:
-        await shown.until("passphrase each time")
-        await shown.press("L")
-        await shown.until_told("the passphrase is asked for each time: this is a terminal of tmux")
+    async with world.console(not_kept="this is a terminal of tmux", until="passphrase each time") as shown:
+        await shown.press("L", until_told="the passphrase is asked for each time: this is a terminal of tmux")
         assert world.asked_for == []
         for count in (1, 2):
             await shown.until("expires in")
-            await shown.approve()
-            await shown.until(partial(world.has_sent, count))
+            await shown.approve(until=partial(world.has_sent, count))
             await shown.until("✓")
             await shown.press("n")
 
@@ -244,20 +216,18 @@ async def test_in_tmux_one_passphrase_loads_previews_and_each_yes_takes_another(
         sealed = sealed_preview(approver, asked["digest"], fields)
         world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/preview", sealed)
         world.ask(asked)
-    async with world.console((80, 45), not_kept="this is a terminal of tmux") as shown:
-        await shown.until("current state not loaded")
-        await shown.press("p")
-        await shown.until(secrets["one"])
+    async with world.console(
+        (80, 45), not_kept="this is a terminal of tmux", until="current state not loaded"
+    ) as shown:
+        await shown.press("p", until=secrets["one"])
         await shown.until("previews open 1")
         for count, name in enumerate(("one", "two"), start=1):
             await shown.until(secrets[name])
-            await shown.approve("yes")
-            await shown.until(partial(world.has_sent, count))
+            await shown.approve("yes", until=partial(world.has_sent, count))
             await shown.until("✓")
             await shown.press("n")
         await shown.until(secrets["three"])
-        await shown.press("L")
-        await shown.until_not(secrets["three"])
+        await shown.press("L", until_not=secrets["three"])
         await shown.until("passphrase each time")
 
     assert world.asked_for == [
@@ -282,9 +252,7 @@ async def test_the_terminal_is_held_while_the_console_is_open(world: World) -> N
         await shown.until("mira@example.com")
         assert world.is_held
         await shown.unlock()
-        await shown.settled()
-        await shown.press("e")
-        await shown.until_told("no changes")
+        await shown.press_settled("e", until_told="no changes")
         await shown.until("key locked (L)")
         assert (held, world.is_held) == ([(False, False)], True)
 
@@ -304,12 +272,10 @@ async def test_every_sign_is_there_without_its_colour(
     gone = named("gone")
     changed = difference({"where": "args.to (new)", "before": "a", "after": "b"})
     world.ask(gone, named("one", difference=changed))
-    async with world.console(theme=theme if theme != "NO_COLOR" else None) as shown:
-        await shown.until("CANNOT BE UNDONE")
+    async with world.console(theme=theme if theme != "NO_COLOR" else None, until="CANNOT BE UNDONE") as shown:
         world.settle(gone, "denied")
         await shown.until("✗")
-        await shown.press("n")
-        await shown.until("≠ in the approved call: a")
+        await shown.press("n", until="≠ in the approved call: a")
         text = shown.text
         colours = {
             segment.style.color
@@ -358,8 +324,7 @@ async def test_at_80_by_24_all_that_matters_of_a_run_is_there_without_scrolling(
     fields = [{"label": "To", "value": "mallory@evil.example", "multiline": False}]
     world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
     async with world.console() as shown:
-        await shown.unlock()
-        await shown.until("CURRENT STATE")
+        await shown.unlock(until="CURRENT STATE")
         await shown.settled()
         text = shown.text
 
@@ -378,8 +343,7 @@ async def test_at_80_by_24_all_that_matters_of_a_run_is_there_without_scrolling(
         ):
             assert fact in text
 
-        await shown.press("exclamation_mark", "A")
-        await shown.until("type  yes  and press Enter")
+        await shown.press("exclamation_mark", "A", until="type  yes  and press Enter")
         assert "! To: the agent said" in shown.text
         assert "goes to   mail.example:443" in shown.text
 
@@ -389,8 +353,7 @@ async def test_at_80_by_24_all_that_matters_of_a_consent_is_visible(world: World
     """The facts are its kind and duration, destination and account, undo, asker, and what it widens, without scrolling."""
     subject = SUBJECTS[kind]
     world.ask(subject_question(subject))
-    async with world.console() as shown:
-        await shown.until(VERDICTS.get(kind, LASTING))
+    async with world.console(until=VERDICTS.get(kind, LASTING)) as shown:
         text = shown.text
 
     built = msgspec.to_builtins(subject)
@@ -416,8 +379,7 @@ async def test_a_long_folder_and_many_alarms_push_no_fact_off_the_screen(world: 
     fields = [{"label": name, "value": "evil", "multiline": False} for name in args]
     world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
     async with world.console() as shown:
-        await shown.unlock()
-        await shown.until("! a0: the agent said")
+        await shown.unlock(until="! a0: the agent said")
         text = shown.text
         assert "more rows below" in text
         for name in ("goes to ", "account ", "asked by ", "compared "):
@@ -428,18 +390,11 @@ async def test_a_long_folder_and_many_alarms_push_no_fact_off_the_screen(world: 
 async def test_below_80_columns_list_and_question_are_two_screens(world: World) -> None:
     """Enter goes to the question, Escape back; a question that is not on the screen cannot be decided."""
     world.ask(reversible())
-    async with world.console((60, 20)) as shown:
-        await shown.until("Send mail: ")
+    async with world.console((60, 20), until="Send mail: ") as shown:
         assert "goes to" not in shown.text
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until_told("not on screen: press Enter to show it")
-        await shown.press("enter")
-        await shown.until("goes to   mail.example:443")
-        await shown.press("escape")
-        await shown.until_not("goes to")
-        await shown.press("enter")
-        await shown.until("goes to")
+        await shown.press_settled("exclamation_mark", "A", until_told="not on screen: press Enter to show it")
+        await shown.press("enter", until="goes to   mail.example:443")
+        await shown.press("escape", until_not="goes to")
+        await shown.press("enter", until="goes to")
         await shown.press("exclamation_mark")
-        await shown.approve()
-        await shown.until(lambda: world.sent())
+        await shown.approve(until=lambda: world.sent())

@@ -91,8 +91,7 @@ async def test_in_tmux_each_yes_takes_a_pin_and_a_touch_and_no_passphrase(world:
     async with world.console(not_kept=TMUX) as shown:
         for count in (1, 2):
             await shown.until("expires in")
-            await shown.approve()
-            await shown.until(partial(world.has_sent, count))
+            await shown.approve(until=partial(world.has_sent, count))
             await shown.until("✓")
             await shown.press("n")
         assert not shown.app.key_session.is_open
@@ -122,14 +121,9 @@ async def test_each_of_several_alike_requests_takes_its_own_touch(
         return True
 
     desk.key.touch = touch
-    async with world.console((100, 40), not_kept=TMUX) as shown:
-        await shown.until("3 waiting")
-        await shown.settled()
-        await shown.press("a", "A")
-        await shown.until("approve all 3")
-        await shown.settled()
-        await shown.press("y")
-        await shown.until_told("2 of 3 approved")
+    async with world.console((100, 40), not_kept=TMUX, until="3 waiting") as shown:
+        await shown.press_settled("a", "A", until="approve all 3")
+        await shown.press_settled("y", until_told="2 of 3 approved")
 
     assert (desk.key.touched, len(desk.hands.asked), world.asked_for) == (2, 3, [])
     for request, sent in zip(asked, world.sent(), strict=False):
@@ -142,10 +136,8 @@ async def test_a_preview_is_loaded_with_a_touch_too(world: World, desk: Desk) ->
     asked = question(previewed(), approval_id="act-20261121T040000-seen")
     world.ask(asked)
     world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/preview", (200, {"sealed": "AAAA"}))
-    async with world.console(not_kept=TMUX) as shown:
-        await shown.until("expires in")
-        await shown.press("p")
-        await shown.until(lambda: len(world.sent("preview")) == 1)
+    async with world.console(not_kept=TMUX, until="expires in") as shown:
+        await shown.press("p", until=lambda: len(world.sent("preview")) == 1)
 
     (sent,) = world.sent("preview")
     assert (sent["key_id"], desk.key.touched, world.asked_for) == (desk.listed.id, 1, [])
@@ -155,10 +147,8 @@ async def test_the_passphrase_can_be_typed_at_the_same_prompt(world: World, desk
     """The key is not touched; the decision is signed as without a security key."""
     desk.takes = "passphrase"
     world.ask(named("one", reversible=True))
-    async with world.console(not_kept=TMUX) as shown:
-        await shown.until("expires in")
-        await shown.approve()
-        await shown.until("✓")
+    async with world.console(not_kept=TMUX, until="expires in") as shown:
+        await shown.approve(until="✓")
 
     (sent,) = world.sent()
     assert (desk.key.touched, len(desk.offers)) == (0, 1)
@@ -168,17 +158,13 @@ async def test_the_passphrase_can_be_typed_at_the_same_prompt(world: World, desk
 async def test_no_security_key_is_offered_where_the_key_is_open_or_none_is_plugged_in(world: World, desk: Desk) -> None:
     """An open key needs no prompt; without a security key the passphrase is asked for, and the daemon not for passkeys."""
     world.ask(named("one", reversible=True), named("two", reversible=True))
-    async with world.console() as shown:
-        await shown.until("expires in")
+    async with world.console(until="expires in") as shown:
         await shown.unlock()
-        await shown.approve()
-        await shown.until("✓")
+        await shown.approve(until="✓")
         assert (desk.offers, desk.key.touched) == ([], 0)
-        await shown.press("L", "n")
-        await shown.until("expires in")
+        await shown.press("L", "n", until="expires in")
         desk.is_plugged_in = False
-        await shown.approve()
-        await shown.until(lambda: len(world.sent()) == 2)
+        await shown.approve(until=lambda: len(world.sent()) == 2)
 
     assert (desk.offers, len(world.asked_for)) == ([], 2)
     assert world.fake.asked("GET", "/v1/passkeys") == []
@@ -188,10 +174,8 @@ async def test_a_consent_that_no_passkey_may_sign_takes_the_passphrase(world: Wo
     """The case is a change of the settings, on which everything else depends."""
     asked = subject_question(SUBJECTS["settings"])
     world.ask(asked)
-    async with world.console(not_kept=TMUX) as shown:
-        await shown.until("expires in")
-        await shown.approve(word="allow")
-        await shown.until(lambda: len(world.sent()) == 1)
+    async with world.console(not_kept=TMUX, until="expires in") as shown:
+        await shown.approve(word="allow", until=lambda: len(world.sent()) == 1)
 
     assert (desk.offers, desk.key.touched, len(world.asked_for)) == ([], 0, 1)
 
@@ -213,24 +197,19 @@ async def test_a_faulty_security_key_is_reported_and_decides_nothing(
     """The console goes on: the passphrase decides."""
     prepare(desk)
     world.ask(named("one", reversible=True))
-    async with world.console(not_kept=TMUX) as shown:
-        await shown.until("expires in")
-        await shown.approve()
-        await shown.until_told(words)
+    async with world.console(not_kept=TMUX, until="expires in") as shown:
+        await shown.approve(until_told=words)
         assert world.sent() == []
         shown.rested()
         desk.takes = "passphrase"
-        await shown.approve()
-        await shown.until(lambda: len(world.sent()) == 1)
+        await shown.approve(until=lambda: len(world.sent()) == 1)
 
 
 async def test_a_daemon_without_a_list_of_passkeys_leaves_the_passphrase(world: World, desk: Desk) -> None:
     """The daemon answers with an error instead of the list."""
     world.fake.script("GET", "/v1/passkeys", (500, {"nothing": "of use"}))
     world.ask(named("one", reversible=True))
-    async with world.console(not_kept=TMUX) as shown:
-        await shown.until("expires in")
-        await shown.approve()
-        await shown.until(lambda: len(world.sent()) == 1)
+    async with world.console(not_kept=TMUX, until="expires in") as shown:
+        await shown.approve(until=lambda: len(world.sent()) == 1)
 
     assert (desk.offers, len(world.asked_for)) == ([], 1)

@@ -61,11 +61,10 @@ async def test_the_screen_of_each_request(
     async with world.console(SIZES[size], clock=lambda: 0.0) as shown:
         await shown.until(lambda: shown.app.card is not None)
         if example.edit is not None:
-            await shown.settled()
-            await shown.press("e")
-            await shown.until("edited  ")
-        await shown.unlock()
-        await shown.until(lambda: shown.app.card is not None and (example.found is None or has_state(shown.app.card)))
+            await shown.press_settled("e", until="edited  ")
+        await shown.unlock(
+            until=lambda: shown.app.card is not None and (example.found is None or has_state(shown.app.card))
+        )
         shown.app.clear_notifications()
         await shown.settled()
 

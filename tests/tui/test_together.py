@@ -25,15 +25,10 @@ async def test_three_alike_requests_are_approved_with_one_look_and_each_is_signe
     asked = [mail(number) for number in (1, 2, 3)]
     world.ask(*asked, question(plan(action="other"), approval_id="act-other"))
     async with world.console((100, 40)) as shown:
-        await shown.unlock()
-        await shown.until("4 waiting")
-        await shown.settled()
-        await shown.press("a", "A")
-        await shown.until("approve all 3")
+        await shown.unlock(until="4 waiting")
+        await shown.press_settled("a", "A", until="approve all 3")
         text = shown.text
-        await shown.settled()
-        await shown.press("y")
-        await shown.until(lambda: len(world.sent()) == 3)
+        await shown.press_settled("y", until=lambda: len(world.sent()) == 3)
         await shown.until_told("3 of 3 approved")
 
     assert [body["digest"] for body in world.sent()] == [request["digest"] for request in asked]
@@ -50,19 +45,12 @@ async def test_three_alike_requests_are_approved_with_one_look_and_each_is_signe
 async def test_several_requests_that_take_a_word_take_it_once(world: World) -> None:
     """A `y` decides nothing there, even with Enter."""
     world.ask(*(mail(number, rule=ApprovalRule(required=True)) for number in (1, 2)))
-    async with world.console((100, 40)) as shown:
-        await shown.until("2 waiting")
-        await shown.settled()
-        await shown.press("a", "A")
-        await shown.until("To approve all 2, type  yes")
-        await shown.settled()
-        await shown.press("y", "enter")
-        await shown.until("not decided")
+    async with world.console((100, 40), until="2 waiting") as shown:
+        await shown.press_settled("a", "A", until="To approve all 2, type  yes")
+        await shown.press_settled("y", "enter", until="not decided")
         assert world.sent() == []
 
-        await shown.type("es")
-        await shown.press("enter")
-        await shown.until(lambda: len(world.sent()) == 2)
+        await shown.enter("es", until=lambda: len(world.sent()) == 2)
 
 
 @pytest.mark.parametrize(
@@ -71,38 +59,25 @@ async def test_several_requests_that_take_a_word_take_it_once(world: World) -> N
 async def test_the_card_of_several_must_be_read_to_its_end(world: World, keys: list[str]) -> None:
     """A `y` before its end decides nothing on a small screen, and says why; the usual keys scroll this card."""
     world.ask(*(mail(number, note="\n".join(f"line {line}" for line in range(40))) for number in (1, 2)))
-    async with world.console() as shown:
-        await shown.until("2 waiting")
-        await shown.settled()
-        await shown.press("a", "A")
-        await shown.until("approve all 2")
-        await shown.settled()
-        await shown.press("y")
-        await shown.until("not all of it was on screen")
+    async with world.console(until="2 waiting") as shown:
+        await shown.press_settled("a", "A", until="approve all 2")
+        await shown.press_settled("y", until="not all of it was on screen")
         assert world.sent() == []
 
-        await shown.press(*keys)
-        await shown.until("line 1 " if keys[-1] == "home" else "line 39")
-        await shown.settled()
-        await shown.press("y")
-        await shown.until(lambda: len(world.sent()) == 2)
+        await shown.press(*keys, until="line 1 " if keys[-1] == "home" else "line 39")
+        await shown.press_settled("y", until=lambda: len(world.sent()) == 2)
 
 
 async def test_a_key_pressed_too_early_approves_none_of_several(world: World) -> None:
     """Keys are dead for a moment after the card appears, as everywhere; the same key counts later."""
     world.ask(mail(1), mail(2))
-    async with world.console((100, 40)) as shown:
-        await shown.until("2 waiting")
-        await shown.settled()
-        await shown.press("a", "A")
-        await shown.until("approve all 2")
+    async with world.console((100, 40), until="2 waiting") as shown:
+        await shown.press_settled("a", "A", until="approve all 2")
         await shown.press("y")
         await shown.pilot.pause()
         assert world.sent() == []
 
-        await shown.settled()
-        await shown.press("y")
-        await shown.until(lambda: len(world.sent()) == 2)
+        await shown.press_settled("y", until=lambda: len(world.sent()) == 2)
 
 
 # Only requests of one action can be selected together, so permissions have a test of their own.
@@ -113,14 +88,10 @@ async def test_a_request_that_needs_a_look_of_its_own_is_not_approved_with_other
     """The request and the reason are told; nothing is sent. The control is the first test."""
     waiting = asked()
     world.ask(*waiting)
-    async with world.console((120, 40)) as shown:
-        await shown.until("waiting")
+    async with world.console((120, 40), until="waiting") as shown:
         await shown.until(lambda: shown.app.guard.digest)
-        await shown.settled()
-        await shown.press(*("v", "j") * len(waiting))
-        await shown.settled()
-        await shown.press("A")
-        await shown.until_told(why)
+        await shown.press_settled(*("v", "j") * len(waiting))
+        await shown.press_settled("A", until_told=why)
         await shown.press("y")
         await shown.pilot.pause()
 
@@ -130,13 +101,9 @@ async def test_a_request_that_needs_a_look_of_its_own_is_not_approved_with_other
 async def test_lasting_permissions_are_decided_one_by_one(world: World) -> None:
     """This holds even for two that are alike."""
     world.ask(*(subject_question(SUBJECTS["grant"], approval_id=f"act-{number}") for number in (1, 2)))
-    async with world.console((120, 40)) as shown:
-        await shown.until("LASTING PERMISSION")
-        await shown.settled()
-        await shown.press("v", "j", "v")
-        await shown.settled()
-        await shown.press("A")
-        await shown.until_told("decide lasting permissions one by one")
+    async with world.console((120, 40), until="LASTING PERMISSION") as shown:
+        await shown.press_settled("v", "j", "v")
+        await shown.press_settled("A", until_told="decide lasting permissions one by one")
 
     assert world.sent() == []
 
@@ -157,15 +124,10 @@ async def test_the_current_state_of_each_is_read_and_signed(world: World) -> Non
     """The state of each stands on their card, and their digests cover it."""
     asked = ask_about_two(world, "ann@example.com", "bob@example.com")
     async with world.console((120, 40)) as shown:
-        await shown.unlock()
-        await shown.until("CURRENT STATE, LOADED")
-        await shown.settled()
-        await shown.press("a", "A")
-        await shown.until("approve all 2")
+        await shown.unlock(until="CURRENT STATE, LOADED")
+        await shown.press_settled("a", "A", until="approve all 2")
         await shown.until("CURRENT STATE OF 2")
-        await shown.settled()
-        await shown.press("y")
-        await shown.until(lambda: len(world.sent()) == 2)
+        await shown.press_settled("y", until=lambda: len(world.sent()) == 2)
 
     assert not {body["digest"] for body in world.sent()} & {request["digest"] for request in asked}
 
@@ -174,13 +136,9 @@ async def test_a_refusal_that_needs_no_preview_comes_before_the_passphrase(world
     """Each preview would take the passphrase, as under tmux. The control is the test above, which loads the previews."""
     first, _ = ask_about_two(world, "ann@example.com", "bob@example.com")
     first["conversation"] = [{"question": "why?", "answer": "The user agreed."}]
-    async with world.console((120, 40), not_kept="tmux") as shown:
-        await shown.until("2 waiting")
-        await shown.settled()
-        await shown.press("v", "j", "v")
-        await shown.settled()
-        await shown.press("A")
-        await shown.until_told("you asked the agent about it")
+    async with world.console((120, 40), not_kept="tmux", until="2 waiting") as shown:
+        await shown.press_settled("v", "j", "v")
+        await shown.press_settled("A", until_told="you asked the agent about it")
 
     assert world.asked_for == []
     assert world.sent() == []
@@ -190,11 +148,8 @@ async def test_a_contradiction_of_one_agent_stops_all_of_them(world: World) -> N
     """This is the pair of the test of current states: here one of them differs."""
     ask_about_two(world, "ann@example.com", "mallory@evil.example")
     async with world.console((120, 40)) as shown:
-        await shown.unlock()
-        await shown.until("CURRENT STATE, LOADED")
-        await shown.settled()
-        await shown.press("a", "A")
-        await shown.until_told("the service has “mallory@evil.example”")
+        await shown.unlock(until="CURRENT STATE, LOADED")
+        await shown.press_settled("a", "A", until_told="the service has “mallory@evil.example”")
 
     assert world.sent() == []
 
@@ -205,13 +160,8 @@ async def test_a_decision_made_elsewhere_stops_the_rest_and_is_counted(world: Wo
     world.ask(*asked)
     refused = (409, {"error": {"class": "already_decided", "message": "decided", "details": {"status": "denied"}}})
     world.fake.script("POST", f"/v1/action-approvals/{asked[1]['approval_id']}/decide", refused)
-    async with world.console((100, 40)) as shown:
-        await shown.until("3 waiting")
-        await shown.settled()
-        await shown.press("a", "A")
-        await shown.until("approve all 3")
-        await shown.settled()
-        await shown.press("y")
-        await shown.until_told("1 of 3 approved")
+    async with world.console((100, 40), until="3 waiting") as shown:
+        await shown.press_settled("a", "A", until="approve all 3")
+        await shown.press_settled("y", until_told="1 of 3 approved")
 
     assert world.sent_to() == [request["approval_id"] for request in asked[:2]]
