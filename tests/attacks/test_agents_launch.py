@@ -60,8 +60,7 @@ def looked_round(desk: Desk, name: str, folder: bytes | None = None) -> dict[str
     program.write_text(_LOOKS_ROUND, encoding="utf-8")
     agent = desk.path / "bin" / name
     agent.write_text(f"#!/bin/sh\nexec /usr/bin/env python3 -I {program}\n", encoding="utf-8")
-    said = desk.aileron("launch", name, folder=folder, LOOK=str(found), AILERON_VAULT_PASSPHRASE=PASSPHRASE)
-    assert said.code == 0, said
+    desk.aileron("launch", name, folder=folder, LOOK=str(found), AILERON_VAULT_PASSPHRASE=PASSPHRASE).exits(0)
     look: dict[str, Any] = json.loads(found.read_text(encoding="utf-8"))
     return look
 

@@ -136,8 +136,7 @@ def test_the_command_reports_signed_decisions(original: Path, tmp_path: Path) ->
     found = aileron("audit", "verify", "--file", str(original), "--json").json
     assert found["decisions"] == {"signed": 2, "unsigned": 1, "unchecked": 0}
     forged(original, tmp_path / "forged.db", _stripped(1))
-    wrong = aileron("audit", "verify", "--file", str(tmp_path / "forged.db"))
-    assert wrong.code == 9
+    wrong = aileron("audit", "verify", "--file", str(tmp_path / "forged.db")).exits(9)
     assert "not signed" in wrong.err
 
 

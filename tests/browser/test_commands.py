@@ -136,9 +136,7 @@ def test_a_denied_sign_in_is_reported_at_the_terminal(
     at_desk: Desk, browser: Browser, run: Callable[..., Said]
 ) -> None:
     """The error says what to do, and the exit code is 4."""
-    said = run("binding", "setup", CONNECTOR, "--name", MINE, person=_who_signs_in(browser, answer="deny"))
-
-    assert said.code == 4, said
+    said = run("binding", "setup", CONNECTOR, "--name", MINE, person=_who_signs_in(browser, answer="deny")).exits(4)
     assert "access was denied at" in said.out
     assert "aileron binding setup" in said.out
 

@@ -103,8 +103,7 @@ def test_an_mcp_server_that_needs_a_sign_in_is_imported_and_used(
         browser.forget()
         home.unlock()
         for group, verb in (("connector", "install"), ("action", "add")):
-            done = aileron(group, verb, str(sources))
-            assert done.code == 0, done
+            aileron(group, verb, str(sources)).exits(0)
         notes.accounts.clear()
         notes.app.tokens.clear()
         with aileron.start("binding", "setup", CONNECTOR, "--name", "oauth2/notes/me", "--no-browser") as binding:

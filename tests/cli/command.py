@@ -54,6 +54,11 @@ class Said:
         """Standard output, parsed; it has to be JSON."""
         return json.loads(self.out)
 
+    def exits(self, code: int) -> Said:
+        """Check the exit code. Return this, for a look at its output."""
+        assert self.code == code, self
+        return self
+
     def __repr__(self) -> str:
         return f"[{self.code}]\n{self.out}\n{self.err}"
 

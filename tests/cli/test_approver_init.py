@@ -116,8 +116,7 @@ def flat(shown: str) -> str:
 
 def test_init_creates_a_key_that_the_daemon_accepts(world: World, aileron: Command, file: Path) -> None:
     """The signed inventory is the one that was shown; the typed passphrase opens the file, and status shows all of it."""
-    said = aileron.at_terminal("approver", "init", answers=INIT)
-    assert said.code == 0, said
+    said = aileron.at_terminal("approver", "init", answers=INIT).exits(0)
     assert settled(file)
     with open_key(file, Secret(MINE.encode())) as key:
         assert [body["public_key"] for body in world.named] == [key.public_key.hex()]
@@ -226,8 +225,7 @@ def test_replacing_the_key_takes_the_old_keys_signature(world: World, aileron: C
     said = aileron.at_terminal("approver", "init", "--replace", answers=ask[:3])
     assert (said.code, "wrong passphrase" in flat(said.out)) == (6, True)
     assert file.read_bytes() == before
-    said = aileron.at_terminal("approver", "init", "--replace", answers=[*ask[:2], ("current key:", MINE), *NEW])
-    assert said.code == 0, said
+    aileron.at_terminal("approver", "init", "--replace", answers=[*ask[:2], ("current key:", MINE), *NEW]).exits(0)
     assert (len(world.named), settled(file)) == (2, True)
     assert world.named[1]["replaces"] == json.loads(before)["key_id"]
     assert public_of(file).key_id == world.approver["key_id"] != json.loads(before)["key_id"]
@@ -247,8 +245,8 @@ def test_only_the_vaults_passphrase_can_come_from_the_environment(world: World, 
     """The approver's passphrase is always typed, and must differ from the vault's."""
     same: Answers = [("[y/N]", "y"), ("New approver passphrase:", VAULT), ("again:", VAULT)]
     short: Answers = [("New approver passphrase:", "short"), ("again:", "short")]
-    said = aileron.at_terminal("approver", "init", answers=[*same, *short, *NEW], AILERON_VAULT_PASSPHRASE=VAULT)
-    assert said.code == 0, said
+    answers = [*same, *short, *NEW]
+    said = aileron.at_terminal("approver", "init", answers=answers, AILERON_VAULT_PASSPHRASE=VAULT).exits(0)
     assert "this is the vault's passphrase: choose another one; try again (2 left)" in flat(said.out)
     assert "at least" not in said.out
     assert "5 bytes" in said.out
@@ -260,8 +258,7 @@ def test_only_the_vaults_passphrase_can_come_from_the_environment(world: World, 
 
 def test_init_without_a_terminal_says_what_to_do(world: World, aileron: Command, file: Path) -> None:
     """The environment and standard input make no difference."""
-    said = aileron("approver", "init", given=f"y\n{MINE}\n{MINE}\n", AILERON_VAULT_PASSPHRASE=VAULT)
-    assert said.code == 2
+    said = aileron("approver", "init", given=f"y\n{MINE}\n{MINE}\n", AILERON_VAULT_PASSPHRASE=VAULT).exits(2)
     assert "creating an approver needs a terminal" in said.err
     assert "in a terminal of your own" in said.err
     assert (world.seen, file.exists()) == ([], False)
@@ -296,8 +293,7 @@ def test_init_does_not_replace_an_approver_in_passing(world: World, aileron: Com
 def test_init_ends_if_the_digest_does_not_match_the_inventory(world: World, aileron: Command, inventory: Any) -> None:
     """The command asks and signs nothing about content that was not shown, nor about an inventory without a digest."""
     world.inventory, world.digest = inventory, "sha256:" + "0" * 64
-    said = aileron.at_terminal("approver", "init", answers=INIT)
-    assert said.code == 9
+    said = aileron.at_terminal("approver", "init", answers=INIT).exits(9)
     assert "nothing was signed" in flat(said.out)
     assert "passphrase" not in said.out
     assert world.asked("POST", "/v1/approver") == []
@@ -343,8 +339,7 @@ def test_interrupting_init_leaves_everything_as_it_was(world: World, aileron: Co
     """Ctrl-C at each of its questions exits with 130, sends nothing and leaves no key."""
     for number in range(1, len(INIT) + 1):
         answers = [*INIT[: number - 1], (INIT[number - 1][0], "\x03")]
-        said = aileron.at_terminal("approver", "init", answers=answers)
-        assert said.code == 130, said
+        aileron.at_terminal("approver", "init", answers=answers).exits(130)
     assert world.asked("POST", "/v1/approver") == []
     assert (file.exists(), keyfile.staged(file).exists()) == (False, False)
 

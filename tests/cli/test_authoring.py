@@ -106,8 +106,7 @@ def test_action_new_overwrites_no_file(aileron: Command, tmp_path: Path) -> None
     os.symlink(tmp_path / "elsewhere", tmp_path / "link.md")
 
     for words in (("a",), ("b", "-o", "a.md"), ("b", "-o", "link.md")):
-        said = aileron("action", "new", *words)
-        assert said.code == 2
+        said = aileron("action", "new", *words).exits(2)
         assert "already exists" in said.err
     assert (tmp_path / "a.md").read_text() == "mine"
     assert not (tmp_path / "elsewhere").exists()

@@ -170,8 +170,7 @@ def test_a_person_without_a_local_browser_is_told_how_to_forward_the_port(fake: 
         fake.script("POST", "/v1/sign-ins", (200, {**WAITING, "authorize_url": url}))
         fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": ENTRY}))
         fake.bindings[NAME] = BOUND
-        said = aileron.at_terminal(*SETUP, "--no-browser", variables=NO_DISPLAY)
-        assert said.code == 0, said
+        said = aileron.at_terminal(*SETUP, "--no-browser", variables=NO_DISPLAY).exits(0)
         assert ("ssh -L 41007:localhost:41007 THIS-MACHINE" in said.out) is is_told
 
 
@@ -180,8 +179,7 @@ def test_signing_in_as_another_account_is_reported(fake: FakeDaemon, aileron: Co
     for was, is_remarked in (("noor@example.com", True), ("mira@example.com", False)):
         fake.bindings[NAME] = {**BOUND, "account": was}
         fake.script("GET", "/v1/sign-ins/sgn-1", lambda _: _done(fake))
-        said = aileron("binding", "reauthorize", NAME, "--no-browser")
-        assert said.code == 0, said
+        said = aileron("binding", "reauthorize", NAME, "--no-browser").exits(0)
         assert (f"a different account from before ({was})" in said.err) is is_remarked
 
 
@@ -195,9 +193,7 @@ def test_a_device_code_is_used_on_a_machine_without_a_browser(fake: FakeDaemon, 
     for words in ((), ("--device",)):
         fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**BY_CODE, "status": "done", "result": ENTRY}))
         fake.bindings[NAME] = BOUND
-        said = aileron.at_terminal(*SETUP, *words, variables=NO_DISPLAY)
-
-        assert said.code == 0, said
+        said = aileron.at_terminal(*SETUP, *words, variables=NO_DISPLAY).exits(0)
         assert fake.asked("POST", "/v1/sign-ins")[-1].body["flow"] == "device"
         assert "https://id.example/device\n" in said.out
         assert "and enter the code WDJB-MJHT" in said.out
@@ -237,9 +233,7 @@ def test_only_a_web_address_is_opened_in_the_browser(
 ) -> None:
     """An address that could be a file, an option or a script for the browser is only shown."""
     fake.script("POST", "/v1/sign-ins", (200, {**WAITING, "authorize_url": url}))
-    said = aileron.at_terminal(*SETUP, variables={**NO_DISPLAY, "BROWSER": f"'{opener}'"})
-
-    assert said.code == 0
+    said = aileron.at_terminal(*SETUP, variables={**NO_DISPLAY, "BROWSER": f"'{opener}'"}).exits(0)
     assert "Your browser opens" not in said.out
     assert not (tmp_path / "opened").exists()
 
@@ -274,8 +268,7 @@ def test_interrupting_the_command_cancels_the_sign_in(fake: FakeDaemon, aileron:
     fake.script("DELETE", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "cancelled"}))
     said = aileron.at_terminal(
         *SETUP, "--no-browser", answers=[("press Ctrl-C to cancel", "\x03")], variables=NO_DISPLAY
-    )
-    assert said.code == 130, said
+    ).exits(130)
     assert "nothing bound" in said.out
     assert len(fake.asked("DELETE", "/v1/sign-ins/sgn-1")) == 1
 
@@ -297,9 +290,7 @@ def test_interrupting_too_late_reports_the_binding(fake: FakeDaemon, aileron: Co
     fake.script("DELETE", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": ENTRY}))
     said = aileron.at_terminal(
         *SETUP, "--no-browser", answers=[("press Ctrl-C to cancel", "\x03")], variables=NO_DISPLAY
-    )
-
-    assert said.code == 0, said
+    ).exits(0)
     assert NAME in said.out
 
 
@@ -439,15 +430,15 @@ def test_a_consent_shows_the_account_and_everything_it_allows(fake: FakeDaemon, 
 def test_rebind_shows_what_is_new_before_it_asks(fake: FakeDaemon, aileron: Command) -> None:
     """A no changes nothing (75); a yes binds again; without anything new there is no question."""
     fake.bindings[NAME] = {**BOUND, "suspended": ["host b.example:443"], "state": "suspended"}
-    no = aileron.at_terminal("binding", "rebind", NAME, answers=[("all of this? [y/N] ", "n")], variables=NO_DISPLAY)
-    assert no.code == 75
+    no = aileron.at_terminal(
+        "binding", "rebind", NAME, answers=[("all of this? [y/N] ", "n")], variables=NO_DISPLAY
+    ).exits(75)
     assert "new host b.example:443" in flat(no)
     assert fake.asked("PATCH") == []
 
-    yes = aileron.at_terminal("binding", "rebind", NAME, answers=[("all of this? [y/N] ", "y")], variables=NO_DISPLAY)
-    assert yes.code == 0, yes
-    again = aileron.at_terminal("binding", "rebind", NAME, "--secret", "other", variables=NO_DISPLAY)
-    assert again.code == 0
+    yes = [("all of this? [y/N] ", "y")]
+    aileron.at_terminal("binding", "rebind", NAME, answers=yes, variables=NO_DISPLAY).exits(0)
+    aileron.at_terminal("binding", "rebind", NAME, "--secret", "other", variables=NO_DISPLAY).exits(0)
     assert [seen.body for seen in fake.asked("PATCH")] == [{}, {"secret": "other"}]
 
 
@@ -482,8 +473,7 @@ def test_a_script_rebinds_without_a_question_and_logs_what_is_new(fake: FakeDaem
 def test_reauthorize_signs_in_again_under_the_same_name(fake: FakeDaemon, aileron: Command) -> None:
     """The new sign-in replaces the binding, and what is new is shown first; a binding with a stored secret is refused."""
     fake.bindings[NAME] = {**BOUND, "suspended": ["scope mail.delete"], "state": "suspended"}
-    said = aileron("binding", "reauthorize", NAME, "--no-browser")
-    assert said.code == 0, said
+    said = aileron("binding", "reauthorize", NAME, "--no-browser").exits(0)
     assert fake.asked("POST", "/v1/sign-ins")[0].body["replace"] is True
     assert said.err.index("scope mail.delete") < said.err.index(URL)
 
@@ -518,9 +508,7 @@ def test_revoke_ends_a_binding_and_reports_the_providers_part(
     """The binding ends in the vault whatever the provider answers."""
     answer = {"revoked": True, "removed": NAME, "at_provider": said}
     fake.script("DELETE", "/v1/bindings/oauth2%2Fmail%2Fhome", (200, answer))
-    ended = aileron("binding", "revoke", NAME)
-
-    assert ended.code == 0
+    ended = aileron("binding", "revoke", NAME).exits(0)
     assert ended.err.startswith(f"revoked {NAME}\n")
     assert told in ended.err
     assert aileron("binding", "revoke", NAME, "--json").json == answer

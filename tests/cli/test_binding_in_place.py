@@ -74,16 +74,13 @@ def test_the_first_run_at_a_terminal_binds_a_credential_and_goes_on(
     assert SECRET not in said.out
     assert shown.index("for Whatever the test server allows") < shown.index("Bind one now")
     assert real.must("GET", "/v1/bindings")["bindings"][0]["name"] == "basic/notes/home"
-    again = aileron(*words)
-    assert again.code == 0
+    aileron(*words).exits(0)
     assert len(upstream.requests) == before + 1
 
 
 def test_answering_no_to_the_binding_changes_nothing(aileron: Command, real: DaemonHome) -> None:
     """The exit code is 4, and the error has the command that binds."""
-    said = aileron.at_terminal("run", "fetch", answers=[NO], NO_COLOR="1")
-
-    assert said.code == 4
+    said = aileron.at_terminal("run", "fetch", answers=[NO], NO_COLOR="1").exits(4)
     assert f"aileron binding setup {PROBE} --name basic/SERVICE/IDENTITY" in flat(said).replace("IDENTITY ", "IDENTITY")
     assert real.must("GET", "/v1/bindings")["bindings"] == []
     assert [secret["name"] for secret in real.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
@@ -101,8 +98,7 @@ def test_a_missing_vault_is_created_while_binding(aileron: Command, real: Daemon
     assert (by_script.code, (real.path / "vault.json").exists()) == (4, False)
     assert by_script.err.endswith("  fix: aileron vault init\n")
 
-    said = aileron.at_terminal("run", "fetch", answers=[NEW[0], *choose, *NEW[1:]], NO_COLOR="1")
-    assert said.code == 0, said
+    said = aileron.at_terminal("run", "fetch", answers=[NEW[0], *choose, *NEW[1:]], NO_COLOR="1").exits(0)
     assert "vault created" in said.out
     assert VAULT not in said.out
     real.must("POST", "/v1/vault/lock")
@@ -112,9 +108,7 @@ def test_a_missing_vault_is_created_while_binding(aileron: Command, real: Daemon
 @pytest.mark.parametrize("words", [(), ("--json",)])
 def test_no_binding_is_offered_without_a_terminal(aileron: Command, words: tuple[str, ...]) -> None:
     """The exit code is 4, and the error has the command that binds; --json and --dry-run at a terminal offer none either."""
-    said = aileron("run", "fetch", *words)
-
-    assert said.code == 4
+    said = aileron("run", "fetch", *words).exits(4)
     setup = f"aileron binding setup {PROBE} --name basic/SERVICE/IDENTITY --username USER --secret NAME"
     assert said.err.splitlines()[-1] == f"  fix: {setup}"
     if words:
@@ -127,9 +121,7 @@ def test_only_the_result_is_on_standard_output_after_binding(aileron: Command, t
     """The note about the new binding does not go to `> FILE`."""
     file = tmp_path / "result"
     shell = Command(aileron.home, program=["sh", "-c", f'exec "$@" > {file}', "sh", *aileron.program])
-    said = shell.at_terminal("run", "fetch", answers=NEW, NO_COLOR="1")
-
-    assert said.code == 0, said
+    said = shell.at_terminal("run", "fetch", answers=NEW, NO_COLOR="1").exits(0)
     assert file.read_text().startswith('{"status": 200')
     assert "bound basic/notes/home" in said.out
 
@@ -142,14 +134,12 @@ def test_one_of_several_bindings_is_chosen_by_number(
     bind(real, "work")
     said = aileron.at_terminal(
         "run", "fetch", "with_credential=true", answers=[("Which? [1-2] ", "3"), ("Which? [1-2] ", "2")], NO_COLOR="1"
-    )
-    assert said.code == 0, said
+    ).exits(0)
     assert "2 basic/notes/work work" in flat(said)
     assert "next time: --as basic/notes/work" in said.out
     assert user(upstream) == "work"
 
-    none = aileron.at_terminal("run", "fetch", answers=[("Which? [1-2] ", "")], NO_COLOR="1")
-    assert none.code == 4
+    aileron.at_terminal("run", "fetch", answers=[("Which? [1-2] ", "")], NO_COLOR="1").exits(4)
     assert aileron("run", "fetch", "with_credential=true", "--as", "home").code == 0
     assert user(upstream) == "home"
     assert aileron("run", "fetch").err.splitlines()[-1] == "  fix: aileron run fetch --as basic/notes/home"
@@ -191,9 +181,7 @@ def wider(real: DaemonHome, upstream: CountingServer, tmp_path: Path) -> str:
 
 def test_an_update_that_asks_for_more_suspends_the_binding(aileron: Command, real: DaemonHome, wider: str) -> None:
     """The new version's actions are refused with what is new and the fix; those of the consented version still run."""
-    said = aileron("run", wider, "--json")
-
-    assert said.code == 4
+    said = aileron("run", wider, "--json").exits(4)
     assert said.json["error"]["details"]["widened"] == ["host other.example:443"]
     assert said.err.splitlines()[-1] == "  fix: aileron binding rebind basic/notes/home"
     assert aileron("run", "fetch").code == 0
@@ -207,13 +195,11 @@ def test_an_update_that_asks_for_more_suspends_the_binding(aileron: Command, rea
 def test_consent_to_what_is_new_can_be_given_in_place(aileron: Command, wider: str) -> None:
     """A no exits with 4 and changes nothing; a yes binds again, and the run goes on."""
     question = "Approve all of this? [y/N] "
-    no = aileron.at_terminal("run", wider, answers=[(question, "n")], NO_COLOR="1")
-    assert no.code == 4
+    no = aileron.at_terminal("run", wider, answers=[(question, "n")], NO_COLOR="1").exits(4)
     assert flat(no).index("new host other.example:443") < flat(no).index("Approve all")
     assert aileron("run", wider).code == 4
 
-    yes = aileron.at_terminal("run", wider, answers=[(question, "y")], NO_COLOR="1")
-    assert yes.code == 0, yes
+    aileron.at_terminal("run", wider, answers=[(question, "y")], NO_COLOR="1").exits(0)
     assert aileron("run", wider).code == 0
 
 

@@ -181,9 +181,7 @@ def _completed(shell: list[str], home: Path, path: str) -> str:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_completion_script_is_printed(aileron: Command, shell: str) -> None:
     """Each supported shell has one."""
-    said = aileron("completion", shell)
-
-    assert said.code == 0
+    said = aileron("completion", shell).exits(0)
     assert "_AILERON_COMPLETE" in said.out
 
 

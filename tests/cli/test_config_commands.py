@@ -76,9 +76,7 @@ def test_get_without_a_key_shows_all_settings(aileron: Command, home: Path) -> N
 @pytest.mark.parametrize("words", [("get", "notify.dekstop"), ("set", "notify.dekstop", "true")])
 def test_an_unknown_setting_is_refused(aileron: Command, file: Path, words: tuple[str, ...]) -> None:
     """The error suggests the nearest name."""
-    said = aileron("config", *words)
-
-    assert said.code == 2
+    said = aileron("config", *words).exits(2)
     assert "unknown setting 'notify.dekstop'" in said.err
     assert "why: did you mean 'notify.desktop'?" in said.err
     assert file.read_text() == TEXT
@@ -161,9 +159,7 @@ def test_set_writes_no_value_that_the_daemon_would_not_read(
     aileron: Command, file: Path, words: tuple[str, ...], told: str
 ) -> None:
     """The error says why, and the file is unchanged."""
-    said = aileron("config", "set", *words)
-
-    assert said.code == 2
+    said = aileron("config", "set", *words).exits(2)
     assert told in said.err
     assert "\x1b" not in said.err
     assert file.read_text() == TEXT
@@ -260,9 +256,7 @@ def test_added_and_removed_entries_wait_for_consent_as_set_values_do(
 def test_settings_that_need_each_other_are_set_in_one_step(aileron: Command, file: Path) -> None:
     """The example is the webhook and the secret that signs its requests."""
     url = "https://hooks.example.com/a?b=c"
-    said = aileron("config", "set", "notify.webhook", url, "--also", "notify.webhook_secret=hook")
-
-    assert said.code == 0
+    aileron("config", "set", "notify.webhook", url, "--also", "notify.webhook_secret=hook").exits(0)
     assert tomllib.loads(file.read_text())["notify"] == {
         "desktop": False,
         "webhook": url,
@@ -311,11 +305,9 @@ def editor(directory: Path, program: str) -> str:
 
 def test_an_edited_file_replaces_the_old_one(aileron: Command, file: Path, tmp_path: Path) -> None:
     """The editor runs at a terminal; $VISUAL takes precedence over $EDITOR."""
-    said = aileron.at_terminal(
+    aileron.at_terminal(
         "config", "edit", VISUAL=editor(tmp_path, "text = text.replace('false', 'true')"), EDITOR="false"
-    )
-
-    assert said.code == 0, said
+    ).exits(0)
     assert file.read_text() == TEXT.replace("desktop = false", "desktop = true")
     assert aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, "")).out.strip() == "nothing changed"
 
@@ -324,9 +316,9 @@ def test_a_mistake_is_shown_and_can_be_edited_again(aileron: Command, file: Path
     """The editor opens the text as it was left; until it is valid the file is unchanged."""
     program = "text = text.replace('maybe', 'true') if 'maybe' in text else text.replace('false', \"'maybe'\")"
     program += "\ntext = text.replace(\"'true'\", 'true')"
-    said = aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, program), answers=[("Edit it again?", "y")])
-
-    assert said.code == 0, said
+    said = aileron.at_terminal(
+        "config", "edit", VISUAL=editor(tmp_path, program), answers=[("Edit it again?", "y")]
+    ).exits(0)
     assert "'desktop' is a string; expected a boolean" in " ".join(said.out.split())
     assert file.read_text() == TEXT.replace("desktop = false", "desktop = true")
 
@@ -347,9 +339,9 @@ def test_a_mistake_that_is_not_fixed_changes_nothing(aileron: Command, file: Pat
 def test_a_file_that_changed_during_editing_is_not_overwritten(aileron: Command, file: Path, tmp_path: Path) -> None:
     """The other writer can be the daemon with its port, or another editor."""
     program = f"pathlib.Path({str(file)!r}).write_text('[notify]\\n')\ntext = text.replace('false', 'true')"
-    said = aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, program), answers=[("Edit it again?", "n")])
-
-    assert said.code == 2
+    said = aileron.at_terminal(
+        "config", "edit", VISUAL=editor(tmp_path, program), answers=[("Edit it again?", "n")]
+    ).exits(2)
     assert "was changed by another program" in " ".join(said.out.split())
     assert file.read_text() == "[notify]\n"
 
@@ -357,9 +349,8 @@ def test_a_file_that_changed_during_editing_is_not_overwritten(aileron: Command,
 def test_a_broken_file_can_be_fixed_in_an_editor(aileron: Command, file: Path, tmp_path: Path) -> None:
     """This is something that `set` cannot do."""
     file.write_text("[notify\ndesktop = false\n")
-    said = aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, "text = text.replace('[notify', '[notify]')"))
-
-    assert said.code == 0, said
+    mends = editor(tmp_path, "text = text.replace('[notify', '[notify]')")
+    aileron.at_terminal("config", "edit", VISUAL=mends).exits(0)
     assert tomllib.loads(file.read_text()) == {"notify": {"desktop": False}}
 
 

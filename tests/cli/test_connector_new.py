@@ -224,9 +224,7 @@ def test_a_repository_outside_github_gets_no_github_workflow(
     aileron: Command, tmp_path: Path, scheme: str, says: str
 ) -> None:
     """The README says what to do there."""
-    said = made(aileron, tmp_path / "x", "--json", name=f"{scheme}://acme/connector-x")
-
-    assert said.code == 0
+    said = made(aileron, tmp_path / "x", "--json", name=f"{scheme}://acme/connector-x").exits(0)
     assert ".gitignore" in said.json["files"]
     assert ".github/workflows/release.yml" not in said.json["files"]
     assert says in (tmp_path / "x" / "README.md").read_text()

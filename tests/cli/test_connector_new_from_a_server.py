@@ -95,8 +95,6 @@ def test_new_from_a_server_refuses_invalid_options(
 ) -> None:
     """The command refuses before it sends or writes anything."""
     source, *options = words
-    said = aileron("connector", "import", source, NAME, str(tmp_path / "notes"), *options)
-
-    assert said.code == 2
+    said = aileron("connector", "import", source, NAME, str(tmp_path / "notes"), *options).exits(2)
     assert problem in said.err
     assert list(tmp_path.iterdir()) == []

@@ -107,9 +107,7 @@ def test_a_denial_in_tmux_asks_for_the_passphrase_and_sends_its_reason(asking: D
 
 def test_the_console_needs_a_terminal(home: Path, fake: FakeDaemon) -> None:
     """The error in a pipe names the other commands, and nothing is started."""
-    said = Command(home)("console")
-
-    assert said.code == 6
+    said = Command(home)("console").exits(6)
     assert "the console needs a terminal" in said.err
     assert "aileron approval list" in said.err
 
@@ -119,9 +117,7 @@ def test_a_terminal_without_a_cursor_is_refused_with_the_commands_to_use(
     home: Path, fake: FakeDaemon, term: str
 ) -> None:
     """The console draws nothing there; every other test of this file is the positive control."""
-    said = Command(home).at_terminal("console", TERM=term)
-
-    assert said.code == 1
+    said = Command(home).at_terminal("console", TERM=term).exits(1)
     assert f"this terminal cannot draw the console why: TERM={term}" in " ".join(said.out.split())
     assert "aileron approval list, then aileron approve ID" in " ".join(said.out.split())
     assert "\x1b[?1049h" not in said.out

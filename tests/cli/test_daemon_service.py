@@ -117,9 +117,7 @@ def test_the_service_is_installed_started_and_removed(machine: Machine, home: Pa
 def test_without_systemd_no_unit_is_written(machine: Machine, state: str) -> None:
     """The error says why, and how to start the daemon without systemd."""
     machine.is_("offline", user="")
-    said = machine("install", **({"PATH": str(machine.folder)} if state != "offline" else {}))
-
-    assert said.code == 1
+    said = machine("install", **({"PATH": str(machine.folder)} if state != "offline" else {})).exits(1)
     assert "systemd is not running; nothing was written" in said.err
     assert ("does not run systemd" if state == "offline" else "`systemctl` is not installed") in said.err
     assert "fix: aileron daemon start" in said.err
@@ -144,9 +142,7 @@ def test_without_a_user_manager_the_unit_is_written_but_not_started(machine: Mac
 def test_errors_of_systemctl_are_shown_with_control_characters_escaped(machine: Machine) -> None:
     """The fix is the command that failed."""
     machine.breaks()
-    said = machine("install")
-
-    assert said.code == 1
+    said = machine("install").exits(1)
     assert "Failed to do it: \\x1b[31mno" in said.err
     assert "fix: systemctl --user daemon-reload" in said.err
 

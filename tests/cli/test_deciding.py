@@ -167,9 +167,7 @@ def test_a_decided_question_is_reported_before_anything_is_asked(
 ) -> None:
     """The exit code is 6, and nothing is sent."""
     fake.script("GET", ONE, (200, question(status=status)))
-    said = aileron(command, ID, "--json")
-
-    assert said.code == 6
+    said = aileron(command, ID, "--json").exits(6)
     assert said.err == f"error: {ID} is already {status}\n  fix: aileron approval show {ID}\n"
     assert (said.json["error"]["class"], said.json["error"]["details"]) == ("already_decided", {"status": status})
     assert decisions(fake) == []
@@ -178,9 +176,7 @@ def test_a_decided_question_is_reported_before_anything_is_asked(
 def test_an_expired_question_is_not_asked(fake: FakeDaemon, aileron: Command) -> None:
     """The exit code is 6."""
     fake.script("GET", ONE, (200, question(status="expired")))
-    said = aileron.at_terminal("approve", ID, NO_COLOR="1")
-
-    assert said.code == 6
+    said = aileron.at_terminal("approve", ID, NO_COLOR="1").exits(6)
     assert said.out.startswith(f"error: {ID} has expired")
 
 
@@ -218,9 +214,7 @@ def test_a_decision_with_another_digest_is_wrong_usage(fake: FakeDaemon, aileron
 @pytest.mark.parametrize("part", ["cafe", "89abcdefcafe", "act-20261121T040000", "act-20261121T040000-0123"])
 def test_part_of_an_id_is_enough_if_the_question_is_shown(fake: FakeDaemon, aileron: Command, part: str) -> None:
     """The part is the end or the beginning of the id of one open question."""
-    said = aileron.at_terminal("approve", part, answers=[(YES_OR_NO, "yes")])
-
-    assert said.code == 0, said
+    aileron.at_terminal("approve", part, answers=[(YES_OR_NO, "yes")]).exits(0)
     assert len(decisions(fake)) == 1
 
 
@@ -229,9 +223,7 @@ def test_approving_without_a_prompt_needs_the_whole_id(
     fake: FakeDaemon, aileron: Command, words: tuple[str, ...]
 ) -> None:
     """The agent may have replaced its question by another with the same end; a denial does no harm."""
-    said = aileron(*words)
-
-    assert said.code == 2
+    said = aileron(*words).exits(2)
     assert f"fix: aileron approve {ID}" in said.err
     assert decisions(fake) == []
     assert aileron("deny", "cafe").code == 0
@@ -257,9 +249,7 @@ def test_part_of_an_id_that_fits_two_questions_is_refused(
     fake: FakeDaemon, aileron: Command, command: tuple[str, ...]
 ) -> None:
     """The error names both."""
-    said = aileron(*command, "act-20261121")
-
-    assert said.code == 2
+    said = aileron(*command, "act-20261121").exits(2)
     assert f"could be {ID} or {OTHER}" in said.err
     assert fake.asked("POST") == []
 
@@ -267,9 +257,7 @@ def test_part_of_an_id_that_fits_two_questions_is_refused(
 @pytest.mark.parametrize("part", ["afe", "act-", "act-202", "nope", "CAFE", "cafe ", "é", ".."])
 def test_part_of_an_id_that_is_too_short_or_unknown_is_not_found(fake: FakeDaemon, aileron: Command, part: str) -> None:
     """The exit code is 3, and the fix is the list."""
-    said = aileron("deny", part)
-
-    assert said.code == 3
+    said = aileron("deny", part).exits(3)
     assert "fix: aileron approval list" in said.err
 
 
@@ -303,9 +291,7 @@ def test_approve_shows_the_run_before_the_question(fake: FakeDaemon, aileron: Co
 @pytest.mark.parametrize("typed", ["", "n", "no", "y", "yep", "approve", "yes yes", "\x04"])
 def test_any_answer_but_yes_leaves_the_question_waiting(fake: FakeDaemon, aileron: Command, typed: str) -> None:
     """The end of input counts too: the exit code is 75, and nothing is sent."""
-    said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, typed)])
-
-    assert said.code == 75
+    said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, typed)]).exits(75)
     assert f"deny: aileron deny {ID}" in said.out
     assert decisions(fake) == []
 
@@ -318,9 +304,7 @@ def test_yes_is_accepted_in_any_case_and_with_blanks(fake: FakeDaemon, aileron: 
 
 def test_an_interrupt_at_the_question_decides_nothing(fake: FakeDaemon, aileron: Command) -> None:
     """The exit code is 130."""
-    said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "\x03")])
-
-    assert said.code == 130
+    aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "\x03")]).exits(130)
     assert decisions(fake) == []
 
 
@@ -328,9 +312,11 @@ def test_only_the_result_is_on_standard_output(fake: FakeDaemon, home: Path, tmp
     """The terminal shows the plan and the question for `aileron approve ID > FILE`, and the file has the result."""
     kept = tmp_path / "result"
     script = f'exec {sys.executable} -m aileron "$@" > {kept}'
-    said = Command(home, program=["sh", "-c", script, "sh"]).at_terminal("approve", ID, answers=[(YES_OR_NO, "yes")])
-
-    assert said.code == 0
+    said = (
+        Command(home, program=["sh", "-c", script, "sh"])
+        .at_terminal("approve", ID, answers=[(YES_OR_NO, "yes")])
+        .exits(0)
+    )
     assert "mail.example:443" in said.out
     assert kept.read_text() == '{"sent": 1}\n'
 
@@ -383,9 +369,7 @@ def test_a_given_passphrase_unlocks_the_vault_before_the_decision(
 def test_a_locked_vault_is_unlocked_at_the_terminal(fake: FakeDaemon, aileron: Command) -> None:
     """This happens after the yes and before the decision; the passphrase is not echoed."""
     fake.is_locked = True
-    said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "yes"), ("Its passphrase: ", PASSPHRASE)])
-
-    assert said.code == 0
+    said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "yes"), ("Its passphrase: ", PASSPHRASE)]).exits(0)
     assert posts(fake) == ["/v1/vault/unlock", f"{ONE}/decide"]
     assert PASSPHRASE not in said.out
 
@@ -452,9 +436,7 @@ def test_denying_at_a_terminal_asks_for_a_reason(
     fake: FakeDaemon, aileron: Command, typed: str, sent: dict[str, str]
 ) -> None:
     """The command asks once; an empty answer sends none."""
-    said = aileron.at_terminal("deny", ID, answers=[(WHY, typed)])
-
-    assert said.code == 0
+    aileron.at_terminal("deny", ID, answers=[(WHY, typed)]).exits(0)
     assert decisions(fake) == [{"decision": "deny", "digest": "sha256:shown", **sent}]
 
 
@@ -556,9 +538,7 @@ def at_the_question(aileron: Command, *answers: tuple[str, str], words: tuple[st
 
 def test_a_run_asks_the_person_at_its_terminal(fake: FakeDaemon, aileron: Command) -> None:
     """The card says what would be done; after a yes the command ends like any run."""
-    said = at_the_question(aileron, (THREE_WAYS, "y"))
-
-    assert said.code == 0
+    said = at_the_question(aileron, (THREE_WAYS, "y")).exits(0)
     assert decisions(fake) == [{"decision": "approve", "digest": "sha256:shown"}]
     before, _, after = said.out.partition(THREE_WAYS)
     assert "goes to     mail.example:443" in before
@@ -568,9 +548,7 @@ def test_a_run_asks_the_person_at_its_terminal(fake: FakeDaemon, aileron: Comman
 
 def test_an_unclear_answer_is_asked_for_again(fake: FakeDaemon, aileron: Command) -> None:
     """The question repeats until the answer is one of the three."""
-    said = at_the_question(aileron, (THREE_WAYS, "maybe"), (THREE_WAYS, "yyy"), (THREE_WAYS, "Yes"))
-
-    assert said.code == 0
+    at_the_question(aileron, (THREE_WAYS, "maybe"), (THREE_WAYS, "yyy"), (THREE_WAYS, "Yes")).exits(0)
     assert len(decisions(fake)) == 1
 
 
@@ -578,18 +556,14 @@ def test_an_unclear_answer_is_asked_for_again(fake: FakeDaemon, aileron: Command
 def test_answering_no_denies_the_run(fake: FakeDaemon, aileron: Command, typed: str, sent: dict[str, str]) -> None:
     """The exit code is 5, and the reason is sent for the record."""
     fake.script("GET", f"{ONE}/result", result("denied", error=failed("approval_denied")))
-    said = at_the_question(aileron, (THREE_WAYS, "n"), (WHY, typed))
-
-    assert said.code == 5
+    at_the_question(aileron, (THREE_WAYS, "n"), (WHY, typed)).exits(5)
     assert decisions(fake) == [{"decision": "deny", "digest": "sha256:shown", **sent}]
 
 
 @pytest.mark.parametrize("typed", ["", "\x04"])
 def test_an_empty_answer_leaves_the_run_waiting(fake: FakeDaemon, aileron: Command, typed: str) -> None:
     """The exit code is 75, and the commands that decide are shown."""
-    said = at_the_question(aileron, (THREE_WAYS, typed))
-
-    assert said.code == 75
+    said = at_the_question(aileron, (THREE_WAYS, typed)).exits(75)
     for way in (f"look: aileron approval show {ID}", f"approve: aileron approve {ID}", f"deny: aileron deny {ID}"):
         assert f"  {way}\n" in said.out
     assert "  review: http://l:1/a\n" in said.out
@@ -601,9 +575,7 @@ def test_an_interrupt_leaves_the_run_waiting(
     fake: FakeDaemon, aileron: Command, answers: list[tuple[str, str]]
 ) -> None:
     """The exit code at either question is 130, and the commands that decide and withdraw are shown."""
-    said = at_the_question(aileron, *answers)
-
-    assert said.code == 130
+    said = at_the_question(aileron, *answers).exits(130)
     assert "interrupted; not decided\n" in said.out
     assert f"approve: aileron approve {ID}\n" in said.out
     assert f"withdraw: aileron approval cancel {ID}\n" in said.out
@@ -613,9 +585,7 @@ def test_an_interrupt_leaves_the_run_waiting(
 def test_a_failure_after_a_yes_ends_like_any_run(fake: FakeDaemon, aileron: Command) -> None:
     """The error lines and the exit code are the same."""
     fake.script("GET", f"{ONE}/result", result("failed", error=failed("network_error")))
-    said = at_the_question(aileron, (THREE_WAYS, "y"))
-
-    assert said.code == 7
+    said = at_the_question(aileron, (THREE_WAYS, "y")).exits(7)
     assert said.out.endswith("error: it did not work\n  look: aileron audit show run-1\n")
 
 
@@ -630,9 +600,7 @@ def test_a_decision_made_elsewhere_first_stands(
     """The command reports it and continues with its result."""
     fake.script("POST", f"{ONE}/decide", error("already_decided", 409, "x", details={"status": status}))
     fake.script("GET", f"{ONE}/result", result(status, **more))
-    said = at_the_question(aileron, (THREE_WAYS, typed), *([(WHY, "")] if typed == "n" else []))
-
-    assert said.code == code
+    said = at_the_question(aileron, (THREE_WAYS, typed), *([(WHY, "")] if typed == "n" else [])).exits(code)
     assert f"already decided elsewhere: {state_words(status)}\n" in said.out
     assert told in said.out
 
@@ -640,9 +608,7 @@ def test_a_decision_made_elsewhere_first_stands(
 def test_a_run_decided_before_it_is_shown_asks_nothing(fake: FakeDaemon, aileron: Command) -> None:
     """The command reports the decision and waits for the result."""
     fake.script("GET", ONE, (200, question(status="running")))
-    said = at_the_question(aileron)
-
-    assert said.code == 0
+    said = at_the_question(aileron).exits(0)
     assert said.out.startswith("already decided elsewhere: running\n")
     assert decisions(fake) == []
 
@@ -650,18 +616,14 @@ def test_a_run_decided_before_it_is_shown_asks_nothing(fake: FakeDaemon, aileron
 def test_answering_after_the_question_expired_exits_with_6(fake: FakeDaemon, aileron: Command) -> None:
     """The question expired while the person read it."""
     fake.script("POST", f"{ONE}/decide", error("approval_expired", 410, "the time to approve it is over"))
-    said = at_the_question(aileron, (THREE_WAYS, "y"))
-
-    assert said.code == 6
+    said = at_the_question(aileron, (THREE_WAYS, "y")).exits(6)
     assert "error: the time to approve it is over\n" in said.out
 
 
 def test_a_run_that_outlasts_the_wait_after_a_yes_exits_with_75(fake: FakeDaemon, aileron: Command) -> None:
     """Any run does when --wait is over."""
     fake.script("GET", f"{ONE}/result", result("running"))
-    said = at_the_question(aileron, (THREE_WAYS, "y"), words=("--wait", "100ms"))
-
-    assert said.code == 75
+    said = at_the_question(aileron, (THREE_WAYS, "y"), words=("--wait", "100ms")).exits(75)
     assert "aileron audit show run-1" in said.out
 
 
@@ -669,27 +631,21 @@ def test_a_mistyped_vault_passphrase_is_asked_for_again(fake: FakeDaemon, ailero
     """The vault was locked meanwhile; nothing is decided between the tries."""
     fake.is_locked = True
     vault = "Its passphrase: "
-    said = at_the_question(aileron, (THREE_WAYS, "y"), (vault, "wrong"), (vault, PASSPHRASE))
-
-    assert said.code == 0
+    said = at_the_question(aileron, (THREE_WAYS, "y"), (vault, "wrong"), (vault, PASSPHRASE)).exits(0)
     assert "the passphrase is wrong; try again (2 left)\n" in said.out
     assert posts(fake) == [RUN, "/v1/vault/unlock", "/v1/vault/unlock", f"{ONE}/decide"]
 
 
 def test_run_with_json_asks_no_question(fake: FakeDaemon, aileron: Command) -> None:
     """The command exits with 75 at once."""
-    said = at_the_question(aileron, words=("--json",))
-
-    assert said.code == 75
+    said = at_the_question(aileron, words=("--json",)).exits(75)
     assert THREE_WAYS not in said.out
 
 
 def test_a_question_that_cannot_be_shown_is_not_asked(fake: FakeDaemon, aileron: Command) -> None:
     """The operator socket refuses: the exit code is 75, and the commands that decide are shown."""
     fake.script("GET", ONE, error("unauthorized", 401, "not here"))
-    said = at_the_question(aileron)
-
-    assert said.code == 75
+    said = at_the_question(aileron).exits(75)
     assert THREE_WAYS not in said.out
     assert f"approve: aileron approve {ID}\n" in said.out
 

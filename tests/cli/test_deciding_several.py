@@ -86,9 +86,7 @@ def test_three_alike_take_one_card_one_answer_and_one_passphrase(
     """Each decision is signed over its own digest, and each result has its own line."""
     asked = [mail(number) for number in (1, 2, 3)]
     names = waits(fake, *asked)
-    said = at_terminal(aileron, "approve", *names, answers=[(ALL_3, "y"), SIGN])
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, "approve", *names, answers=[(ALL_3, "y"), SIGN]).exits(0)
     assert [name for name, _ in sent(fake)] == names
     for (name, body), question in zip(sent(fake), asked, strict=True):
         assert_signed(approver, name, body, question["digest"])
@@ -103,9 +101,7 @@ def test_three_alike_take_one_card_one_answer_and_one_passphrase(
 def test_a_script_approves_several_without_an_approver(fake: FakeDaemon, aileron: Command) -> None:
     """The script gives whole ids; only the results are on standard output, one line each."""
     names = waits(fake, mail(1), mail(2))
-    said = aileron("approve", *names, "--reason", "fine")
-
-    assert said.code == 0, said
+    said = aileron("approve", *names, "--reason", "fine").exits(0)
     assert said.out == "".join(f'{name}\tcompleted\t{{"sent": "{name[-1]}"}}\n' for name in names)
     assert [(name, body["reason"]) for name, body in sent(fake)] == [(name, "fine") for name in names]
 
@@ -203,9 +199,7 @@ def test_previews_of_several_are_loaded_first_and_signed(
 ) -> None:
     """The passphrase is asked for once, before the card; each signed digest covers the preview."""
     names = finds(fake, approver, "ann@example.com", "bob@example.com")
-    said = at_terminal(aileron, "approve", *names, answers=[SIGN, (ALL_2, "y")])
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, "approve", *names, answers=[SIGN, (ALL_2, "y")]).exits(0)
     assert said.out.count(PASSPHRASE) == 1
     assert said.out.index(PASSPHRASE) < said.out.index("current state of 2") < said.out.index(ALL_2)
     digests = {body["digest"] for _, body in sent(fake)}
@@ -246,9 +240,7 @@ def test_the_first_decision_that_is_refused_stops_the_others(
     names = waits(fake, *(mail(number) for number in (1, 2, 3)))
     decided = error("already_decided", 409, "decided", details={"status": "denied"})
     fake.script("POST", f"/v1/action-approvals/{names[1]}/decide", decided)
-    said = at_terminal(aileron, "approve", *names, answers=[(ALL_3, "y"), SIGN])
-
-    assert said.code == 6, said
+    said = at_terminal(aileron, "approve", *names, answers=[(ALL_3, "y"), SIGN]).exits(6)
     assert [name for name, _ in sent(fake)] == names[:2]
     assert f"error: {names[1]} is already denied" in flat(said)
     assert f"1 of 3 approved not decided, still waiting approve: aileron approve {names[2]} " in flat(said)
@@ -275,9 +267,7 @@ def test_the_exit_code_is_that_of_the_worst_result(fake: FakeDaemon, aileron: Co
         status = "unknown" if kind == "outcome_unknown" else "failed"
         facts = {"status": status, "approval_id": name, "audit_id": f"run-{name[-1]}", **body}
         fake.script("GET", f"/v1/action-approvals/{name}/result", (200, facts))
-    said = aileron("approve", *names)
-
-    assert said.code == 8, said
+    said = aileron("approve", *names).exits(8)
     assert [line.split("\t")[1] for line in said.out.splitlines()] == ["unknown", "failed", "completed"]
     assert "aileron audit show run-1" in said.err
     assert "aileron audit show run-2" in said.err
@@ -288,9 +278,7 @@ def test_a_run_that_outlasts_the_wait_for_several_continues(fake: FakeDaemon, ai
     names = waits(fake, mail(1), mail(2))
     running = {"status": "running", "audit_id": "run-2", "approval_id": names[1]}
     fake.script("GET", f"/v1/action-approvals/{names[1]}/result", (200, running))
-    said = aileron("approve", *names, "--wait", "300ms")
-
-    assert said.code == 0, said
+    said = aileron("approve", *names, "--wait", "300ms").exits(0)
     assert "still running after 0.3 s, and continues\n  look: aileron audit show run-2\n" in said.err
 
 
@@ -331,9 +319,7 @@ def test_several_are_denied_with_one_reason_and_one_passphrase(
     """They need not be alike; each denial is signed, and each request is named before the reason is asked for."""
     asked = [mail(1), subject_question(SUBJECTS["grant"], approval_id=id_of(2))]
     names = waits(fake, *asked)
-    said = at_terminal(aileron, "deny", *names, answers=[(WHY, "not today"), SIGN])
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, "deny", *names, answers=[(WHY, "not today"), SIGN]).exits(0)
     assert said.out.count(PASSPHRASE) == 1
     assert [name for name, _ in sent(fake)] == names
     for (name, body), question in zip(sent(fake), asked, strict=True):
@@ -375,8 +361,7 @@ def test_a_denial_with_a_reason_in_a_script_is_refused_if_decisions_are_signed(
 
     assert (said.code, sent(fake), sent(fake, "cancel")) == (6, [], [])
     fake.approver = {"status": "none"}
-    said = aileron("deny", *names, "--reason", "no")
-    assert said.code == 0, said
+    aileron("deny", *names, "--reason", "no").exits(0)
     assert [(name, body["reason"]) for name, body in sent(fake)] == [(name, "no") for name in names]
 
 
@@ -392,9 +377,7 @@ def test_a_decided_request_does_not_stop_the_denial_of_others(
     if not is_decided_before:
         decided = error("already_decided", 409, "decided", details={"status": "completed"})
         fake.script("POST", f"/v1/action-approvals/{names[1]}/decide", decided)
-    said = aileron("deny", *names)
-
-    assert said.code == 6, said
+    said = aileron("deny", *names).exits(6)
     assert f"error: {names[1]} is already completed\n" in said.err
     assert said.err.count("\ndenied ") + said.err.startswith("denied ") == 2
     assert {names[0], names[2]} <= {name for name, _ in sent(fake)}

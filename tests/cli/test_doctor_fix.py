@@ -72,9 +72,7 @@ def test_a_fix_quotes_paths_for_the_shell(aileron: Command, home: Path) -> None:
 def test_each_fix_is_confirmed_and_a_no_skips_it(aileron: Command, broken: Path) -> None:
     """Only confirmed fixes are applied; skipped ones are shown at the end, and the exit code is 1."""
     answers = [(ASKED, answer) for answer in ("y", "n", "", "N", "yes")]
-    said = aileron.at_terminal("doctor", "--fix", answers=answers, NO_COLOR="1")
-
-    assert said.code == 1
+    said = aileron.at_terminal("doctor", "--fix", answers=answers, NO_COLOR="1").exits(1)
     assert modes(broken) == {**OPEN, "": 0o700, "actions": 0o755}
     before, _, after = said.out.rpartition(ASKED)
     assert f"chmod 700 {broken}/run [y/N]" in before

@@ -106,9 +106,7 @@ def test_details_of_another_shape_leave_the_failure_readable(
 )
 def test_wrong_usage_exits_with_2_and_sends_nothing(fake: FakeDaemon, aileron: Command, words: tuple[str, ...]) -> None:
     """The error has the same three lines as any failure."""
-    said = aileron(*words)
-
-    assert said.code == 2
+    said = aileron(*words).exits(2)
     assert re.match(r"error: [^\n]+\n(  why: [^\n]+\n)?  fix: aileron [^\n]+\n\Z", said.err)
     assert fake.seen == []
 
@@ -117,8 +115,7 @@ def test_a_damaged_file_is_not_blamed_on_the_connectors(fake: FakeDaemon, ailero
     """The failure's message has the fix; only a failure without a file points to the list of connectors."""
     for details, is_there in (({"file": "/home/me/.aileron/vault.json"}, False), ({}, True)):
         fake.script("GET", "/v1/bindings", error("hash_mismatch", 409, "it is not as it was", details=details))
-        said = aileron("binding", "list")
-        assert said.code == 9
+        said = aileron("binding", "list").exits(9)
         assert ("fix: aileron connector list" in said.err) is is_there
 
 
@@ -199,18 +196,14 @@ def test_a_daemon_that_cannot_start_exits_with_69_and_a_fix(
     home: Path, spoiled: Callable[[Path], Path], fix: str
 ) -> None:
     """The error says what is wrong with the home, and what fixes it."""
-    said = Command(spoiled(home))("run", "act", "--json")
-
-    assert said.code == 69
+    said = Command(spoiled(home))("run", "act", "--json").exits(69)
     assert said.json["error"]["class"] == "daemon_unreachable"
     assert said.json["error"]["fix"] == fix.format(home=home)
 
 
 def test_a_home_with_a_path_too_long_for_sockets_exits_with_69_and_a_fix(tmp_path: Path) -> None:
     """A socket's path has at most 107 bytes."""
-    said = Command(tmp_path / ("x" * 107))("action", "list")
-
-    assert said.code == 69
+    said = Command(tmp_path / ("x" * 107))("action", "list").exits(69)
     assert said.err.endswith("\n  fix: set AILERON_HOME to a shorter path\n")
 
 
@@ -224,9 +217,7 @@ def test_a_daemon_that_hangs_up_exits_with_69(fake: FakeDaemon, aileron: Command
 def test_a_daemon_that_hangs_up_during_a_change_exits_with_8(fake: FakeDaemon, aileron: Command) -> None:
     """The fix is the command that tells what happened; a --dry-run changes nothing, so it exits with 69."""
     fake.script("POST", RUN, (200, b'{"resul'))
-    said = aileron("run", "act", "--json")
-
-    assert said.code == 8
+    said = aileron("run", "act", "--json").exits(8)
     assert (said.json["error"]["class"], said.json["error"]["boundary"]) == ("outcome_unknown", "runtime")
     assert said.json["error"]["fix"] == "aileron audit list --action act"
     assert fake.asked("POST")[0].headers["idempotency-key"] in said.json["error"]["why"]
@@ -258,9 +249,7 @@ def test_a_run_that_outlasts_the_wait_exits_with_75(fake: FakeDaemon, aileron: C
     """The output has the run's id."""
     fake.script("POST", RUN, (202, {"status": "running", "run_id": "run-1", "poll_after_ms": 10}))
     fake.script("GET", "/v1/runs/run-1", (200, {"status": "running", "audit_id": "run-1"}))
-    said = aileron("run", "act", "--wait", "100ms")
-
-    assert said.code == 75
+    said = aileron("run", "act", "--wait", "100ms").exits(75)
     assert "aileron audit show run-1" in said.err
     assert aileron("run", "act", "--wait", "0", "--json").json["run_id"] == "run-1"
 
@@ -333,9 +322,7 @@ def test_a_broken_chain_exits_with_9(aileron: Command, home: Path) -> None:
     """The file here is no ledger at all."""
     home.mkdir()
     (home / "ledger.db").write_bytes(b"not a ledger" * 1000)
-    said = aileron("audit", "verify")
-
-    assert said.code == 9
+    said = aileron("audit", "verify").exits(9)
     assert said.err.startswith("error: the audit chain is broken")
 
 

@@ -253,9 +253,7 @@ def test_show_commands_are_harmless(fake: FakeDaemon, aileron: Command) -> None:
     fake.script("GET", "/v1/audit/r", (200, {"audit_id": text, "status": "failed", "events": [event]}))
     fake.script("GET", "/v1/runs/r", (200, {"status": "completed", "result": text}))
     for group, name in (("action", "act"), ("approval", "a"), ("audit", "r")):
-        shown = aileron.at_terminal(group, "show", name)
-
-        assert shown.code == 0, shown
+        shown = aileron.at_terminal(group, "show", name).exits(0)
         assert_harmless(shown.out)
         if group != "audit":  # which ends with the result, as `run` prints it
             assert_no_line_begins(shown.out, "  fix: ", "  why: ")
@@ -322,9 +320,7 @@ def test_a_refused_action_file_is_quoted_harmlessly(aileron: Command, tmp_path: 
     """The errors contain text from the file."""
     file, text = tmp_path / "a.md", as_in_a_file(text)
     file.write_text(f'+++\nname = "{text}"\n{text} = 1\n+++\n', encoding="utf-8")
-    shown = aileron.at_terminal("action", "validate", str(file))
-
-    assert shown.code == 2
+    shown = aileron.at_terminal("action", "validate", str(file)).exits(2)
     assert_harmless(shown.out)
     assert_no_line_begins(shown.out, "  fix: curl")
 
@@ -332,9 +328,7 @@ def test_a_refused_action_file_is_quoted_harmlessly(aileron: Command, tmp_path: 
 def test_a_bug_report_is_harmless(fake: FakeDaemon, aileron: Command) -> None:
     """A traceback repeats the data that was being processed."""
     fake.add_action("act", "key:string", input_schema={"properties": "\x1b[2J\u202e"})
-    shown = aileron.at_terminal("action", "show", "act")
-
-    assert shown.code == 1
+    shown = aileron.at_terminal("action", "show", "act").exits(1)
     assert "error: this is a bug in aileron" in shown.out
     assert_harmless(shown.out)
 
@@ -343,9 +337,7 @@ def test_a_response_that_does_not_match_is_reported_harmlessly(fake: FakeDaemon,
     """The response has an unknown word or lacks a key: the error has a fix and does not claim a bug."""
     for session in ({"status": EVERYTHING}, {}):
         fake.script("GET", "/v1/sessions", (200, {"sessions": [{"id": "s", "agent": "a", "folder": "/", **session}]}))
-        shown = aileron.at_terminal("sessions", "list")
-
-        assert shown.code == 1
+        shown = aileron.at_terminal("sessions", "list").exits(1)
         assert "the daemon's answer does not match this version" in " ".join(shown.out.split())
         assert "fix: aileron daemon restart" in shown.out
         assert "bug" not in shown.out

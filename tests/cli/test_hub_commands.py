@@ -215,7 +215,6 @@ def test_text_from_a_hub_is_harmless(aileron: Command, fake: FakeDaemon, text: s
     fake.script("GET", "/v1/hub", (200, {"hub": text, "as_of": text, "total": 99, "entries": [entry]}))
     fake.script("GET", "/v1/hub/entry", (200, entry))
     for words in (("hub", "search", "x"), ("hub", "show", "x")):
-        said = aileron.at_terminal(*words)
-        assert said.code == 0, said
+        said = aileron.at_terminal(*words).exits(0)
         assert_harmless(said.out)
         assert_no_line_begins(said.out, "  fix: curl", "Approve? [y/N] yes", "signed by")

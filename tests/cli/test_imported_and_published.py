@@ -32,16 +32,13 @@ class World:
         """Run `connector import` with the document."""
         file = self.folder / "api.json"
         file.write_text(json.dumps(document))
-        said = self.aileron("connector", "import", str(file), NAME, str(self.folder / "made"), *words)
-        assert said.code == 0, said
-        return said
+        return self.aileron("connector", "import", str(file), NAME, str(self.folder / "made"), *words).exits(0)
 
     def released(self, version: str) -> None:
         """Release the connector as the workflow of its repository does for a tag."""
         made, dist = self.folder / "made", self.folder / f"dist-{version}"
         key = str(self.folder / "made.signing-key")
-        said = self.aileron("connector", "release", str(made), "--version", version, "--key", key, "-o", str(dist))
-        assert said.code == 0, said
+        self.aileron("connector", "release", str(made), "--version", version, "--key", key, "-o", str(dist)).exits(0)
         for archive in sorted(dist.rglob("aileron.tar.gz")):
             place = archive.parent.parent.relative_to(dist).as_posix()
             self.forge.publish(NAME if place == "." else f"{NAME}/{place}", version, archive.read_bytes())

@@ -48,9 +48,9 @@ def test_a_key_is_trusted_after_its_fingerprint_is_confirmed(aileron: Command, f
     assert (declined.code, "nothing changed" in declined.out) == (6, True)
     assert aileron("keyring", "list").out == ""
 
-    agreed = aileron.at_terminal("keyring", "trust", f"{MAIL}/connectors/imap", answers=[(QUESTION, "y")], NO_COLOR="1")
-
-    assert agreed.code == 0
+    agreed = aileron.at_terminal(
+        "keyring", "trust", f"{MAIL}/connectors/imap", answers=[(QUESTION, "y")], NO_COLOR="1"
+    ).exits(0)
     for shown in (MAIL, KEY.fingerprint, f"keys/publisher.pub of {MAIL}", "trusted"):
         assert shown in agreed.out
     assert "whoever holds this key can sign for them" in " ".join(agreed.out.split())

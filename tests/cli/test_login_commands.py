@@ -78,8 +78,7 @@ def home(peer: SshPeer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Da
                 ("connector", "build", str(source(where, name)), *options, "-o", archive),
                 ("connector", "install", archive),
             ):
-                said = aileron(*words)
-                assert said.code == 0, said
+                aileron(*words).exits(0)
         assert aileron("secret", "set", "key", given=KEY.export_private_key().decode()).code == 0
         yield made
 
@@ -252,9 +251,7 @@ def test_setup_at_a_terminal_asks_for_a_database_and_its_role(aileron: Command) 
             ("Is this a role that only reads? [y/N] ", "y"),
             ("Password: ", "a password that is typed"),
         ],
-    )
-
-    assert said.code == 0, said
+    ).exits(0)
     assert "a password that is typed" not in said.out
     assert aileron("binding", "inspect", "login/db/typed", "--json").json["details"] == {"read_only": True}
 

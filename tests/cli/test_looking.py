@@ -147,9 +147,7 @@ def ledger(home: Path) -> Path:
 
 def test_verifying_an_intact_chain_exits_with_0_without_a_daemon(aileron: Command, ledger: Path, home: Path) -> None:
     """The command also says what this does not prove."""
-    said = aileron("audit", "verify")
-
-    assert said.code == 0
+    said = aileron("audit", "verify").exits(0)
     assert re.search(r"^rows\t1\nhead\t1:[0-9a-f]{64}$", said.out, re.MULTILINE)
     assert "This does not prove:" in said.err
     assert not (home / "run").exists()
@@ -161,9 +159,7 @@ def test_verifying_an_intact_chain_exits_with_0_without_a_daemon(aileron: Comman
 def test_verifying_an_altered_chain_exits_with_9(aileron: Command, ledger: Path) -> None:
     """A single byte of one row is changed; the JSON says that the chain is not ok."""
     ledger.write_bytes(ledger.read_bytes().replace(b'"genesis"', b'"genesiz"'))
-    said = aileron("audit", "verify", "--json")
-
-    assert said.code == 9
+    said = aileron("audit", "verify", "--json").exits(9)
     assert said.err.startswith("error: the audit chain is broken")
     assert '"ok": false' in said.out
 
@@ -269,9 +265,7 @@ def test_status_lists_the_approvals_that_wait(fake: FakeDaemon, aileron: Command
 @pytest.mark.parametrize("words", [("status",), ("daemon", "status")])
 def test_status_starts_no_daemon(aileron: Command, home: Path, words: tuple[str, ...]) -> None:
     """The command exits with 69, and creates no home either."""
-    said = aileron(*words)
-
-    assert said.code == 69
+    said = aileron(*words).exits(69)
     assert said.err.endswith("  fix: aileron daemon start\n")
     assert not home.exists()
 
@@ -293,9 +287,7 @@ def checks_of(said: Any) -> dict[str, tuple[str, str | None]]:
 def test_doctor_finds_no_problem_on_a_sound_machine(aileron: Command, fake: FakeDaemon) -> None:
     """The command starts a jail and describes the machine."""
     fake.passphrase, fake.is_locked = "x", False
-    said = aileron("doctor", "--json")
-
-    assert said.code == 0, said
+    said = aileron("doctor", "--json").exits(0)
     found = checks_of(said)
     assert found.pop("decisions")[0] == "note"  # decisions are not signed in this home
     state, fix = found.pop("memory")  # an ordinary user needs delegated control groups
@@ -353,9 +345,7 @@ def test_doctor_examines_the_chosen_sandbox_mode(aileron: Command, fake: FakeDae
 
 def test_doctor_starts_no_daemon_and_creates_no_home(aileron: Command, home: Path) -> None:
     """A missing daemon is only a note: the first command starts it."""
-    said = aileron("doctor", "--json")
-
-    assert said.code == 0
+    said = aileron("doctor", "--json").exits(0)
     assert checks_of(said)["daemon"][0] == "note"
     assert not home.exists()
 

@@ -81,9 +81,7 @@ def test_options_choose_the_operations_to_import(new: Any, words: list[str], ops
 
 def test_the_import_is_summarized(new: Any, tmp_path: Path) -> None:
     """A person sees hosts, credential and actions in words; the repository has the same."""
-    said = new(DOCUMENT, "--all")
-
-    assert said.code == 0
+    said = new(DOCUMENT, "--all").exits(0)
     assert "hosts\tapi.example.com:443\n" in said.out
     assert "credential\tan API key, as the header X-Key\n" in said.out
     assert "actions\t5: 3 run, 2 wait for a person\n" in said.out
@@ -170,9 +168,7 @@ def test_a_failed_import_is_one_error_and_leaves_nothing(
     new: Any, tmp_path: Path, document: Any, words: list[str], told: str
 ) -> None:
     """The error says what to give instead; neither a directory nor a key remains."""
-    said = new(document, *words)
-
-    assert said.code == 2
+    said = new(document, *words).exits(2)
     assert told in said.err
     assert "Traceback" not in said.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["api.json"]
@@ -206,9 +202,7 @@ def test_text_of_a_document_cannot_control_the_terminal(new: Any, tmp_path: Path
     get = {"operationId": evil, "summary": evil, "tags": [evil], "description": evil, "responses": {}}
     broken = {**get, "parameters": [{"name": evil, "in": "cookie", "required": True}]}
     info = {"title": evil, "version": evil, "license": {"name": evil}}
-    said = new({**DOCUMENT, "info": info, "paths": {"/a": {"get": get}, "/b": {"get": broken}}})
-
-    assert said.code == 0
+    said = new({**DOCUMENT, "info": info, "paths": {"/a": {"get": get}, "/b": {"get": broken}}}).exits(0)
     assert not {"\x1b", "\x07", "\r", "\u202e"} & set(said.out + said.err)
     for file in (tmp_path / "made").rglob("*"):
         assert file.is_dir() or not {"\x1b", "\x07", "\u202e"} & set(file.read_text())
@@ -221,12 +215,9 @@ def test_an_imported_connector_passes_its_tests_in_the_jail_and_is_built(
 ) -> None:
     """Each operation sends what the document says, with the credential in the stated place."""
     assert new(DOCUMENT, "--all").code == 0
-    tried = aileron("connector", "test", str(tmp_path / "made"), "--json")
-
-    assert tried.code == 0, tried
+    tried = aileron("connector", "test", str(tmp_path / "made"), "--json").exits(0)
     assert (tried.json["passed"], tried.json["failed"]) == (5, 0)
-    built = aileron("connector", "build", str(tmp_path / "made"), "-o", str(tmp_path / "x.tar.gz"))
-    assert built.code == 0, built
+    aileron("connector", "build", str(tmp_path / "made"), "-o", str(tmp_path / "x.tar.gz")).exits(0)
 
 
 def updated(aileron: Command, tmp_path: Path, document: Any, *words: str) -> Said:
@@ -247,8 +238,7 @@ def test_an_update_reports_and_applies_a_newer_document(new: Any, aileron: Comma
         {"name": "kind", "in": "query", "required": True, "schema": PET["properties"]["name"]}
     ]
 
-    said = updated(aileron, tmp_path, newer, "--host", "b.example.com:443")
-    assert said.code == 0, said
+    said = updated(aileron, tmp_path, newer, "--host", "b.example.com:443").exits(0)
     for words in (
         "reaches: none -> b.example.com:443",
         "! inputs kind",

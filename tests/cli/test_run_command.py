@@ -190,9 +190,7 @@ def test_text_is_sent_as_typed(fake: FakeDaemon, aileron: Command, text: str) ->
 )
 def test_a_value_of_the_wrong_type_runs_nothing(fake: FakeDaemon, aileron: Command, word: str, told: str) -> None:
     """The message has the name and the type."""
-    said = aileron("run", "act", word)
-
-    assert said.code == 2
+    said = aileron("run", "act", word).exits(2)
     assert told in said.err
     assert fake.asked("POST") == []
 
@@ -233,18 +231,14 @@ def test_json_arguments_come_from_an_option_a_file_or_standard_input(
 )
 def test_arguments_that_are_no_json_object_run_nothing(fake: FakeDaemon, aileron: Command, args: str) -> None:
     """The exit code is 2, whatever is wrong with them."""
-    said = aileron("run", "act", "--args", args)
-
-    assert said.code == 2
+    said = aileron("run", "act", "--args", args).exits(2)
     assert said.err.startswith("error: --args")
     assert fake.asked("POST") == []
 
 
 def test_too_much_on_standard_input_is_refused(fake: FakeDaemon, aileron: Command) -> None:
     """The limit of 1 MiB bounds the memory."""
-    said = aileron("run", "act", "--args", "-", given=b" " * ((1 << 20) + 1))
-
-    assert said.code == 2
+    aileron("run", "act", "--args", "-", given=b" " * ((1 << 20) + 1)).exits(2)
     assert fake.asked("POST") == []
 
 
@@ -275,9 +269,7 @@ def test_run_uses_the_agent_socket(fake: FakeDaemon, aileron: Command) -> None:
 @pytest.mark.parametrize("name", ["../connectors", "a/b", "act?wait", "act#x", "ä"])
 def test_an_action_name_cannot_be_another_route(fake: FakeDaemon, aileron: Command, name: str) -> None:
     """The name is one segment of the path, whatever it contains."""
-    said = aileron("run", name)
-
-    assert said.code == 3
+    aileron("run", name).exits(3)
     assert [seen.path.count("/") for seen in fake.asked("POST")] == [4]
     assert {seen.path for seen in fake.asked("GET")} == {"/v1/actions"}
 
@@ -400,9 +392,7 @@ def test_a_wrong_passphrase_is_not_followed_by_another_run(fake: FakeDaemon, ail
     """The passphrase is not shown."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED)
-    said = aileron("run", "act", AILERON_VAULT_PASSPHRASE="wrong-word")
-
-    assert said.code == 6
+    said = aileron("run", "act", AILERON_VAULT_PASSPHRASE="wrong-word").exits(6)
     assert len(fake.asked("POST", RUN)) == 1
     assert "wrong-word" not in said.out + said.err
 
@@ -416,9 +406,7 @@ def test_an_invalid_passphrase_file_is_reported(
     if content is not None:
         file.write_bytes(content)
     fake.script("POST", RUN, LOCKED)
-    said = aileron("run", "act", "--passphrase-file", str(file))
-
-    assert said.code == 2
+    said = aileron("run", "act", "--passphrase-file", str(file)).exits(2)
     assert str(file) in said.err
 
 

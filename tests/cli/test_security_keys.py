@@ -51,8 +51,8 @@ class Desk:
             "POST", "/v1/passkeys", key.enrolled(options, str(self.home.must("GET", "/v1/status")["web"]))
         )
         assert asked.status == 202, asked.body
-        said = self.at_terminal("approve", asked.body["approval_id"], answers=[("to approve: ", "allow"), SIGN])
-        assert said.code == 0, said
+        yes = [("to approve: ", "allow"), SIGN]
+        said = self.at_terminal("approve", asked.body["approval_id"], answers=yes).exits(0)
         assert OFFER not in said.out  # no passkey may consent to another
         (enrolled,) = [
             passkey for passkey in self.home.must("GET", "/v1/passkeys")["passkeys"] if passkey["name"] == name
@@ -89,8 +89,7 @@ class Desk:
 def desk() -> Iterator[Desk]:
     """A home for all tests; each test asks its own question."""
     with asking_home() as home, Plugged(SoftKey()) as port:
-        said = Command(home.path).at_terminal("approver", "init", answers=INIT)
-        assert said.code == 0, said
+        Command(home.path).at_terminal("approver", "init", answers=INIT).exits(0)
         made = Desk(home, port)
         made.enrol(port.key)
         yield made
@@ -118,17 +117,14 @@ def events(home: DaemonHome, kind: str, approval: str) -> list[dict[str, Any]]:
 def test_enter_a_pin_and_a_touch_approve_and_the_ledger_verifies(desk: Desk) -> None:
     """The decision is on record with the passkey's id; the ledger verifies on its own afterwards."""
     question, touched = desk.asked(), desk.key.touched
-    said = desk.approve(question, ENTER, ASK_PIN)
-
-    assert said.code == 0, said
+    said = desk.approve(question, ENTER, ASK_PIN).exits(0)
     assert OFFER in flat(said)
     assert "Touch Test Key 5" in said.out
     assert desk.status(question) == "completed"
     assert desk.key.touched == touched + 1
     (decided,) = events(desk.home, "approval.decided", question)
     assert decided["key_id"] in desk.key.key_ids()
-    verified = Command(desk.home.path)("audit", "verify")
-    assert verified.code == 0, verified
+    Command(desk.home.path)("audit", "verify").exits(0)
 
 
 def test_the_passphrase_still_decides_if_a_key_is_plugged_in(desk: Desk) -> None:
@@ -144,18 +140,14 @@ def test_the_passphrase_still_decides_if_a_key_is_plugged_in(desk: Desk) -> None
 def test_without_a_key_none_is_offered_and_enter_alone_is_no_answer(desk: Desk) -> None:
     """The passphrase is asked for again, and decides."""
     question = desk.asked()
-    said = Command(desk.home.path).at_terminal("approve", question, answers=[TYPE_YES, ENTER, SIGN])
-
-    assert said.code == 0, said
+    said = Command(desk.home.path).at_terminal("approve", question, answers=[TYPE_YES, ENTER, SIGN]).exits(0)
     assert OFFER not in flat(said)
 
 
 def test_a_denial_is_signed_by_a_touch_too(desk: Desk) -> None:
     """The agent gets the reason."""
     question = desk.asked()
-    said = desk.at_terminal("deny", question, answers=[("sent to the agent", "not today"), ENTER, ASK_PIN])
-
-    assert said.code == 0, said
+    desk.at_terminal("deny", question, answers=[("sent to the agent", "not today"), ENTER, ASK_PIN]).exits(0)
     result = desk.result(question)
     assert (result["status"], result["reason"]) == ("denied", "not today")
 
@@ -170,9 +162,7 @@ def test_a_wrong_pin_is_asked_for_again_and_without_a_touch_nothing_is_decided(d
         ("PIN of Test Key 5: ", "wrong-1"),
         ("Wrong PIN, 7 tries left before it blocks. PIN of Test Key 5: ", PIN),
         ("Touch Test Key 5", "\x03"),
-    )
-
-    assert said.code == 130, said
+    ).exits(130)
     assert said.out.rstrip().endswith("interrupted")
     assert desk.result(question)["status"] == "pending_approval"
     assert len(desk.key.signed) == signed
@@ -189,9 +179,7 @@ def test_keys_typed_while_waiting_for_a_touch_are_discarded(desk: Desk) -> None:
         has_typed.set()
         return "rm -rf typed-blind"
 
-    said = desk.approve(question, ENTER, ASK_PIN, ("Touch Test Key 5", type_blind))
-
-    assert said.code == 0, said
+    said = desk.approve(question, ENTER, ASK_PIN, ("Touch Test Key 5", type_blind)).exits(0)
     assert "typed-blind" not in said.out
 
 
@@ -302,9 +290,7 @@ def test_a_preview_takes_a_touch_of_its_own_and_the_pin_is_typed_once(upstream: 
         desk.enrol(port.key)
         asked = home.asked("seen", {"path": "/effect"})
         question = str(asked["approval_id"])
-        said = desk.at_terminal("approve", question, answers=[ENTER, ASK_PIN, TYPE_YES])
-
-        assert said.code == 0, said
+        said = desk.at_terminal("approve", question, answers=[ENTER, ASK_PIN, TYPE_YES]).exits(0)
         assert (said.out.count("Touch Test Key 5"), said.out.count("PIN of"), port.key.touched) == (2, 1, 2)
         (decided,) = events(home, "approval.decided", question)
         assert decided["key_id"] in port.key.key_ids()

@@ -31,8 +31,7 @@ def _shown(fake: FakeDaemon, aileron: Command, **connections: Any) -> dict[str, 
     """Return the facts of the session by their names."""
     fake.script("GET", "/v1/sessions", (200, {"sessions": [SESSION]}))
     fake.script("GET", f"/v1/sessions/{ID}", (200, {**SESSION, "connections": connections or None}))
-    said = aileron("sessions", "show", ID)
-    assert said.code == 0, said
+    said = aileron("sessions", "show", ID).exits(0)
     return dict(line.split("\t", 1) for line in said.out.splitlines())
 
 
@@ -74,6 +73,5 @@ def test_a_session_can_be_named_by_the_end_of_its_id(fake: FakeDaemon, aileron: 
     assert (ID in listed, ID[-8:] in listed, ID in piped) == (False, True, True)
 
     for words in (("sessions", "show", ID[-8:]), ("sessions", "end", ID[-8:]), ("audit", "list", "--session", ID[-8:])):
-        said = aileron.at_terminal(*words, NO_COLOR="1")
-        assert said.code == 0, said
+        aileron.at_terminal(*words, NO_COLOR="1").exits(0)
     assert fake.seen[-1].query["session"] == ID

@@ -69,9 +69,7 @@ def test_a_file_that_cannot_be_an_action_is_not_sent(
     file = tmp_path / "a.md"
     if content is not None:
         file.write_bytes(content)
-    said = aileron("action", "add", str(file))
-
-    assert said.code == code
+    said = aileron("action", "add", str(file)).exits(code)
     assert str(file) in said.err
     assert told in said.err
     assert fake.seen == []
@@ -284,9 +282,7 @@ def test_a_publishers_client_secret_is_built_in_and_never_printed(aileron: Comma
 )
 def test_a_failed_build_leaves_nothing(aileron: Command, tmp_path: Path, words: list[str], told: str) -> None:
     """The exit code is 2, and the error says what is wrong."""
-    said = aileron("connector", "build", str(PROBE), "-o", str(tmp_path / "x.tar.gz"), *words)
-
-    assert said.code == 2
+    said = aileron("connector", "build", str(PROBE), "-o", str(tmp_path / "x.tar.gz"), *words).exits(2)
     assert told in said.err
     assert list(tmp_path.iterdir()) == []
 
@@ -362,9 +358,7 @@ def test_a_closed_stream_is_not_taken_for_a_terminal(fake: FakeDaemon, home: Pat
 
 def test_a_secret_is_typed_without_echo(fake: FakeDaemon, aileron: Command) -> None:
     """The value comes from the terminal."""
-    said = aileron.at_terminal("secret", "set", "token", answers=[("Value of token", SECRET)])
-
-    assert said.code == 0
+    said = aileron.at_terminal("secret", "set", "token", answers=[("Value of token", SECRET)]).exits(0)
     assert fake.secrets == {"token": SECRET.encode()}
     assert SECRET not in said.out
 
@@ -406,9 +400,7 @@ def test_a_vault_is_created_with_a_passphrase_typed_twice(fake: FakeDaemon, aile
 @pytest.mark.parametrize("command", ["init", "unlock"])
 def test_vault_commands_without_a_terminal_ask_nothing(fake: FakeDaemon, aileron: Command, command: str) -> None:
     """The error names the ways to give a passphrase instead."""
-    said = aileron("vault", command)
-
-    assert said.code == 2
+    said = aileron("vault", command).exits(2)
     assert "AILERON_VAULT_PASSPHRASE" in said.err
     assert f"fix: aileron vault {command} --passphrase-file FILE" in said.err
 
@@ -430,8 +422,7 @@ def test_commands_that_need_a_vault_say_how_to_create_one(fake: FakeDaemon, aile
     fake.remove_vault()
 
     for words in (("vault", "unlock"), ("secret", "set", "token")):
-        said = aileron(*words, given="")
-        assert said.code == 4
+        said = aileron(*words, given="").exits(4)
         assert said.err.endswith("  fix: aileron vault init\n")
 
 
@@ -464,9 +455,7 @@ def test_a_script_is_told_which_options_are_missing(
     fake: FakeDaemon, aileron: Command, given: list[str], missing: list[str]
 ) -> None:
     """Lines on standard input are not taken for answers."""
-    said = aileron("binding", "setup", str(CALDAV["name"]), *given, given="home\nmira\nsecret\n")
-
-    assert said.code == 2
+    said = aileron("binding", "setup", str(CALDAV["name"]), *given, given="home\nmira\nsecret\n").exits(2)
     assert said.err.splitlines()[-1] == f"  fix: aileron binding setup {CALDAV['name']} {' '.join([*given, *missing])}"
     assert fake.asked("POST") == []
 
@@ -479,9 +468,7 @@ def test_setup_at_a_terminal_asks_for_what_is_missing(fake: FakeDaemon, aileron:
         ("User name: ", "mira"),
         ("Password or token: ", SECRET),
     ]
-    said = aileron.at_terminal("binding", "setup", str(CALDAV["name"]), answers=answers)
-
-    assert said.code == 0, said
+    said = aileron.at_terminal("binding", "setup", str(CALDAV["name"]), answers=answers).exits(0)
     assert fake.secrets == {"caldav-home": SECRET.encode()}
     assert fake.bindings["basic/caldav/home"]["secret"] == "caldav-home"
     assert fake.bindings["basic/caldav/home"]["username"] == "mira"
@@ -505,9 +492,7 @@ def test_setup_asks_only_for_values_that_are_not_given(fake: FakeDaemon, aileron
     fake.secrets = {"pw": b"x"}
     answers = [("Service", "cal"), (f"[{getpass.getuser()}]: ", "")]
     words = ["--username", "mira", "--secret", "pw"]
-    said = aileron.at_terminal("binding", "setup", str(CALDAV["name"]), *words, answers=answers)
-
-    assert said.code == 0
+    aileron.at_terminal("binding", "setup", str(CALDAV["name"]), *words, answers=answers).exits(0)
     assert list(fake.bindings) == [f"basic/cal/{getpass.getuser()}"]
 
 
@@ -515,9 +500,7 @@ def test_the_prompt_for_an_api_key_says_so(fake: FakeDaemon, aileron: Command) -
     """The prompt uses the service's term: a person with an API key does not look for a password."""
     fake.connectors = [{**CALDAV, "credential": {**CALDAV["credential"], "kind": "api_key"}}]
     answers = [("Service [caldav]: ", ""), ("Identity", "home"), ("API key or token: ", SECRET)]
-    said = aileron.at_terminal("binding", "setup", str(CALDAV["name"]), answers=answers)
-
-    assert said.code == 0, said
+    aileron.at_terminal("binding", "setup", str(CALDAV["name"]), answers=answers).exits(0)
     assert fake.secrets == {"caldav-home": SECRET.encode()}
     assert list(fake.bindings) == ["api_key/caldav/home"]
 
@@ -527,9 +510,7 @@ def test_a_locked_vault_is_unlocked_before_the_credential_is_typed(fake: FakeDae
     fake.is_locked = True
     words = ["--name", "basic/caldav/home", "--username", "mira"]
     answers = [("The vault is locked. Its passphrase: ", PASSPHRASE), ("Password or token: ", SECRET)]
-    said = aileron.at_terminal("binding", "setup", str(CALDAV["name"]), *words, answers=answers)
-
-    assert said.code == 0
+    aileron.at_terminal("binding", "setup", str(CALDAV["name"]), *words, answers=answers).exits(0)
     assert fake.secrets == {"caldav-home": SECRET.encode()}
 
 
@@ -546,20 +527,16 @@ def test_a_typed_secret_is_removed_if_it_cannot_be_bound(fake: FakeDaemon, ailer
     """The vault keeps no unused secret."""
     fake.script("POST", "/v1/bindings", error("invalid_request", 400, "basic/caldav/home is bound already"))
     words = ["--name", "basic/caldav/home", "--username", "mira"]
-    said = aileron.at_terminal(
+    aileron.at_terminal(
         "binding", "setup", str(CALDAV["name"]), *words, answers=[("Password or token: ", SECRET)]
-    )
-
-    assert said.code == 2
+    ).exits(2)
     assert fake.secrets == {}
 
 
 def test_the_fix_for_a_missing_secret_names_it(fake: FakeDaemon, aileron: Command) -> None:
     """The command can be typed as it is, without a placeholder."""
     words = ["--name", "basic/caldav/home", "--username", "mira", "--secret", "pw"]
-    said = aileron("binding", "setup", str(CALDAV["name"]), *words)
-
-    assert said.code == 3
+    said = aileron("binding", "setup", str(CALDAV["name"]), *words).exits(3)
     assert said.err.endswith("  fix: aileron secret set pw\n")
 
 
@@ -582,7 +559,5 @@ def test_bindings_are_listed_and_revoked(fake: FakeDaemon, aileron: Command) -> 
 
 def test_the_end_of_input_ends_setup(fake: FakeDaemon, aileron: Command) -> None:
     """Ctrl-D exits with 2, and nothing is sent."""
-    said = aileron.at_terminal("binding", "setup", str(CALDAV["name"]), answers=[("Service", "\x04")])
-
-    assert said.code == 2
+    aileron.at_terminal("binding", "setup", str(CALDAV["name"]), answers=[("Service", "\x04")]).exits(2)
     assert fake.asked("POST") == []

@@ -26,8 +26,7 @@ def real() -> Iterator[DaemonHome]:
         home.unlock()
         home.bind_probe()
         home.add_probe_action("give_back", "text:string", gated=True)
-        said = Command(home.path).at_terminal("approver", "init", answers=INIT)
-        assert said.code == 0, said
+        Command(home.path).at_terminal("approver", "init", answers=INIT).exits(0)
         yield home
 
 
@@ -70,7 +69,5 @@ def test_a_long_value_can_be_shown_in_full_before_it_is_signed(real: DaemonHome,
 def test_a_long_value_is_shown_in_full_if_no_question_is_asked(real: DaemonHome) -> None:
     """`--yes` answers the question at which the person could have asked for the rest."""
     approval_id = real.asked("give-back", {"text": WORDS})["approval_id"]
-    said = Command(real.path).at_terminal("approve", approval_id, "--yes", answers=[SIGN], NO_COLOR="1")
-
-    assert said.code == 0, said
+    said = Command(real.path).at_terminal("approve", approval_id, "--yes", answers=[SIGN], NO_COLOR="1").exits(0)
     assert flat(TAIL) in flat(said.out)

@@ -89,9 +89,7 @@ def assert_signed(approver: Approver, body: dict[str, Any], digest: str, decisio
 
 def test_the_shown_run_is_signed_after_a_yes(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The run is shown and confirmed, then the passphrase is asked for. The command computes the digest, and signs the head."""
-    said = at_terminal(aileron, "approve", ID, "--reason", "fine", answers=[(YES_OR_NO, "yes"), SIGN])
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, "approve", ID, "--reason", "fine", answers=[(YES_OR_NO, "yes"), SIGN]).exits(0)
     (body,) = sent(fake)
     assert body["reason"] == "fine"
     assert_signed(approver, body, plan().digest, "approve")
@@ -101,18 +99,14 @@ def test_the_shown_run_is_signed_after_a_yes(fake: FakeDaemon, aileron: Command,
 
 def test_a_denial_is_signed_with_its_reason(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The signature covers the reason."""
-    said = at_terminal(aileron, "deny", ID, answers=[(WHY, "not to him"), SIGN])
-
-    assert said.code == 0, said
+    at_terminal(aileron, "deny", ID, answers=[(WHY, "not to him"), SIGN]).exits(0)
     assert sent(fake)[0]["reason"] == "not to him"
     assert_signed(approver, sent(fake)[0], plan().digest, "deny")
 
 
 def test_answering_no_needs_no_passphrase(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The exit code is 75, and nothing is sent."""
-    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "n")])
-
-    assert said.code == 75
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "n")]).exits(75)
     assert PASSPHRASE not in said.out
     assert sent(fake) == []
 
@@ -144,9 +138,7 @@ def test_denying_without_a_reason_withdraws_the_request(
 
 def test_the_option_yes_skips_only_the_question(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The run is still shown, and the decision is signed."""
-    said = at_terminal(aileron, "approve", ID, "--yes", answers=[SIGN])
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, "approve", ID, "--yes", answers=[SIGN]).exits(0)
     assert YES_OR_NO not in said.out
     assert "Send mail: to “mira@example.com”" in said.out
     assert_signed(approver, sent(fake)[0], plan().digest, "approve")
@@ -160,9 +152,9 @@ def test_a_script_cannot_sign_a_decision(
     fake: FakeDaemon, aileron: Command, approver: Approver, words: tuple[str, ...]
 ) -> None:
     """The exit code without a terminal is 6, whatever standard input, the environment or a file contain."""
-    said = aileron(*words, given=f"y\n{APPROVER}\n", AILERON_VAULT_PASSPHRASE=APPROVER, AILERON_APPROVER=APPROVER)
-
-    assert said.code == 6
+    said = aileron(
+        *words, given=f"y\n{APPROVER}\n", AILERON_VAULT_PASSPHRASE=APPROVER, AILERON_APPROVER=APPROVER
+    ).exits(6)
     assert said.err.startswith("error: decisions are signed: run it at a terminal\n")
     assert sent(fake) == []
 
@@ -170,9 +162,7 @@ def test_a_script_cannot_sign_a_decision(
 def test_piped_input_at_a_terminal_cannot_sign_a_decision(fake: FakeDaemon, home: Path, approver: Approver) -> None:
     """Neither the yes nor the passphrase is read from a pipe."""
     script = f'printf "y\\n{APPROVER}\\n" | exec {sys.executable} -m aileron "$@"'
-    said = Command(home, program=["sh", "-c", script, "sh"]).at_terminal("approve", ID)
-
-    assert said.code == 6
+    Command(home, program=["sh", "-c", script, "sh"]).at_terminal("approve", ID).exits(6)
     assert sent(fake) == []
 
 
@@ -182,9 +172,7 @@ def test_piped_input_at_a_terminal_cannot_sign_a_decision(fake: FakeDaemon, home
 def test_a_wrong_approver_passphrase_is_asked_for_again(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The passphrase can be wrong twice."""
     wrong = (PASSPHRASE, "something else")
-    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), wrong, wrong, SIGN])
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), wrong, wrong, SIGN]).exits(0)
     assert "try again (1 left)" in said.out
     assert len(sent(fake)) == 1
 
@@ -192,18 +180,14 @@ def test_a_wrong_approver_passphrase_is_asked_for_again(fake: FakeDaemon, ailero
 def test_the_third_wrong_passphrase_ends_the_command(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The exit code is 6, and nothing is sent."""
     wrong = (PASSPHRASE, "something else")
-    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), wrong, wrong, wrong])
-
-    assert said.code == 6
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), wrong, wrong, wrong]).exits(6)
     assert "wrong passphrase" in said.out
     assert sent(fake) == []
 
 
 def test_an_interrupt_at_the_passphrase_decides_nothing(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The exit code is 130."""
-    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), (PASSPHRASE, "\x03")])
-
-    assert said.code == 130
+    at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), (PASSPHRASE, "\x03")]).exits(130)
     assert sent(fake) == []
 
 
@@ -212,9 +196,7 @@ def test_the_vaults_passphrase_is_asked_for_separately(fake: FakeDaemon, aileron
     fake.passphrase, fake.is_locked = "the vault's", True
     fake.approver = {"status": "locked"}
     answers = [("Its passphrase: ", "the vault's"), (YES_OR_NO, "yes"), SIGN]
-    said = at_terminal(aileron, "approve", ID, answers=answers)
-
-    assert said.code == 0, said
+    at_terminal(aileron, "approve", ID, answers=answers).exits(0)
     assert_signed(approver, sent(fake)[0], plan().digest, "approve")
 
 
@@ -224,9 +206,7 @@ def test_a_key_file_of_another_key_signs_nothing(
     """The exit code is 9: a program that replaced the file knows its passphrase, but is not this home's approver."""
     with keyfile.create(home / "approver.json", Secret(APPROVER.encode()), replace=True):
         pass
-    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), SIGN])
-
-    assert said.code == 9
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), SIGN]).exits(9)
     assert f"is not that of this home's approver, {approver.key_id}" in flat(said)
     assert sent(fake) == []
 
@@ -278,9 +258,7 @@ def test_a_question_that_does_not_match_its_digest_is_not_signed(
 ) -> None:
     """The exit code is 9, before anything is asked. Positive control: every other test here."""
     asks(fake, LIES[lie]())
-    said = at_terminal(aileron, command, ID)
-
-    assert said.code == 9, said
+    said = at_terminal(aileron, command, ID).exits(9)
     assert "nothing was signed" in said.out
     assert PASSPHRASE not in said.out
     assert sent(fake) == []
@@ -303,9 +281,7 @@ def test_the_preview_is_shown_first_and_signed_with_the_plan(
     """The passphrase comes first, because no other program may see the preview."""
     asks(fake, question(previewed()))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, FIELDS))
-    said = at_terminal(aileron, "approve", ID, answers=[SIGN, (YES_OR_NO, "yes")])
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, "approve", ID, answers=[SIGN, (YES_OR_NO, "yes")]).exits(0)
     digest = digest_with_preview(previewed().digest, preview_digest({"fields": FIELDS}))
     assert_signed(approver, sent(fake)[0], digest, "approve")
     assert said.out.count(PASSPHRASE) == 1
@@ -340,9 +316,7 @@ def test_a_change_limited_to_its_preview_is_not_approved_without_one(
     """The exit code is 2 with the reason, and no question is asked; with a preview that has fields the run can be approved."""
     asks(fake, question(rehearsed()))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, rehearsed().digest, None, "no such table"))
-    said = at_terminal(aileron, "approve", ID, *given, answers=[SIGN])
-
-    assert said.code == 2, said
+    said = at_terminal(aileron, "approve", ID, *given, answers=[SIGN]).exits(2)
     assert "what it would do could not be tried, so it cannot be approved: no such table" in flat(said)
     assert "cannot be approved as it is, and still waits" in flat(said)
     assert f"fix: aileron deny {ID}" in flat(said)
@@ -359,9 +333,7 @@ def test_a_preview_with_a_false_digest_is_not_signed(fake: FakeDaemon, aileron: 
     asks(fake, question(previewed()))
     script = sealed_preview(approver, previewed().digest, FIELDS, digest="sha256:" + "00" * 32)
     fake.script("POST", f"{ONE}/preview", script)
-    said = at_terminal(aileron, "approve", ID, answers=[SIGN])
-
-    assert said.code == 9
+    at_terminal(aileron, "approve", ID, answers=[SIGN]).exits(9)
     assert sent(fake) == []
 
 
@@ -395,9 +367,7 @@ def test_a_preview_can_be_shown_without_deciding(fake: FakeDaemon, aileron: Comm
 def test_a_denial_needs_no_preview(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The denial is signed over the plan's own digest."""
     asks(fake, question(previewed()))
-    said = at_terminal(aileron, "deny", ID, answers=[(WHY, "no"), SIGN])
-
-    assert said.code == 0, said
+    at_terminal(aileron, "deny", ID, answers=[(WHY, "no"), SIGN]).exits(0)
     assert_signed(approver, sent(fake)[0], previewed().digest, "deny")
 
 
@@ -415,9 +385,7 @@ def test_a_run_is_signed_at_the_terminal_where_it_was_typed(
 ) -> None:
     """The command then ends like any run."""
     waits(fake)
-    said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN])
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN]).exits(0)
     assert said.out.endswith('{\n  "sent": 1\n}\n')
     assert_signed(approver, sent(fake)[0], plan().digest, "approve")
 
@@ -428,9 +396,7 @@ def test_a_run_is_signed_at_the_terminal_where_it_was_typed(
 def test_a_run_that_is_not_signed_waits(fake: FakeDaemon, aileron: Command, approver: Approver, answers: Any) -> None:
     """Enter exits with 75 and Ctrl-C with 130, with the commands that decide."""
     waits(fake)
-    said = at_terminal(aileron, "run", "send-mail", answers=answers)
-
-    assert said.code == (75 if answers == [(THREE_WAYS, "")] else 130)
+    said = at_terminal(aileron, "run", "send-mail", answers=answers).exits(75 if answers == [(THREE_WAYS, "")] else 130)
     assert f"approve: aileron approve {ID}\n" in said.out
     assert sent(fake) == []
 
@@ -438,9 +404,7 @@ def test_a_run_that_is_not_signed_waits(fake: FakeDaemon, aileron: Command, appr
 def test_an_agents_run_is_told_to_wait(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """A pipe gets no question, and the operator socket is not used."""
     waits(fake)
-    said = aileron("run", "send-mail", given=f"y\n{APPROVER}\n")
-
-    assert said.code == 75
+    aileron("run", "send-mail", given=f"y\n{APPROVER}\n").exits(75)
     assert {seen.socket for seen in fake.seen} == {"agent"}
 
 
@@ -471,9 +435,7 @@ def test_a_held_run_says_when_it_starts(fake: FakeDaemon, aileron: Command, appr
     fake.script(
         "GET", f"{ONE}/result", (200, {"status": "approved", "held_until": "2099-11-21T04:01:00Z", "audit_id": "r"})
     )
-    said = at_terminal(aileron, "approve", ID, "--wait", "0", answers=[(YES_OR_NO, "yes"), SIGN])
-
-    assert said.code == 0
+    said = at_terminal(aileron, "approve", ID, "--wait", "0", answers=[(YES_OR_NO, "yes"), SIGN]).exits(0)
     assert f"held until 2099-11-21 04:01:00\n  cancel: aileron approval cancel {ID}\n" in said.out
     assert "held until 2099-11-21 04:01:00, then it starts\n" in said.out
 
@@ -495,9 +457,7 @@ def needs_consent(fake: FakeDaemon, *after: Reply) -> None:
 def test_a_run_that_needs_consent_says_how_to_give_it(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The exit code without a terminal is 6."""
     needs_consent(fake)
-    said = aileron("run", "send-mail", "--json")
-
-    assert said.code == 6
+    said = aileron("run", "send-mail", "--json").exits(6)
     assert said.json["error"]["fix"] == f"aileron approve {ID}"
     assert said.json["error"]["details"]["approval_id"] == ID
 
@@ -507,9 +467,7 @@ def test_consent_can_be_given_in_place_and_the_run_is_repeated_once(
 ) -> None:
     """The changes of the file are shown; then it runs as if consent had been given before."""
     needs_consent(fake, (200, {"audit_id": "run-2", "result": 7}))
-    said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN])
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN]).exits(0)
     assert "ALLOWS MORE: approval.required: true → false" in said.out
     assert said.out.endswith("\n7\n")
     assert_signed(approver, sent(fake)[0], subject_digest(SUBJECTS["action_file"]), "approve")
@@ -530,9 +488,7 @@ def test_a_run_without_consent_is_not_repeated(
 def test_consent_is_asked_for_only_once(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The file changed once more meanwhile: the exit code is 6."""
     needs_consent(fake)
-    said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN])
-
-    assert said.code == 6
+    said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN]).exits(6)
     assert said.out.count(THREE_WAYS) == 1
 
 
@@ -640,9 +596,7 @@ def test_each_kind_of_consent_is_shown_and_signed(
     }
     subject = SUBJECTS[kind]
     asks(fake, subject_question(subject), answer={"status": "completed", "result": results[kind]})
-    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "allow"), SIGN])
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "allow"), SIGN]).exits(0)
     assert_signed(approver, sent(fake)[0], subject_digest(subject), "approve")
     shown, _, then = said.out.partition(YES_OR_NO)
     assert [word for word in words[kind] if re.sub(r" +", " ", word) not in re.sub(r" +", " ", shown)] == []
@@ -692,18 +646,14 @@ def test_a_consent_that_fails_after_approval_says_why(fake: FakeDaemon, aileron:
     """The exit code is that of its failure."""
     failed = error("hash_mismatch", 409, "other bytes by now")[1]["error"]
     asks(fake, subject_question(SUBJECTS["connector"]), answer={"status": "failed", "error": failed})
-    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "allow"), SIGN])
-
-    assert said.code == 9
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "allow"), SIGN]).exits(9)
     assert "error: other bytes by now\n" in said.out
 
 
 def test_a_denied_consent_exits_with_0(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """The command did what was requested: it denied."""
     asks(fake, subject_question(SUBJECTS["connector"]))
-    said = at_terminal(aileron, "deny", ID, answers=[(WHY, "no"), SIGN])
-
-    assert said.code == 0, said
+    at_terminal(aileron, "deny", ID, answers=[(WHY, "no"), SIGN]).exits(0)
     assert_signed(approver, sent(fake)[0], subject_digest(SUBJECTS["connector"]), "deny")
 
 
@@ -785,9 +735,7 @@ def test_a_change_is_shown_and_signed_where_it_was_typed(
     done = {**made, **granted, **bound, **never} if kind != "action_file" else {"name": made["name"], "digest": "d"}
     asks(fake, subject_question(SUBJECTS[kind]), answer={"status": "completed", "result": done})
     typed = [("Value of pw: ", "value-value")] if kind == "secret" else []
-    said = at_terminal(aileron, *changes[kind], answers=[*typed, (THREE_WAYS, "y"), SIGN])
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, *changes[kind], answers=[*typed, (THREE_WAYS, "y"), SIGN]).exits(0)
     assert_signed(approver, sent(fake)[0], subject_digest(SUBJECTS[kind]), "approve")
     assert (ID if kind == "grant" else "what was done") in said.out.partition(PASSPHRASE)[2]
 
@@ -798,9 +746,7 @@ def test_a_change_can_be_left_waiting_or_denied(
 ) -> None:
     """The command that decides is shown if the question is left; a denial exits with 5."""
     asks(fake, subject_question(SUBJECTS["action_file"]))
-    said = at_terminal(aileron, *changes["action_file"], answers=answers)
-
-    assert said.code == code
+    said = at_terminal(aileron, *changes["action_file"], answers=answers).exits(code)
     assert (f"approve: aileron approve {ID}" in said.out) == (code == 75)
 
 
@@ -811,9 +757,7 @@ def test_a_decision_about_a_change_made_elsewhere_stands(
     """The other decision came between the question and the signature."""
     asks(fake, subject_question(SUBJECTS["action_file"]))
     fake.script("POST", f"{ONE}/decide", error("already_decided", 409, "x", details={"status": status}))
-    said = at_terminal(aileron, *changes["action_file"], answers=[(THREE_WAYS, "y"), SIGN])
-
-    assert said.code == code, said
+    said = at_terminal(aileron, *changes["action_file"], answers=[(THREE_WAYS, "y"), SIGN]).exits(code)
     assert f"already decided elsewhere: {state_words(status)}" in said.out
 
 
@@ -826,9 +770,7 @@ def test_the_option_yes_does_not_sign_a_change(
         subject_question(SUBJECTS["action_file"]),
         answer={"status": "completed", "result": {"name": "x", "digest": "sha256:0"}},
     )
-    said = at_terminal(aileron, *changes["action_file"], "--yes", answers=[SIGN])
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, *changes["action_file"], "--yes", answers=[SIGN]).exits(0)
     assert THREE_WAYS not in said.out
     assert "ALLOWS MORE: approval.required" in said.out
 
@@ -867,9 +809,7 @@ def test_edited_arguments_are_shown_and_signed(
 ) -> None:
     """The change from the editor is shown, then the new plan, whose digest is signed."""
     editor = "sed -i s/mira@/anna@/"
-    said = at_terminal(aileron, "approval", "edit", ID, answers=[(YES_OR_NO, "yes"), SIGN], EDITOR=editor)
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, "approval", "edit", ID, answers=[(YES_OR_NO, "yes"), SIGN], EDITOR=editor).exits(0)
     assert [seen.body for seen in fake.asked("POST", f"{ONE}/edit")] == [{"args": edits.args}]
     assert_signed(approver, sent(fake)[0], edits.digest, "approve")
     shown = said.out.partition(YES_OR_NO)[0]
@@ -892,18 +832,14 @@ def test_edited_arguments_can_come_from_a_file(fake: FakeDaemon, aileron: Comman
 
 def test_an_unchanged_edit_decides_nothing(fake: FakeDaemon, aileron: Command, edits: Plan) -> None:
     """The exit code is 75."""
-    said = at_terminal(aileron, "approval", "edit", ID, EDITOR="true")
-
-    assert said.code == 75
+    at_terminal(aileron, "approval", "edit", ID, EDITOR="true").exits(75)
     assert fake.asked("POST", f"{ONE}/edit") == []
 
 
 def test_an_edit_that_is_not_json_can_be_repeated_or_left(fake: FakeDaemon, aileron: Command, edits: Plan) -> None:
     """The exit code is 2 if it is left, and nothing is decided."""
     answers = [("Edit it again? [Y/n] ", "n")]
-    said = at_terminal(aileron, "approval", "edit", ID, answers=answers, VISUAL="sed -i s/{/[/")
-
-    assert said.code == 2
+    at_terminal(aileron, "approval", "edit", ID, answers=answers, VISUAL="sed -i s/{/[/").exits(2)
     assert sent(fake) == []
 
 
@@ -919,9 +855,7 @@ def test_edit_without_a_working_editor_fails(
 
 def test_an_edit_with_other_arguments_than_typed_is_refused(fake: FakeDaemon, aileron: Command, edits: Plan) -> None:
     """The daemon's plan must have the typed arguments; otherwise the exit code is 9."""
-    said = at_terminal(aileron, "approval", "edit", ID, "--args", '{"to": "bert@example.com"}')
-
-    assert said.code == 9
+    at_terminal(aileron, "approval", "edit", ID, "--args", '{"to": "bert@example.com"}').exits(9)
     assert sent(fake) == []
 
 
@@ -1102,8 +1036,6 @@ def test_hostile_text_around_a_plan_is_harmless(
     fields = [{"label": text, "value": text, "multiline": many} for many in (False, True)]
     digest = previewed({"to": text, "body": text + "\n" + text}).digest
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, digest, fields))
-    said = aileron.at_terminal("approve", ID, answers=[SIGN, ("to approve: ", "n")])
-
-    assert said.code == 75, said
+    said = aileron.at_terminal("approve", ID, answers=[SIGN, ("to approve: ", "n")]).exits(75)
     assert_harmless(said.out)
     assert_no_line_begins(said.out, "  fix: curl", "approved", "signed by")

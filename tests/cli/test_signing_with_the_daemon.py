@@ -47,10 +47,8 @@ def real(upstream: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> 
         ):
             file = folder / f"{name}.md"
             file.write_text(text)
-            said = Command(home.path)("action", "add", str(file))
-            assert said.code == 0, said
-        said = Command(home.path).at_terminal("approver", "init", answers=INIT)
-        assert said.code == 0, said
+            Command(home.path)("action", "add", str(file)).exits(0)
+        Command(home.path).at_terminal("approver", "init", answers=INIT).exits(0)
         yield home
 
 
@@ -79,9 +77,7 @@ def waiting(aileron: Command, action: str, *words: str) -> str:
 def test_a_run_is_signed_at_the_terminal_and_recorded(aileron: Command, upstream: CountingServer) -> None:
     """The action runs once; the chain is valid with the signature in it, and `doctor` names the key."""
     before = upstream.effects
-    said = at_terminal(aileron, "run", "effect", "path=/x", answers=[YES, SIGN])
-
-    assert said.code == 0, said
+    at_terminal(aileron, "run", "effect", "path=/x", answers=[YES, SIGN]).exits(0)
     assert upstream.effects == before + 1
     verified = aileron("audit", "verify", "--json")
     assert verified.json["ok"], verified
@@ -114,9 +110,7 @@ def test_an_agents_request_is_signed_at_another_terminal(aileron: Command, upstr
 def test_a_denial_is_signed(aileron: Command, upstream: CountingServer) -> None:
     """The agent gets the reason."""
     asked, before = waiting(aileron, "effect", "--idempotency-key", "no"), upstream.effects
-    said = at_terminal(aileron, "deny", asked, "--reason", "not today", answers=[SIGN])
-
-    assert said.code == 0, said
+    at_terminal(aileron, "deny", asked, "--reason", "not today", answers=[SIGN]).exits(0)
     assert aileron("run", "effect", "--idempotency-key", "no", "--json").json["error"]["details"] == {
         "reason": "not today"
     }
@@ -139,9 +133,7 @@ def test_arguments_can_be_edited_and_the_agent_is_told(aileron: Command, upstrea
     asked = waiting(aileron, "effect", "path=/x", "--idempotency-key", "edited")
     said = at_terminal(
         aileron, "approval", "edit", ask_id(asked), answers=[YES_OR_NO, SIGN], EDITOR="sed -i s:/x:/edited:"
-    )
-
-    assert said.code == 0, said
+    ).exits(0)
     assert "edited      ≠ path" in said.out
     heard = aileron("run", "effect", "path=/x", "--idempotency-key", "edited", "--json")
     assert heard.json["executed_arguments"] == {"path": "/edited"}
@@ -168,9 +160,7 @@ def test_the_agent_answers_a_question_of_the_person(aileron: Command, real: Daem
 def test_a_held_run_can_be_cancelled(aileron: Command, upstream: CountingServer) -> None:
     """The run has not started while its undo window is open."""
     asked, before = waiting(aileron, "held", "path=/x"), upstream.effects
-    said = at_terminal(aileron, "approve", asked, "--wait", "0", answers=[YES_OR_NO, SIGN])
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, "approve", asked, "--wait", "0", answers=[YES_OR_NO, SIGN]).exits(0)
     assert f"aileron approval cancel {asked}" in said.out
     assert "held for 60 s after approval" in said.out
     assert aileron("approval", "cancel", asked).code == 0
@@ -181,12 +171,9 @@ def test_an_action_is_added_with_a_signature(aileron: Command, tmp_path: Path) -
     """A script exits with 75 and adds nothing; at the terminal the action is added and runs."""
     file = tmp_path / "added.md"
     file.write_text(probe_action("give_back", "text:string?", name="added"))
-    scripted = aileron("action", "add", str(file), "--yes")
-    assert scripted.code == 75, scripted
+    aileron("action", "add", str(file), "--yes").exits(75)
     assert "added" not in aileron("action", "list").out
-    said = at_terminal(aileron, "action", "add", str(file), answers=[YES, SIGN])
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, "action", "add", str(file), answers=[YES, SIGN]).exits(0)
     assert said.out.endswith("added\nadded\n")
     assert aileron("run", "added", "text=7").json["text"] == "7"
 
@@ -231,9 +218,7 @@ def test_a_publishers_key_waits_for_a_signature(aileron: Command, tmp_path: Path
     file, key = tmp_path / "acme.pub", SigningKey.generate().public
     file.write_text(key.to_pem())
     words = ("keyring", "trust", "github://acme", "--key", str(file))
-    said = at_terminal(aileron, *words, answers=[YES, SIGN])
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, *words, answers=[YES, SIGN]).exits(0)
     for shown in (
         "publisher",
         "github://acme and all its repositories",
@@ -293,8 +278,6 @@ def test_a_connector_is_installed_with_a_signature(aileron: Command, real: Daemo
     archive.write_bytes(other_probe("localhost:2"))
     words = ("connector", "install", str(archive), "--keep-both")
     assert aileron(*words).code == 75
-    said = at_terminal(aileron, *words, answers=[YES, SIGN])
-
-    assert said.code == 0, said
+    said = at_terminal(aileron, *words, answers=[YES, SIGN]).exits(0)
     assert "localhost:2" in said.out
     assert len(aileron("connector", "list").out.splitlines()) == 2

@@ -75,9 +75,7 @@ def test_a_run_prints_its_result(aileron: Command) -> None:
 
 def test_a_credential_is_used_and_not_shown(aileron: Command, upstream: CountingServer) -> None:
     """The run succeeds with it, and no output contains it."""
-    said = aileron("run", "fetch", "with_credential=true", "--json")
-
-    assert said.code == 0, said
+    said = aileron("run", "fetch", "with_credential=true", "--json").exits(0)
     assert SECRET not in said.out + said.err
     shown = aileron("audit", "show", said.json["audit_id"], "--json")
     assert {event["type"] for event in shown.json["events"]} >= {"run.requested", "egress.sending", "run.finished"}
@@ -98,9 +96,7 @@ def test_a_refusal_says_what_happened_and_how_to_fix_it(
     aileron: Command, words: list[str], code: int, told: str
 ) -> None:
     """Each has its own exit code."""
-    said = aileron("run", *words)
-
-    assert said.code == code, said
+    said = aileron("run", *words).exits(code)
     assert said.err.startswith("error: ")
     assert told in said.err
 
@@ -140,8 +136,7 @@ def test_a_given_passphrase_unlocks_the_vault_for_a_run(aileron: Command) -> Non
     assert aileron("vault", "lock").code == 0
     assert aileron("run", "fetch").code == 4
     assert aileron("run", "fetch", AILERON_VAULT_PASSPHRASE="wrong").code == 6
-    said = aileron("run", "fetch", "--idempotency-key", "locked", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
-    assert said.code == 0, said
+    aileron("run", "fetch", "--idempotency-key", "locked", AILERON_VAULT_PASSPHRASE=PASSPHRASE).exits(0)
     assert aileron("vault", "status", "--json").json["locked"] is False
 
 
@@ -257,8 +252,7 @@ def test_the_daemon_is_started_restarted_and_stopped(upstream: CountingServer) -
             assert b"a-passphrase" not in Path(f"/proc/{status['pid']}/environ").read_bytes()
         assert "ready: version" in aileron("daemon", "logs").out
         home.unlock()
-        again = aileron("daemon", "restart")
-        assert again.code == 0, again
+        again = aileron("daemon", "restart").exits(0)
         assert re.fullmatch(r"stopped\nstarted, pid \d+\nthe vault is locked: aileron vault unlock\n", again.err)
         assert aileron("daemon", "status", "--json").json["pid"] != status["pid"]
         assert aileron("daemon", "stop").err == "stopped\n"
@@ -276,9 +270,7 @@ def test_invalid_settings_are_reported_when_the_daemon_starts() -> None:
     """The exit code is 69, and the error has the file and the nearest name."""
     with daemon_home() as home:
         home.configure('[egress]\nprivat = ["a:1"]\n')
-        said = Command(home.path)("daemon", "start")
-
-        assert said.code == 69
+        said = Command(home.path)("daemon", "start").exits(69)
         assert "config.toml:2: unknown key 'privat' in [egress]; did you mean 'private'?" in said.err
 
 
@@ -350,9 +342,7 @@ def test_a_person_at_the_terminal_decides_in_place(
 ) -> None:
     """Each answer has its exit code, and only a yes runs the action."""
     before = upstream.effects
-    said = aileron.at_terminal("run", "effect", "path=/x", answers=answers, NO_COLOR="1")
-
-    assert said.code == code, said.out
+    said = aileron.at_terminal("run", "effect", "path=/x", answers=answers, NO_COLOR="1").exits(code)
     assert upstream.effects == before + effects
     assert ("a person denied it: not today" in said.out) == (code == 5)
 
@@ -368,9 +358,7 @@ def test_a_decision_made_elsewhere_first_is_reported(
             real.decide(entry, "deny", "somebody was quicker")
         return "y"
 
-    said = aileron.at_terminal("run", "effect", "path=/x", answers=[(ASKS, late)], NO_COLOR="1")
-
-    assert said.code == 5, said.out
+    said = aileron.at_terminal("run", "effect", "path=/x", answers=[(ASKS, late)], NO_COLOR="1").exits(5)
     assert "already decided elsewhere: denied\n" in said.out
     assert "error: a person denied it: somebody was quicker\n" in said.out
     assert upstream.effects == before
@@ -396,9 +384,7 @@ def test_a_run_approved_with_a_locked_vault_starts_when_it_is_unlocked(
     """The command exits with 0 and says so; the run starts after the unlock."""
     before = upstream.effects
     assert aileron("vault", "lock").code == 0
-    said = aileron("approve", asked)
-
-    assert said.code == 0
+    said = aileron("approve", asked).exits(0)
     assert "starts once the vault is unlocked\n  fix: aileron vault unlock\n" in said.err
     assert upstream.effects == before
     assert f"{asked}\t" in aileron("approval", "list").out

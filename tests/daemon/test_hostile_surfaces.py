@@ -54,8 +54,7 @@ def test_hostile_text_is_kept_unchanged_and_shown_harmlessly(home: DaemonHome) -
         assert shown["plan"]["args"] == {"text": text}
         assert shown["conversation"] == [{"question": text[:3000], "answer": text[:3000]}]
         for words in (("approval", "show", asked["approval_id"]), ("approval", "show", asked["approval_id"], "--full")):
-            seen = aileron.at_terminal(*words)
-            assert seen.code == 0, seen
+            seen = aileron.at_terminal(*words).exits(0)
             assert_harmless(seen.out)
             assert_no_line_begins(seen.out, *OURS)
     assert_harmless(aileron.at_terminal("audit", "list").out)

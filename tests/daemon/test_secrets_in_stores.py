@@ -272,16 +272,14 @@ def test_a_reference_is_bound_by_a_command_without_a_terminal(world: World) -> N
     world.store.value = FIRST
     reference = world.store.at("mail/home")
     given = ("--name", BOUND, "--username", "mira", "--from", reference, "--from-token", "store-token")
-    said = world.command("binding", "setup", PROBE, *given)
-    assert said.code == 0, said
+    world.command("binding", "setup", PROBE, *given).exits(0)
     assert word(world.fetch()) == "ok"
     shown = world.command("binding", "inspect", BOUND)
     assert f"{reference}, with the token store-token" in " ".join(shown.out.split())
     listed = world.command("secret", "list", "--json").json["secrets"]
     assert {"reference": reference, "token": "store-token"} in [secret.get("elsewhere") for secret in listed]
     world.store.value = SECOND
-    said = world.command("binding", "rebind", BOUND, "--from", "pass:probe/me")
-    assert said.code == 0, said
+    world.command("binding", "rebind", BOUND, "--from", "pass:probe/me").exits(0)
     assert word(world.fetch()) == "ok"
     assert world.sent[-1] == f"Basic {base64.b64encode(f'mira:{IN_PASS}'.encode()).decode()}"
 
@@ -298,8 +296,7 @@ def test_a_reference_is_bound_by_a_command_without_a_terminal(world: World) -> N
 )
 def test_invalid_options_for_references_are_refused(world: World, words: tuple[str, ...], why: str) -> None:
     """The command exits before it asks for anything."""
-    said = world.command(*words)
-    assert said.code == 2
+    said = world.command(*words).exits(2)
     assert why in " ".join(said.err.split())
 
 
@@ -386,8 +383,7 @@ def test_a_command_says_how_to_go_on_once_the_token_is_approved(unbound: Signed)
     home, reference = unbound.home, f"vault://127.0.0.1:{unbound.store.port}/secret/mail/home#password"
     home.must("PUT", "/v1/secrets/new-token", {"value_base64": base64.b64encode(TOKEN).decode()})
     given = ("--name", BOUND, "--username", "mira", "--from", reference, "--from-token", "new-token")
-    said = unbound.command("binding", "setup", PROBE, *given)
-    assert said.code == 75, said
+    said = unbound.command("binding", "setup", PROBE, *given).exits(75)
     how = next(line for line in said.err.splitlines() if "fix: aileron binding setup" in line).partition(
         "fix: aileron "
     )[2]
@@ -400,8 +396,7 @@ def test_a_command_says_how_to_go_on_once_the_token_is_approved(unbound: Signed)
     subject = unbound.approver.shown(home, said.out.strip())["subject"]
     assert (subject["name"], subject["token_to"]) == ("probe-me", f"127.0.0.1:{unbound.store.port}")
     assert unbound.approver.decide(home, said.out.strip()).status == 200
-    bound = unbound.command(*shlex.split(how))
-    assert bound.code == 75, bound
+    bound = unbound.command(*shlex.split(how)).exits(75)
     assert unbound.approver.decide(home, bound.out.strip()).status == 200
     assert word(unbound.fetch()) == "ok"
     home.must("DELETE", f"/v1/bindings/{BOUND}")

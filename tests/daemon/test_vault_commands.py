@@ -61,8 +61,7 @@ def test_recovery_codes_are_printed_once_and_unlock_the_vault(home: DaemonHome, 
     assert (said.code, typed in said.out, status(home)["locked"]) == (0, False, False)
     aileron("vault", "lock")
     wrong = typed[:-1] + ("2" if typed[-1] != "2" else "3")
-    said = aileron.at_terminal("vault", "unlock", answers=[(OR_CODE, wrong)] * 3)
-    assert said.code == 6
+    said = aileron.at_terminal("vault", "unlock", answers=[(OR_CODE, wrong)] * 3).exits(6)
     assert "typing mistake in group 7 of the recovery code" in " ".join(said.out.split())
 
 
@@ -73,8 +72,7 @@ def test_a_person_replaces_a_forgotten_passphrase_with_a_code(home: DaemonHome, 
     new = "New vault passphrase"
     slip = codes[0][:-1] + ("2" if codes[0][-1] != "2" else "3")
     answers = [(OR_CODE, slip), (f"{new}: ", NEW), (f"{new}, again: ", NEW), (OR_CODE, codes[0])]
-    said = aileron.at_terminal("vault", "rotate", answers=answers)
-    assert said.code == 0
+    said = aileron.at_terminal("vault", "rotate", answers=answers).exits(0)
     assert NEW not in said.out
     assert "older copies of the vault: the old passphrase, the old recovery codes" in " ".join(said.out.split())
     assert (status(home)["locked"], status(home)["recovery_codes"]) == (False, 0)
@@ -130,8 +128,7 @@ def test_a_backup_is_written_and_restored(home: DaemonHome, aileron: Command, tm
     assert status(home)["locked"]
 
     assert aileron("secret", "set", "later", given="some value", AILERON_VAULT_PASSPHRASE=PASSPHRASE).code == 0
-    said = aileron("vault", "restore", str(copy), AILERON_VAULT_PASSPHRASE=PASSPHRASE)
-    assert said.code == 0
+    said = aileron("vault", "restore", str(copy), AILERON_VAULT_PASSPHRASE=PASSPHRASE).exits(0)
     assert "vault.until-" in said.err
     assert (status(home)["locked"], status(home)["secrets"]) == (True, 0)
     asked = [("Passphrase of the backup, or a recovery code: ", PASSPHRASE)]
@@ -164,8 +161,7 @@ def test_without_a_keyring_the_command_fails_and_creates_nothing(
 ) -> None:
     """The machine has no desktop, or its keyring stores nothing: the vault can be created without --keyring."""
     given = {"AILERON_VAULT_PASSPHRASE": PASSPHRASE, "PYTHON_KEYRING_BACKEND": backend}
-    said = aileron("vault", "init", "--keyring", **given)
-    assert said.code == 2
+    said = aileron("vault", "init", "--keyring", **given).exits(2)
     assert words in " ".join(said.err.split())
     assert "leave out --keyring" in said.err
     assert not status(home)["exists"]
@@ -257,8 +253,7 @@ def test_a_person_is_offered_the_keyring_if_the_vault_is_locked(
     """Enter alone uses the keyring, for `vault unlock` and for another command; without its key, the passphrase still works."""
     (tmp_path / "in_a_file.py").write_text(IN_A_FILE)
     ring = {"PYTHON_KEYRING_BACKEND": "in_a_file.Keyring", "PYTHONPATH": str(tmp_path)}
-    made = aileron("vault", "init", "--keyring", AILERON_VAULT_PASSPHRASE=PASSPHRASE, **ring)
-    assert made.code == 0, made
+    aileron("vault", "init", "--keyring", AILERON_VAULT_PASSPHRASE=PASSPHRASE, **ring).exits(0)
     or_enter = ", or Enter to use the desktop's keyring: "
     for words in (("vault", "unlock"), ("secret", "remove", "nothing")):
         aileron("vault", "lock")

@@ -32,9 +32,7 @@ from tests.launch.desk import Desk
 def test_a_wrong_option_starts_nothing(desk: Desk, options: list[str], why: str) -> None:
     """The error is one of usage, with its reason and a fix; there is no session and no agent."""
     before = len(desk.sessions())
-    said = desk.aileron("launch", "claude", *options)
-
-    assert said.code == 2, said
+    said = desk.aileron("launch", "claude", *options).exits(2)
     assert why in said.err
     assert "fix: " in said.err
     assert len(desk.sessions()) == before
@@ -43,9 +41,7 @@ def test_a_wrong_option_starts_nothing(desk: Desk, options: list[str], why: str)
 
 def test_a_cell_option_without_a_cell_is_refused(desk: Desk) -> None:
     """The settings choose no cells and there is no person to ask: the option would only seem to protect."""
-    said = desk.aileron("launch", "claude", "--read-only")
-
-    assert said.code == 2
+    said = desk.aileron("launch", "claude", "--read-only").exits(2)
     assert "--read-only requires --jail" in said.err
     assert not desk.record_file.exists()
 
@@ -76,9 +72,7 @@ def test_explain_shows_the_cell_and_starts_nothing(desk: Desk) -> None:
 @pytest.mark.jail
 def test_explain_is_readable_by_a_person(desk: Desk) -> None:
     """The lines omit the values of variables, which can be secrets."""
-    said = desk.aileron("launch", "codex", "--explain", OPENAI_API_KEY="sk-canary")
-
-    assert said.code == 0, said.err
+    said = desk.aileron("launch", "codex", "--explain", OPENAI_API_KEY="sk-canary").exits(0)
     assert f"{desk.folder} (writable)" in said.out
     assert "OPENAI_API_KEY" in said.out
     assert "sk-canary" not in said.out + said.err

@@ -32,9 +32,7 @@ def test_all_four_checks_pass_for_every_agent(desk: Desk, name: str) -> None:
 def test_doctor_stops_at_a_missing_agent(desk: Desk) -> None:
     """The fix is the command that installs it; no session is made."""
     before = len(desk.sessions())
-    said = desk.aileron("doctor", "claude", "--json", PATH="/usr/bin:/bin")
-
-    assert said.code == 1
+    said = desk.aileron("doctor", "claude", "--json", PATH="/usr/bin:/bin").exits(1)
     assert states(said) == [("configured", "bad")]
     assert said.json["checks"][0]["fix"] == "npm install -g @anthropic-ai/claude-code"
     assert len(desk.sessions()) == before
@@ -52,9 +50,7 @@ def test_an_address_of_the_persons_is_noted(desk: Desk) -> None:
     """The note is no failure."""
     said = desk.aileron(
         "doctor", "claude", "--json", STAND_IN="version", ANTHROPIC_BASE_URL="https://proxy.example.com"
-    )
-
-    assert said.code == 0
+    ).exits(0)
     assert states(said)[:2] == [("configured", "ok"), ("configured", "note")]
 
 

@@ -27,8 +27,7 @@ def look(desk: Desk, script: str, *options: str, agent: str = "claude", **enviro
     program = desk.path / "shell"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    said = desk.aileron("launch", agent, "--jail", "--program", str(program), *options, variables=environment)
-    assert said.code == 0, said
+    said = desk.aileron("launch", agent, "--jail", "--program", str(program), *options, variables=environment).exits(0)
     return said.out
 
 
@@ -52,9 +51,7 @@ def test_an_agent_in_a_cell_has_a_session_without_its_token(desk: Desk, name: st
 def test_tools_can_be_injected_into_the_requests_of_a_cell(desk: Desk, name: str) -> None:
     """The connection identifies the session, so no address names it. A base URL of the person's is refused."""
     program = _shell(desk, 'env; printf "%s\\n" "$@"')
-    said = desk.aileron("launch", name, "--jail", "--inject", "--program", program)
-
-    assert said.code == 0, said
+    said = desk.aileron("launch", name, "--jail", "--inject", "--program", program).exits(0)
     assert desk.sessions()[0]["inject"] is True
     assert said.out.count("ail_") == said.out.count(CELL_PLACEHOLDER)
     if name == "claude":
@@ -205,7 +202,7 @@ def test_the_registered_server_answers_in_a_cell(desk: Desk) -> None:
     desk.record_file = desk.folder / "record.json"
     names = ("STAND_IN", "STAND_IN_RECORD")
     options = ["--allow-read", str(Path(__file__).parent), *(word for name in names for word in ("--allow-env", name))]
-    said = desk.aileron(
+    desk.aileron(
         "launch",
         "opencode",
         "--jail",
@@ -214,8 +211,7 @@ def test_the_registered_server_answers_in_a_cell(desk: Desk) -> None:
         *options,
         STAND_IN="mcp",
         STAND_IN_RECORD=str(desk.record_file),
-    )
-    assert said.code == 0, said
+    ).exits(0)
     initialized, listed = desk.record["mcp"]
     tools = [tool["name"] for tool in listed["result"]["tools"]]
 
@@ -319,9 +315,7 @@ def test_a_program_that_cannot_be_executed_ends_the_session(desk: Desk) -> None:
     program = desk.path / "not-a-program"
     program.write_bytes(b"\x7fELF nothing")
     program.chmod(0o755)
-    said = desk.aileron("launch", "claude", "--jail", "--program", str(program))
-
-    assert said.code == 1, said
+    said = desk.aileron("launch", "claude", "--jail", "--program", str(program)).exits(1)
     assert "cannot start" in said.err
     assert desk.sessions()[0]["status"] == "ended"
 

@@ -93,9 +93,7 @@ def test_an_agent_sees_only_its_selected_actions(desk: Desk) -> None:
 def test_an_invalid_selector_starts_nothing(desk: Desk, command: tuple[str, ...]) -> None:
     """A typing mistake must not give an agent every action."""
     before = len(desk.sessions())
-    said = desk.aileron(*command, "--only", "tags:notes")
-
-    assert said.code == 2
+    said = desk.aileron(*command, "--only", "tags:notes").exits(2)
     assert "--only: 'tags:notes' is not a selector: use tag:NAME, connector:FULL_NAME or an action's name" in said.err
     assert len(desk.sessions()) == before
 
@@ -352,9 +350,7 @@ def test_a_missing_agent_is_reported(desk: Desk) -> None:
 
 def test_an_unknown_agent_is_refused_with_the_known_names(desk: Desk) -> None:
     """This is wrong usage."""
-    said = desk.aileron("launch", "emacs")
-
-    assert said.code == 2
+    said = desk.aileron("launch", "emacs").exits(2)
     assert "claude, codex, opencode, goose, pi" in said.err
 
 
@@ -374,9 +370,7 @@ def test_a_program_that_does_not_start_ends_the_session(desk: Desk) -> None:
 
 def test_an_unreadable_configuration_stops_the_launch(desk: Desk) -> None:
     """The agent does not start, and the session ends too."""
-    said = desk.aileron("launch", "opencode", OPENCODE_CONFIG_CONTENT="{ // comment")
-
-    assert said.code == 2
+    said = desk.aileron("launch", "opencode", OPENCODE_CONFIG_CONTENT="{ // comment").exits(2)
     assert "OPENCODE_CONFIG" in said.err
     assert not desk.record_file.exists()
     assert desk.sessions()[0]["status"] == "ended"
