@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks import page
 from benchmarks.measure import Measured, Question, answer, at_most, interleave
 from tests.support.home import daemon_home
+from tests.support.probed import lend_probe
 
 ROUNDS = 100
 CLIENT, PYTHON = "aileron run", "python -c pass"
@@ -26,9 +27,7 @@ def main() -> None:
     if command is None:
         raise FileNotFoundError("no `aileron` beside this interpreter: pip install -e .")
     with daemon_home() as home:
-        home.install_probe()
-        home.unlock()
-        home.bind_probe()
+        lend_probe(home)
         home.add_probe_action("give_back", "text:string")
         environment = {**os.environ, "AILERON_HOME": str(home.path)}
         variants = {

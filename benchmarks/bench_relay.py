@@ -23,6 +23,7 @@ from benchmarks import page
 from benchmarks.measure import Measured, Question, Variant, answer, at_most, interleave
 from benchmarks.peers import MCP_MISSING
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.probed import lend_probe
 from tests.support.relay import INITIALIZE, Agent, envelope
 
 STARTS = 60
@@ -38,9 +39,7 @@ def main() -> None:
     if command is None:
         raise FileNotFoundError("no `aileron-mcp` beside this interpreter: pip install -e .")
     with daemon_home() as home:
-        home.install_probe()
-        home.unlock()
-        home.bind_probe()
+        lend_probe(home)
         home.add_probe_action("give_back", "text:string")
         _measure_start(home, command)
         _measure_calls(home, command)

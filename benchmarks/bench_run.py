@@ -40,6 +40,7 @@ from benchmarks.peers import (
 )
 from tests.support.approver import Approver
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.probed import lend_probe
 
 ROUNDS = 200
 RATE_ROUNDS = 6
@@ -126,9 +127,7 @@ def _measure_signed(unsigned: DaemonHome) -> None:
         assert signed.result(question)["status"] == "completed"
 
     with daemon_home() as signed:
-        signed.install_probe()
-        signed.unlock()
-        signed.bind_probe()
+        lend_probe(signed)
         signed.add_probe_action("give_back", "text:string")
         unsigned.install_probe()
         unsigned.bind_probe()

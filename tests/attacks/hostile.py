@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from aileron.client import Answer
 from tests.support.home import PROBE, DaemonHome, daemon_home, probe_action
+from tests.support.probed import lend_probe
 
 __all__ = ["HOSTILE", "HostileHome", "hostile_home", "is_ended_for", "kind_of"]
 
@@ -52,9 +53,7 @@ def hostile_home(port: int = 1, timeout_s: int = 20) -> Iterator[HostileHome]:
     """
     with daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{port}"]\n')
-        home.install_probe()
-        home.unlock()
-        home.bind_probe()
+        lend_probe(home)
         home.add_probe_action("give_back", "text:string", name="honest")
         _install(home, "hostile", port, timeout_s)
         yield HostileHome(home)

@@ -11,6 +11,7 @@ import pytest
 from tests.attacks.tally import Attack
 from tests.support.early import EARLY, install_early, jails_with_threads, when_it_waited
 from tests.support.home import PROBE, DaemonHome, daemon_home
+from tests.support.probed import lend_probe
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
@@ -24,9 +25,7 @@ _TEXT = "canary-argument-text"
 def home() -> Iterator[DaemonHome]:
     """Provide a home with a secret, in which an honest connector runs as well."""
     with daemon_home() as home:
-        home.install_probe()
-        home.unlock(b"canary-secret-value")
-        home.bind_probe()
+        lend_probe(home, secret=b"canary-secret-value")
         home.add_probe_action("give_back", "text:string", name="honest")
         yield home
 

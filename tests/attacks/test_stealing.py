@@ -19,7 +19,8 @@ import pytest
 from tests.attacks.hostile import kind_of
 from tests.attacks.tally import Attack
 from tests.support.descendants import read_descendants
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.home import DaemonHome
+from tests.support.probed import probed_home
 from tests.support.upstream_http import CountingServer
 from tests.support.waiting import wait_until
 
@@ -45,11 +46,7 @@ def upstream() -> Iterator[CountingServer]:
 @pytest.fixture(scope="module")
 def home(upstream: CountingServer) -> Iterator[DaemonHome]:
     """Provide a daemon with an open vault and a bound probe connector, whose time limit leaves time to inspect it."""
-    with daemon_home() as made:
-        made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        made.install_probe(f"localhost:{upstream.port}", timeout_s=120)
-        made.unlock(SECRET.encode())
-        made.bind_probe()
+    with probed_home(upstream.port, timeout_s=120, secret=SECRET.encode()) as made:
         made.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
         yield made
 

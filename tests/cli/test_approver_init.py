@@ -19,6 +19,7 @@ from aileron.model.secret import Secret
 from tests.cli.command import Answers, Command
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
 from tests.support.home import daemon_home
+from tests.support.probed import lend_probe
 
 VAULT = "correct horse battery"
 MINE = "nine of swords, reversed"
@@ -360,9 +361,7 @@ def test_two_inits_at_once_lose_no_key(world: World, aileron: Command, file: Pat
 def test_a_real_daemon_accepts_the_key_and_exchanges_it() -> None:
     """A key is created in a real vault, found after a restart and exchanged; a key that was left staged is put in its place."""
     with daemon_home() as real:
-        real.install_probe()
-        real.unlock()
-        real.bind_probe()
+        lend_probe(real)
         aileron, file = Command(real.path), real.path / "approver.json"
         said = aileron.at_terminal("approver", "init", answers=INIT)
         assert (said.code, "basic/probe/me" in said.out) == (0, True), said

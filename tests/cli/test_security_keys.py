@@ -22,7 +22,8 @@ from tests.cli.command import Answer, Answers, Command, Said
 from tests.cli.person import APPROVER, INIT, SIGN, flat
 from tests.cli.test_console_terminal import variables
 from tests.cli.test_signing_with_the_daemon import PREVIEW
-from tests.support.home import DaemonHome, asking_home, daemon_home, probe_action
+from tests.support.home import DaemonHome, asking_home, probe_action
+from tests.support.probed import probed_home
 from tests.support.security_key import PIN, Plugged, SoftKey
 from tests.support.tmux import Tmux
 from tests.support.upstream_http import CountingServer
@@ -273,11 +274,7 @@ def test_a_revoked_passkey_cannot_sign(desk: Desk) -> None:
 
 def test_a_preview_takes_a_touch_of_its_own_and_the_pin_is_typed_once(upstream: CountingServer, tmp_path: Path) -> None:
     """The second touch signs a digest that covers the preview."""
-    with daemon_home() as home, Plugged(SoftKey()) as port:
-        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        home.install_probe(f"localhost:{upstream.port}")
-        home.unlock()
-        home.bind_probe()
+    with probed_home(upstream.port) as home, Plugged(SoftKey()) as port:
         file = tmp_path / "seen.md"
         text = probe_action("effect", "path:string?", name="seen", gated=True).replace(
             '["effect"]', '["effect", "fetch"]'

@@ -12,6 +12,7 @@ from tests.attacks.same_user.between import Between, Passed
 from tests.cli.command import Command
 from tests.cli.person import INIT, SIGN
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.probed import lend_probe
 
 pytestmark = pytest.mark.jail
 TAIL = "and the end of it, which nobody reads"
@@ -22,9 +23,7 @@ WORDS = "x" * 900 + TAIL
 def real() -> Iterator[DaemonHome]:
     """A home with an approver, created at a terminal, and one gated action."""
     with daemon_home() as home:
-        home.install_probe()
-        home.unlock()
-        home.bind_probe()
+        lend_probe(home)
         home.add_probe_action("give_back", "text:string", gated=True)
         Command(home.path).at_terminal("approver", "init", answers=INIT).exits(0)
         yield home

@@ -10,7 +10,8 @@ import pytest
 from aileron.registry.signatures import SigningKey
 from tests.cli.command import Command
 from tests.cli.person import APPROVER, INIT, SIGN, at_terminal
-from tests.support.home import PASSPHRASE, PROBE, DaemonHome, daemon_home, other_probe, probe_action
+from tests.support.home import PASSPHRASE, PROBE, DaemonHome, other_probe, probe_action
+from tests.support.probed import probed_home
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -31,11 +32,7 @@ multiline = ["Body"]
 def real(upstream: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
     """A home with some actions and a credential, and then an approver, created at a terminal."""
     folder = tmp_path_factory.mktemp("actions")
-    with daemon_home() as home:
-        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        home.install_probe(f"localhost:{upstream.port}")
-        home.unlock()
-        home.bind_probe()
+    with probed_home(upstream.port) as home:
         for name, text in (
             ("effect", probe_action("effect", "path:string?", gated=True)),
             (

@@ -11,6 +11,7 @@ from aileron.ledger import Ledger
 from tests.gateway.conftest import Provider
 from tests.support.approver import Approver
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.probed import probed_home
 from tests.support.signed_in import World, signed_world
 from tests.support.upstream import Authority
 from tests.support.upstream_http import CountingServer
@@ -39,11 +40,7 @@ def approver() -> Approver:
 @pytest.fixture(scope="module")
 def home(upstream: CountingServer) -> Iterator[DaemonHome]:
     """Start a home with the probe connector granted the upstream, its credential bound and the vault open."""
-    with daemon_home() as made:
-        made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        made.install_probe(f"localhost:{upstream.port}")
-        made.unlock()
-        made.bind_probe()
+    with probed_home(upstream.port) as made:
         yield made
 
 

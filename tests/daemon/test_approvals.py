@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from aileron.client import Answer
-from tests.support.home import DaemonHome, daemon_home, probe_action
+from tests.support.home import DaemonHome, probe_action
+from tests.support.probed import probed_home
 from tests.support.upstream_http import CountingServer
 from tests.support.waiting import wait_until
 
@@ -52,11 +53,7 @@ def gated(home: DaemonHome) -> Iterator[str]:
 @pytest.fixture
 def own_home(upstream: CountingServer) -> Iterator[DaemonHome]:
     """Start a home whose daemon may be stopped, locked and killed, with the gated action `gated`."""
-    with daemon_home() as made:
-        made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        made.install_probe(f"localhost:{upstream.port}")
-        made.unlock()
-        made.bind_probe()
+    with probed_home(upstream.port) as made:
         made.add_probe_action("effect", name="gated", gated=True)
         yield made
 

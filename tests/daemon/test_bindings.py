@@ -14,7 +14,8 @@ from aileron.client import Answer
 from aileron.model.names import HostPort
 from aileron.registry.connector_build import build
 from tests.support.approver import Approver, decided_home
-from tests.support.home import PROBE, DaemonHome, daemon_home, probe_action
+from tests.support.home import PROBE, DaemonHome, probe_action
+from tests.support.probed import probed_home
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -27,11 +28,7 @@ FURTHER = "further.example:443"
 @pytest.fixture
 def home(upstream: CountingServer) -> Iterator[DaemonHome]:
     """Start a home with the probe bound, and an action that sends its credential."""
-    with daemon_home() as made:
-        made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        made.install_probe(f"localhost:{upstream.port}")
-        made.unlock()
-        made.bind_probe()
+    with probed_home(upstream.port) as made:
         made.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
         yield made
 

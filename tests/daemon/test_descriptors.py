@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.descriptors import at_most
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.home import DaemonHome
+from tests.support.probed import probed_home
 from tests.support.upstream_http import CountingServer
 from tests.support.waiting import wait_text, wait_until
 
@@ -21,11 +22,7 @@ pytestmark = pytest.mark.jail
 @pytest.fixture
 def home() -> Iterator[DaemonHome]:
     """Start a separate home, because the limit must hold for one test only."""
-    with CountingServer() as upstream, daemon_home() as made:
-        made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        made.install_probe(f"localhost:{upstream.port}")
-        made.unlock()
-        made.bind_probe()
+    with CountingServer() as upstream, probed_home(upstream.port) as made:
         made.add_probe_action("fetch", "path:string?")
         yield made
 

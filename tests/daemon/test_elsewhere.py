@@ -20,6 +20,7 @@ import trustme
 from aileron.ingress.connection_places import MAX_CONNECTIONS
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.ports import reserve_ports
+from tests.support.probed import lend_probe
 
 pytestmark = pytest.mark.jail
 ADDRESS = "127.0.0.2"
@@ -84,9 +85,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     """Start a home that listens, with an action."""
     with daemon_home() as home:
         made = Elsewhere(home, tmp_path_factory.mktemp("tls"))
-        home.install_probe()
-        home.unlock()
-        home.bind_probe()
+        lend_probe(home)
         home.add_probe_action("give_back", "text:string")
         yield made
 

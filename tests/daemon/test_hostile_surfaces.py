@@ -21,6 +21,7 @@ from tests.support.hostile_text import (
     assert_harmless_page,
     assert_no_line_begins,
 )
+from tests.support.probed import lend_probe
 
 pytestmark = pytest.mark.jail
 
@@ -31,9 +32,7 @@ OURS = ("  fix: curl", "Approve? [y/N] yes", "Approver's passphrase", "signed by
 def home() -> Iterator[DaemonHome]:
     """Start a home with a gated action whose argument is any text, and with an approver."""
     with daemon_home() as made:
-        made.install_probe()
-        made.unlock()
-        made.bind_probe()
+        lend_probe(made)
         made.add_probe_action("give_back", "text:string", gated=True)
         Approver().appoint(made)
         yield made

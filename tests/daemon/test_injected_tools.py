@@ -20,6 +20,7 @@ from tests.gateway.model import Model, Say, Use
 from tests.gateway.programs import PROGRAMS, close_all
 from tests.support.canary import scan
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.probed import lend_probe
 
 pytestmark = pytest.mark.jail
 HOWS = ["messages, streamed", "messages", "chat, streamed", "chat", "responses, streamed", "responses, stored"]
@@ -41,9 +42,7 @@ def home(model: Model) -> Iterator[DaemonHome]:
         made.configure(
             f'[gateway.upstreams]\nanthropic = {{ url = "{model.url}" }}\nopenai = {{ url = "{model.url}" }}\n'
         )
-        made.install_probe()
-        made.unlock()
-        made.bind_probe()
+        lend_probe(made)
         made.add_probe_action("give_back", "text:string")
         made.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
         yield made

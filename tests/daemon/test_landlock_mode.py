@@ -13,7 +13,8 @@ import aileron_sandbox
 from aileron.registry.connector_build import build
 from aileron_sandbox.support import examine
 from tests.support.elf_programs import compiled
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.home import DaemonHome
+from tests.support.probed import probed_home
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -29,13 +30,7 @@ def weaker(upstream: CountingServer) -> Iterator[DaemonHome]:
         others_cannot_read_it = os.geteuid() == 0 and "EACCES" in str(report.what)
         assert not os.environ.get("AILERON_MUST_JAIL") or others_cannot_read_it, report
         pytest.skip(f"no such jail here: {report.what}")
-    with daemon_home() as made:
-        made.configure(
-            f'[sandbox]\nmode = "landlock"\n[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n',
-        )
-        made.install_probe(f"localhost:{upstream.port}")
-        made.unlock()
-        made.bind_probe()
+    with probed_home(upstream.port, '[sandbox]\nmode = "landlock"\n') as made:
         yield made
 
 

@@ -24,6 +24,7 @@ from aileron.model.secret import Secret
 from aileron.registry.content import ContentStore
 from aileron.vault import Vault
 from tests.support.home import daemon_home
+from tests.support.probed import lend_probe
 from tests.support.upstream_http import CountingServer
 
 
@@ -36,9 +37,7 @@ def test_an_approval_is_answered_while_a_download_hangs(upstream: CountingServer
             f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\nprivate = ["{forge}"]\n'
             f'[forges.github]\nurl = "https://{forge}"\napi = "https://{forge}"\nraw = "https://{forge}"\n'
         )
-        home.install_probe(f"localhost:{upstream.port}")
-        home.unlock()
-        home.bind_probe()
+        lend_probe(home, f"localhost:{upstream.port}")
         question = home.asked(home.add_probe_action("effect", name="gated", gated=True))
         job = home.must("POST", "/v1/fetches", {"what": "connector", "name": "github://acme/mail@1.0.0"})["fetch"]
         silent.settimeout(20)

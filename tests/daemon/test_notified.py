@@ -13,6 +13,7 @@ import pytest
 
 from tests.daemon.test_notify_desktop import Desk
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.probed import lend_probe
 from tests.support.upstream import Authority, Seen, Upstream, answer
 from tests.support.waiting import wait_until
 
@@ -61,9 +62,7 @@ def home(desk: Desk, receiver: tuple[Upstream, Path]) -> Iterator[DaemonHome]:
             f'[egress]\nprivate = ["localhost:{server.port}"]\nca_file = "{ca_file}"\n'
             f'[notify]\nwebhook = "https://localhost:{server.port}/hook"\nwebhook_secret = "webhook-key"\n'
         )
-        made.install_probe()
-        made.unlock()
-        made.bind_probe()
+        lend_probe(made)
         made.must("PUT", "/v1/secrets/webhook-key", {"value_base64": base64.b64encode(KEY).decode()})
         yield made
 

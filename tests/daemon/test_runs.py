@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.home import PROBE, DaemonHome, daemon_home, other_probe, probe_action
+from tests.support.probed import lend_probe
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -300,9 +301,7 @@ def test_the_agent_socket_runs_actions_but_does_not_administer(home: DaemonHome)
 
 def test_a_locked_vault_refuses_before_anything_runs(bare_home: DaemonHome) -> None:
     """The error is 423 and names the command; after unlocking, the same run works."""
-    bare_home.install_probe()
-    bare_home.unlock()
-    bare_home.bind_probe()
+    lend_probe(bare_home)
     bare_home.add_probe_action("give_back", "text:string")
     bare_home.must("POST", "/v1/vault/lock")
 
@@ -316,9 +315,7 @@ def test_a_locked_vault_refuses_before_anything_runs(bare_home: DaemonHome) -> N
 
 def test_a_connector_with_changed_bytes_does_not_run(bare_home: DaemonHome) -> None:
     """A flipped byte in the store gives hash_mismatch and no start on record; the same run works before."""
-    bare_home.install_probe()
-    bare_home.unlock()
-    bare_home.bind_probe()
+    lend_probe(bare_home)
     bare_home.add_probe_action("give_back", "text:string")
     assert bare_home.run("give-back", {"text": "a"}).status == 200
     program = next((bare_home.path / "store" / "connectors" / "sha256").glob("*/connector"))
@@ -335,9 +332,7 @@ def test_a_connector_with_changed_bytes_does_not_run(bare_home: DaemonHome) -> N
 
 def test_a_missing_action_or_connector_is_not_found(bare_home: DaemonHome) -> None:
     """The error about a missing connector names the command that installs it."""
-    bare_home.install_probe()
-    bare_home.unlock()
-    bare_home.bind_probe()
+    lend_probe(bare_home)
     bare_home.add_probe_action("give_back", "text:string")
     installed = bare_home.must("GET", "/v1/connectors")["connectors"][0]
     bare_home.must("DELETE", f"/v1/connectors/{installed['hash']}")
@@ -382,9 +377,7 @@ def test_concurrent_callers_get_their_own_results(home: DaemonHome) -> None:
 def test_a_clean_stop_records_interrupted_runs_as_unknown() -> None:
     """A run in progress when the daemon stops is unknown afterwards and is not repeated; the stopping daemon records it."""
     with daemon_home() as home:
-        home.install_probe()
-        home.unlock()
-        home.bind_probe()
+        lend_probe(home)
         home.add_probe_action("linger")
         run_id = home.run("linger", wait=0.0).body["run_id"]
 

@@ -23,6 +23,7 @@ from aileron.vault import Vault
 from tests.support.approver import Approver
 from tests.support.descriptors import at_most
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.probed import lend_probe
 from tests.support.reused import reused
 from tests.support.upstream_http import CountingServer
 
@@ -35,9 +36,7 @@ def own_home(upstream: CountingServer) -> Iterator[DaemonHome]:
     """Start a home whose probe has a grant for a server on this machine that the settings do not allow yet."""
     with daemon_home() as made:
         made.configure("")
-        made.install_probe(f"localhost:{upstream.port}")
-        made.unlock()
-        made.bind_probe()
+        lend_probe(made, f"localhost:{upstream.port}")
         made.add_probe_action("effect", "path:string?", name="gated", gated=True)
         made.add_probe_action("effect", "path:string?", name="open")
         yield made
@@ -158,9 +157,7 @@ def test_a_setting_waits_for_the_approver(upstream: CountingServer) -> None:
     approver = Approver()
     with daemon_home() as home:
         home.configure("")
-        home.install_probe(f"localhost:{upstream.port}")
-        home.unlock()
-        home.bind_probe()
+        lend_probe(home, f"localhost:{upstream.port}")
         home.add_probe_action("effect", "path:string?", name="free")
         approver.appoint(home)
         pid = home.daemon_pid

@@ -16,7 +16,8 @@ from typing import Any, Final, Self
 import pytest
 
 from aileron.client import Answer
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.home import DaemonHome
+from tests.support.probed import probed_home
 
 pytestmark = pytest.mark.jail
 
@@ -152,11 +153,7 @@ class Agent:
 @contextlib.contextmanager
 def waiting_home() -> Iterator[tuple[DaemonHome, Gate]]:
     """Yield a home with `hold`, whose run goes on until its gate opens, `give-back`, and the gated `ask-first` and `ask-hold`."""
-    with Gate() as gate, daemon_home() as home:
-        home.configure(f'[egress]\nprivate_plain = ["localhost:{gate.port}"]\n')
-        home.install_probe(f"localhost:{gate.port}", timeout_s=120)
-        home.unlock()
-        home.bind_probe()
+    with Gate() as gate, probed_home(gate.port, timeout_s=120) as home:
         home.add_probe_action("give_back", "text:string")
         home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
         home.add_probe_action("fetch", "path:string", name="hold")

@@ -19,7 +19,8 @@ from aileron.cards.question import tags_of
 from aileron.client import Answer
 from aileron.model.plan import Plan
 from tests.support.approver import Approver, decided_home
-from tests.support.home import PASSPHRASE, DaemonHome, daemon_home, probe_action
+from tests.support.home import PASSPHRASE, DaemonHome, probe_action
+from tests.support.probed import probed_home
 from tests.support.skewed_daemon import skewed_daemon
 from tests.support.upstream_http import CountingServer
 
@@ -206,11 +207,7 @@ def test_an_approval_written_into_the_ledger_runs_nothing(
 def test_an_older_vault_does_not_make_decisions_unsigned(upstream: CountingServer) -> None:
     """A vault from before the enrollment is put back while the daemon is stopped: it does not open, and nothing runs."""
     approver = Approver()
-    with daemon_home() as home:
-        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        home.install_probe(f"localhost:{upstream.port}")
-        home.unlock()
-        home.bind_probe()
+    with probed_home(upstream.port) as home:
         home.add_probe_action("effect", name="gated", gated=True)
         older = (home.path / "vault.json").read_bytes()
         approver.appoint(home)

@@ -12,6 +12,7 @@ import pytest
 from tests.support.descendants import read_descendants
 from tests.support.home import DaemonHome, daemon_home, word
 from tests.support.impatient_daemon import impatient_daemon
+from tests.support.probed import lend_probe
 from tests.support.waiting import wait_gone, wait_text
 
 pytestmark = pytest.mark.jail
@@ -21,9 +22,7 @@ pytestmark = pytest.mark.jail
 def home() -> Iterator[DaemonHome]:
     """Start a home with an action, whose daemon ends unused processes after a moment."""
     with daemon_home() as made:
-        made.install_probe()
-        made.unlock()
-        made.bind_probe()
+        lend_probe(made)
         made.add_probe_action("give_back", "text:string", name="give-back")
         made.stop()
         impatient_daemon(made.path)

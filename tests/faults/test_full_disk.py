@@ -22,6 +22,7 @@ import pytest
 
 from aileron.client import DaemonUnreachable
 from tests.support.home import DaemonHome, daemon_home, word
+from tests.support.probed import probed_home
 from tests.support.upstream_http import CountingServer
 from tests.support.waiting import wait_until
 
@@ -194,11 +195,7 @@ def _empty(disk: Path) -> None:
 @contextlib.contextmanager
 def _world(disk: Path) -> Iterator[tuple[DaemonHome, _FillingServer]]:
     tempfile.tempdir = str(disk)
-    with _FillingServer(disk) as upstream, daemon_home() as home:
-        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        home.install_probe(f"localhost:{upstream.port}")
-        home.unlock()
-        home.bind_probe()
+    with _FillingServer(disk) as upstream, probed_home(upstream.port) as home:
         home.add_probe_action("effect")
         home.add_probe_action("effect", name="gated", gated=True)
         yield home, upstream

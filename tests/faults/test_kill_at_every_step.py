@@ -12,7 +12,7 @@ import pytest
 
 from aileron.client import DaemonUnreachable
 from tests.support.crashing_daemon import crashing_daemon
-from tests.support.home import daemon_home
+from tests.support.probed import probed_home
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -33,11 +33,7 @@ MAY_BE_OVER = {("after_commit", 3)}
 @pytest.mark.parametrize(("point", "count"), CASES)
 def test_the_record_is_right_after_a_kill(point: str, count: int) -> None:
     """The record has lost, doubled, omitted or guessed nothing, whatever the moment was."""
-    with CountingServer() as upstream, daemon_home() as home:
-        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        home.install_probe(f"localhost:{upstream.port}")
-        home.unlock()
-        home.bind_probe()
+    with CountingServer() as upstream, probed_home(upstream.port) as home:
         home.add_probe_action("effect")
         home.stop()
         daemon = crashing_daemon(home.path, point, count)

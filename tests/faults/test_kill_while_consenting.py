@@ -13,6 +13,7 @@ from tests.support.approver import Approver
 from tests.support.crashing_daemon import crashing_daemon
 from tests.support.home import DaemonHome, daemon_home, probe_action
 from tests.support.passkeys import Device
+from tests.support.probed import lend_probe
 
 pytestmark = pytest.mark.jail
 
@@ -33,9 +34,7 @@ def test_a_consent_interrupted_by_a_kill_is_carried_out_or_asked_again(point: st
     """An installed action runs, an action that runs has consent, and asking again works, whatever the moment was."""
     approver, text = Approver(), probe_action("give_back", name="more")
     with daemon_home() as home:
-        home.install_probe()
-        home.unlock()
-        home.bind_probe()
+        lend_probe(home)
         approver.appoint(home)
         home.stop()
         daemon = crashing_daemon(home.path, point, count)
@@ -75,9 +74,7 @@ def test_a_passkey_interrupted_by_a_kill_is_recorded_or_can_be_made_again(point:
     """A passkey in the vault is on record once the vault is open; otherwise it decides nothing. The chain verifies."""
     approver = Approver()
     with daemon_home() as home:
-        home.install_probe()
-        home.unlock()
-        home.bind_probe()
+        lend_probe(home)
         home.add_probe_action("give_back", name="gated", gated=True)
         approver.appoint(home)
         device = Device(home)
@@ -110,9 +107,7 @@ def test_a_revocation_interrupted_by_a_kill_is_complete_or_not_made(point: str) 
     """
     approver = Approver()
     with daemon_home() as home:
-        home.install_probe()
-        home.unlock()
-        home.bind_probe()
+        lend_probe(home)
         home.add_probe_action("give_back", name="gated", gated=True)
         approver.appoint(home)
         device = Device(home)
@@ -145,9 +140,7 @@ def test_an_approver_named_just_before_a_kill_is_recorded_later(replaces: bool) 
     """The daemon is killed between vault and ledger: opening the vault puts the approver on record, and they can decide."""
     first, second = Approver(), Approver()
     with daemon_home() as home:
-        home.install_probe()
-        home.unlock()
-        home.bind_probe()
+        lend_probe(home)
         home.add_probe_action("give_back", name="gated", gated=True)
         if replaces:
             first.appoint(home)

@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from tests.cli.command import Command, Said
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.home import DaemonHome
+from tests.support.probed import probed_home
 from tests.support.relay import Agent
 from tests.support.upstream_http import CountingServer
 from tests.support.waiting import wait_until
@@ -77,11 +78,7 @@ def _waits_beyond(pid: int, earlier: set[str]) -> bool:
 @pytest.fixture
 def world() -> Iterator[World]:
     """Provide a home with `effect`, which runs at once, and `asked-first`, which asks; neither may be repeated."""
-    with CountingServer() as upstream, daemon_home() as home:
-        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        home.install_probe(f"localhost:{upstream.port}")
-        home.unlock()
-        home.bind_probe()
+    with CountingServer() as upstream, probed_home(upstream.port) as home:
         home.add_probe_action("effect")
         home.add_probe_action("effect", name="asked-first", gated=True)
         yield World(home, upstream, Command(home.path))

@@ -31,7 +31,8 @@ from aileron.model.secret import Secret
 from tests.attacks.hostile import kind_of
 from tests.attacks.same_user.terminal import APPROVER, PERSON, Someone, at_terminal
 from tests.cli.command import Command, Said
-from tests.support.home import DaemonHome, daemon_home, probe_action
+from tests.support.home import DaemonHome, probe_action
+from tests.support.probed import probed_home
 from tests.support.upstream_http import CountingServer
 
 __all__ = ["ACTION", "House", "ending", "forged", "house", "only_as_an_ordinary_user", "signed", "the_persons_key"]
@@ -140,11 +141,7 @@ class House:
 @contextlib.contextmanager
 def house(*, appoint: bool = True, files: str = "") -> Iterator[House]:
     """Provide a new house; `files` is added to its config.toml. The daemon runs and the vault is open."""
-    with CountingServer() as upstream, daemon_home() as home:
-        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n{files}')
-        home.install_probe(f"localhost:{upstream.port}")
-        home.unlock()
-        home.bind_probe()
+    with CountingServer() as upstream, probed_home(upstream.port, files) as home:
         made = House(home, upstream)
         home.add_probe_action("give_back", "text:string", name="open", gated=False)
         for name, rule in ((ACTION, "irreversible = false"), ("hold", f"undo_window_s = {HELD_S}")):
