@@ -20,7 +20,7 @@ from tests.support import costs, derived, forks
 from tests.support.other_user import checkout
 from tests.support.upstream import Authority
 
-pytest_plugins = ("tests.support.pinned", "tests.support.shards")
+pytest_plugins = ("tests.support.fixtures", "tests.support.pinned", "tests.support.shards")
 
 # Collected tests stay until the end: searching them for cycles, again and again as they grow, takes a third of the collection.
 gc.disable()
@@ -117,7 +117,7 @@ def real_processes(real_derivation: None) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """Return the only event loop that the daemon runs on (docs/adr/0009-async-library.md)."""
     return "asyncio"

@@ -29,13 +29,6 @@ once, and the allocator keeps some. 10 MiB were measured, and 33 with Python 3.1
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[CountingServer]:
-    """Start the server that the hostile connector may reach."""
-    with CountingServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def hostile(upstream: CountingServer) -> Iterator[HostileHome]:
     """Provide one daemon for all tests, so that each meets what an earlier attack left behind."""
     with hostile_home(upstream.port) as home:

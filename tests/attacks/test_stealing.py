@@ -37,13 +37,6 @@ FORMS: Final = (
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[CountingServer]:
-    """Start the server that receives the secret: the control of every test here."""
-    with CountingServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def home(upstream: CountingServer) -> Iterator[DaemonHome]:
     """Provide a daemon with an open vault and a bound probe connector, whose time limit leaves time to inspect it."""
     with probed_home(upstream.port, timeout_s=120, secret=SECRET.encode()) as made:

@@ -70,6 +70,7 @@ def at_desk(provider: Provider, tmp_path: Path) -> Iterator[Desk]:
         yield made
 
 
+# Of its own: the stamp of this group (tests/support/pinned.py) covers what its modules import, which a plugin's fixtures are not.
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[CountingServer]:
     """Start a server that stands for all services outside."""

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command
+from tests.cli.person import INIT, at_terminal
 from tests.support.fake_daemon import FakeDaemon
-from tests.support.upstream_http import CountingServer
+from tests.support.home import DaemonHome, asking_home
 
 
 @pytest.fixture
@@ -22,13 +23,6 @@ def home() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[CountingServer]:
-    """A plain HTTP server on loopback."""
-    with CountingServer() as server:
-        yield server
-
-
 @pytest.fixture
 def fake(home: Path) -> Iterator[FakeDaemon]:
     """A daemon that answers as the test says."""
@@ -37,6 +31,14 @@ def fake(home: Path) -> Iterator[FakeDaemon]:
 
 
 @pytest.fixture
-def aileron(home: Path) -> Command:
-    """The command line of that home."""
-    return Command(home)
+def aileron(home: Path | DaemonHome) -> Command:
+    """The command line of that home, or of a test's own home with a daemon."""
+    return Command(home if isinstance(home, Path) else home.path)
+
+
+@pytest.fixture
+def asking() -> Iterator[DaemonHome]:
+    """A home with an approver, created at a terminal, and an action that asks."""
+    with asking_home() as home:
+        at_terminal(Command(home.path), "approver", "init", answers=INIT).exits(0)
+        yield home

@@ -70,12 +70,6 @@ imports = ["http"]
         yield home
 
 
-@pytest.fixture
-def aileron(home: DaemonHome) -> Command:
-    """The command line of that home."""
-    return Command(home.path)
-
-
 def set_up(aileron: Command, name: str, *answers: tuple[str, str], who: str = "me") -> str:
     """Return what a person sees while binding the connector of that name."""
     words = ("binding", "setup", f"github://aileron-tests/{name}", "--name", f"oauth2_client/{name}/{who}")

@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from aileron.model.consent import BindingConsent
-from tests.cli.command import Command, Said
+from tests.cli.command import Command
+from tests.cli.person import flat
 from tests.cli.questions import ID, asks, subject_question
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
 from tests.support.waiting import wait_text
@@ -104,11 +105,6 @@ def opener(tmp_path: Path) -> Path:
         file.write(f"mv {str(tmp_path)!r}/opened.part {str(tmp_path)!r}/opened\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return program
-
-
-def flat(said: Said) -> str:
-    """Return the output as one line, so that line breaks do not matter."""
-    return " ".join(said.out.split())
 
 
 # Signing in

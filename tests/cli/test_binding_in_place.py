@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Command, Said
+from tests.cli.command import Command
+from tests.cli.person import flat
 from tests.support.home import PROBE, DaemonHome, daemon_home, probe_action
 from tests.support.upstream_http import CountingServer
 
@@ -28,7 +29,7 @@ NEW = [
 
 
 @pytest.fixture
-def real(upstream: CountingServer) -> Iterator[DaemonHome]:
+def home(upstream: CountingServer) -> Iterator[DaemonHome]:
     """A home with the probe and three of its actions, an open vault, and no bindings."""
     with daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
@@ -38,12 +39,6 @@ def real(upstream: CountingServer) -> Iterator[DaemonHome]:
         home.add_probe_action("effect", "path:string?")
         home.add_probe_action("effect", "path:string?", name="ask-first", gated=True)
         yield home
-
-
-@pytest.fixture
-def aileron(real: DaemonHome) -> Command:
-    """The command line of that home."""
-    return Command(real.path)
 
 
 def bind(home: DaemonHome, identity: str) -> None:
@@ -57,13 +52,8 @@ def user(upstream: CountingServer) -> str:
     return base64.b64decode(upstream.requests[-1][2].removeprefix("Basic ")).decode().partition(":")[0]
 
 
-def flat(said: Said) -> str:
-    """Return the output as one line, so that line breaks do not matter."""
-    return " ".join(said.out.split())
-
-
 def test_the_first_run_at_a_terminal_binds_a_credential_and_goes_on(
-    aileron: Command, real: DaemonHome, upstream: CountingServer
+    aileron: Command, home: DaemonHome, upstream: CountingServer
 ) -> None:
     """The connector's need is shown before the question; there is one request, under the given idempotency key."""
     before, words = len(upstream.requests), ("run", "fetch", "path=/hello", "--idempotency-key", "k")
@@ -73,35 +63,35 @@ def test_the_first_run_at_a_terminal_binds_a_credential_and_goes_on(
     assert said.code == 0, said
     assert SECRET not in said.out
     assert shown.index("for Whatever the test server allows") < shown.index("Bind one now")
-    assert real.must("GET", "/v1/bindings")["bindings"][0]["name"] == "basic/notes/home"
+    assert home.must("GET", "/v1/bindings")["bindings"][0]["name"] == "basic/notes/home"
     aileron(*words).exits(0)
     assert len(upstream.requests) == before + 1
 
 
-def test_answering_no_to_the_binding_changes_nothing(aileron: Command, real: DaemonHome) -> None:
+def test_answering_no_to_the_binding_changes_nothing(aileron: Command, home: DaemonHome) -> None:
     """The exit code is 4, and the error has the command that binds."""
     said = aileron.at_terminal("run", "fetch", answers=[NO], NO_COLOR="1").exits(4)
     assert f"aileron binding setup {PROBE} --name basic/SERVICE/IDENTITY" in flat(said).replace("IDENTITY ", "IDENTITY")
-    assert real.must("GET", "/v1/bindings")["bindings"] == []
-    assert [secret["name"] for secret in real.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
+    assert home.must("GET", "/v1/bindings")["bindings"] == []
+    assert [secret["name"] for secret in home.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
 
 
-def test_a_missing_vault_is_created_while_binding(aileron: Command, real: DaemonHome) -> None:
+def test_a_missing_vault_is_created_while_binding(aileron: Command, home: DaemonHome) -> None:
     """The vault is created after a yes, with a typed passphrase; a no creates none, and a script is told the command."""
-    real.must("POST", "/v1/vault/lock")
-    (real.path / "vault.json").unlink()
+    home.must("POST", "/v1/vault/lock")
+    (home.path / "vault.json").unlink()
     choose = [("New vault passphrase: ", VAULT), ("again: ", VAULT)]
 
     denied = aileron.at_terminal("run", "fetch", answers=[NO], NO_COLOR="1")
-    assert (denied.code, (real.path / "vault.json").exists()) == (4, False)
+    assert (denied.code, (home.path / "vault.json").exists()) == (4, False)
     by_script = aileron("secret", "set", "pw", given="a secret value", AILERON_VAULT_PASSPHRASE=VAULT)
-    assert (by_script.code, (real.path / "vault.json").exists()) == (4, False)
+    assert (by_script.code, (home.path / "vault.json").exists()) == (4, False)
     assert by_script.err.endswith("  fix: aileron vault init\n")
 
     said = aileron.at_terminal("run", "fetch", answers=[NEW[0], *choose, *NEW[1:]], NO_COLOR="1").exits(0)
     assert "vault created" in said.out
     assert VAULT not in said.out
-    real.must("POST", "/v1/vault/lock")
+    home.must("POST", "/v1/vault/lock")
     assert aileron("vault", "unlock", AILERON_VAULT_PASSPHRASE=VAULT).code == 0
 
 
@@ -127,11 +117,11 @@ def test_only_the_result_is_on_standard_output_after_binding(aileron: Command, t
 
 
 def test_one_of_several_bindings_is_chosen_by_number(
-    aileron: Command, real: DaemonHome, upstream: CountingServer
+    aileron: Command, home: DaemonHome, upstream: CountingServer
 ) -> None:
     """The list shows each account; an invalid number is asked for again, and an empty answer runs nothing."""
-    bind(real, "home")
-    bind(real, "work")
+    bind(home, "home")
+    bind(home, "work")
     said = aileron.at_terminal(
         "run", "fetch", "with_credential=true", answers=[("Which? [1-2] ", "3"), ("Which? [1-2] ", "2")], NO_COLOR="1"
     ).exits(0)
@@ -145,9 +135,9 @@ def test_one_of_several_bindings_is_chosen_by_number(
     assert aileron("run", "fetch").err.splitlines()[-1] == "  fix: aileron run fetch --as basic/notes/home"
 
 
-def test_the_account_is_shown_in_plan_approval_and_record(aileron: Command, real: DaemonHome) -> None:
+def test_the_account_is_shown_in_plan_approval_and_record(aileron: Command, home: DaemonHome) -> None:
     """Kind, scope and account appear before a run, while a person is asked, and after it."""
-    bind(real, "home")
+    bind(home, "home")
     kept = {"kind": "basic", "scope": "Whatever the test server allows"}
     for words in (("run", "fetch", "--dry-run"), ("run", "ask-first", "--dry-run")):
         assert "home (basic/notes/home)" in aileron(*words).out
@@ -160,26 +150,26 @@ def test_the_account_is_shown_in_plan_approval_and_record(aileron: Command, real
     for shown in (aileron("approval", "show", asked), aileron("approve", asked, "--yes")):
         assert shown.code == 0, shown
     assert "home (basic/notes/home): Whatever the test server allows" in aileron("approval", "show", asked).out
-    run_id = real.must("GET", f"/v1/action-approvals/{asked}")["audit_id"]
-    (requested,) = [event for event in real.events(run_id) if event["type"] == "run.requested"]
+    run_id = home.must("GET", f"/v1/action-approvals/{asked}")["audit_id"]
+    (requested,) = [event for event in home.events(run_id) if event["type"] == "run.requested"]
     assert [(step["credential"], step["account"]) for step in requested["steps"]] == [("basic/notes/home", "home")]
 
 
 @pytest.fixture
-def wider(real: DaemonHome, upstream: CountingServer, tmp_path: Path) -> str:
+def wider(home: DaemonHome, upstream: CountingServer, tmp_path: Path) -> str:
     """Name of an action of the probe's next version, which asks for one more host; the binding was made before."""
-    bind(real, "home")
+    bind(home, "home")
     source = tmp_path / "probe"
     shutil.copytree(SOURCE, source)
     manifest = source / "manifest.toml"
     manifest.write_text(manifest.read_text().replace('version = "1.0.0"', 'version = "1.1.0"'))
-    real.install(source, f"localhost:{upstream.port}", "other.example:443")
+    home.install(source, f"localhost:{upstream.port}", "other.example:443")
     text = probe_action("fetch", "path:string?", name="fetch-wider")
-    real.must("POST", "/v1/actions", {"text": text.replace('"1.0.0"\nhash', '"1.1.0"\nhash'), "file": "a test"})
+    home.must("POST", "/v1/actions", {"text": text.replace('"1.0.0"\nhash', '"1.1.0"\nhash'), "file": "a test"})
     return "fetch-wider"
 
 
-def test_an_update_that_asks_for_more_suspends_the_binding(aileron: Command, real: DaemonHome, wider: str) -> None:
+def test_an_update_that_asks_for_more_suspends_the_binding(aileron: Command, home: DaemonHome, wider: str) -> None:
     """The new version's actions are refused with what is new and the fix; those of the consented version still run."""
     said = aileron("run", wider, "--json").exits(4)
     assert said.json["error"]["details"]["widened"] == ["host other.example:443"]
@@ -203,9 +193,9 @@ def test_consent_to_what_is_new_can_be_given_in_place(aileron: Command, wider: s
     assert aileron("run", wider).code == 0
 
 
-def test_an_approval_for_one_account_does_not_run_as_another(aileron: Command, real: DaemonHome) -> None:
+def test_an_approval_for_one_account_does_not_run_as_another(aileron: Command, home: DaemonHome) -> None:
     """The binding changed its account while the question waited, so it is not the one that was shown; a new request runs."""
-    bind(real, "home")
+    bind(home, "home")
     asked = aileron("run", "ask-first", "path=/effect", "--json").json["approval_id"]
     assert aileron("binding", "rebind", "basic/notes/home", "--username", "eve").code == 0
     refused = aileron("approve", asked, "--yes")

@@ -46,12 +46,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
         yield home
 
 
-@pytest.fixture
-def aileron(home: DaemonHome) -> Command:
-    """The command line of that home."""
-    return Command(home.path)
-
-
 def test_a_signing_secret_is_asked_for_and_checked(aileron: Command, home: DaemonHome) -> None:
     """The signed text is shown first; a key that cannot be decoded is not stored, and a good one is bound."""
 

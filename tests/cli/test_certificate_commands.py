@@ -56,12 +56,6 @@ def home(source: Path) -> Iterator[DaemonHome]:
         yield made
 
 
-@pytest.fixture
-def aileron(home: DaemonHome) -> Command:
-    """The command line of that home."""
-    return Command(home.path)
-
-
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> ClientAuthority:
     """An authority that issues client certificates."""

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.cli.command import Command
-from tests.cli.person import INIT, SIGN, at_terminal
+from tests.cli.person import SIGN, at_terminal
 from tests.cli.test_console_terminal import variables, words
-from tests.support.home import DaemonHome, asking_home
+from tests.support.home import DaemonHome
 from tests.support.tmux import Tmux
-
-
-@pytest.fixture
-def asking() -> Iterator[DaemonHome]:
-    """A home with an approver, and an action that asks."""
-    with asking_home() as home:
-        assert at_terminal(Command(home.path), "approver", "init", answers=INIT).code == 0
-        yield home
 
 
 @pytest.mark.jail

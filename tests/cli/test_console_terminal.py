@@ -26,21 +26,13 @@ import pytest
 from aileron.tui.key_session import REST_S
 from tests.attacks.same_user.terminal import environment
 from tests.cli.command import Command
-from tests.cli.person import APPROVER, INIT, at_terminal
+from tests.cli.person import APPROVER, at_terminal
 from tests.support.fake_daemon import FakeDaemon
-from tests.support.home import DaemonHome, asking_home, daemon_home
+from tests.support.home import DaemonHome, daemon_home
 from tests.support.tmux import Tmux
 from tests.support.waiting import DEADLINE_S
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def asking() -> Iterator[DaemonHome]:
-    """A home with an approver, and an action that asks."""
-    with asking_home() as home:
-        assert at_terminal(Command(home.path), "approver", "init", answers=INIT).code == 0
-        yield home
 
 
 def words() -> list[str]:

@@ -12,7 +12,6 @@ from aileron.registry.signatures import SigningKey
 from tests.cli.command import Command
 from tests.support.forge import ForgeServer
 from tests.support.home import DaemonHome, daemon_home
-from tests.support.upstream import Authority
 
 pytestmark = pytest.mark.jail
 KEY, OTHER = (SigningKey(Secret(letter * 32)).public for letter in (b"k", b"o"))
@@ -21,25 +20,12 @@ MAIL = "github://acme/mail"
 
 
 @pytest.fixture
-def forge(authority: Authority) -> Iterator[ForgeServer]:
-    """A forge with one repository that publishes a key."""
-    with ForgeServer(authority) as running:
-        running.keys[MAIL] = KEY.to_pem()
-        yield running
-
-
-@pytest.fixture
-def own(forge: ForgeServer) -> Iterator[DaemonHome]:
-    """A home that is configured with that forge."""
+def home(forge: ForgeServer) -> Iterator[DaemonHome]:
+    """A home that is configured with a forge, in which one repository publishes a key."""
+    forge.keys[MAIL] = KEY.to_pem()
     with daemon_home() as home:
         home.configure(forge.toml())
         yield home
-
-
-@pytest.fixture
-def aileron(own: DaemonHome) -> Command:
-    """The command line of that home."""
-    return Command(own.path)
 
 
 def test_a_key_is_trusted_after_its_fingerprint_is_confirmed(aileron: Command, forge: ForgeServer) -> None:

@@ -83,12 +83,6 @@ def home(peer: SshPeer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Da
         yield made
 
 
-@pytest.fixture
-def aileron(home: DaemonHome) -> Command:
-    """The command line of the module's home."""
-    return Command(home.path)
-
-
 def test_check_manifest_says_where_a_connector_logs_in(aileron: Command, tmp_path: Path) -> None:
     """Each login is shown in words, with who sees the secret; a source without bound hosts is shown as not bound yet."""
     directory = source(tmp_path, GIT)

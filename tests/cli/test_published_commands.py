@@ -13,7 +13,6 @@ from tests.cli.person import INIT, SIGN, at_terminal
 from tests.support.forge import ForgeServer
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.published import KEY, OTHER, Publisher
-from tests.support.upstream import Authority
 
 pytestmark = pytest.mark.jail
 BROKEN = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
@@ -22,31 +21,12 @@ MAIL = "github://acme/mail"
 
 
 @pytest.fixture
-def forge(authority: Authority) -> Iterator[ForgeServer]:
-    """An empty forge."""
-    with ForgeServer(authority) as running:
-        yield running
-
-
-@pytest.fixture
-def publisher(forge: ForgeServer) -> Publisher:
-    """Acme, a publisher that signs."""
-    return Publisher(forge)
-
-
-@pytest.fixture
-def own(forge: ForgeServer) -> Iterator[DaemonHome]:
+def home(forge: ForgeServer) -> Iterator[DaemonHome]:
     """A home that is configured with the forge and trusts Acme's key; decisions are not signed."""
     with daemon_home() as home:
         home.configure(forge.toml())
         home.must("POST", "/v1/keyring", {"authority": MAIL, "key": KEY.public.to_pem(), "source": "a test"})
         yield home
-
-
-@pytest.fixture
-def aileron(own: DaemonHome) -> Command:
-    """The command line of that home."""
-    return Command(own.path)
 
 
 def test_a_connector_is_installed_after_the_person_agrees(aileron: Command, publisher: Publisher) -> None:
@@ -75,12 +55,12 @@ def test_a_connector_is_installed_after_the_person_agrees(aileron: Command, publ
     assert (again.code, "is already installed with this content" in again.err) == (0, True)
 
 
-def test_installing_without_a_terminal_requires_yes(aileron: Command, publisher: Publisher, own: DaemonHome) -> None:
+def test_installing_without_a_terminal_requires_yes(aileron: Command, publisher: Publisher, home: DaemonHome) -> None:
     """The error names --yes, and no fetched file remains."""
     publisher.connector("1.0.0")
 
     said = aileron("connector", "install", f"{MAIL}@1.0.0")
-    left = list((own.path / "store" / "fetched").iterdir())
+    left = list((home.path / "store" / "fetched").iterdir())
     done = aileron("connector", "install", f"{MAIL}@1.0.0", "--yes")
 
     assert (said.code, "a person must confirm" in said.err, left) == (2, True, [])
@@ -141,7 +121,7 @@ def test_a_wrong_signature_is_refused_even_with_yes(aileron: Command, publisher:
 
 
 def test_an_action_is_installed_with_its_connectors_and_one_question_each(
-    aileron: Command, publisher: Publisher, own: DaemonHome
+    aileron: Command, publisher: Publisher, home: DaemonHome
 ) -> None:
     """A no to any question installs nothing; the connector that needs a credential is named afterwards."""
     pins = [publisher.connector("1.0.0", hosts=["api.example.com:443"], credential="api_key")]
@@ -163,13 +143,13 @@ def test_an_action_is_installed_with_its_connectors_and_one_question_each(
 
 
 def test_an_update_shows_the_changes_and_keeps_local_edits(
-    aileron: Command, publisher: Publisher, own: DaemonHome
+    aileron: Command, publisher: Publisher, home: DaemonHome
 ) -> None:
     """`check` finds the update, `diff` shows it and `update` applies it; --version goes back."""
     publisher.connector("1.0.0")
     source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
     aileron("action", "add", source, "--yes")
-    file = own.path / "actions" / "say.md"
+    file = home.path / "actions" / "say.md"
     file.write_text(file.read_text(encoding="utf-8").replace("Says it.", "Says it, to me."), encoding="utf-8")
     new = publisher.connector("1.1.0", limits="memory_mb = 128")
     publisher.action("say", "1.1.0", [new])
@@ -206,12 +186,12 @@ def test_a_check_that_reached_no_forge_fails(aileron: Command, publisher: Publis
 
 
 def test_an_update_conflict_is_resolved_in_an_editor(
-    aileron: Command, publisher: Publisher, own: DaemonHome, tmp_path: Path
+    aileron: Command, publisher: Publisher, home: DaemonHome, tmp_path: Path
 ) -> None:
     """The file is unchanged without a terminal, if a conflict marker is left, and after a no; a resolved file is installed."""
     pin = publisher.connector("1.0.0")
     aileron("action", "add", publisher.action("say", "1.0.0", [pin]), "--yes")
-    file = own.path / "actions" / "say.md"
+    file = home.path / "actions" / "say.md"
     mine = file.read_text(encoding="utf-8").replace("Says it.", "Mine.")
     file.write_text(mine, encoding="utf-8")
     publisher.action("say", "1.1.0", [pin], body="Theirs.")
@@ -258,11 +238,11 @@ def test_a_suite_installs_what_it_can(
 
 
 def test_sync_installs_the_connectors_that_actions_are_pinned_to(
-    aileron: Command, publisher: Publisher, own: DaemonHome
+    aileron: Command, publisher: Publisher, home: DaemonHome
 ) -> None:
     """The home came with its action files only; missing credentials are reported, and a second sync changes nothing."""
     pin = publisher.connector("1.0.0", hosts=["api.example.com:443"], credential="api_key")
-    folder = own.path / "actions"
+    folder = home.path / "actions"
     folder.mkdir(mode=0o700, exist_ok=True)
     (folder / "say.md").write_text(publisher.text("say", "1.0.0", [pin]), encoding="utf-8")
 
@@ -291,10 +271,10 @@ def test_unused_connectors_are_shown_and_removed(aileron: Command, publisher: Pu
 
 
 def test_each_part_of_an_install_is_signed_if_there_is_an_approver(
-    aileron: Command, publisher: Publisher, own: DaemonHome
+    aileron: Command, publisher: Publisher, home: DaemonHome
 ) -> None:
     """Two questions at the terminal take a signature each; a denial of the second installs neither."""
-    own.unlock()
+    home.unlock()
     assert aileron.at_terminal("approver", "init", answers=INIT).code == 0
     source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
     yes, no = ("leave it waiting: ", "y"), ("leave it waiting: ", "n")
@@ -329,12 +309,12 @@ def test_the_given_hash_is_compared_with_an_installed_version_too(aileron: Comma
 
 
 def test_a_resolved_conflict_still_needs_consent(
-    aileron: Command, publisher: Publisher, own: DaemonHome, tmp_path: Path
+    aileron: Command, publisher: Publisher, home: DaemonHome, tmp_path: Path
 ) -> None:
     """Closing the editor is not a yes: the publisher's other changes come with the file."""
     pin = publisher.connector("1.0.0")
     aileron("action", "add", publisher.action("say", "1.0.0", [pin], gated=True), "--yes")
-    file = own.path / "actions" / "say.md"
+    file = home.path / "actions" / "say.md"
     mine = file.read_text(encoding="utf-8").replace("Says it.", "Mine.")
     file.write_text(mine, encoding="utf-8")
     publisher.action("say", "1.1.0", [pin], body="Theirs.", gated=False)

@@ -29,7 +29,7 @@ multiline = ["Body"]
 
 
 @pytest.fixture(scope="module")
-def real(upstream: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
+def home(upstream: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
     """A home with some actions and a credential, and then an approver, created at a terminal."""
     folder = tmp_path_factory.mktemp("actions")
     with probed_home(upstream.port) as home:
@@ -58,12 +58,6 @@ def _previewed(text: str) -> str:
     return head + PREVIEW + fence + body
 
 
-@pytest.fixture
-def aileron(real: DaemonHome) -> Command:
-    """The command line of that home."""
-    return Command(real.path)
-
-
 def waiting(aileron: Command, action: str, *words: str) -> str:
     """Request a run as an agent and return the id of its question."""
     said = aileron("run", action, *words, "--json")
@@ -82,9 +76,9 @@ def test_a_run_is_signed_at_the_terminal_and_recorded(aileron: Command, upstream
     assert f"signed by {status['key_id']}" in " ".join(aileron("doctor").out.split())
 
 
-def test_a_locked_vault_is_unlocked_before_a_run(real: DaemonHome, aileron: Command) -> None:
+def test_a_locked_vault_is_unlocked_before_a_run(home: DaemonHome, aileron: Command) -> None:
     """The vault holds the approver, so nothing runs while it is locked, as after each restart of the daemon."""
-    real.must("POST", "/v1/vault/lock")
+    home.must("POST", "/v1/vault/lock")
     assert aileron("run", "effect").code == 4
     vault, no = ("The vault is locked. Its passphrase: ", PASSPHRASE), ("leave it waiting: ", "n")
     why = ("agent and signed): ", "")
@@ -141,12 +135,12 @@ def ask_id(asked: str) -> str:
     return asked[-10:]
 
 
-def test_the_agent_answers_a_question_of_the_person(aileron: Command, real: DaemonHome) -> None:
+def test_the_agent_answers_a_question_of_the_person(aileron: Command, home: DaemonHome) -> None:
     """The question is asked at the terminal, answered on the agent socket, and shown as not verified."""
     asked = waiting(aileron, "effect", "path=/x", "--idempotency-key", "why")
     assert aileron("approval", "ask", asked, "why this one?").code == 0
     assert aileron("run", "effect", "path=/x", "--idempotency-key", "why", "--json").json["question"] == "why this one?"
-    answer = real.agent.ask("POST", f"/v1/action-approvals/{asked}/answer", {"answer": "because \x1b[2J"})
+    answer = home.agent.ask("POST", f"/v1/action-approvals/{asked}/answer", {"answer": "because \x1b[2J"})
     assert answer.status == 200, answer.body
     shown = at_terminal(aileron, "approval", "show", asked).out
 
@@ -175,9 +169,9 @@ def test_an_action_is_added_with_a_signature(aileron: Command, tmp_path: Path) -
     assert aileron("run", "added", "text=7").json["text"] == "7"
 
 
-def test_a_removed_gate_needs_consent(aileron: Command, real: DaemonHome, upstream: CountingServer) -> None:
+def test_a_removed_gate_needs_consent(aileron: Command, home: DaemonHome, upstream: CountingServer) -> None:
     """The file was edited directly: the run is refused with the fix, and runs without approval after consent."""
-    file = real.path / "actions" / "undoable.md"
+    file = home.path / "actions" / "undoable.md"
     text, before = file.read_text(), upstream.effects
     without = text.replace("irreversible = false\nrequired = true", "irreversible = false\nrequired = false")
     assert without != text
@@ -197,7 +191,7 @@ def test_a_removed_gate_needs_consent(aileron: Command, real: DaemonHome, upstre
         file.write_text(text)
 
 
-def test_a_binding_and_a_secret_wait_for_a_signature(aileron: Command, real: DaemonHome) -> None:
+def test_a_binding_and_a_secret_wait_for_a_signature(aileron: Command, home: DaemonHome) -> None:
     """The changes are another secret for the connector, and a new value for a secret in use."""
     words = ("binding", "setup", PROBE, "--name", "basic/probe/other", "--username", "u", "--secret", "pw")
     assert aileron(*words).code == 75
@@ -269,7 +263,7 @@ def test_waiting_consents_are_listed(aileron: Command, tmp_path: Path) -> None:
     assert "Add the action “counted”" in aileron("status").out
 
 
-def test_a_connector_is_installed_with_a_signature(aileron: Command, real: DaemonHome, tmp_path: Path) -> None:
+def test_a_connector_is_installed_with_a_signature(aileron: Command, home: DaemonHome, tmp_path: Path) -> None:
     """The content differs from the installed one of the same version, and both are kept."""
     archive = tmp_path / "other.tar.gz"
     archive.write_bytes(other_probe("localhost:2"))

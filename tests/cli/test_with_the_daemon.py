@@ -25,7 +25,7 @@ SECRET = "hunter2-hunter2"
 
 
 @pytest.fixture(scope="module")
-def real(upstream: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
+def home(upstream: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
     """A home that a script set up with commands."""
     folder = tmp_path_factory.mktemp("probe")
     with daemon_home() as home:
@@ -58,12 +58,6 @@ def real(upstream: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> 
             file.write_text(probe_action(op, *inputs, **options))  # type: ignore[arg-type]
             must("action", "add", str(file))
         yield home
-
-
-@pytest.fixture
-def aileron(real: DaemonHome) -> Command:
-    """The command line of that home."""
-    return Command(real.path)
 
 
 def test_a_run_prints_its_result(aileron: Command) -> None:
@@ -110,13 +104,13 @@ def test_a_connectors_progress_is_shown_while_it_runs(aileron: Command) -> None:
     assert (said.code, rest) == (0, "4\n")
 
 
-def test_a_run_outlives_its_command(aileron: Command, real: DaemonHome, upstream: CountingServer) -> None:
+def test_a_run_outlives_its_command(aileron: Command, home: DaemonHome, upstream: CountingServer) -> None:
     """The command says that the run continues, and `audit show` has its end."""
     with upstream.holding():
         said = aileron("run", "fetch", "path=/held", "--wait", "100ms", "--json")
 
     assert said.code == 75
-    real.must("GET", f"/v1/runs/{said.json['run_id']}?wait=20", wait_s=20)
+    home.must("GET", f"/v1/runs/{said.json['run_id']}?wait=20", wait_s=20)
     shown = aileron("audit", "show", said.json["run_id"])
     assert shown.out.splitlines()[1] == "status\tcompleted"
 
@@ -217,24 +211,24 @@ def test_action_names_are_completed(aileron: Command) -> None:
     assert said.out.split() == ["fetch", "fetch-url"]
 
 
-def test_an_interrupted_run_continues(aileron: Command, real: DaemonHome, upstream: CountingServer) -> None:
+def test_an_interrupted_run_continues(aileron: Command, home: DaemonHome, upstream: CountingServer) -> None:
     """Ctrl-C after its start exits with 130, and the run completes."""
-    since = real.must("GET", "/v1/audit?limit=1")["events"][0]["seq"]
+    since = home.must("GET", "/v1/audit?limit=1")["events"][0]["seq"]
     with upstream.holding(), aileron.start("run", "fetch", "path=/held") as process:
-        run_id = _run_that_began(real, since)
+        run_id = _run_that_began(home, since)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)
 
     assert process.returncode == 130
     assert "continues" in err
-    assert real.must("GET", f"/v1/runs/{run_id}?wait=20", wait_s=20)["status"] == "completed"
+    assert home.must("GET", f"/v1/runs/{run_id}?wait=20", wait_s=20)["status"] == "completed"
 
 
-def _run_that_began(real: DaemonHome, since: int) -> str:
+def _run_that_began(home: DaemonHome, since: int) -> str:
     """Return the run that started after row `since`."""
     pause = threading.Event()
     for _ in range(400):
-        events = real.must("GET", f"/v1/audit?type=run.started&after={since}&limit=1")["events"]
+        events = home.must("GET", f"/v1/audit?type=run.started&after={since}&limit=1")["events"]
         if events:
             return str(events[0]["run"])
         pause.wait(0.02)
@@ -348,14 +342,14 @@ def test_a_person_at_the_terminal_decides_in_place(
 
 
 def test_a_decision_made_elsewhere_first_is_reported(
-    aileron: Command, real: DaemonHome, upstream: CountingServer
+    aileron: Command, home: DaemonHome, upstream: CountingServer
 ) -> None:
     """The question is on the screen when it is denied elsewhere; the yes comes too late."""
     before = upstream.effects
 
     def late() -> str:
-        for entry in real.must("GET", "/v1/action-approvals")["approvals"]:
-            real.decide(entry, "deny", "somebody was quicker")
+        for entry in home.must("GET", "/v1/action-approvals")["approvals"]:
+            home.decide(entry, "deny", "somebody was quicker")
         return "y"
 
     said = aileron.at_terminal("run", "effect", "path=/x", answers=[(ASKS, late)], NO_COLOR="1").exits(5)
@@ -379,7 +373,7 @@ def test_an_expired_question_cannot_be_decided(aileron: Command, upstream: Count
 
 
 def test_a_run_approved_with_a_locked_vault_starts_when_it_is_unlocked(
-    aileron: Command, asked: str, real: DaemonHome, upstream: CountingServer
+    aileron: Command, asked: str, home: DaemonHome, upstream: CountingServer
 ) -> None:
     """The command exits with 0 and says so; the run starts after the unlock."""
     before = upstream.effects
@@ -389,7 +383,7 @@ def test_a_run_approved_with_a_locked_vault_starts_when_it_is_unlocked(
     assert upstream.effects == before
     assert f"{asked}\t" in aileron("approval", "list").out
     assert aileron("vault", "unlock", AILERON_VAULT_PASSPHRASE=PASSPHRASE).code == 0
-    assert real.must("GET", f"/v1/action-approvals/{asked}/result?wait=20", wait_s=20)["status"] == "completed"
+    assert home.must("GET", f"/v1/action-approvals/{asked}/result?wait=20", wait_s=20)["status"] == "completed"
     assert upstream.effects == before + 1
 
 
@@ -416,13 +410,13 @@ def shape(value: Any) -> Any:
 @pytest.mark.parametrize(
     "path", ["/v1/actions", "/v1/connectors", "/v1/bindings", "/v1/secrets", "/v1/vault/status", "/v1/status"]
 )
-def test_the_fake_daemons_responses_have_names_of_the_real_one(real: DaemonHome, tmp_path: Path, path: str) -> None:
+def test_the_fake_daemons_responses_have_names_of_the_real_one(home: DaemonHome, tmp_path: Path, path: str) -> None:
     """This covers each response that commands read; the real one may have more names."""
-    real.unlock()
-    answers = json.loads(json.dumps(shape(real.must("GET", path))))
+    home.unlock()
+    answers = json.loads(json.dumps(shape(home.must("GET", path))))
     fake = FakeDaemon(tmp_path)
     fake.add_action("a", "text:string")
-    fake.connectors = real.must("GET", "/v1/connectors")["connectors"]
+    fake.connectors = home.must("GET", "/v1/connectors")["connectors"]
     fake.bindings["b"] = {"name": "b", "connector": "c", "username": "u", "secret": "s", "kind": "k", "created_at": "t"}
     fake.secrets["s"] = b""
     fake.passphrase = "x"
@@ -501,18 +495,18 @@ NEEDS = {
 """Commands that people and scripts call often, with the modules of DEAR that they need, and why."""
 
 
-def test_commands_import_only_what_they_need(real: DaemonHome) -> None:
+def test_commands_import_only_what_they_need(home: DaemonHome) -> None:
     """A person or a script waits for each of them, each time."""
     needs: dict[str, set[str]] = {**{command: set() for command in NEEDS_NOTHING}, **NEEDS}
-    real.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
+    home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
     waiting = {
-        name: real.asked("ask-first", {"text": name})["approval_id"] for name in ("approved", "denied", "cancelled")
+        name: home.asked("ask-first", {"text": name})["approval_id"] for name in ("approved", "denied", "cancelled")
     }
     typed = {
-        command: command.format(file=real.path / "actions" / "give-back.md", **waiting).split() for command in needs
+        command: command.format(file=home.path / "actions" / "give-back.md", **waiting).split() for command in needs
     }
-    found = {command: imported(real.path, *typed[command]) & DEAR for command in needs}
-    real.must("DELETE", "/v1/actions/ask-first")
+    found = {command: imported(home.path, *typed[command]) & DEAR for command in needs}
+    home.must("DELETE", "/v1/actions/ask-first")
     more = {command: found[command] - needs[command] for command in needs}
 
     assert {command: names for command, names in more.items() if names} == {}

@@ -25,13 +25,6 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[CountingServer]:
-    """Start a plain HTTP server on loopback that counts what reaches it."""
-    with CountingServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def approver() -> Approver:
     """Return the approver of those homes of this module that name one."""
     return Approver()

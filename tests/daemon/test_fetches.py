@@ -19,23 +19,9 @@ from tests.support.approver import Approver
 from tests.support.forge import ForgeServer
 from tests.support.home import DaemonHome, daemon_home, word
 from tests.support.published import KEY, OTHER, Publisher
-from tests.support.upstream import Authority
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
-
-
-@pytest.fixture
-def forge(authority: Authority) -> Iterator[ForgeServer]:
-    """Start an empty forge."""
-    with ForgeServer(authority) as server:
-        yield server
-
-
-@pytest.fixture
-def publisher(forge: ForgeServer) -> Publisher:
-    """Return the publisher Acme, who signs."""
-    return Publisher(forge)
 
 
 @pytest.fixture

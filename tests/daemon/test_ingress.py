@@ -142,12 +142,6 @@ time.sleep(600)
 """
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """Return asyncio, the daemon's backend."""
-    return "asyncio"
-
-
 async def _app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     if scope["path"] == "/long":

@@ -31,12 +31,6 @@ imports = ["tcp", "http"]
 API_KEY = 'kind = "api_key"\nscope = "all"'
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """Return asyncio, the daemon's backend."""
-    return "asyncio"
-
-
 class Starting:
     """A keeper that remembers which protocols were to be started."""
 

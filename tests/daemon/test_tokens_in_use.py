@@ -39,12 +39,6 @@ REFUSAL = answer(b"who?", "WWW-Authenticate: Bearer", status="401 Unauthorized")
 Script = Callable[[Seen], bytes]
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    """Return the daemon's backend, asyncio."""
-    return "asyncio"
-
-
 class Joined:
     """The rooms as the daemon connects them, a service and a provider; the token, valid for an hour, has 90 s left."""
 

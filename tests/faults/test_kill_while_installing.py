@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +10,6 @@ from tests.support.crashing_daemon import crashing_daemon
 from tests.support.forge import ForgeServer
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.published import KEY, Publisher
-from tests.support.upstream import Authority
 
 pytestmark = pytest.mark.jail
 STEPS = (
@@ -26,13 +24,6 @@ STEPS = (
     ("before_journal_end", 1),
     ("after_journal_end", 1),
 )
-
-
-@pytest.fixture
-def forge(authority: Authority) -> Iterator[ForgeServer]:
-    """Provide an empty forge."""
-    with ForgeServer(authority) as server:
-        yield server
 
 
 def state(home: DaemonHome) -> tuple[list[str], list[str]]:

@@ -38,13 +38,6 @@ _OPS: Final = (
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[CountingServer]:
-    """Yield the server that the hostile connector may reach."""
-    with CountingServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def hostile(upstream: CountingServer) -> Iterator[HostileHome]:
     """Yield a daemon with the hostile connector, with a timeout that is enough on a busy machine, and both gluttons."""
     with hostile_home(upstream.port, timeout_s=20) as opened, tempfile.TemporaryDirectory() as folder:

@@ -12,13 +12,6 @@ from tests.support.upstream_http import CountingServer
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[CountingServer]:
-    """Start a plain HTTP server on loopback that counts its requests."""
-    with CountingServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def home(upstream: CountingServer) -> Iterator[DaemonHome]:
     """Make a home with gated actions, an approver and an open vault."""
     with paged_home(upstream) as made:
