@@ -14,6 +14,7 @@ from aileron.actions.resolve import with_args
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.manifest import ConnectorManifest, Operation, Parameter
 from tests.actions.test_resolve import BASIC, HOME, WORK, Store, Vault, manifest, plan
+from tests.support.refusals import refusal_of
 from tests.support.shaped import shaped
 
 Text = Callable[..., str]
@@ -182,9 +183,10 @@ def test_an_operation_without_a_credential_needs_no_choice(action_text: Text, bo
     vault = Vault(mail=bound)
 
     assert plan(action_text(), {"to": "ann"}, idle, vault=vault).steps[0].grant.credential is None
-    with pytest.raises(AileronError) as refused:
-        plan(action_text(), {"to": "ann"}, naming, vault=vault)
-    assert refused.value.failure.failure_class is FailureClass.BINDING_REQUIRED
+    assert (
+        refusal_of(plan, action_text(), {"to": "ann"}, naming, vault=vault).failure_class
+        is FailureClass.BINDING_REQUIRED
+    )
     with pytest.raises(AileronError):
         plan(action_text(), {"to": "ann"}, idle, vault=vault, binding="nobody")
 

@@ -17,6 +17,7 @@ from aileron.actions.widening import changes
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.manifest import InputSpec
 from tests.actions.test_references import planned
+from tests.support.refusals import refusal_of
 from tests.support.shaped import shaped
 
 Text = Callable[..., str]
@@ -167,10 +168,7 @@ def test_only_required_scalar_inputs_may_stand_inside_a_text(
 ) -> None:
     """An input with a default may stand there too."""
     inside = (STEP, 'count = "x ${args.count}"')
-    with pytest.raises(AileronError) as refused:
-        parse_action(declared(lines).replace(*inside), file="a.md")
-
-    assert problem in refused.value.failure.message
+    assert problem in refusal_of(parse_action, declared(lines).replace(*inside), file="a.md").message
     assert planned(declared('type = "integer"\ndefault = 3').replace(*inside)).steps[0].args["count"] == "x 3"
 
 
@@ -233,9 +231,7 @@ def test_a_pattern_mismatch_is_explained_with_the_description(declared: Callable
     told = 'type = "string"\npattern = "^[A-Z]{3}$"'
     said = spec_of(declared(told)).description
     for lines, bad, is_told in ((told, "euro", True), ('type = "integer"\nmaximum = 2', 3, False)):
-        with pytest.raises(AileronError) as refused:
-            planned(declared(lines), count=bad)
-        assert refused.value.failure.message.endswith(f"; expected: {said}") == is_told
+        assert refusal_of(planned, declared(lines), count=bad).message.endswith(f"; expected: {said}") == is_told
 
 
 def test_deeply_nested_arguments_are_refused_without_recursion(declared: Callable[[str], str]) -> None:

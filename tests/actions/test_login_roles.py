@@ -16,6 +16,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.login import LoginTarget
 from aileron.model.manifest import ConnectorManifest, CredentialNeed
 from aileron.model.names import BindingName, Fqn, HostPort
+from tests.support.refusals import refusal_of
 
 DATABASE = "github://acme/database"
 MANIFEST = ConnectorManifest(
@@ -80,9 +81,7 @@ def test_a_missing_role_is_reported_with_the_command_to_bind_it(there: Candidate
 
 def test_a_choice_between_readers_leaves_out_the_writer() -> None:
     """The writer serves only operations that write."""
-    with pytest.raises(AileronError) as caught:
-        used(READER, OTHER, WRITER)
-    assert caught.value.failure.details["choices"] == ["login/db/other", "login/db/reader"]
+    assert refusal_of(used, READER, OTHER, WRITER).details["choices"] == ["login/db/other", "login/db/reader"]
     assert used(READER, OTHER, WRITER, wanted="other")["reads"] == ("other", "read_only")
     offered = choices(BOTH["manifests"], Vault(READER, OTHER, WRITER), reading=BOTH["reading"])
     assert [choice.value for choice in offered] == ["other", "reader"]

@@ -19,6 +19,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.plan import MAX_ARGS_BYTES, Filled, Plan, Step, StepValue
 from tests.actions.test_resolve import Store, Vault, manifest
+from tests.support.refusals import refusal_of
 
 Text = Callable[..., str]
 
@@ -126,10 +127,7 @@ def test_only_an_earlier_step_can_be_referenced(with_inputs: Callable[[str], str
     """References to the step itself, a later step or an unknown one are refused when the file is read, with a list of
     the earlier steps.
     """
-    with pytest.raises(AileronError) as refused:
-        parse_action(with_inputs(inputs), file="send-email.md")
-
-    assert problem in refused.value.failure.message
+    assert problem in refusal_of(parse_action, with_inputs(inputs), file="send-email.md").message
     assert parse_action(with_inputs('id = "${find.id}"'), file="send-email.md").steps[1].inputs == {"id": "${find.id}"}
 
 

@@ -33,6 +33,7 @@ from aileron.model.manifest import (
 )
 from aileron.model.names import BindingName, Fqn, HostPort
 from aileron.model.plan import MAX_ARGS_BYTES, ConnectorPin, Plan, PlannedPreview, Step
+from tests.support.refusals import refusal_of
 from tests.support.shaped import shaped
 
 PIN = "sha256:" + "ab" * 32
@@ -576,10 +577,7 @@ def test_edited_arguments_change_nothing_else(action_text: Text) -> None:
 def test_edited_arguments_are_checked_like_those_of_a_run(action_text: Text, args: dict[str, Any]) -> None:
     """They are checked against the inputs that the plan's own text declares."""
     first = plan(action_text(), {"to": "ann"})
-    with pytest.raises(AileronError) as caught:
-        with_args(first, args, connectors=Store(manifest()))
-
-    assert caught.value.failure == refusal(action_text(), args)
+    assert refusal_of(with_args, first, args, connectors=Store(manifest())) == refusal(action_text(), args)
 
 
 def test_edited_arguments_beyond_one_frame_are_refused(action_text: Text) -> None:
@@ -602,10 +600,10 @@ def test_a_plan_that_differs_from_its_own_text_cannot_be_edited(
 ) -> None:
     """The result would be put together from two sources; the genuine plan can be edited."""
     found = plan(action_text(*PREVIEW), {"to": "ann"})
-    with pytest.raises(AileronError) as caught:
-        with_args(forge(found), {"to": "bob"}, connectors=Store(manifest()))
-
-    assert caught.value.failure.failure_class is FailureClass.HASH_MISMATCH
+    assert (
+        refusal_of(with_args, forge(found), {"to": "bob"}, connectors=Store(manifest())).failure_class
+        is FailureClass.HASH_MISMATCH
+    )
     assert with_args(found, {"to": "bob"}, connectors=Store(manifest()))
 
 
@@ -666,9 +664,7 @@ def test_a_forged_plan_does_not_match_its_file(action_text: Text, how: str) -> N
 
     forged = WRITTEN_BY_OTHERS[how](real)
     assert forged != real
-    with pytest.raises(AileronError) as caught:
-        check(forged)
-    assert caught.value.failure.failure_class in {FailureClass.HASH_MISMATCH, FailureClass.BINDING_REQUIRED}
+    assert refusal_of(check, forged).failure_class in {FailureClass.HASH_MISMATCH, FailureClass.BINDING_REQUIRED}
     assert check(real) == "send-email"
 
 

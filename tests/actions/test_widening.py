@@ -27,6 +27,7 @@ from aileron.model.manifest import (
 )
 from aileron.model.names import Fqn, HostPort
 from aileron.model.plan import ConnectorPin
+from tests.support.refusals import refusal_of
 
 Text = Callable[..., str]
 PIN, OTHER_PIN = "sha256:" + "ab" * 32, "sha256:" + "cd" * 32
@@ -455,7 +456,7 @@ def test_a_consent_has_the_whole_file_and_what_it_can_reach(action_text: Text) -
 def test_a_file_with_a_missing_connector_cannot_be_approved(action_text: Text) -> None:
     """A consent could not show what that connector reaches."""
     text = action_text(("acme/mail", "acme/other"))
-    with pytest.raises(AileronError) as caught:
-        consent_of(None, read(text), manifests=manifests, install=True, replace=False)
-
-    assert caught.value.failure.failure_class is FailureClass.NOT_FOUND
+    assert (
+        refusal_of(consent_of, None, read(text), manifests=manifests, install=True, replace=False).failure_class
+        is FailureClass.NOT_FOUND
+    )

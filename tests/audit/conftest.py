@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from aileron.audit.log import Audit
+from aileron.audit.verify import Reason, Report
 from aileron.egress.journal import RequestIntent
 from aileron.ledger import EventFilter, Ledger
 from aileron.model.consent import Constraint, GrantConsent
@@ -89,17 +90,16 @@ def an_invocation(**changes: Any) -> Invocation:
     return msgspec.structs.replace(asked, **changes)
 
 
+def reason_of(report: Report) -> Reason | None:
+    """Return the reason of the report's finding, or None if it has found nothing."""
+    return None if report.finding is None else report.finding.reason
+
+
 async def cut_short(audit: Audit, run_id: str, plan: Plan) -> None:
     """Interrupt a run that had sent something when its daemon ended."""
     intent = RequestIntent(1, "POST", HostPort("api.example.com", 443), "/v1/send", None)
     await LedgerJournal(audit, run_id).of_step(plan.steps[0]).sending(intent)
     await audit.interrupted(run_id)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Return the only supported event loop."""
-    return "asyncio"
 
 
 @pytest.fixture

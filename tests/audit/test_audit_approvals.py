@@ -105,12 +105,12 @@ async def test_an_undecided_question_cannot_be_redeemed(audit: Audit, pending: P
 async def test_a_decision_is_bound_to_the_digest_that_was_shown(audit: Audit, pending: Pending, plan: Plan) -> None:
     """Another digest neither decides nor redeems; the right one still does both."""
     other = "sha256:" + "0" * 64
-    failure_class, _ = await refusal(audit.decide(pending.approval_id, "approve", digest=other, surface="cli"))
-    assert failure_class is FailureClass.INVALID_REQUEST
+    assert (await refusal(audit.decide(pending.approval_id, "approve", digest=other, surface="cli")))[
+        0
+    ] is FailureClass.INVALID_REQUEST
 
     await audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="cli")
-    failure_class, _ = await refusal(audit.redeem(pending.approval_id, other))
-    assert failure_class is FailureClass.HASH_MISMATCH
+    assert (await refusal(audit.redeem(pending.approval_id, other)))[0] is FailureClass.HASH_MISMATCH
 
     await audit.redeem(pending.approval_id, plan.digest)
 
@@ -125,16 +125,14 @@ async def test_a_question_expires_when_its_time_is_over(
     clock.advance(2)
 
     for _ in range(2):
-        failure_class, _ = await refusal(
-            audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="cli")
-        )
-        assert failure_class is FailureClass.APPROVAL_EXPIRED
+        assert (await refusal(audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="cli")))[
+            0
+        ] is FailureClass.APPROVAL_EXPIRED
     assert types(pending.run_id)[2:] == ["approval.expired", "run.finished"]
     assert (as_json(await query.run_state(ledger, pending.run_id, None)))["status"] == "expired"
 
     for _ in range(2):
-        failure_class, _ = await refusal(audit.redeem(other.approval_id, plan.digest))
-        assert failure_class is FailureClass.APPROVAL_EXPIRED
+        assert (await refusal(audit.redeem(other.approval_id, plan.digest)))[0] is FailureClass.APPROVAL_EXPIRED
     assert types(other.run_id)[2:] == ["approval.decided", "approval.expired", "run.finished"]
 
 
@@ -152,8 +150,7 @@ async def test_a_question_can_be_cancelled_until_it_is_used(
 ) -> None:
     """A pending question can be cancelled, and an approved one whose run has not begun. A running one cannot."""
     await audit.cancel(pending.approval_id, surface="agent")
-    failure_class, _ = await refusal(audit.redeem(pending.approval_id, plan.digest))
-    assert failure_class is FailureClass.CANCELLED
+    assert (await refusal(audit.redeem(pending.approval_id, plan.digest)))[0] is FailureClass.CANCELLED
     assert (as_json(await query.run_state(ledger, pending.run_id, None)))["status"] == "cancelled"
 
     second = await audit.pending(plan, an_invocation(), START_S + 900)
@@ -174,8 +171,7 @@ async def test_an_expired_question_cannot_be_cancelled(audit: Audit, pending: Pe
     clock.advance(901)
 
     for _ in range(2):
-        failure_class, _ = await refusal(audit.cancel(pending.approval_id, surface="agent"))
-        assert failure_class is FailureClass.APPROVAL_EXPIRED
+        assert (await refusal(audit.cancel(pending.approval_id, surface="agent")))[0] is FailureClass.APPROVAL_EXPIRED
 
 
 async def test_an_approved_run_that_can_no_longer_run_is_recorded_as_failed(
@@ -324,8 +320,7 @@ async def test_a_missing_question_is_not_found(audit: Audit) -> None:
         audit.redeem("act-x", ""),
         audit.cancel("act-x", surface="cli"),
     ):
-        failure_class, _ = await refusal(attempt)
-        assert failure_class is FailureClass.NOT_FOUND
+        assert (await refusal(attempt))[0] is FailureClass.NOT_FOUND
 
 
 async def test_a_plan_changed_at_rest_is_neither_shown_nor_run(
@@ -339,5 +334,4 @@ async def test_a_plan_changed_at_rest_is_neither_shown_nor_run(
     connection.close()
 
     for attempt in (audit.frozen(pending.approval_id), query.approval(ledger, pending.approval_id)):
-        failure_class, _ = await refusal(attempt)
-        assert failure_class is FailureClass.HASH_MISMATCH
+        assert (await refusal(attempt))[0] is FailureClass.HASH_MISMATCH

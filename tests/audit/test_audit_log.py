@@ -25,6 +25,7 @@ from aileron.model.plan import Plan
 from aileron.runs.journal import LedgerJournal
 from tests.audit.conftest import Clock, a_plan, an_invocation, cut_short
 from tests.support.answers import as_json
+from tests.support.refusals import refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -167,9 +168,7 @@ async def test_a_run_ends_once(audit: Audit, plan: Plan, asked: Invocation, type
         audit.interrupted(run_id),
         audit.started(run_id, plan.steps[0], 2, LAYERS),
     ):
-        with pytest.raises(AileronError) as caught:
-            await late
-        assert caught.value.failure.details == {"status": "completed"}
+        assert (await refusal(late)).details == {"status": "completed"}
     assert types(run_id) == ["run.requested", "run.started", "run.finished"]
 
 
@@ -265,10 +264,12 @@ async def test_an_event_that_a_connector_may_not_record_fails_the_connector(
     """The run fails with the connector's name, and the record is unchanged."""
     run_id, step = await audit.requested(plan, asked, layers=LAYERS), plan.steps[0]
 
-    with pytest.raises(AileronError, match=r"github://acme/mail@1\.2\.0 wrote an audit event") as caught:
-        await audit.connector_event(run_id, step, "sent", fields)
-
-    assert caught.value.failure.failure_class is FailureClass.CONNECTOR_RUNTIME_ERROR
+    assert (
+        await refusal(
+            audit.connector_event(run_id, step, "sent", fields),
+            match=r"github://acme/mail@1\.2\.0 wrote an audit event",
+        )
+    ).failure_class is FailureClass.CONNECTOR_RUNTIME_ERROR
     assert types(run_id) == ["run.requested", "run.started"]
 
 
@@ -392,9 +393,9 @@ async def test_the_same_idempotency_key_finds_the_same_run(audit: Audit, plan: P
     assert await audit.earlier(an_invocation(idempotency_key="k-1", session="other")) is None
     assert await audit.earlier(an_invocation()) is None
     for other in ({"args": {"to": "b"}}, {"action": "other"}, {"binding": "home"}):
-        with pytest.raises(AileronError) as caught:
-            await audit.earlier(an_invocation(idempotency_key="k-1", **other))
-        assert caught.value.failure.failure_class is FailureClass.IDEMPOTENCY_CONFLICT
+        assert (
+            await refusal(audit.earlier(an_invocation(idempotency_key="k-1", **other)))
+        ).failure_class is FailureClass.IDEMPOTENCY_CONFLICT
 
 
 async def test_a_second_run_with_the_same_key_is_not_recorded(
@@ -419,10 +420,7 @@ async def test_a_key_whose_run_is_unknown_starts_no_run(audit: Audit, plan: Plan
     run_id = await audit.requested(plan, asked, layers=LAYERS)
     await audit.interrupted(run_id)
 
-    with pytest.raises(AileronError, match=run_id) as caught:
-        await audit.earlier(asked)
-
-    assert caught.value.failure.failure_class is FailureClass.OUTCOME_UNKNOWN
+    assert (await refusal(audit.earlier(asked), match=run_id)).failure_class is FailureClass.OUTCOME_UNKNOWN
 
 
 async def test_a_run_with_an_unknown_outcome_is_repeated_only_by_its_id(
@@ -452,9 +450,11 @@ async def test_a_run_with_an_unknown_outcome_is_repeated_only_by_its_id(
     again = await audit.requested(plan, an_invocation(again=lost), layers=LAYERS)
     assert facts(again)[0]["again"] == lost
     clock.advance(1)
-    with pytest.raises(AileronError, match="Request the action without it") as spent:
-        await audit.requested(plan, an_invocation(again=lost), layers=LAYERS)
-    assert spent.value.failure.failure_class is FailureClass.INVALID_REQUEST
+    assert (
+        await refusal(
+            audit.requested(plan, an_invocation(again=lost), layers=LAYERS), match="Request the action without it"
+        )
+    ).failure_class is FailureClass.INVALID_REQUEST
     await audit.requested(plan, invocation, layers=LAYERS)  # as ever: this one is running, and nobody has lost it
 
     await cut_short(audit, again, plan)
@@ -496,18 +496,16 @@ async def test_an_invalid_idempotency_key_is_refused(audit: Audit, key: str) -> 
     """A key is bounded and printable; 255 characters are accepted."""
     assert await audit.earlier(an_invocation(idempotency_key="x" * 255)) is None
 
-    with pytest.raises(AileronError) as caught:
-        await audit.earlier(an_invocation(idempotency_key=key))
-
-    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
+    assert (
+        await refusal(audit.earlier(an_invocation(idempotency_key=key)))
+    ).failure_class is FailureClass.INVALID_REQUEST
 
 
 async def test_arguments_that_cannot_be_compared_are_bad_input(audit: Audit) -> None:
     """Arguments without a canonical form cannot be compared with those of the earlier run."""
-    with pytest.raises(AileronError, match="canonical") as caught:
-        await audit.earlier(an_invocation(idempotency_key="k", args={"n": 2**60}))
-
-    assert caught.value.failure.failure_class is FailureClass.BAD_INPUT
+    assert (
+        await refusal(audit.earlier(an_invocation(idempotency_key="k", args={"n": 2**60})), match="canonical")
+    ).failure_class is FailureClass.BAD_INPUT
 
 
 async def test_ids_sort_by_time_and_cannot_be_guessed(audit: Audit, plan: Plan, asked: Invocation, clock: Any) -> None:

@@ -21,6 +21,7 @@ from tests.audit.conftest import START_S, a_plan, an_invocation
 from tests.audit.signer import Signer
 from tests.audit.test_audit_signatures import Facts, Forge, appended, forged, of_type
 from tests.support.authenticator import Authenticator, Told, cbor
+from tests.support.refusals import refusal
 
 PERSON, NEXT, THIEF = Signer(), Signer(), Signer()
 PHONE, LAPTOP, STRANGER = Authenticator(), Authenticator("EdDSA"), Authenticator()
@@ -312,9 +313,7 @@ async def test_a_passkey_decides_only_between_enrollment_and_revocation(tmp_path
                 await _decide(audit, PHONE)
                 await audit.passkey_removed(PHONE.key_id, "revoked")
                 await audit.passkey_removed(PHONE.key_id, "vault")
-            with pytest.raises(AileronError) as refused:
-                await _decide(audit, PHONE)
-            assert refused.value.failure.failure_class is FailureClass.UNAUTHORIZED
+            assert (await refusal(_decide(audit, PHONE))).failure_class is FailureClass.UNAUTHORIZED
         known = await audit.passkeys()
 
     assert (known.in_force, known.enrolments) == ({}, frozenset({passkey.approval}))

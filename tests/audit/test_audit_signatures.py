@@ -18,7 +18,7 @@ from aileron.audit.verify import Reason, Report, verify
 from aileron.ledger import Head, Ledger
 from aileron.ledger.chain import NO_HASH, columns_of, link, make_record
 from aileron.model.decision import DecisionStatement, HeadStatement, moment
-from tests.audit.conftest import START_S, a_plan, an_invocation
+from tests.audit.conftest import START_S, a_plan, an_invocation, reason_of
 from tests.audit.signer import Signer
 from tests.cli.command import Command
 from tests.support.shaped import shaped
@@ -271,8 +271,7 @@ def test_a_decision_that_its_key_did_not_sign_is_found(original: Path, tmp_path:
     """The signature is removed, altered, moved, taken from another question, or by another key or one that decided later."""
     report = forged(original, tmp_path / "ledger.db", forge)
 
-    assert report.finding is not None
-    assert report.finding.reason is Reason.SIGNATURE
+    assert reason_of(report) is Reason.SIGNATURE
 
 
 def test_a_signature_covers_the_decision_itself(original: Path, tmp_path: Path) -> None:
@@ -302,8 +301,7 @@ def test_a_signature_covers_the_decision_itself(original: Path, tmp_path: Path) 
         f"UPDATE approvals SET state = 'approved' WHERE id = '{approval_id}'",
         "UPDATE runs SET status = 'approved', outcome = NULL WHERE status = 'denied'",
     )
-    assert report.finding is not None
-    assert report.finding.reason is Reason.SIGNATURE
+    assert reason_of(report) is Reason.SIGNATURE
 
 
 def _thief_row(**changes: Any) -> Facts:
@@ -348,9 +346,7 @@ def test_only_the_key_that_decides_can_name_another(
     """The first case is the control, signed by both keys; each other case lacks one thing."""
     report = forged(original, tmp_path / "ledger.db", appended(named))
 
-    assert (report.finding is None) == is_good
-    if report.finding is not None:
-        assert report.finding.reason is Reason.SIGNATURE
+    assert reason_of(report) is (None if is_good else Reason.SIGNATURE)
 
 
 def test_no_unsigned_decision_is_valid_once_there_is_a_key(original: Path, tmp_path: Path) -> None:
@@ -387,8 +383,7 @@ def test_a_first_key_without_its_own_signature_is_found(original: Path, tmp_path
         return events
 
     report = forged(original, tmp_path / "ledger.db", forge)
-    assert report.finding is not None
-    assert report.finding.reason is Reason.SIGNATURE
+    assert reason_of(report) is Reason.SIGNATURE
 
 
 def test_rows_before_a_signed_head_cannot_be_rewritten(original: Path, tmp_path: Path) -> None:
@@ -399,8 +394,7 @@ def test_rows_before_a_signed_head_cannot_be_rewritten(original: Path, tmp_path:
         return events
 
     report = forged(original, tmp_path / "ledger.db", forge)
-    assert report.finding is not None
-    assert report.finding.reason is Reason.HEAD
+    assert reason_of(report) is Reason.HEAD
 
 
 def test_cutting_rows_after_the_last_signed_head_is_reported_as_possible(original: Path, tmp_path: Path) -> None:
@@ -453,9 +447,7 @@ def test_more_uses_of_a_grant_than_were_granted_are_found(
         return [*events, {"type": "grant.used", "run": run, **use}]
 
     report = forged(original, tmp_path / "ledger.db", forge, "INSERT INTO grant_uses VALUES ('act-new', 1, NULL)")
-    assert (report.finding is None) == is_good
-    if report.finding is not None:
-        assert report.finding.reason is Reason.STATE
+    assert reason_of(report) is (None if is_good else Reason.STATE)
 
 
 @pytest.mark.parametrize(
@@ -486,8 +478,7 @@ def test_an_event_without_the_decision_that_it_needs_is_found(original: Path, tm
     facts = {"approval": asked.approval_id, "run": asked.run_id, **more}
     report = forged(path, tmp_path / "ledger.db", appended(facts))
 
-    assert report.finding is not None
-    assert report.finding.reason is Reason.STATE
+    assert reason_of(report) is Reason.STATE
 
 
 def test_a_decision_recorded_twice_is_found(original: Path, tmp_path: Path) -> None:
@@ -498,5 +489,4 @@ def test_a_decision_recorded_twice_is_found(original: Path, tmp_path: Path) -> N
         return [*events, again]
 
     report = forged(original, tmp_path / "ledger.db", forge)
-    assert report.finding is not None
-    assert report.finding.reason is Reason.STATE
+    assert reason_of(report) is Reason.STATE

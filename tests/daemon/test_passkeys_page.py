@@ -30,6 +30,7 @@ from aileron.vault import Vault
 from tests.support.answers import as_json
 from tests.support.approver import Approver
 from tests.support.authenticator import ORIGIN, Authenticator, Told, cbor
+from tests.support.refusals import refusal
 from tests.support.shaped import shaped
 
 pytestmark = pytest.mark.anyio
@@ -182,8 +183,5 @@ async def test_a_locked_vault_keeps_the_page_locked(world: World) -> None:
     """The vault holds the approver's key and passkeys."""
     asked = answered(world.passkeys.unlocking())
     world.vault.lock()
-    with pytest.raises(AileronError) as refused:
-        await world.passkeys.check_unlocked(asked, "page")
-
-    assert refused.value.failure.failure_class is FailureClass.VAULT_LOCKED
+    assert (await refusal(world.passkeys.check_unlocked(asked, "page"))).failure_class is FailureClass.VAULT_LOCKED
     assert world.refusals() == [("unlock", "locked", None)]

@@ -22,6 +22,7 @@ from aileron.ledger.writer import MAX_WAITING
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
 from aileron.model.outcome import RunStatus
+from tests.support.refusals import refusal
 from tests.support.shaped import shaped
 
 pytestmark = pytest.mark.anyio
@@ -96,10 +97,7 @@ async def test_a_row_that_the_database_refuses_fails_alone_with_our_error(ledger
         for _ in range(2):
             tx.insert_run(a_run())
 
-    with pytest.raises(AileronError, match="refused a row") as caught:
-        await ledger.commit(twice)
-
-    assert caught.value.failure.failure_class is FailureClass.INTERNAL_ERROR
+    assert (await refusal(ledger.commit(twice), match="refused a row")).failure_class is FailureClass.INTERNAL_ERROR
     assert await ledger.commit(lambda tx: tx.append(note("next"))) == 2
 
 

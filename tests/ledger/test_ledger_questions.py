@@ -25,6 +25,7 @@ from aileron.model.decision import Signature
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
 from aileron.model.outcome import RunStatus
+from tests.support.refusals import refusal_of
 
 SIGNED = Signature(key_id="k", at="t", signature="s", head="1:h", head_signature="hs")
 
@@ -137,9 +138,7 @@ def test_a_decision_is_stored_with_its_signature(ledger: Ledger) -> None:
     assert (row.digest, row.asked, row.asked_digest, row.preview, row.signed) == ("e", "d1", "d1", "p", SIGNED)
     assert (row.reason, row.expires_us, row.state) == ("fine", 5, ApprovalState.APPROVED)
     assert ledger.read_now(lambda snapshot: snapshot.approval("act-1")) == row
-    with pytest.raises(AileronError) as caught:
-        decide(ledger, 1)
-    assert caught.value.failure.failure_class is FailureClass.ALREADY_DECIDED
+    assert refusal_of(decide, ledger, 1).failure_class is FailureClass.ALREADY_DECIDED
     put(ledger, 2)
     plain = decide(ledger, 2)
     assert (plain.asked, plain.asked_digest, plain.signed) == (None, "d2", None)

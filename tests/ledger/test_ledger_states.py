@@ -12,6 +12,7 @@ from aileron.ledger import ApprovalRow, ApprovalState, Ledger, RunRow, Transacti
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
 from aileron.model.outcome import RunStatus
+from tests.support.refusals import refusal_of
 
 pytestmark = pytest.mark.anyio
 
@@ -102,10 +103,9 @@ def test_the_loser_of_an_approval_race_gets_the_status_of_the_run(ledger: Ledger
     ledger.commit_now(lambda tx: tx.insert_run(a_run(status=RunStatus.COMPLETED)))
     ledger.commit_now(lambda tx: tx.insert_approval(an_approval(state=ApprovalState.REDEEMED), b"{}"))
 
-    with pytest.raises(AileronError) as caught:
-        ledger.commit_now(lambda tx: tx.move_approval("act-1", {ApprovalState.PENDING}, ApprovalState.DENIED))
-
-    assert caught.value.failure.details == {"status": "completed"}
+    assert refusal_of(
+        ledger.commit_now, lambda tx: tx.move_approval("act-1", {ApprovalState.PENDING}, ApprovalState.DENIED)
+    ).details == {"status": "completed"}
 
 
 def test_open_approvals_are_in_the_order_of_their_expiry(ledger: Ledger) -> None:
