@@ -23,7 +23,9 @@ import pytest
 from aileron.ingress.connection_places import MAX_CONNECTIONS
 from tests.attacks.tally import Attack
 from tests.support.home import DaemonHome, asking_home
+from tests.support.paged import port_of
 from tests.support.reused import reused
+from tests.support.told import begun_session
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
@@ -65,17 +67,6 @@ def home() -> Iterator[DaemonHome]:
         yield made
 
 
-def port_of(home: DaemonHome) -> int:
-    """Return the port on which the home is served."""
-    return int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
-
-
-def session(home: DaemonHome) -> dict[str, Any]:
-    """Begin a session, and return it with its token."""
-    begun: dict[str, Any] = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
-    return begun
-
-
 def request(home: DaemonHome, line: str, *fields: str, token: str | None = None, body: bytes = b"") -> bytes:
     """Return the bytes of a request, the last on its connection."""
     head = [f"{line} HTTP/1.1", f"Host: localhost:{port_of(home)}", "Connection: close", *fields]
@@ -114,7 +105,7 @@ def status(home: DaemonHome, said: bytes) -> int:
 
 def test_no_spelling_of_a_path_reaches_a_route_of_the_person(home: DaemonHome, attack: Attack) -> None:
     """A path that is encoded, doubled, relative, absolute, sent by another method or named in a field is refused or not found."""
-    token = session(home)["token"]
+    token = begun_session(home)["token"]
     port = port_of(home)
     record = json.dumps(home.must("GET", "/v1/audit")["events"][0]["hash"])
     paths = (
@@ -154,7 +145,7 @@ def test_no_spelling_of_a_path_reaches_a_route_of_the_person(home: DaemonHome, a
 
 def test_a_refused_route_is_recorded_with_its_session(home: DaemonHome, attack: Attack) -> None:
     """The record has the number of refusals and the session that caused them."""
-    begun = session(home)
+    begun = begun_session(home)
     for _ in range(3):
         refused = status(home, request(home, "GET /v1/secrets", token=begun["token"]))
         attack.denied("the names of secrets", 401, refused)
@@ -166,7 +157,7 @@ def test_a_refused_route_is_recorded_with_its_session(home: DaemonHome, attack: 
 
 def test_a_token_is_accepted_only_in_the_authorization_field(home: DaemonHome, attack: Attack) -> None:
     """A token in a query, a cookie, two fields or another scheme is not accepted. An unknown token is refused as none is."""
-    token, other = session(home)["token"], session(home)["token"]
+    token, other = begun_session(home)["token"], begun_session(home)["token"]
     shown = {
         "in the query": request(home, f"GET /v1/actions?token={token}&access_token={token}"),
         "as a cookie": request(home, "GET /v1/actions", f"Cookie: token={token}"),
@@ -193,7 +184,7 @@ def test_a_token_is_accepted_only_in_the_authorization_field(home: DaemonHome, a
 
 def test_a_session_cannot_reach_another_sessions_runs_by_their_ids(home: DaemonHome, attack: Attack) -> None:
     """Runs, questions and idempotency keys stay closed under ids of either kind and of neither."""
-    mine, other = session(home), session(home)
+    mine, other = begun_session(home), begun_session(home)
     run = "POST /v1/actions/give-back/run"
     body = b'{"args":{"text":"of one session"}}'
     key = "Idempotency-Key: the-same-key"
@@ -238,7 +229,7 @@ def test_a_session_cannot_reach_another_sessions_runs_by_their_ids(home: DaemonH
 
 def test_a_question_of_an_ended_session_belongs_to_no_session(home: DaemonHome, attack: Attack) -> None:
     """The ended session's token can neither read nor cancel it. A person still decides, and it runs as that session."""
-    begun = session(home)
+    begun = begun_session(home)
     body = b'{"args":{"text":"x"}}'
     ask = request(home, "POST /v1/actions/ask-first/run?wait=0", token=begun["token"], body=body)
     asked = json.loads(answers(home, ask).partition(b"\r\n\r\n")[2])
@@ -265,7 +256,7 @@ def test_a_question_of_an_ended_session_belongs_to_no_session(home: DaemonHome, 
 
 def test_a_web_page_of_another_origin_is_refused(home: DaemonHome, attack: Attack) -> None:
     """Every route refuses it by its origin, by the browser's fetch metadata if there is no origin, and under a rebound name."""
-    token = session(home)["token"]
+    token = begun_session(home)["token"]
     port = port_of(home)
     form = ("Content-Type: text/plain", "Content-Length: 2")
     pages = {
@@ -378,7 +369,7 @@ def _python() -> str:
 
 def test_a_malformed_request_is_refused_and_the_next_one_is_served(home: DaemonHome, attack: Attack) -> None:
     """A hundred thousand fields, a megabyte in one field, contradictory lengths and a body without JSON are refused."""
-    token = session(home)["token"]
+    token = begun_session(home)["token"]
     run = "POST /v1/actions/give-back/run"
     attempts = {
         "fields without number": (
@@ -415,7 +406,7 @@ def test_a_malformed_request_is_refused_and_the_next_one_is_served(home: DaemonH
 
 def test_an_aborted_request_leaves_no_traceback_in_the_log(home: DaemonHome, attack: Attack) -> None:
     """An agent that goes away in the middle of its body is a foreseen event, so it causes no traceback."""
-    token = session(home)["token"]
+    token = begun_session(home)["token"]
     for line in ("POST /v1/actions/give-back/run", "POST /mcp", "POST /v1/messages", "POST /approvals"):
         said = request(home, line, "Content-Length: 1000", token=token) + b'{"args":'
         with socket.create_connection(("127.0.0.1", port_of(home)), timeout=DEADLINE_S) as connection:

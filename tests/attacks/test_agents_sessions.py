@@ -16,6 +16,7 @@ import pytest
 from tests.attacks.tally import Attack
 from tests.daemon.test_protocol import HELLO, Agent
 from tests.support.home import DaemonHome, asking_home, probe_action
+from tests.support.told import begun_session
 
 pytestmark = pytest.mark.jail
 DEADLINE_S: Final = 30.0
@@ -26,12 +27,6 @@ def home() -> Iterator[DaemonHome]:
     """A home with an action that runs at once and one that asks."""
     with asking_home() as made:
         yield made
-
-
-def session(home: DaemonHome) -> dict[str, Any]:
-    """Begin a session, and return it with its token."""
-    begun: dict[str, Any] = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
-    return begun
 
 
 def agent(home: DaemonHome, token: str | None = None) -> Agent:
@@ -76,7 +71,7 @@ def test_a_connection_with_an_unreadable_token_belongs_to_no_session(home: Daemo
     """The connection does not become `local`, which would see others' requests. A good token counts once, first, however
     it is split.
     """
-    mine, other = session(home), session(home)
+    mine, other = begun_session(home), begun_session(home)
     good, second = preamble(mine["token"]), preamble(other["token"])
     token = mine["token"].encode()
     attack.all_denied(
@@ -106,7 +101,7 @@ def test_a_connection_with_an_unreadable_token_belongs_to_no_session(home: Daemo
 
 def test_later_messages_on_a_connection_do_not_change_its_session(home: DaemonHome, attack: Attack) -> None:
     """A later token, ids of other connections, and fields that name a session change nothing."""
-    mine, other = session(home), session(home)
+    mine, other = begun_session(home), begun_session(home)
     with agent(home, mine["token"]) as client, agent(home, other["token"]) as neighbour:
         waits = neighbour.call("ask_first", text="x")["approval_id"]
         client.say("notifications/aileron/session", {"token": other["token"]})
@@ -241,7 +236,7 @@ def _older(session_id: str) -> dict[str, str]:
 
 def test_requests_that_wait_when_their_session_ends_get_no_result(home: DaemonHome, attack: Attack) -> None:
     """A long poll, a call, and a stream that lasts as long as its client all end, although the run itself goes on."""
-    begun, other = session(home), session(home)
+    begun, other = begun_session(home), begun_session(home)
     http, beside = Http(home, begun["token"]), Http(home, other["token"])
     asked = json.loads(
         rest(http.ask("POST /v1/actions/ask-first/run", {"args": {"text": "x"}})).partition(b"\r\n\r\n")[2]
@@ -277,7 +272,7 @@ def test_requests_that_wait_when_their_session_ends_get_no_result(home: DaemonHo
 
 def test_one_session_cannot_use_up_the_http_sessions_of_others(home: DaemonHome, attack: Attack) -> None:
     """A session begins 300 sessions of the older era: the 129th is refused, and another session is served."""
-    greedy, other = Http(home, session(home)["token"]), Http(home, session(home)["token"])
+    greedy, other = Http(home, begun_session(home)["token"]), Http(home, begun_session(home)["token"])
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
     answers = [int(rest(greedy.ask("POST /mcp", hello)).split(b" ")[1]) for _ in range(300)]
     attack.control("as many as one may have", [200] * 128, answers[:128])

@@ -26,6 +26,7 @@ from aileron.ingress.connection_places import MAX_CONNECTIONS, MAX_SILENT
 from tests.attacks.flooder import CONNECTIONS
 from tests.attacks.tally import Attack
 from tests.support.home import DaemonHome, asking_home
+from tests.support.paged import port_of
 from tests.support.reused import reused
 from tests.support.waiting import wait_still, wait_until
 
@@ -46,12 +47,8 @@ def home() -> Iterator[DaemonHome]:
     with asking_home() as made:
         token = made.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})["token"]
         for path in ("/healthz", "/approvals", "/mcp", "/v1/models"):
-            assert _status(_port(made), path, f"Authorization: Bearer {token}")
+            assert _status(port_of(made), path, f"Authorization: Bearer {token}")
         yield made
-
-
-def _port(home: DaemonHome) -> int:
-    return int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
 
 
 def _asked(port: int, path: str, *fields: str) -> bytes:
@@ -100,7 +97,7 @@ def _flood(home: DaemonHome, kind: str, for_s: float = DEADLINE_S, *more: str) -
     other = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     source = (Path(__file__).parent / "flooder.py").read_text(encoding="utf-8")
     python = "/usr/bin/python3" if other else sys.executable
-    words = [python, "-c", source, str(_port(home)), kind, str(for_s), *more]
+    words = [python, "-c", source, str(port_of(home)), kind, str(for_s), *more]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd="/", **other) as process:  # type: ignore[call-overload] # keywords
         try:
             assert process.stdout is not None
@@ -120,7 +117,7 @@ def test_requests_sent_before_a_response_are_discarded(home: DaemonHome, attack:
     """The daemon sends one response, which ends the connection; a client that waits for each response gets as many as it
     asks for.
     """
-    port = _port(home)
+    port = port_of(home)
     with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as connection:
         connection.sendall(_asked(port, "/healthz") * 100)
         found = _all_of(connection)
@@ -160,7 +157,7 @@ def test_no_work_goes_on_after_a_floods_connections_end(home: DaemonHome, attack
     attack.denied(f"{kind}: work without a connection", len(processes), len(rested))
     kept = wait_until(lambda: _memory(processes) - before <= _KEPT, "their memory comes back", within_s=DEADLINE_S)
     attack.denied(f"{kind}: memory, a minute later", True, kept)
-    attack.control("somebody who asks", 200, _status_of_patience(_port(home), "/healthz"))
+    attack.control("somebody who asks", 200, _status_of_patience(port_of(home), "/healthz"))
 
 
 @pytest.mark.parametrize(
@@ -178,15 +175,15 @@ def test_strangers_share_a_budget(
     attack.denied(f"{kind}: the others are told", True, counted.get("429", 0) > 0)
     token = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})["token"]
     for _ in range(round(at_once) + 5):
-        assert _status(_port(home), "/v1/actions", f"Authorization: Bearer {token}") == 200
+        assert _status(port_of(home), "/v1/actions", f"Authorization: Bearer {token}") == 200
     attack.control(
-        f"{kind}: an agent with a token", 200, _status(_port(home), "/v1/actions", f"Authorization: Bearer {token}")
+        f"{kind}: an agent with a token", 200, _status(port_of(home), "/v1/actions", f"Authorization: Bearer {token}")
     )
 
 
 def test_the_oldest_silent_connection_makes_room(home: DaemonHome, attack: Attack) -> None:
     """The oldest silent connection ends if there are too many; a client that asks at once is served."""
-    port = _port(home)
+    port = port_of(home)
     with contextlib.ExitStack() as stack:
         silent = [
             stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S))
@@ -198,7 +195,7 @@ def test_the_oldest_silent_connection_makes_room(home: DaemonHome, attack: Attac
 
 def test_slow_strangers_make_room_for_callers_with_a_session(home: DaemonHome, attack: Attack) -> None:
     """Strangers hold all remaining places and more of them wait; a client that shows a session is served, at once and later."""
-    port = _port(home)
+    port = port_of(home)
     token = f"Authorization: Bearer {home.must('POST', '/v1/sessions', {'agent': 'test', 'folder': '/'})['token']}"
     body = b'{"args": {"text": "x"}}'
     fields = (token, "Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close")
@@ -251,7 +248,7 @@ def test_ingress_holds_no_privileges_and_no_files_of_the_home(home: DaemonHome, 
         of_home = [link for link in opened[ingress] if link.startswith(str(home.path)) and "/logs/" not in link]
         attack.denied("files of the home", [], of_home)
         attack.control("the daemon's ledger", True, any("ledger" in link for link in opened[daemon]))
-    attack.control("somebody who asks", 200, _status(_port(home), "/healthz"))
+    attack.control("somebody who asks", 200, _status(port_of(home), "/healthz"))
 
 
 def _opened_by(process: psutil.Process) -> list[str]:
@@ -265,7 +262,7 @@ def _opened_by(process: psutil.Process) -> list[str]:
 
 def test_a_killed_ingress_is_started_again(home: DaemonHome, attack: Attack) -> None:
     """The next connection starts it on the same port, which nobody else could take meanwhile."""
-    port = _port(home)
+    port = port_of(home)
     daemon, before = _processes(home)
     before.send_signal(signal.SIGKILL)
     before.wait(DEADLINE_S)
@@ -280,24 +277,24 @@ def test_a_killed_ingress_is_started_again(home: DaemonHome, attack: Attack) -> 
 
 def test_a_request_with_a_refused_upgrade_ends_like_any_other(home: DaemonHome, attack: Attack) -> None:
     """The daemon responds as if no upgrade was requested, and the connection ends when it is idle."""
-    with socket.create_connection(("127.0.0.1", _port(home)), timeout=DEADLINE_S) as connection:
-        connection.sendall(_asked(_port(home), "/healthz", "Connection: upgrade", "Upgrade: websocket"))
+    with socket.create_connection(("127.0.0.1", port_of(home)), timeout=DEADLINE_S) as connection:
+        connection.sendall(_asked(port_of(home), "/healthz", "Connection: upgrade", "Upgrade: websocket"))
         found = _all_of(connection)
     attack.denied("a connection that stays", True, found.startswith(b"HTTP/1.1 200"))
-    attack.control("somebody who asks", 200, _status(_port(home), "/healthz"))
+    attack.control("somebody who asks", 200, _status(port_of(home), "/healthz"))
 
 
 def test_ingress_dies_with_the_daemon(attack: Attack) -> None:
     """The next daemon has the port at once."""
     with asking_home() as home:
-        port = _port(home)
+        port = port_of(home)
         assert _status(port, "/healthz") == 200
         _, ingress = _processes(home)
         home.kill()
         ingress.wait(DEADLINE_S)
         attack.denied("outliving it", False, ingress.is_running())
-        attack.control("the next daemon", 200, _status(_port(home), "/healthz"))
-        assert _port(home) == port
+        attack.control("the next daemon", 200, _status(port_of(home), "/healthz"))
+        assert port_of(home) == port
 
 
 def test_confined_ingress_can_open_no_file_or_connection(tmp_path: Path, attack: Attack) -> None:

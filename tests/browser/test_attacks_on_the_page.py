@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,6 +22,7 @@ from tests.support.browser import Browser, needs_browser
 from tests.support.home import DaemonHome
 from tests.support.hostile_text import EVERYTHING, as_in_a_file
 from tests.support.paged import paged_home, port_of
+from tests.support.told import of_kind, state
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -36,17 +36,6 @@ def chromium() -> Iterator[Browser]:
     needs_browser()
     with Browser(arguments=[f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1"]) as opened:
         yield opened
-
-
-def of_kind(home: DaemonHome, kind: str) -> list[dict[str, Any]]:
-    """Return the events of one type, oldest first."""
-    found: list[dict[str, Any]] = home.must("GET", f"/v1/audit?type={kind}&order=oldest&limit=1000")["events"]
-    return found
-
-
-def state(home: DaemonHome, asked: dict[str, Any]) -> str:
-    """Return the status of a question."""
-    return str(home.result(asked, wait=0)["status"])
 
 
 def cookie_of(browser: Browser) -> str:

@@ -15,6 +15,7 @@ from tests.support.browser import Browser
 from tests.support.home import DaemonHome
 from tests.support.paged import PageClient
 from tests.support.passkeys import Device
+from tests.support.told import of_kind, state
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -196,17 +197,6 @@ def approved_by_touch(browser: Browser, word: str = "") -> None:
     if word:
         browser.fill("#word", word)
     press(browser, ".yes button[data-passkey]")
-
-
-def of_kind(home: DaemonHome, kind: str) -> list[dict[str, Any]]:
-    """Return the events of one type, oldest first."""
-    found: list[dict[str, Any]] = home.must("GET", f"/v1/audit?type={kind}&order=oldest&limit=1000")["events"]
-    return found
-
-
-def state(home: DaemonHome, asked: dict[str, Any]) -> str:
-    """Return the status of a question."""
-    return str(home.result(asked, wait=0)["status"])
 
 
 # What counts

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.browser.paging import CONTRAST, PHONE, base_of, elsewhere, overflow, rested, unlocked, without_scripts
@@ -11,17 +9,13 @@ from tests.support.browser import Browser, BrowserError
 from tests.support.home import DaemonHome
 from tests.support.hostile_text import EVERYTHING, as_in_a_file
 from tests.support.paged import PageClient, paged_home, port_of
+from tests.support.told import state
 from tests.support.upstream_http import CountingServer
 from tests.support.waiting import wait_still, wait_until
 
 pytestmark = pytest.mark.jail
 
 TAB, ENTER, SPACE = "\ue004", "\ue007", " "
-
-
-def state(home: DaemonHome, asked: dict[str, Any]) -> str:
-    """Return the status of a question."""
-    return str(home.result(asked, wait=0)["status"])
 
 
 def keys(browser: Browser, text: str) -> None:

@@ -16,6 +16,7 @@ from aileron.registry.connector_build import build
 from tests.support.approver import Approver, decided_home
 from tests.support.home import PROBE, DaemonHome, probe_action
 from tests.support.probed import probed_home
+from tests.support.told import error_of
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -56,13 +57,6 @@ def shown(home: DaemonHome, name: str = BOUND) -> dict[str, Any]:
     """Return one binding in full."""
     found: dict[str, Any] = home.must("GET", f"/v1/bindings/{name}")
     return found
-
-
-def error_of(got: Answer) -> dict[str, Any]:
-    """Return the failure in a response."""
-    assert got.is_error, got.body
-    error: dict[str, Any] = got.body["error"]
-    return error
 
 
 def uses(home: DaemonHome, action: str) -> Answer:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from aileron.client import Answer
 from tests.support.home import PROBE, DaemonHome, daemon_home
+from tests.support.told import error_of
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -21,13 +21,6 @@ SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "reflector"
 THEIRS = b"another-secret-of-another"
 BUDGET = 256
 """Requests that one step may make (docs/reference/egress.md)."""
-
-
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[CountingServer]:
-    """Start a server that remembers what it was sent."""
-    with CountingServer() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +47,6 @@ def bound(home: DaemonHome) -> Iterator[DaemonHome]:
     home.must("POST", "/v1/bindings", binding)
     yield home
     home.must("DELETE", f"/v1/bindings/basic/theirs/me?connector={REFLECTOR}")
-
-
-def error_of(got: Answer) -> dict[str, Any]:
-    """Return the failure in a response."""
-    error: dict[str, Any] = got.body["error"]
-    return error
 
 
 def types(home: DaemonHome, error: dict[str, Any]) -> list[str]:

@@ -25,6 +25,7 @@ from aileron.registry.content import ContentStore
 from aileron.registry.install import read_artifact
 from tests.support.approver import Approver, decided_home
 from tests.support.home import PROBE, DaemonHome, other_probe, probe_action
+from tests.support.told import word
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -37,11 +38,6 @@ def home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
     """Start a home with an approver, a gated action and a free one, the vault open."""
     with decided_home(upstream, approver) as made:
         yield made
-
-
-def word(answer: Answer) -> str:
-    """Return the class of a failure, or the status."""
-    return str(answer.body["error"]["class"] if answer.is_error else answer.body["status"])
 
 
 def forge(home: DaemonHome, approval_id: str, about: dict[str, Any]) -> None:

@@ -11,15 +11,11 @@ import pytest
 from tests.gateway.conftest import Line, Provider, refusal
 from tests.support.approver import Approver
 from tests.support.home import SECRET, DaemonHome, daemon_home
+from tests.support.paged import port_of
 
 pytestmark = pytest.mark.jail
 
 OK = b"HTTP/1.1 200 OK\r\nDate: then\r\nContent-Length: 2\r\n\r\nok"
-
-
-def port_of(home: DaemonHome) -> int:
-    """Return the port of the daemon."""
-    return int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
 
 
 def new_session(home: DaemonHome) -> dict[str, str]:

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from aileron.client import Answer
 from tests.support.approver import Approver
 from tests.support.home import DaemonHome, daemon_home, probe_action, word
+from tests.support.told import error_of
 
 pytestmark = pytest.mark.jail
 
@@ -97,13 +98,6 @@ def bind(home: DaemonHome, connector: str, name: str, **details: Any) -> Answer:
     return home.ask("POST", "/v1/bindings", {**body, "details": details} if details else body)
 
 
-def failure(answer: Answer) -> dict[str, Any]:
-    """Return the failure in a response."""
-    assert answer.is_error, answer.body
-    error: dict[str, Any] = answer.body["error"]
-    return error
-
-
 def test_a_database_login_is_bound_and_shown_with_its_details(home: DaemonHome, tmp_path: Path) -> None:
     """The response, the list and the full binding show user, database and that the role only reads; the connector says where."""
     install_database(home, tmp_path)
@@ -132,8 +126,8 @@ def test_details_that_the_protocol_lacks_are_refused(home: DaemonHome, tmp_path:
     """An ssh login without a host key is refused too; with one it is bound."""
     install_git(home, tmp_path)
 
-    refused = failure(bind(home, GIT, "login/git/me"))
-    of_a_database = failure(bind(home, GIT, "login/git/me", host_key=HOST_KEY, database="x"))
+    refused = error_of(bind(home, GIT, "login/git/me"))
+    of_a_database = error_of(bind(home, GIT, "login/git/me", host_key=HOST_KEY, database="x"))
     unknown = bind(home, GIT, "login/git/me", port=1)
     bound = bind(home, GIT, "login/git/me", host_key=HOST_KEY)
 
@@ -148,15 +142,15 @@ def test_a_role_is_used_only_for_what_it_was_bound_for(home: DaemonHome, tmp_pat
     """A query runs only as the reader, another operation as the writer; each refusal says how to bind the missing role."""
     install_database(home, tmp_path)
 
-    nothing = failure(home.run("query"))
+    nothing = error_of(home.run("query"))
     bind(home, DATABASE, "login/db/writer")
-    still = failure(home.run("query"))
+    still = error_of(home.run("query"))
     written = home.run("execute")
     bind(home, DATABASE, "login/db/reader", read_only=True)
     read, both = home.run("query"), home.run("both")
     plan = home.must("POST", "/v1/actions/both/run", {"args": {}, "dry_run": True})["plan"]
     home.must("DELETE", "/v1/bindings/login/db/writer")
-    none_to_write = failure(home.run("both"))
+    none_to_write = error_of(home.run("both"))
 
     setup = f"aileron binding setup {DATABASE} --name login/SERVICE/IDENTITY --username USER --secret NAME"
     for refused in (nothing, still):
@@ -289,5 +283,5 @@ def test_the_approver_signs_a_logins_details(home: DaemonHome, tmp_path: Path) -
     assert question["subject"]["wire"].startswith("login ssh+tls://git.example:22 ")
     assert before == []
     assert shown["details"] == {"host_key": HOST_KEY}
-    assert failure(bind(home, GIT, "login/git/you"))["class"] == "bad_input"  # refused before any question
-    assert failure(unfit)["class"] == "bad_input"
+    assert error_of(bind(home, GIT, "login/git/you"))["class"] == "bad_input"  # refused before any question
+    assert error_of(unfit)["class"] == "bad_input"

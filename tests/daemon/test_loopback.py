@@ -15,6 +15,7 @@ import pytest
 
 from aileron.daemon.http import ports
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.paged import port_of
 from tests.support.ports import reserve_ports
 from tests.support.reused import reused
 
@@ -29,11 +30,6 @@ def page_home() -> Iterator[DaemonHome]:
     with daemon_home() as made:
         made.must("GET", "/healthz")
         yield made
-
-
-def port_of(home: DaemonHome) -> int:
-    """Return the port of the pages."""
-    return int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
 
 
 def get(

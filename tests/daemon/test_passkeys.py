@@ -24,6 +24,7 @@ from tests.support.approver import Approver, decided_home
 from tests.support.authenticator import Algorithm, Told, cbor
 from tests.support.home import PASSPHRASE, DaemonHome, daemon_home, probe_action
 from tests.support.passkeys import Device
+from tests.support.told import refusals, word
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -51,17 +52,6 @@ def device(home: DaemonHome, approver: Approver) -> Device:
     made = Device(home)
     made.enrol(approver, "the phone")
     return made
-
-
-def word(answer: Answer) -> str:
-    """Return the class of a failure, or the status."""
-    return str(answer.body["error"]["class"] if answer.is_error else answer.body["status"])
-
-
-def refusals(home: DaemonHome, about: str) -> list[str]:
-    """Return the recorded reasons why tries did not count."""
-    found = home.must("GET", "/v1/audit?type=approval.refused&order=oldest&limit=1000")["events"]
-    return [event["reason"] for event in found if event["approval"] == about]
 
 
 def verified(home: DaemonHome) -> dict[str, Any]:

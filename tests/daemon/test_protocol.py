@@ -13,6 +13,7 @@ from typing import Any, Self
 import pytest
 
 from tests.support.home import DaemonHome, asking_home, probe_action
+from tests.support.told import begun_session
 
 pytestmark = pytest.mark.jail
 DEADLINE_S = 30.0
@@ -93,15 +94,9 @@ def agent(home: DaemonHome, token: str | None = None) -> Agent:
     return Agent(home.path / "run" / "mcp.sock", token)
 
 
-def session(home: DaemonHome) -> dict[str, Any]:
-    """Open a session and return it, with its token."""
-    begun: dict[str, Any] = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
-    return begun
-
-
 def test_a_call_over_the_protocol_is_run_like_any_other(home: DaemonHome) -> None:
     """The run takes place in a jail, and is on record as an agent's, of the session whose token began the connection."""
-    begun = session(home)
+    begun = begun_session(home)
     with agent(home, begun["token"]) as mine, agent(home) as local:
         for connection, expected in ((mine, begun["id"]), (local, "local")):
             answer = connection.call("give_back", text="x")
@@ -113,7 +108,7 @@ def test_a_call_over_the_protocol_is_run_like_any_other(home: DaemonHome) -> Non
 
 def test_a_connection_sees_its_own_session_only(home: DaemonHome) -> None:
     """Another session's question does not exist for it; a second connection of the same session sees it."""
-    first, second = session(home), session(home)
+    first, second = begun_session(home), begun_session(home)
     with (
         agent(home, first["token"]) as mine,
         agent(home, second["token"]) as other,
@@ -130,7 +125,7 @@ def test_a_connection_sees_its_own_session_only(home: DaemonHome) -> None:
 
 def test_a_session_that_ends_is_refused_on_its_open_connections(home: DaemonHome) -> None:
     """A call on the connection is answered before the session ended, and refused afterwards."""
-    begun = session(home)
+    begun = begun_session(home)
     with agent(home, begun["token"]) as mine:
         assert mine.call("give_back", text="x")["status"] == "completed"
 
@@ -205,7 +200,7 @@ def test_an_action_written_by_hand_is_announced_and_can_be_called(home: DaemonHo
 
 def test_a_call_over_http_belongs_to_the_session_of_its_token(home: DaemonHome) -> None:
     """The protocol's era without a handshake takes one request."""
-    begun = session(home)
+    begun = begun_session(home)
     port = int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
     envelope = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",

@@ -16,7 +16,9 @@ import pytest
 
 from aileron.client import Answer
 from tests.daemon.test_protocol import Agent
+from tests.daemon.test_sessions import begin
 from tests.support.home import DaemonHome, asking_home, probe_action
+from tests.support.told import ask_as
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
@@ -75,26 +77,14 @@ def home(made: DaemonHome) -> Iterator[DaemonHome]:
     file.write_text(before, encoding="utf-8")
 
 
-def begin(home: DaemonHome, **facts: Any) -> dict[str, Any]:
-    """Open a session and return it, with its token."""
-    session: dict[str, Any] = home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/srv/work", **facts})
-    return session
-
-
-def ask(home: DaemonHome, token: str | None, method: str, path: str, body: Any = None) -> Answer:
-    """Send a request on the agent socket, with a token."""
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    return home.agent.request(method, path, body, headers=headers)
-
-
 def run(home: DaemonHome, token: str | None, name: str, **more: Any) -> Answer:
     """Run an action."""
-    return ask(home, token, "POST", f"/v1/actions/{name}/run", {"args": {"text": "x"}, **more})
+    return ask_as(home, token, "POST", f"/v1/actions/{name}/run", {"args": {"text": "x"}, **more})
 
 
 def names(home: DaemonHome, token: str | None) -> list[str]:
     """Return the actions that the API lists."""
-    return [action["name"] for action in ask(home, token, "GET", "/v1/actions").body["actions"]]
+    return [action["name"] for action in ask_as(home, token, "GET", "/v1/actions").body["actions"]]
 
 
 def tools(home: DaemonHome, token: str | None) -> set[str]:
@@ -151,7 +141,7 @@ def test_an_action_outside_the_selection_does_not_exist(home: DaemonHome) -> Non
     assert run(home, token, "list-notes").status == 200
     told = {}
     for name in ("give-back", "no-such-action"):
-        assert ask(home, token, "GET", f"/v1/actions/{name}").body["error"]["class"] == "not_found"
+        assert ask_as(home, token, "GET", f"/v1/actions/{name}").body["error"]["class"] == "not_found"
         assert run(home, token, name, dry_run=True).body["error"]["class"] == "not_found"
         refused = run(home, token, name).body["error"]
         assert refused["class"] == "not_found"

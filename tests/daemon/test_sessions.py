@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from aileron.client import Answer
 from tests.support.canary import scan
 from tests.support.home import DaemonHome, asking_home, daemon_home
+from tests.support.told import ask_as
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
@@ -34,15 +34,9 @@ def begin(home: DaemonHome, **facts: Any) -> dict[str, Any]:
     return session
 
 
-def ask(home: DaemonHome, token: str | None, method: str, path: str, body: Any = None) -> Answer:
-    """Send a request on the agent socket, with a token."""
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    return home.agent.request(method, path, body, headers=headers)
-
-
 def asked(home: DaemonHome, token: str) -> dict[str, Any]:
     """Make the session ask a question, and return it."""
-    answer = ask(home, token, "POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}})
+    answer = ask_as(home, token, "POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}})
     assert answer.status == 202, answer.body
     question: dict[str, Any] = answer.body
     return question
@@ -64,17 +58,17 @@ def test_a_session_sees_its_own_questions_only(home: DaemonHome) -> None:
     question = asked(home, mine["token"])
     path = f"/v1/action-approvals/{question['approval_id']}"
 
-    assert ask(home, mine["token"], "GET", f"{path}/result").body["status"] == "pending_approval"
+    assert ask_as(home, mine["token"], "GET", f"{path}/result").body["status"] == "pending_approval"
     for other in (yours["token"], None):
         for method, route in (
             ("GET", f"{path}/result"),
             ("GET", f"/v1/runs/{question['audit_id']}"),
             ("POST", f"{path}/cancel"),
         ):
-            answer = ask(home, other, method, route)
+            answer = ask_as(home, other, method, route)
             assert answer.status == 404, answer.body
             assert answer.body["error"]["class"] == "not_found"
-    assert ask(home, mine["token"], "POST", f"{path}/cancel").body["status"] == "cancelled"
+    assert ask_as(home, mine["token"], "POST", f"{path}/cancel").body["status"] == "cancelled"
 
 
 def test_a_session_can_list_and_run_but_not_decide(home: DaemonHome) -> None:
@@ -83,8 +77,8 @@ def test_a_session_can_list_and_run_but_not_decide(home: DaemonHome) -> None:
     question = asked(home, token)
     decision = {"decision": "approve", "digest": "sha256:" + "0" * 64}
 
-    assert ask(home, token, "GET", "/v1/actions").status == 200
-    ran = ask(home, token, "POST", "/v1/actions/give-back/run", {"args": {"text": "x"}})
+    assert ask_as(home, token, "GET", "/v1/actions").status == 200
+    ran = ask_as(home, token, "POST", "/v1/actions/give-back/run", {"args": {"text": "x"}})
     assert ran.status == 200, ran.body
     for method, path, body in (
         ("POST", f"/v1/action-approvals/{question['approval_id']}/decide", decision),
@@ -92,7 +86,7 @@ def test_a_session_can_list_and_run_but_not_decide(home: DaemonHome) -> None:
         ("POST", "/v1/sessions", {"agent": "x", "folder": "/"}),
         ("GET", "/v1/audit", None),
     ):
-        answer = ask(home, token, method, path, body)
+        answer = ask_as(home, token, method, path, body)
         assert answer.body["error"]["class"] == "unauthorized", path
         assert "not available on the agent socket" in answer.body["error"]["message"]
 
@@ -109,8 +103,8 @@ def test_an_invalid_token_is_refused(home: DaemonHome, shown: str) -> None:
     refused = home.agent.request("GET", "/v1/actions", headers={"Authorization": shown})
 
     assert (refused.status, refused.body["error"]["class"]) == (401, "unauthorized")
-    assert ask(home, good, "GET", "/v1/actions").status == 200
-    assert ask(home, None, "GET", "/v1/actions").status == 200
+    assert ask_as(home, good, "GET", "/v1/actions").status == 200
+    assert ask_as(home, None, "GET", "/v1/actions").status == 200
 
 
 def test_the_token_of_an_ended_session_is_refused(home: DaemonHome) -> None:
@@ -121,7 +115,7 @@ def test_the_token_of_an_ended_session_is_refused(home: DaemonHome) -> None:
     ended = home.must("POST", f"/v1/sessions/{session['id']}/end", {"exit_code": 3})
 
     assert (ended["status"], ended["exit_code"], ended["reason"], ended["runs"]) == ("ended", 3, "ended", 1)
-    assert ask(home, session["token"], "GET", "/v1/actions").body["error"]["class"] == "unauthorized"
+    assert ask_as(home, session["token"], "GET", "/v1/actions").body["error"]["class"] == "unauthorized"
     assert home.decide({**question, "digest": digest_of(home, question)}, "approve").status == 200
     assert home.result(question)["status"] == "completed"
 
@@ -137,11 +131,11 @@ def test_an_end_that_could_not_be_recorded_is_recorded_later(home: DaemonHome) -
         failed = home.ask("POST", f"/v1/sessions/{session['id']}/end", {"exit_code": 3})
     finally:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, usual)
-    refused = ask(home, session["token"], "GET", "/v1/actions")
+    refused = ask_as(home, session["token"], "GET", "/v1/actions")
     ended = home.must("POST", f"/v1/sessions/{session['id']}/end", {})
 
     assert failed.body["error"]["class"] == "internal_error"
-    assert (refused.status, ask(home, other["token"], "GET", "/v1/actions").status) == (401, 200)
+    assert (refused.status, ask_as(home, other["token"], "GET", "/v1/actions").status) == (401, 200)
     assert (ended["status"], ended["reason"], ended["exit_code"]) == ("ended", "ended", 3)
 
 
@@ -155,7 +149,7 @@ def test_a_session_ends_with_its_process(home: DaemonHome) -> None:
     launcher = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         session = begin(home, pid=launcher.pid)
-        assert ask(home, session["token"], "GET", "/v1/actions").status == 200
+        assert ask_as(home, session["token"], "GET", "/v1/actions").status == 200
     finally:
         launcher.kill()
         launcher.communicate()
@@ -163,7 +157,7 @@ def test_a_session_ends_with_its_process(home: DaemonHome) -> None:
     over = until_over(home, session["id"])
 
     assert (over["status"], over["reason"], over["exit_code"]) == ("ended", "process gone", None)
-    assert ask(home, session["token"], "GET", "/v1/actions").body["error"]["class"] == "unauthorized"
+    assert ask_as(home, session["token"], "GET", "/v1/actions").body["error"]["class"] == "unauthorized"
 
 
 def test_the_session_that_started_a_process_can_be_looked_up(home: DaemonHome) -> None:
@@ -191,8 +185,8 @@ def test_a_session_survives_a_restart() -> None:
         home.must("POST", f"/v1/sessions/{ended['id']}/end", {})
         home.kill()
 
-        assert ask(home, stays["token"], "GET", "/v1/actions").status == 200
-        assert ask(home, ended["token"], "GET", "/v1/actions").body["error"]["class"] == "unauthorized"
+        assert ask_as(home, stays["token"], "GET", "/v1/actions").status == 200
+        assert ask_as(home, ended["token"], "GET", "/v1/actions").body["error"]["class"] == "unauthorized"
         listed = home.must("GET", "/v1/sessions")["sessions"]
         assert [session["id"] for session in listed] == [ended["id"], stays["id"]]
         assert home.must("GET", "/v1/audit/verify")["ok"]

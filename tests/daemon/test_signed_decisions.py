@@ -16,12 +16,12 @@ import pytest
 from aileron.api.approvals import ApprovalList
 from aileron.approver_key.box import Recipient
 from aileron.cards.question import tags_of
-from aileron.client import Answer
 from aileron.model.plan import Plan
 from tests.support.approver import Approver, decided_home
 from tests.support.home import PASSPHRASE, DaemonHome, probe_action
 from tests.support.probed import probed_home
 from tests.support.skewed_daemon import skewed_daemon
+from tests.support.told import refusals, word
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -47,17 +47,6 @@ def own_home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHom
     """Start such a home for tests that stop its daemon and write in its files."""
     with decided_home(upstream, approver) as made:
         yield made
-
-
-def word(answer: Answer) -> str:
-    """Return the class of a failure, or the status."""
-    return str(answer.body["error"]["class"] if answer.is_error else answer.body["status"])
-
-
-def refusals(home: DaemonHome, approval_id: str) -> list[str]:
-    """Return the recorded reasons why decisions on a question did not count."""
-    found = home.must("GET", "/v1/audit?type=approval.refused&order=oldest&limit=1000")["events"]
-    return [event["reason"] for event in found if event["approval"] == approval_id]
 
 
 def test_a_signed_decision_counts(home: DaemonHome, approver: Approver, upstream: CountingServer) -> None:

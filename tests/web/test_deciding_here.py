@@ -14,6 +14,7 @@ import pytest
 from tests.support.home import DaemonHome
 from tests.support.hostile_text import GROUPS, as_in_a_file, assert_harmless_page
 from tests.support.paged import PageClient, Reply
+from tests.support.told import of_kind
 from tests.support.upstream_http import CountingServer
 from tests.support.waiting import wait_still, wait_until
 
@@ -38,12 +39,6 @@ def let_expire(home: DaemonHome, question: dict[str, object]) -> None:
         home.asked("mild")  # each new question makes the daemon look for expired ones
         wait_until(lambda: home.result(question, wait=0)["status"] == "expired", "it expires")
         record.execute("UPDATE approvals SET expires_us = ? WHERE id = ?", (recorded_us, name))
-
-
-def events(home: DaemonHome, kind: str) -> list[dict[str, object]]:
-    """Return the events of one type, oldest first."""
-    found: list[dict[str, object]] = home.must("GET", f"/v1/audit?type={kind}&order=oldest&limit=1000")["events"]
-    return found
 
 
 # The locked page
@@ -73,12 +68,12 @@ def test_a_locked_page_shows_nothing_of_any_question(home: DaemonHome, stranger:
 
 def test_a_wrong_passphrase_is_refused_and_recorded(home: DaemonHome, stranger: PageClient) -> None:
     """The refusal sets no cookie; the right passphrase does, and is recorded with the process that sent it."""
-    since = len(events(home, "approval.refused"))
+    since = len(of_kind(home, "approval.refused"))
     refused = stranger.unlock("not this one")
 
     assert (refused.status, refused.cookies) == (403, [])
     assert "That is not the passphrase." in refused.words
-    assert [(row["decision"], row["reason"], row["surface"]) for row in events(home, "approval.refused")[since:]] == [
+    assert [(row["decision"], row["reason"], row["surface"]) for row in of_kind(home, "approval.refused")[since:]] == [
         ("unlock", "passphrase", "page")
     ]
     answer = stranger.post("/approvals/unlock", {"passphrase": "nine green bottles", "to": ""})
@@ -87,7 +82,7 @@ def test_a_wrong_passphrase_is_refused_and_recorded(home: DaemonHome, stranger: 
     name, _, attributes = cookie.partition("=")
     assert name == f"aileron-page-{stranger.port}"
     assert attributes.partition("; ")[2] == "HttpOnly; Path=/approvals; SameSite=strict"
-    assert events(home, "page.unlocked")[-1]["program"] == Path("/proc/self/comm").read_text().strip()
+    assert of_kind(home, "page.unlocked")[-1]["program"] == Path("/proc/self/comm").read_text().strip()
 
 
 # Deciding
@@ -113,7 +108,7 @@ def test_a_run_that_cannot_be_undone_takes_its_word(
     assert f"POST localhost:{upstream.port}/effect/word 200" in done
     assert "3 B out, 4 B in" in done
     assert upstream.effects == before + 1
-    decided = events(home, "approval.decided")[-1]
+    decided = of_kind(home, "approval.decided")[-1]
     assert (decided["surface"], decided["approval"], "signature" in decided) == ("page", asked["approval_id"], True)
     assert home.must("GET", "/v1/audit/verify")["ok"] is True
 
@@ -215,7 +210,7 @@ def test_a_preview_is_read_once_and_a_contradiction_is_an_alarm(
     person.submit(confirm.form("/decide"), word="yes")
 
     assert home.result(asked)["status"] == "completed"
-    assert events(home, "approval.decided")[-1]["preview"]
+    assert of_kind(home, "approval.decided")[-1]["preview"]
 
 
 def test_a_preview_read_again_makes_earlier_forms_invalid(
@@ -407,14 +402,14 @@ def test_the_second_step_is_reached_only_from_the_first(
         led = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     if how == "another digest's token":
         fields["digest"] = digest
-    runs = len(events(home, "approval.previewed"))
+    runs = len(of_kind(home, "approval.previewed"))
     reads = len([request for request in upstream.requests if request[1] == "/read"])
     page = person.get(f"{address}/approve?{urllib.parse.urlencode(fields)}", **led)
 
     assert page.status in (403, 409), page.words
     assert not [form for form in page.forms if form.fields.get("decision") == "approve"]
     assert len([request for request in upstream.requests if request[1] == "/read"]) == reads
-    assert len(events(home, "approval.previewed")) == runs
+    assert len(of_kind(home, "approval.previewed")) == runs
     confirm = person.submit(person.get(address).form("/approve"))
     assert confirm.form("/decide").fields["decision"] == "approve"
 

@@ -12,6 +12,7 @@ import pytest
 from tests.support.home import DaemonHome
 from tests.support.paged import Form, PageClient, Reply, port_of
 from tests.support.passkeys import Device
+from tests.support.told import state
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -64,11 +65,6 @@ def touched(stranger: PageClient, device: Device, to: str = "", **lie: str) -> R
 def challenged(client: PageClient, form: Form, **values: str) -> Reply:
     """Return what the page's script is told for a form."""
     return client.post(form.action.replace("/decide", "/challenge"), {**form.fields, **values})
-
-
-def state(home: DaemonHome, asked: dict[str, Any]) -> str:
-    """Return the status of a question."""
-    return str(home.result(asked, wait=0)["status"])
 
 
 def test_a_preview_read_again_makes_earlier_challenges_invalid(

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from aileron.daemon.http.sessions import TOKEN_VARIABLE
 from aileron.launch import agent as launched
 from tests.support.home import PASSPHRASE, DaemonHome
 from tests.support.paged import APPROVER, Form, KeptApprover, PageClient, paged_home, port_of
+from tests.support.told import of_kind
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -36,12 +36,6 @@ def stolen(client: PageClient, path: str = "/approvals") -> tuple[int, str]:
     said = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
     status, text = json.loads(said)
     return status, text
-
-
-def of_kind(home: DaemonHome, kind: str) -> list[dict[str, Any]]:
-    """Return the events of one type, oldest first."""
-    found: list[dict[str, Any]] = home.must("GET", f"/v1/audit?type={kind}&order=oldest&limit=1000")["events"]
-    return found
 
 
 @pytest.fixture
