@@ -38,7 +38,6 @@ from benchmarks.jails import (
     paused_or_again,
     program,
     reaped,
-    zipped,
 )
 from benchmarks.measure import (
     Goal,
@@ -70,6 +69,7 @@ from benchmarks.peers import (
     read_some,
     waiting_echo,
 )
+from tests.support.zipped import zipped
 
 ROUNDS = 200
 

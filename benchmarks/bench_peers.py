@@ -32,7 +32,7 @@ from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from benchmarks import page
-from benchmarks.jails import AGAIN, DEADLINE_S, PAUSED, first_frame, paused_or_again, program, reaped, zipped
+from benchmarks.jails import AGAIN, DEADLINE_S, PAUSED, first_frame, paused_or_again, program, reaped
 from benchmarks.measure import Measured, Question, Variant, answer, at_most, interleave
 from benchmarks.peers import ECHO, MSGSPEC, PLAIN_PYTHON, plain_echo, plain_first_frame, read_some, spawned
 from benchmarks.sandboxes import (
@@ -48,6 +48,7 @@ from benchmarks.sandboxes import (
     sandlock_echo,
     sandlock_first_frame,
 )
+from tests.support.zipped import zipped
 
 ROUNDS = 100
 WARM_ROUNDS = 200

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -15,7 +13,7 @@ from aileron_sandbox.policy import Policy
 from benchmarks.measure import Measured
 from benchmarks.peers import FRAME, read_some
 
-__all__ = ["AGAIN", "DEADLINE_S", "PAUSED", "PAUSE_S", "first_frame", "paused_or_again", "program", "reaped", "zipped"]
+__all__ = ["AGAIN", "DEADLINE_S", "PAUSED", "PAUSE_S", "first_frame", "paused_or_again", "program", "reaped"]
 
 PAUSE_S: Final = 0.02
 """Seconds of a pause in which the template prepares a child: it takes some 3 ms; this is enough on a busy machine."""
@@ -32,14 +30,6 @@ def program(data: bytes) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-def zipped(source: str) -> bytes:
-    """Return a zip archive that is a program of one file."""
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr("__main__.py", source)
-    return data.getvalue()
 
 
 def reaped(template: Template, echo: int) -> Callable[[], None]:

@@ -18,13 +18,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
-import io
 import json
 import os
 import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -35,6 +33,7 @@ from aileron_sandbox import kernel
 from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
+from tests.support.zipped import zipped
 
 __all__ = ["Counts", "Soaked", "soak"]
 
@@ -195,12 +194,9 @@ def _memory_kib(template: Template) -> int:
 
 @contextlib.contextmanager
 def _program(source: str) -> Iterator[int]:
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr("__main__.py", source)
     fd = os.memfd_create("soak", os.MFD_CLOEXEC)
     try:
-        os.write(fd, data.getvalue())
+        os.write(fd, zipped(source))
         yield fd
     finally:
         os.close(fd)

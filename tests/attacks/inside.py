@@ -7,14 +7,12 @@ The tries are the functions of probes/tries.py and of tests/sandbox/probes/attem
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import select
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +22,7 @@ from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
 from tests.sandbox.conftest import memory_file
 from tests.sandbox.seen import Seen
+from tests.support.zipped import zipped
 
 __all__ = ["DEADLINE_S", "Jail", "drained", "freely", "program", "told"]
 
@@ -44,13 +43,8 @@ runpy.run_path(sys.argv[2], run_name="__main__")
 
 def program(name: str, *arguments: Any) -> bytes:
     """Return a zip application that makes one try."""
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr("__main__.py", _MAIN)
-        archive.writestr("tries.py", _TRIES.read_text(encoding="utf-8"))
-        archive.writestr("attempts.py", _ATTEMPTS.read_text(encoding="utf-8"))
-        archive.writestr("attempts.json", json.dumps([name, arguments]))
-    return data.getvalue()
+    modules = {path.name: path.read_text(encoding="utf-8") for path in (_TRIES, _ATTEMPTS)}
+    return zipped(_MAIN, {**modules, "attempts.json": json.dumps([name, arguments])})
 
 
 class Jail:

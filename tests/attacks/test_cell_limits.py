@@ -23,7 +23,7 @@ from aileron_sandbox.cell.policy import Bind
 from aileron_sandbox.watch import WATCH_PERIOD_S
 from tests.attacks.cell.hog import KINDS
 from tests.attacks.tally import Attack
-from tests.sandbox.cells import PYTHON, finish, opened, outside, policy_of, read_until, tried
+from tests.sandbox.cells import PYTHON, begun, finish, outside, policy_of, read_until_said, tried
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
@@ -69,14 +69,11 @@ def test_memory_that_no_page_shows_counts_towards_a_cells_limit(
     """A cell that holds more than the limit of one kind ends with the reason; a cell that holds a fraction of it goes on."""
     monkeypatch.setattr(cgroups, "take_one", lambda: None)
     policy = policy_of(folder, Bind(_HOG, "/hog.py"), memory_bytes=_LIMIT_MIB << 20)
-    with opened(policy, [*_HOLD, str(_TOO_MUCH_MIB), kind]) as cell:
-        cell.begin()
+    with begun(policy, [*_HOLD, str(_TOO_MUCH_MIB), kind]) as cell:
         over = Ended(None, signal.SIGKILL, f"over its limit of {_LIMIT_MIB} MiB of memory")
         attack.denied(f"{_TOO_MUCH_MIB} MiB of {kind}", {over}, finish(cell).end)
-    with opened(policy, [*_HOLD, str(_LIMIT_MIB // 16), kind]) as cell:
-        cell.begin()
-        assert cell.pipes[1] is not None
-        read_until(cell.pipes[1], b"held\n")
+    with begun(policy, [*_HOLD, str(_LIMIT_MIB // 16), kind]) as cell:
+        read_until_said(cell, b"held\n")
         cell.close_input()
         attack.control(f"{_LIMIT_MIB // 16} MiB of {kind}", Ended(0, None, None), finish(cell).end)
 
@@ -89,10 +86,8 @@ def test_a_cell_may_hold_a_little_memory_of_every_kind(
     monkeypatch.setattr(cgroups, "take_one", lambda: None)
     policy = policy_of(folder, Bind(_HOG, "/hog.py"), memory_bytes=3 * _LIMIT_MIB << 20)
 
-    with opened(policy, [*_HOLD, "8", *KINDS]) as cell:
-        cell.begin()
-        assert cell.pipes[1] is not None
-        read_until(cell.pipes[1], b"held\n")
+    with begun(policy, [*_HOLD, "8", *KINDS]) as cell:
+        read_until_said(cell, b"held\n")
         theirs = mmap.mmap(-1, 7 * _LIMIT_MIB << 19, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
         assert cell.event() is None  # and has taken what says that it was begun
         assert not select.select([cell.control], [], [], 3 * WATCH_PERIOD_S)[0], cell.event()
@@ -104,12 +99,10 @@ def test_a_cell_may_hold_a_little_memory_of_every_kind(
 def test_a_control_group_also_bounds_tcp_buffers(attack: Attack, folder: Path) -> None:
     """Version 1 of control groups counts them separately: they stop growing, so the program runs out of sockets to fill."""
     policy = policy_of(folder, Bind(_HOG, "/hog.py"), memory_bytes=_LIMIT_MIB << 20, open_files=4096)
-    with opened(policy, [*_HOLD, str(_TOO_MUCH_MIB), "buffers of TCP"]) as cell:
-        cell.begin()
+    with begun(policy, [*_HOLD, str(_TOO_MUCH_MIB), "buffers of TCP"]) as cell:
         over = Ended(None, signal.SIGKILL, f"over its limit of {_LIMIT_MIB} MiB of memory")
         attack.denied("too many buffers of TCP", {over, Ended(1, None, None)}, finish(cell).end)
-    with opened(policy, [*_HOLD, str(_LIMIT_MIB // 16), "buffers of TCP"]) as cell:
-        cell.begin()
+    with begun(policy, [*_HOLD, str(_LIMIT_MIB // 16), "buffers of TCP"]) as cell:
         cell.close_input()
         attack.control("some buffers of TCP", Ended(0, None, None), finish(cell).end)
 
@@ -122,14 +115,11 @@ def test_a_cell_with_too_many_descriptors_to_check_is_ended(
     policy = policy_of(folder, Bind(_HOG, "/hog.py"))
     most = min(policy.open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
-    with opened(policy, [*_HOLD, str((1 << 17) // most + 2), "descriptors"]) as cell:
-        cell.begin()
+    with begun(policy, [*_HOLD, str((1 << 17) // most + 2), "descriptors"]) as cell:
         why = "its memory cannot be looked at: its processes have more than 131,072 descriptors"
         attack.denied("descriptors", Ended(None, signal.SIGKILL, why), finish(cell).end)
-    with opened(policy, [*_HOLD, "2", "descriptors"]) as cell:
-        cell.begin()
-        assert cell.pipes[1] is not None
-        read_until(cell.pipes[1], b"held\n")
+    with begun(policy, [*_HOLD, "2", "descriptors"]) as cell:
+        read_until_said(cell, b"held\n")
         assert cell.event() is None
         attack.control("of two processes", [], select.select([cell.control], [], [], 3 * WATCH_PERIOD_S)[0])
 

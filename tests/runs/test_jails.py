@@ -9,7 +9,6 @@ import os
 import resource
 import signal
 import time
-import zipfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -35,18 +34,14 @@ from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.conftest import TELLS_WHO_LEFT
 from tests.support.elf_programs import compiled
+from tests.support.refusals import refusal_of
 from tests.support.waiting import give_turns, jump, wait_still_async, wait_until, wait_until_async
+from tests.support.zipped import zipped
 
 pytestmark = [pytest.mark.jail, pytest.mark.anyio]
 ELF = Policy(profile="elf")
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
 _DEADLINE_S = 20.0
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Return the daemon's backend."""
-    return "asyncio"
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +62,8 @@ def python_program() -> Iterator[int]:
 
 
 def _zipped(source: str) -> io.FileIO:
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr("__main__.py", source)
     file = io.FileIO(os.memfd_create("program", os.MFD_CLOEXEC), "w")
-    file.write(data.getvalue())
+    file.write(zipped(source))
     return file
 
 
@@ -238,9 +230,7 @@ async def test_a_template_that_cannot_be_started_fails_the_run(program: int, tmp
     """A library has disappeared since it was found: the failure is sandbox_unavailable, and the daemon lives."""
     async with _served() as jails:
         gone = ElfRuntime(ElfRuntime.of_program(program).executable, (tmp_path / "libgone.so",))
-        with pytest.raises(AileronError) as caught:
-            jails.layers_of(ELF, gone)
-        assert caught.value.failure.failure_class is FailureClass.SANDBOX_UNAVAILABLE
+        assert refusal_of(jails.layers_of, ELF, gone).failure_class is FailureClass.SANDBOX_UNAVAILABLE
         await _ran(jails, program, ElfRuntime.of_program(program))
 
 

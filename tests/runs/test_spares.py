@@ -4,10 +4,8 @@ acts early.
 
 from __future__ import annotations
 
-import io
 import os
 import sys
-import zipfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,17 +25,12 @@ from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
 from tests.support.elf_programs import compiled
 from tests.support.waiting import give_turns, jump, unread, wait_ended, wait_still_async, wait_until_async
+from tests.support.zipped import zipped
 
 pytestmark = [pytest.mark.jail, pytest.mark.anyio]
 _DEADLINE_S = 20.0
 _WAITS = "import os\nos.write(4, os.read(3, 100))\n"
 """Program that returns what it is sent."""
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Return the daemon's backend."""
-    return "asyncio"
 
 
 class _Room:
@@ -62,10 +55,7 @@ class _Room:
 
     def installed(self, source: str = _WAITS, version: str = "1.0.0") -> ConnectorPin:
         """Install a connector with this program."""
-        data = io.BytesIO()
-        with zipfile.ZipFile(data, "w") as archive:
-            archive.writestr("__main__.py", source)
-        return self._put(data.getvalue(), version)
+        return self._put(zipped(source), version)
 
     def installed_program(self, *options: str, version: str = "1.0.0") -> ConnectorPin:
         """Install a compiled connector that reports that it is ready, built from waits.c."""
@@ -97,6 +87,18 @@ class _Room:
         await wait_until_async(
             lambda: len(self.spares.waiting) == count, f"{count} wait", seen=lambda: self.spares.waiting
         )
+
+    async def wants(
+        self,
+        pin: ConnectorPin,
+        policy: Policy = Policy(),  # noqa: B008
+        *,
+        was_spare: bool,
+        until: int,
+    ) -> None:
+        """Report a run of this connector, in a spare or not, and wait until this number of processes wait in jails."""
+        self.spares.want(pin, policy, was_spare=was_spare)
+        await self.until_waiting(until)
 
     async def still_waiting(self) -> int:
         """Return the number that wait, once none was made or ended for a while."""
@@ -146,8 +148,7 @@ async def test_a_spare_waits_and_is_used_once(tmp_path: Path) -> None:
     async with _room(tmp_path) as room:
         pin = room.installed()
         assert room.spares.maybe_take(pin, Policy()) is None, "nobody has used it yet"
-        room.spares.want(pin, Policy(), was_spare=False)
-        await room.until_waiting(1)
+        await room.wants(pin, was_spare=False, until=1)
         (waiting,) = room.spares.waiting
         async with room.jails.ended((await room.take(pin)).jailed) as jailed:
             assert jailed is waiting
@@ -160,8 +161,7 @@ async def test_a_used_spare_is_followed_by_two_and_never_more(tmp_path: Path) ->
     """The bound is two for a connector, and eight for all together."""
     async with _room(tmp_path) as room:
         pins = [room.installed(version=f"1.0.{number}") for number in range(6)]
-        room.spares.want(pins[0], Policy(), was_spare=True)
-        await room.until_waiting(2)
+        await room.wants(pins[0], was_spare=True, until=2)
         room.spares.want(pins[0], Policy(), was_spare=True)
         assert await room.still_waiting() == 2
         for pin in pins:
@@ -176,8 +176,7 @@ async def test_a_spare_serves_only_its_own_program_and_limits(tmp_path: Path) ->
     """
     async with _room(tmp_path) as room:
         pin, other = room.installed(), room.installed(_WAITS + "#\n")
-        room.spares.want(pin, Policy(), was_spare=False)
-        await room.until_waiting(1)
+        await room.wants(pin, was_spare=False, until=1)
         assert room.spares.maybe_take(other, Policy()) is None
         assert room.spares.maybe_take(pin, Policy(cpu_s=5)) is None
         await room.until_made(pin)
@@ -223,8 +222,7 @@ async def test_a_new_template_has_its_own_spares(tmp_path: Path) -> None:
     """The template is replaced after a number of children: spares of the old one are not used, and the old one ends."""
     async with _room(tmp_path, renew_after=4) as room:
         pin, before = room.installed(), room.templates()
-        room.spares.want(pin, Policy(), was_spare=True)
-        await room.until_waiting(2)
+        await room.wants(pin, was_spare=True, until=2)
         old = room.spares.waiting
         with room.store.open(pin) as program:
             for _ in range(2):
@@ -242,8 +240,7 @@ async def test_a_spare_ends_when_its_lifetime_is_over(tmp_path: Path) -> None:
     """The spare ends though no run asks for it; before that it exists."""
     async with _room(tmp_path, Bounds(lifetime_s=1.0, look_s=0.1)) as room:
         began = anyio.current_time()
-        room.spares.want(room.installed(), Policy(), was_spare=False)
-        await room.until_waiting(1)
+        await room.wants(room.installed(), was_spare=False, until=1)
         await room.until_waiting(0)
         assert anyio.current_time() - began >= 1.0
         assert not room.noted
@@ -270,8 +267,7 @@ async def test_spares_that_cannot_be_checked_are_ended(tmp_path: Path, monkeypat
         pin = room.installed()
         with monkeypatch.context() as without:
             without.setitem(sys.modules, "psutil", None)  # its import raises ImportError
-            room.spares.want(pin, Policy(), was_spare=False)
-            await room.until_waiting(1)
+            await room.wants(pin, was_spare=False, until=1)
             await room.until_waiting(0)
         await room.until_made(pin, wanted=True)
         assert not room.noted
@@ -324,8 +320,7 @@ probe.connect(("93.184.216.34", 443))
 async def test_the_destination_of_an_early_connection_is_recorded_even_if_late(tmp_path: Path) -> None:
     """The template, which reports the end, is stopped while the check finds that the spare has written a frame."""
     async with _room(tmp_path, Bounds(look_s=_DEADLINE_S)) as room:
-        room.spares.want(pin := room.installed(_SPEAKS_AND_CONNECTS), Policy(), was_spare=False)
-        await room.until_waiting(1)
+        await room.wants(pin := room.installed(_SPEAKS_AND_CONNECTS), was_spare=False, until=1)
         child = room.spares.waiting[0].child
         os.write(child.frames_in, b"1")
         await wait_until_async(lambda: not unread(child.frames_in), "it has its socket")
@@ -365,16 +360,14 @@ async def test_no_spare_is_made_while_runs_need_the_processors(tmp_path: Path) -
         assert await room.still_waiting() == 0
         for jailed in busy:
             await room.jails.end(jailed)
-        room.spares.want(pin, Policy(), was_spare=True)
-        await room.until_waiting(2)
+        await room.wants(pin, was_spare=True, until=2)
 
 
 async def test_spares_take_no_place_of_running_programs(tmp_path: Path) -> None:
     """Sixty-four run beside two spares; a further run fails with `busy`, and taking a spare is no way around the bound."""
     async with _room(tmp_path) as room:
         pin = room.installed()
-        room.spares.want(pin, Policy(), was_spare=True)
-        await room.until_waiting(2)
+        await room.wants(pin, was_spare=True, until=2)
         with room.store.open(pin) as program:
             running = [room.jails.begin(program.program_fd, Policy(), None) for _ in range(64)]
             with pytest.raises(AileronError) as afresh:
@@ -390,8 +383,7 @@ async def test_a_template_that_dies_takes_its_spares_and_no_early_act_is_recorde
     """The next template has spares of its own."""
     async with _room(tmp_path) as room:
         pin = room.installed()
-        room.spares.want(pin, Policy(), was_spare=True)
-        await room.until_waiting(2)
+        await room.wants(pin, was_spare=True, until=2)
         waiting = room.spares.waiting
         for template in room.templates():
             psutil.Process(template).kill()
@@ -432,8 +424,7 @@ async def test_a_compiled_spare_waits_once_it_has_reported_ready(
             room.installed_program("-DEARLY="),
             room.installed_program("-DEARLY=", "-DIS_SILENT=1", version="2.0.0"),
         )
-        room.spares.want(silent, ELF, was_spare=False)
-        await room.until_waiting(1)
+        await room.wants(silent, ELF, was_spare=False, until=1)
         room.spares.want(pin, ELF, was_spare=False)
         spare = await room.take(pin, ELF)
         async with room.jails.ended(spare.jailed) as jailed:
@@ -466,8 +457,7 @@ async def test_a_python_connector_may_report_ready_too(tmp_path: Path) -> None:
     says = "import os\nos.write(4, bytes.fromhex('0000000c0000000081a474797065a57265616479'))\n"
     async with _room(tmp_path, Bounds(look_s=60.0)) as room:  # what it says is there until somebody takes it
         pin = room.installed(says + _WAITS)
-        room.spares.want(pin, Policy(), was_spare=False)
-        await room.until_waiting(1)
+        await room.wants(pin, was_spare=False, until=1)
         (waiting,) = room.spares.waiting
         await wait_until_async(lambda: waiting.child.is_born, "it is born")
         with anyio.fail_after(_DEADLINE_S):
@@ -483,8 +473,7 @@ async def test_spares_keep_no_template_from_others(tmp_path: Path) -> None:
     """Four sets of libraries are kept, and one with nothing but a spare makes room for the fifth."""
     async with _room(tmp_path) as room:
         pin = room.installed_program("-DEARLY=")
-        room.spares.want(pin, ELF, was_spare=False)
-        await room.until_waiting(1)
+        await room.wants(pin, ELF, was_spare=False, until=1)
         with room.store.open(pin) as program:
             bare = ElfRuntime.of_program(program.program_fd)
             for shown in ("/bin/sh", "/bin/ls", "/bin/cat", "/bin/mv"):

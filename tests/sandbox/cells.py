@@ -6,6 +6,7 @@ seen = tried(policy_of(folder), ["read", "/etc/hostname"], ["write", "/etc/x"])
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -13,7 +14,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,10 +31,12 @@ __all__ = [
     "PYTHON",
     "TERMINAL",
     "Ran",
+    "begun",
     "opened",
     "outside",
     "policy_of",
     "read_until",
+    "read_until_said",
     "run",
     "tried",
 ]
@@ -84,6 +87,16 @@ def opened(
         pytest.skip(f"no cell here: {error}")
 
 
+@contextlib.contextmanager
+def begun(
+    policy: CellPolicy, command: Sequence[str], streams: Streams = PIPES, environment: dict[str, str] = ENVIRONMENT
+) -> Iterator[Cell]:
+    """Yield a cell in which the command has begun, and close it at the end."""
+    with opened(policy, command, streams, environment) as cell:
+        cell.begin()
+        yield cell
+
+
 @dataclasses.dataclass(frozen=True)
 class Ran:
     """Output, events and end of a command that ran in a cell."""
@@ -102,8 +115,7 @@ def run(
     during: Callable[[Cell], None] | None = None,
 ) -> Ran:
     """Run the command in a cell to its end."""
-    with opened(policy, command, streams, environment) as cell:
-        cell.begin()
+    with begun(policy, command, streams, environment) as cell:
         if during is not None:
             during(cell)
         return finish(cell)
@@ -171,3 +183,9 @@ def read_until(fd: int, wanted: bytes) -> bytes:
         assert piece, f"it ended without {wanted!r}: {said!r}"
         said += piece
     return said
+
+
+def read_until_said(cell: Cell, wanted: bytes) -> bytes:
+    """Read the standard output of a cell, which has to be a pipe, until these bytes have arrived."""
+    assert cell.pipes[1] is not None
+    return read_until(cell.pipes[1], wanted)

@@ -5,12 +5,11 @@ A jail is forked ahead of its request or when it is requested, and `jailed` trie
 
 from __future__ import annotations
 
-import io
+import contextlib
 import json
 import os
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.processes import end_forked_ahead, wait_forked_ahead
 from tests.sandbox.seen import Seen
+from tests.support.zipped import zipped
 
 _ATTEMPTS = Path(__file__).parent / "probes" / "attempts.py"
 DEADLINE_S = 20.0
@@ -38,11 +38,7 @@ TELLS_WHO_LEFT = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 11)
 
 def program(name: str, *arguments: Any) -> bytes:
     """Return a zip application that makes one attempt."""
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr("__main__.py", _ATTEMPTS.read_text(encoding="utf-8"))
-        archive.writestr("attempts.json", json.dumps([name, arguments]))
-    return data.getvalue()
+    return zipped(_ATTEMPTS.read_text(encoding="utf-8"), {"attempts.json": json.dumps([name, arguments])})
 
 
 def memory_file(data: bytes) -> int:
@@ -50,6 +46,25 @@ def memory_file(data: bytes) -> int:
     fd = os.memfd_create("program", os.MFD_CLOEXEC)
     os.write(fd, data)
     return fd
+
+
+@contextlib.contextmanager
+def trying(template: Template, name: str, *arguments: object, policy: Policy | None = None) -> Iterator[Child]:
+    """Yield a jail in which the attempt runs, until it has ended."""
+    fd = memory_file(program(name, *arguments))
+    try:
+        with Child.open(template, fd, policy or Policy()) as child:
+            yield child
+    finally:
+        os.close(fd)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Make a project's folder, for a cell."""
+    made = tmp_path / "project"
+    made.mkdir()
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -81,13 +96,9 @@ def jailed(request: pytest.FixtureRequest, template: Template) -> Callable[..., 
 
     def attempt(name: str, *arguments: Any, policy: Policy | None = None) -> Seen:
         prepare(template)
-        fd = memory_file(program(name, *arguments))
-        try:
-            with Child.open(template, fd, policy or Policy()) as child:
-                ending = child.wait(DEADLINE_S)
-                said, log = drained(child.frames_out), drained(child.log)
-        finally:
-            os.close(fd)
+        with trying(template, name, *arguments, policy=policy) as child:
+            ending = child.wait(DEADLINE_S)
+            said, log = drained(child.frames_out), drained(child.log)
         return Seen(json.loads(said) if said else None, ending, log.decode("utf-8", "replace"))
 
     return attempt

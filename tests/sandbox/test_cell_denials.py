@@ -27,14 +27,6 @@ KEYCTL, IO_URING_SETUP, OPENAT2, BPF, PERF, VMSPLICE = (
 SIGTERM, SIGKILL, SIGCONT = 15, 9, 18
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Make a project's folder."""
-    made = tmp_path / "project"
-    made.mkdir()
-    return made
-
-
 def test_a_cell_has_no_privilege_and_its_own_host_name(folder: Path) -> None:
     """The ids are the person's, every capability set is empty, and no privilege can be gained."""
     answers = tried(

@@ -22,10 +22,11 @@ from tests.sandbox.cells import (
     PIPES,
     PYTHON,
     TERMINAL,
+    begun,
     finish,
-    opened,
     policy_of,
     read_until,
+    read_until_said,
     run,
 )
 from tests.support.waiting import wait_until
@@ -33,14 +34,6 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.jail
 
 CTRL_Z, CTRL_C = b"\x1a", b"\x03"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Make a project's folder."""
-    made = tmp_path / "project"
-    made.mkdir()
-    return made
 
 
 def next_event(cell: Cell) -> Event:
@@ -65,8 +58,7 @@ def test_each_kind_of_end_is_reported(folder: Path) -> None:
 
 def test_the_three_streams_are_kept_apart(folder: Path) -> None:
     """Bytes written to 0 are read by the command, and output on 1 does not mix with 2."""
-    with opened(policy_of(folder), ["sh", "-c", "cat; echo error >&2"]) as cell:
-        cell.begin()
+    with begun(policy_of(folder), ["sh", "-c", "cat; echo error >&2"]) as cell:
         stdin = cell.pipes[0]
         assert stdin is not None
         os.write(stdin, b"hello")
@@ -79,12 +71,11 @@ def test_the_three_streams_are_kept_apart(folder: Path) -> None:
 
 def test_a_terminal_can_serve_some_of_the_streams(folder: Path) -> None:
     """Output is a terminal and input is not, like in `agent < file`."""
-    with opened(
+    with begun(
         policy_of(folder),
         ["sh", "-c", "test ! -t 0 && test -t 1 && test -t 2 && tty <&1"],
         ("pipe", "terminal", "terminal"),
     ) as cell:
-        cell.begin()
         ran = finish(cell)
 
     assert ran.end == Ended(0, None, None)
@@ -95,8 +86,7 @@ def test_ctrl_z_stops_the_agent_and_sigcont_continues_it(folder: Path) -> None:
     """The program has no job control of its own; afterwards it is in the foreground again and reads."""
     # Not a shell's program: a shell that is about to fork loses a Ctrl-C.
     script = "import signal; signal.signal(2, signal.SIG_DFL); print('ready'); print('got', input()); signal.pause()"
-    with opened(policy_of(folder), [PYTHON, "-I", "-S", "-c", script], TERMINAL) as cell:
-        cell.begin()
+    with begun(policy_of(folder), [PYTHON, "-I", "-S", "-c", script], TERMINAL) as cell:
         assert cell.terminal is not None
         read_until(cell.terminal, b"ready")
         os.write(cell.terminal, CTRL_Z)
@@ -111,8 +101,7 @@ def test_ctrl_z_stops_the_agent_and_sigcont_continues_it(folder: Path) -> None:
 
 def test_a_shell_in_a_cell_controls_its_jobs(folder: Path) -> None:
     """Ctrl-Z stops the shell's job and not the shell; `signal` reaches the job in the foreground."""
-    with opened(policy_of(folder), ["bash", "--norc", "-i"], TERMINAL, ENVIRONMENT | {"PS1": "$ "}) as cell:
-        cell.begin()
+    with begun(policy_of(folder), ["bash", "--norc", "-i"], TERMINAL, ENVIRONMENT | {"PS1": "$ "}) as cell:
         assert cell.terminal is not None
         read_until(cell.terminal, b"$ ")
         os.write(cell.terminal, b"sh -c 'echo up; exec cat'\n")
@@ -141,8 +130,7 @@ def test_listeners_are_passed_out_and_accept_connections(folder: Path) -> None:
     policy = policy_of(
         folder, tcp_listeners=(("gateway", 4141),), unix_listeners=(("mcp", "/run/aileron/run/mcp.sock"),)
     )
-    with opened(policy, [PYTHON, "-I", "-S", "-c", script]) as cell:
-        cell.begin()
+    with begun(policy, [PYTHON, "-I", "-S", "-c", script]) as cell:
         heard = []
         for listener in (*cell.listeners["gateway"], *cell.listeners["mcp"]):
             listener.settimeout(DEADLINE_S)
@@ -163,10 +151,8 @@ def test_a_port_in_the_cell_is_reached_from_outside(folder: Path) -> None:
         "c, _ = s.accept(); c.sendall(b'served')\n"
     )
     for address in ("127.0.0.1", "::1"):
-        with opened(policy_of(folder), [PYTHON, "-I", "-S", "-c", script, address]) as cell:
-            cell.begin()
-            assert cell.pipes[1] is not None
-            read_until(cell.pipes[1], b"up")
+        with begun(policy_of(folder), [PYTHON, "-I", "-S", "-c", script, address]) as cell:
+            read_until_said(cell, b"up")
             with pytest.raises(ConnectionRefusedError):
                 cell.connect(8001)
             with cell.connect(8000) as connection:
@@ -189,8 +175,7 @@ def test_memory_is_watched_where_there_is_no_control_group(folder: Path, monkeyp
     monkeypatch.setattr(cgroups, "take_one", lambda: None)
     policy = policy_of(folder, memory_bytes=256 << 20)
     fill = "dd if=/dev/zero of=/tmp/x bs=1M count=400 status=none; sleep 60"
-    with opened(policy, ["sh", "-c", fill]) as cell:
-        cell.begin()
+    with begun(policy, ["sh", "-c", fill]) as cell:
         assert "memory:watched" in cell.layers
         assert finish(cell).end == Ended(None, signal.SIGKILL, "over its limit of 256 MiB of memory")
 
@@ -202,10 +187,8 @@ OWN_S = f"600.{os.getpid()}"
 def test_no_process_outlives_the_close_of_its_cell(folder: Path) -> None:
     """The process has left its session and ignores signals."""
     script = f"trap '' HUP TERM; setsid sleep {OWN_S} & echo up; wait"
-    with opened(policy_of(folder), ["sh", "-c", script]) as cell:
-        cell.begin()
-        assert cell.pipes[1] is not None
-        read_until(cell.pipes[1], b"up")
+    with begun(policy_of(folder), ["sh", "-c", script]) as cell:
+        read_until_said(cell, b"up")
         found = wait_for(f"sleep\0{OWN_S}")
     assert not [pid for pid in found if os.path.exists(f"/proc/{pid}")]
 
@@ -249,8 +232,7 @@ def test_invalid_commands_and_environments_are_refused(folder: Path) -> None:
 def test_closing_again_or_after_the_end_has_no_effect(folder: Path) -> None:
     """A signal to an ended command has no effect either, and no descriptor is left."""
     before = len(os.listdir("/proc/self/fd"))
-    with opened(policy_of(folder, tcp_listeners=(("a", 4000),)), ["true"], TERMINAL) as cell:
-        cell.begin()
+    with begun(policy_of(folder, tcp_listeners=(("a", 4000),)), ["true"], TERMINAL) as cell:
         assert finish(cell).end == Ended(0, None, None)
         cell.signal(signal.SIGTERM)
         cell.close()

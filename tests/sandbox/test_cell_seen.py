@@ -23,14 +23,6 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="to mount something on
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Make a project's folder."""
-    made = tmp_path / "project"
-    made.mkdir()
-    return made
-
-
-@pytest.fixture
 def mounted(tmp_path: Path, folder: Path) -> Iterator[Path]:
     """Yield a directory in the project on which the host has mounted a secret of the person's."""
     secret = tmp_path / "secret"

@@ -19,7 +19,7 @@ import pytest
 from aileron_sandbox.ending import Exited, NetworkAttempt, Signalled
 from aileron_sandbox.jail import MAX_CHILDREN, Child, Template
 from aileron_sandbox.policy import Policy
-from tests.sandbox.conftest import memory_file, program
+from tests.sandbox.conftest import trying
 from tests.sandbox.processes import AHEAD, below, end_forked_ahead, status_of, wait_forked_ahead
 from tests.support.waiting import unread, wait_ended, wait_until
 
@@ -29,18 +29,8 @@ NAMESPACES = ("user", "mnt", "pid", "ipc", "uts", "cgroup")
 DEADLINE_S = 10.0
 
 
-@contextlib.contextmanager
-def _child(template: Template, name: str, *arguments: object, policy: Policy | None = None) -> Iterator[Child]:
-    fd = memory_file(program(name, *arguments))
-    try:
-        with Child.open(template, fd, policy or Policy()) as child:
-            yield child
-    finally:
-        os.close(fd)
-
-
 def _report(template: Template, name: str, *arguments: object, policy: Policy | None = None) -> Any:
-    with _child(template, name, *arguments, policy=policy) as child:
+    with trying(template, name, *arguments, policy=policy) as child:
         child.wait(DEADLINE_S)
         return json.loads(os.read(child.frames_out, 1 << 16))
 
@@ -48,7 +38,7 @@ def _report(template: Template, name: str, *arguments: object, policy: Policy | 
 @contextlib.contextmanager
 def _asleep(template: Template) -> Iterator[int]:
     """Yield the host's pid of a child that has reached its own code and sleeps."""
-    with _child(template, "sleep_with_scratch", 3600) as child:
+    with trying(template, "sleep_with_scratch", 3600) as child:
         _wait_for_word(template, child)
         yield child.pid
         child.kill()
@@ -94,7 +84,7 @@ def test_children_forked_ahead_are_the_next_ones_and_used_once(alone: Template) 
 @pytest.mark.parametrize("how", ["looks", "connects"])
 def test_a_child_that_asks_while_others_end_is_answered(alone: Template, how: str) -> None:
     """The template gets all events at once. The descriptor that it opens to answer has the number that an ended child's had."""
-    with _asleep(alone) as sleeper, _asleep(alone) as other, _child(alone, "ask_when_told", how) as asking:
+    with _asleep(alone) as sleeper, _asleep(alone) as other, trying(alone, "ask_when_told", how) as asking:
         _wait_for_word(alone, asking)
         wait_forked_ahead(alone)
         first = psutil.Process(alone.pid).children()[0]
@@ -141,9 +131,9 @@ def test_a_template_runs_its_maximum_of_children_at_once(alone: Template) -> Non
     """Two were forked ahead and the others were not; each exits with its own status, and afterwards there is room again."""
     wait_forked_ahead(alone)
     with contextlib.ExitStack() as stack:
-        children = [stack.enter_context(_child(alone, "leave", number)) for number in range(MAX_CHILDREN)]
+        children = [stack.enter_context(trying(alone, "leave", number)) for number in range(MAX_CHILDREN)]
         with pytest.raises(BlockingIOError):
-            stack.enter_context(_child(alone, "leave", 0))
+            stack.enter_context(trying(alone, "leave", 0))
         endings = [child.wait(DEADLINE_S * 2) for child in children]
 
     assert [ending.code for ending in endings if isinstance(ending, Exited)] == list(range(MAX_CHILDREN))
@@ -248,7 +238,7 @@ def test_a_waiting_child_cannot_be_traced_or_read(alone: Template, name: str, nu
     _, beside = wait_forked_ahead(alone)
 
     call = number[0 if os.uname().machine == "x86_64" else 1]
-    with _child(alone, "raw", call, attach if name == "ptrace" else beside.pid, beside.pid, 0, 0) as child:
+    with trying(alone, "raw", call, attach if name == "ptrace" else beside.pid, beside.pid, 0, 0) as child:
         ending = child.wait(DEADLINE_S)
 
     assert isinstance(ending, Signalled)
@@ -279,7 +269,7 @@ def test_a_waiting_child_killed_with_a_request_ends_that_request(alone: Template
     """1 it is stopped · 2 the request is handed to it · 3 it is killed. SIGKILL is reported once, and the next request works."""
     waiting = wait_forked_ahead(alone)[0]
     waiting.suspend()
-    with _child(alone, "facts") as child:
+    with trying(alone, "facts") as child:
         while not child.is_born:
             assert select.select([alone], [], [], DEADLINE_S)[0]
             alone.pump()
@@ -297,7 +287,7 @@ def test_a_request_can_be_withdrawn_before_it_runs(alone: Template) -> None:
     """Each request is closed at once: the child that had it is gone, and nothing of it is left for the next request."""
     for _ in range(20):
         waiting = wait_forked_ahead(alone)[0]
-        with _child(alone, "sleep", 3600):
+        with trying(alone, "sleep", 3600):
             pass
         while waiting.is_running():
             assert select.select([alone], [], [], DEADLINE_S)[0], "nothing was heard of it"

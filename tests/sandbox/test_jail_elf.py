@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import io
 import json
 import os
 import select
@@ -13,7 +12,6 @@ import signal
 import struct
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -27,8 +25,9 @@ from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
-from tests.sandbox.conftest import memory_file, needs_groups
+from tests.sandbox.conftest import drained, memory_file, needs_groups
 from tests.support.elf_programs import LINKS, Link, compiled
+from tests.support.zipped import zipped
 
 pytestmark = pytest.mark.jail
 ELF = Policy(profile="elf")
@@ -86,13 +85,6 @@ def _sealed(data: bytes) -> int:
     return fd
 
 
-def _zipped(main: str) -> bytes:
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr("__main__.py", main)
-    return data.getvalue()
-
-
 @contextlib.contextmanager
 def _template(data: bytes) -> Iterator[tuple[Template, int]]:
     program = _sealed(data)
@@ -130,7 +122,7 @@ def told(probe: tuple[Template, int]) -> Callable[..., Told]:
         with _child(template, program, word, policy) as child:
             child.close_input()
             ending = child.wait(DEADLINE_S)
-            return _said(child.frames_out).split("\n")[:-1], ending
+            return drained(child.frames_out).decode().split("\n")[:-1], ending
 
     return tell
 
@@ -142,20 +134,12 @@ def _child(template: Template, program: int, word: str, policy: Policy) -> Itera
         yield child
 
 
-def _said(pipe: int) -> str:
-    pieces = []
-    with contextlib.suppress(BlockingIOError):
-        while piece := os.read(pipe, 1 << 16):
-            pieces.append(piece)
-    return b"".join(pieces).decode()
-
-
 def _family(template: Template, child: Child) -> list[psutil.Process]:
     """Return the child and all processes below it, once it has written that they exist."""
     said = ""
     while "ready" not in said:
         assert select.select([child.frames_out], [], [], DEADLINE_S)[0], f"only {said!r} came"
-        said += _said(child.frames_out)
+        said += drained(child.frames_out).decode()
     while not child.is_born:
         assert select.select([template], [], [], DEADLINE_S)[0]
         template.pump()
@@ -375,7 +359,7 @@ def test_a_whole_family_ends_with_its_first_process(word: str, end: str, link: L
 @needs_groups
 def test_a_zip_application_can_fork_if_its_policy_allows(template: Template) -> None:
     """fork fails with EPERM in the interpreter's jail without the profile; with it the child ends with its parent."""
-    forks = _zipped(
+    forks = zipped(
         "import os, signal\n"
         "try:\n    pid = os.fork()\n"
         "except OSError as error:\n    os.write(4, b'%d' % error.errno)\n"
@@ -388,7 +372,7 @@ def test_a_zip_application_can_fork_if_its_policy_allows(template: Template) -> 
     try:
         with Child.open(template, program, Policy()) as child:
             child.wait(DEADLINE_S)
-            refused = _said(child.frames_out)
+            refused = drained(child.frames_out).decode()
         with Template.start(runtime, memory_by="groups") as grouped, Child.open(grouped, program, FORKING) as child:
             family = _family(grouped, child)
             child.close_input()

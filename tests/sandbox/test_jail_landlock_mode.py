@@ -5,7 +5,6 @@ As root the interpreter must be readable for others, because the jail runs as no
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -27,7 +26,7 @@ from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
-from tests.sandbox.conftest import DEADLINE_S, drained, memory_file, program
+from tests.sandbox.conftest import DEADLINE_S, drained, trying
 from tests.sandbox.seen import Seen
 from tests.support.elf_programs import LINKS, Link, compiled
 from tests.support.waiting import wait_until
@@ -55,22 +54,12 @@ def template() -> Iterator[Template]:
         yield started
 
 
-@contextlib.contextmanager
-def _child(template: Template, name: str, *arguments: object, policy: Policy | None = None) -> Iterator[Child]:
-    fd = memory_file(program(name, *arguments))
-    try:
-        with Child.open(template, fd, policy or Policy()) as child:
-            yield child
-    finally:
-        os.close(fd)
-
-
 @pytest.fixture
 def attempt(template: Template) -> Attempt:
     """Make one attempt in a jail without namespaces."""
 
     def make(name: str, *arguments: Any, policy: Policy | None = None) -> Seen:
-        with _child(template, name, *arguments, policy=policy) as child:
+        with trying(template, name, *arguments, policy=policy) as child:
             ending = child.wait(DEADLINE_S)
             said, log = drained(child.frames_out), drained(child.log)
         return Seen(json.loads(said) if said else None, ending, log.decode("utf-8", "replace"))
@@ -198,7 +187,7 @@ def test_a_program_that_may_start_processes_is_refused(template: Template) -> No
     """The jail could not be sure to end them without a pid namespace."""
     with (
         pytest.raises(JailUnavailable, match="without namespaces"),
-        _child(template, "facts", policy=Policy(profile="elf-subprocess")),
+        trying(template, "facts", policy=Policy(profile="elf-subprocess")),
     ):
         pass
 
@@ -248,7 +237,7 @@ def test_memory_and_processor_time_are_limited(attempt: Attempt) -> None:
 def test_a_child_ends_with_its_template(who: str) -> None:
     """The template is killed, or its host closes it, while a child sleeps."""
     template = _start(preload=("json",))
-    with template, _child(template, "sleep", 3600) as child:
+    with template, trying(template, "sleep", 3600) as child:
 
         def is_born() -> bool:
             template.pump()
@@ -267,7 +256,7 @@ def test_a_child_ends_with_its_template(who: str) -> None:
 
 def test_a_real_time_signal_ends_only_that_child(template: Template) -> None:
     """Any process of the user can send one without a namespace; such signals have a number and no name."""
-    with _child(template, "sleep", 3600) as child:
+    with trying(template, "sleep", 3600) as child:
         wait_until(lambda: template.pump() or child.is_born, "the child is born")
         os.kill(child.pid, signal.SIGRTMIN + 6)
         ending = child.wait(DEADLINE_S)
@@ -286,7 +275,7 @@ def test_only_packages_named_by_the_host_can_be_imported() -> None:
         Path(name, "beside.py").write_text("", encoding="utf-8")
         with (
             _start(packages={"named": package}) as template,
-            _child(template, "import_names", "named", "beside") as child,
+            trying(template, "import_names", "named", "beside") as child,
         ):
             child.wait(DEADLINE_S)
             assert json.loads(drained(child.frames_out)) == {"loot": [True, False]}

@@ -20,7 +20,7 @@ from aileron_sandbox.jail import MAX_CHILDREN, Child, Template, TemplateGone
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
-from tests.sandbox.conftest import DEADLINE_S, TELLS_WHO_LEFT, memory_file, program
+from tests.sandbox.conftest import DEADLINE_S, TELLS_WHO_LEFT, memory_file, program, trying
 from tests.sandbox.processes import AHEAD, below
 from tests.sandbox.seen import Seen
 from tests.support.waiting import wait_ended, wait_still
@@ -31,16 +31,6 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 
 
-@contextlib.contextmanager
-def _child(template: Template, name: str, *arguments: object, policy: Policy | None = None) -> Iterator[Child]:
-    fd = memory_file(program(name, *arguments))
-    try:
-        with Child.open(template, fd, policy or Policy()) as child:
-            yield child
-    finally:
-        os.close(fd)
-
-
 def _heard(child: Child) -> bytes:
     assert select.select([child.frames_out], [], [], 10)[0], "nothing came"
     return os.read(child.frames_out, 1 << 16)
@@ -49,7 +39,7 @@ def _heard(child: Child) -> bytes:
 @contextlib.contextmanager
 def _asleep(template: Template) -> Iterator[int]:
     """Yield the host's pid of a child that has reached its own code and sleeps."""
-    with _child(template, "sleep_with_scratch", 30) as child:
+    with trying(template, "sleep_with_scratch", 30) as child:
         assert _heard(child) == b'"ready"\n'
         while not child.is_born:
             assert select.select([template], [], [], 10)[0]
@@ -58,7 +48,7 @@ def _asleep(template: Template) -> Iterator[int]:
 
 
 def _report(template: Template, name: str, *arguments: object) -> Any:
-    with _child(template, name, *arguments) as child:
+    with trying(template, name, *arguments) as child:
         child.wait(10)
         return json.loads(os.read(child.frames_out, 1 << 16))
 
@@ -66,7 +56,7 @@ def _report(template: Template, name: str, *arguments: object) -> Any:
 def _settle(template: Template) -> None:
     """Process the ends of children, like an event loop does, until there is room again."""
     while True:
-        with contextlib.suppress(BlockingIOError), _child(template, "listing", "/") as child:
+        with contextlib.suppress(BlockingIOError), trying(template, "listing", "/") as child:
             child.wait(10)
             return
         assert select.select([template], [], [], 10)[0], "nobody ended"
@@ -164,7 +154,7 @@ def test_a_childs_namespaces_and_descriptors_are_its_own(template: Template) -> 
 
 def test_scratch_is_private_and_gone_with_its_program(template: Template) -> None:
     """Another program does not see the file in its /tmp, neither while both run nor afterwards."""
-    with _child(template, "sleep_with_scratch", 30) as child:
+    with trying(template, "sleep_with_scratch", 30) as child:
         assert _heard(child) == b'"ready"\n'
         assert _report(template, "listing", "/tmp") == {"loot": []}
 
@@ -219,7 +209,7 @@ def test_memory_made_read_only_is_still_counted(jailed: Jailed, template: Templa
 
 def test_exceeding_the_processor_time_ends_the_program_by_that_limit(template: Template) -> None:
     """An endless loop has one second. A kill after its end, before the host hears of the end, changes nothing."""
-    with _child(template, "spin", policy=Policy(cpu_s=1)) as child:
+    with trying(template, "spin", policy=Policy(cpu_s=1)) as child:
         while not child.is_born:
             assert select.select([template], [], [], 10)[0]
             template.pump()
@@ -263,7 +253,7 @@ def test_exits_and_crashes_are_told_apart(jailed: Jailed) -> None:
 
 def test_killing_a_child_is_reported_at_once_as_a_signal(template: Template) -> None:
     """The host ends a program that sleeps for ever."""
-    with _child(template, "sleep", 3600) as child:
+    with trying(template, "sleep", 3600) as child:
         child.kill()
         ending = child.wait(DEADLINE_S)
 
@@ -273,7 +263,7 @@ def test_killing_a_child_is_reported_at_once_as_a_signal(template: Template) -> 
 
 def test_a_wait_that_times_out_leaves_the_child_running(template: Template) -> None:
     """TimeoutError is raised, and the child can still be killed."""
-    with _child(template, "sleep", 3600) as child:
+    with trying(template, "sleep", 3600) as child:
         while not child.is_born:
             assert select.select([template], [], [], DEADLINE_S)[0]
             template.pump()
@@ -294,7 +284,7 @@ def _has_left(template: Template, child: Child) -> bool:
 def test_a_child_that_can_do_nothing_more_is_known_before_its_end(template: Template) -> None:
     """The kernel needs some 50 ms to free 300 MiB, after the last system call. A busy machine may check too late."""
     for _ in range(5):
-        with _child(template, "hold_and_leave", 300, policy=Policy(memory_bytes=512 << 20)) as child:
+        with trying(template, "hold_and_leave", 300, policy=Policy(memory_bytes=512 << 20)) as child:
             while not child.has_left:
                 assert select.select([template], [], [], 10)[0]
                 template.pump()
@@ -309,7 +299,7 @@ def test_a_child_that_can_do_nothing_more_is_known_before_its_end(template: Temp
 
 def test_a_child_whose_first_thread_has_ended_has_not_left(template: Template) -> None:
     """The process looks as if it were gone, but another thread of it can still act."""
-    with _child(template, "leave_a_thread") as child:
+    with trying(template, "leave_a_thread") as child:
         assert json.loads(_heard(child)) == {"loot": "said"}
         assert not wait_still(lambda: _has_left(template, child), "it leaves or stays", for_s=0.2)
         os.write(child.frames_in, b"x")
@@ -339,7 +329,7 @@ def test_a_failed_confinement_runs_no_program(template: Template, tmp_path: Path
 
 def test_a_program_that_closes_its_frames_can_be_killed(template: Template) -> None:
     """The host sees the frames end while the program lives on."""
-    with _child(template, "hang_up_and_sleep", 3600) as child:
+    with trying(template, "hang_up_and_sleep", 3600) as child:
         assert _heard(child) == b""
         assert child.ending is None
         child.kill()
@@ -349,14 +339,14 @@ def test_a_program_that_closes_its_frames_can_be_killed(template: Template) -> N
 def test_a_template_refuses_more_than_its_maximum_of_children(template: Template) -> None:
     """The child after MAX_CHILDREN gets EAGAIN, and there is room again once one has ended."""
     with contextlib.ExitStack() as stack:
-        children = [stack.enter_context(_child(template, "sleep", 60)) for _ in range(MAX_CHILDREN)]
+        children = [stack.enter_context(trying(template, "sleep", 60)) for _ in range(MAX_CHILDREN)]
         with pytest.raises(BlockingIOError):
-            stack.enter_context(_child(template, "sleep", 60))
+            stack.enter_context(trying(template, "sleep", 60))
         children[0].kill()
         children[0].wait(10)
-        stack.enter_context(_child(template, "sleep", 60))
+        stack.enter_context(trying(template, "sleep", 60))
         with pytest.raises(BlockingIOError):
-            stack.enter_context(_child(template, "sleep", 60))
+            stack.enter_context(trying(template, "sleep", 60))
     # A closed child still counts until the host has heard of its end.
     _settle(template)
 
@@ -365,9 +355,9 @@ def test_two_hundred_jails_leave_no_descriptor_and_no_process(template: Template
     """Half are waited for and half closed before they are born: host and template have as many before and after."""
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(100):
-        with _child(template, "sleep", 3600):
+        with trying(template, "sleep", 3600):
             pass
-        with _child(template, "listing", "/") as child:
+        with trying(template, "listing", "/") as child:
             child.wait(10)
     while len(below(template)) > AHEAD:
         assert select.select([template], [], [], 10)[0], "a process is left of which nothing was heard"
@@ -388,9 +378,9 @@ def test_no_way_to_end_a_jail_leaves_a_descriptor(template: Template, tmp_path: 
         "spin": (),
     }
     for name, arguments in ends.items():
-        with _child(template, name, *arguments, policy=Policy(cpu_s=1)) as child:
+        with trying(template, name, *arguments, policy=Policy(cpu_s=1)) as child:
             endings.add(type(child.wait(10)))
-    with _child(template, "sleep", 3600) as child:
+    with trying(template, "sleep", 3600) as child:
         child.kill()
         endings.add(type(child.wait(10)))
     unreadable = os.open(path, os.O_WRONLY)
@@ -399,7 +389,7 @@ def test_no_way_to_end_a_jail_leaves_a_descriptor(template: Template, tmp_path: 
     os.close(unreadable)
     with _asleep(template):
         pass
-    with _child(template, "sleep", 3600), pytest.raises(ValueError, match="the program has 0 bytes"):
+    with trying(template, "sleep", 3600), pytest.raises(ValueError, match="the program has 0 bytes"):
         Child.open(template, memory := memory_file(b""), Policy())
     os.close(memory)
     while len(below(template)) > AHEAD:

@@ -12,7 +12,6 @@ import select
 import signal
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Literal
@@ -26,9 +25,10 @@ from aileron_sandbox.jail import WATCH_PERIOD_S, Child, Template, Used, check_po
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
-from tests.sandbox.conftest import memory_file, program
+from tests.sandbox.conftest import drained, memory_file, program
 from tests.sandbox.processes import end_beside_a_stopped_template
 from tests.support.elf_programs import compiled
+from tests.support.zipped import zipped
 
 pytestmark = pytest.mark.jail
 ELF: Final = Policy(profile="elf")
@@ -76,7 +76,7 @@ def hog(by: By) -> Iterator[Callable[..., Said]]:
                 with Child.open(template, fd, policy) as child:
                     os.write(child.frames_in, words.encode())
                     ending = child.wait(DEADLINE_S)
-                    return Said(_said(child.frames_out).splitlines(), ending)
+                    return Said(drained(child.frames_out).decode().splitlines(), ending)
 
             yield use
     finally:
@@ -125,24 +125,9 @@ def _run(template: Template, data: bytes, policy: Policy) -> Said:
     try:
         with Child.open(template, fd, policy) as child:
             ending = child.wait(DEADLINE_S)
-            return Said(_said(child.frames_out).splitlines(), ending)
+            return Said(drained(child.frames_out).decode().splitlines(), ending)
     finally:
         os.close(fd)
-
-
-def _zipped(main: str) -> bytes:
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr("__main__.py", main)
-    return data.getvalue()
-
-
-def _said(pipe: int) -> str:
-    pieces = []
-    with contextlib.suppress(BlockingIOError):
-        while piece := os.read(pipe, 1 << 16):
-            pieces.append(piece)
-    return b"".join(pieces).decode()
 
 
 # Memory
@@ -185,8 +170,8 @@ for _ in range({count}):
 for _ in range({count}):
     os.wait()
 """
-    over = _run(pythons_family, _zipped(forks.format(count=8, mib=40, stay=60)), FORKING)
-    under = _run(pythons_family, _zipped(forks.format(count=8, mib=4, stay=0.6)), FORKING)
+    over = _run(pythons_family, zipped(forks.format(count=8, mib=40, stay=60)), FORKING)
+    under = _run(pythons_family, zipped(forks.format(count=8, mib=4, stay=0.6)), FORKING)
 
     assert over.over == "memory"
     assert under.told == ["held"] * 8
@@ -214,8 +199,8 @@ os.write(4, b"full\\n")
 time.sleep({stay})
 os._exit(0)
 """
-    over = _run(pythons_family, _zipped(fill.format(count=16, pairs=24, stay=20)), FORKING)
-    under = _run(pythons_family, _zipped(fill.format(count=2, pairs=8, stay=0.6)), FORKING)
+    over = _run(pythons_family, zipped(fill.format(count=16, pairs=24, stay=20)), FORKING)
+    under = _run(pythons_family, zipped(fill.format(count=2, pairs=8, stay=0.6)), FORKING)
 
     assert over.over == "memory"
     assert under.told[0] == "full"
@@ -232,7 +217,7 @@ def test_a_program_that_starts_processes_needs_a_control_group(
     with pytest.raises((JailUnavailable, ValueError), match="may start others need"):
         hog("brief-family 2 6", FORKING)
     with pytest.raises((JailUnavailable, ValueError), match="may start others need"):
-        _run(python, _zipped("import os; os.fork()"), FORKING)
+        _run(python, zipped("import os; os.fork()"), FORKING)
     assert hog("private 48").told == ["held 48"]
     if cgroups.find() is None:
         with pytest.raises(JailUnavailable, match="systemd-run --user --scope"):
