@@ -10,7 +10,7 @@ Not here: the daemon's own queue (tests/daemon/test_notified.py).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aileron.api.approvals import ApprovalEntry
@@ -72,6 +72,11 @@ class Asking:
         )
         assert self.notifier is not None
         self.notifier.asked(approval_id, name, kind)
+
+    async def ask(self, approval_id: str, name: str, kind: str, *, until: Awaitable[object], **more: str) -> None:
+        """Add a pending question, tell the notifier, and wait until what the notifier has to do then is done."""
+        self.asked(approval_id, name, kind, **more)
+        await until
 
     def decide(self, approval_id: str) -> None:
         """Remove a question from the queue, because it was decided."""

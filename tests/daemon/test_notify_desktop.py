@@ -166,8 +166,7 @@ async def test_a_notice_shows_the_agent_its_action_and_the_page(desk: Desk, tmp_
     """Each notice is one process, with arguments after `--`, the bus's address, and nothing else of the daemon's environment."""
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
-        notifier.asked("apr-2", "github://you/connector-notes", "connector")
-        await desk.wait_shown(2)
+        await notifier.ask("apr-2", "github://you/connector-notes", "connector", until=desk.wait_shown(2))
     first, second = desk.shown
 
     assert first["arguments"] == ["--app-name=Aileron", "--", "Claude asks: send-mail", f"{PAGE}/approvals/apr-1"]
@@ -182,8 +181,7 @@ async def test_a_notice_shows_the_agent_its_action_and_the_page(desk: Desk, tmp_
 async def test_hostile_names_are_made_visible_on_the_desktop(text: str, desk: Desk, tmp_path: Path) -> None:
     """The summary is plain ASCII without markup or escapes, and stays one line above the URL."""
     async with notifying(desk.environment, tmp_path) as notifier:
-        notifier.asked("apr-1", text, "action", agent=text)
-        await desk.wait_shown(1)
+        await notifier.ask("apr-1", text, "action", agent=text, until=desk.wait_shown(1))
     ((summary, body),) = desk.texts
 
     assert_harmless(summary)
@@ -197,8 +195,7 @@ async def test_hostile_names_are_made_visible_on_the_desktop(text: str, desk: De
 async def test_an_agents_words_are_harmless_on_the_desktop(text: str, desk: Desk, tmp_path: Path) -> None:
     """The details are one line, marked as the agent's, without markup."""
     async with notifying(desk.environment, tmp_path, settings=Settings(notify_details=True)) as notifier:
-        notifier.asked("apr-1", "send-mail", "action", headline=f"Send “{text}”")
-        await desk.wait_shown(1)
+        await notifier.ask("apr-1", "send-mail", "action", headline=f"Send “{text}”", until=desk.wait_shown(1))
     ((_summary, body),) = desk.texts
     said, address = body.split("\n")
 
@@ -214,8 +211,7 @@ async def test_details_are_shown_only_if_the_person_wants_them(with_details: boo
     """The notice has only the agent and the action by default."""
     settings = Settings(notify_details=True) if with_details else Settings()
     async with notifying(desk.environment, tmp_path, settings=settings) as notifier:
-        notifier.asked("apr-1", "delete-event", "action", headline="Delete “Dentist”")
-        await desk.wait_shown(1)
+        await notifier.ask("apr-1", "delete-event", "action", headline="Delete “Dentist”", until=desk.wait_shown(1))
 
     said = "The agent says: Delete “Dentist”\n" if with_details else ""
     assert desk.texts == [("Claude asks: delete-event", f"{said}{PAGE}/approvals/apr-1")]
@@ -226,8 +222,7 @@ async def test_a_question_decided_meanwhile_is_not_shown(desk: Desk, tmp_path: P
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
         notifier.decide("apr-1")
-        notifier.asked("apr-2", "send-mail", "action")
-        await desk.wait_shown(1)
+        await notifier.ask("apr-2", "send-mail", "action", until=desk.wait_shown(1))
 
     assert desk.texts == [("Claude asks: send-mail", f"{PAGE}/approvals/apr-2")]
 
@@ -236,8 +231,7 @@ async def test_a_question_that_cannot_be_read_is_shown_by_its_name(desk: Desk, t
     """The queue does not answer: the notice says less instead of being left out."""
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.is_broken = True
-        notifier.asked("apr-1", "send-mail", "action")
-        await desk.wait_shown(1)
+        await notifier.ask("apr-1", "send-mail", "action", until=desk.wait_shown(1))
 
     assert desk.texts == [("Approval needed: send-mail", f"{PAGE}/approvals/apr-1")]
 
@@ -250,8 +244,7 @@ async def test_the_button_opens_the_page_of_the_question(desk: Desk, tmp_path: P
     desk.has_buttons("press")
     desk.environment |= {"DISPLAY": ":0", "HOME": "/home/mira", "AILERON_SESSION_TOKEN": "canary"}
     async with notifying(desk.environment, tmp_path) as notifier:
-        notifier.asked("apr-1", "send-mail", "action")
-        await desk.wait_opened()
+        await notifier.ask("apr-1", "send-mail", "action", until=desk.wait_opened())
     ((shown,), (opened,)) = desk.shown, desk.opened
 
     assert shown["arguments"][1:3] == ["--action=open=Open", "--"]
@@ -265,11 +258,9 @@ async def test_a_notice_that_is_closed_opens_no_page(desk: Desk, tmp_path: Path)
     """The next notice's button is pressed, and opens the page."""
     desk.has_buttons()
     async with notifying(desk.environment, tmp_path) as notifier:
-        notifier.asked("apr-1", "send-mail", "action")
-        await desk.wait_shown(1)
+        await notifier.ask("apr-1", "send-mail", "action", until=desk.wait_shown(1))
         (desk.folder / "press").touch()
-        notifier.asked("apr-2", "send-mail", "action")
-        await desk.wait_opened()
+        await notifier.ask("apr-2", "send-mail", "action", until=desk.wait_opened())
 
     assert [opened["arguments"] for opened in desk.opened] == [[f"{PAGE}/approvals/apr-2"]]
     assert (desk.folder / "helped").read_text() == "1\n"  # its features are asked for only once
@@ -281,11 +272,9 @@ async def test_a_server_without_actions_gets_no_further_buttons(
     """The server has shown the first notice all the same: it is not repeated, and no error is logged."""
     desk.has_buttons("bare")
     async with notifying(desk.environment, tmp_path) as notifier:
-        notifier.asked("apr-1", "send-mail", "action")
-        await desk.wait_shown(1)
+        await notifier.ask("apr-1", "send-mail", "action", until=desk.wait_shown(1))
         await desk.wait_ended()
-        notifier.asked("apr-2", "send-mail", "action")
-        await desk.wait_shown(2)
+        await notifier.ask("apr-2", "send-mail", "action", until=desk.wait_shown(2))
 
     assert [notice["arguments"][1] for notice in desk.shown] == ["--action=open=Open", "--"]
     assert said(caplog) == []
@@ -296,13 +285,11 @@ async def test_an_older_notify_send_or_a_desktop_without_a_browser_gets_no_butto
     desk.has_buttons("press")
     (desk.folder / "actions").unlink()
     async with notifying(desk.environment, tmp_path) as notifier:
-        notifier.asked("apr-older", "send-mail", "action")
-        await desk.wait_shown(1)
+        await notifier.ask("apr-older", "send-mail", "action", until=desk.wait_shown(1))
     (desk.folder / "actions").touch()
     (desk.folder / "xdg-open").unlink()
     async with notifying(desk.environment, tmp_path) as notifier:
-        notifier.asked("apr-bare", "send-mail", "action")
-        await desk.wait_shown(2)
+        await notifier.ask("apr-bare", "send-mail", "action", until=desk.wait_shown(2))
 
     assert [notice["arguments"][1] for notice in desk.shown] == ["--", "--"]
 
@@ -313,8 +300,7 @@ async def test_only_a_bounded_number_wait_for_their_button_and_each_is_ended(des
     pace = NotifyTiming(desktop_s=20.0, settle_s=0.01, round_s=0.01)
     async with notifying(desk.environment, tmp_path, pace) as notifier:
         for number in range(MAX_OPEN + 2):
-            notifier.asked(f"apr-{number}", "send-mail", "action")
-            await desk.wait_shown(number + 1)
+            await notifier.ask(f"apr-{number}", "send-mail", "action", until=desk.wait_shown(number + 1))
     began = (desk.folder / "began").read_text().split()
 
     assert [notice["arguments"][1] for notice in desk.shown] == ["--action=open=Open"] * MAX_OPEN + ["--"] * 2
@@ -328,8 +314,7 @@ async def test_a_button_is_waited_for_no_longer_than_its_time(
     desk.has_buttons("wait")
     pace = NotifyTiming(desktop_s=20.0, open_s=25.0)
     async with notifying(desk.environment, tmp_path, pace) as notifier:
-        notifier.asked("apr-1", "send-mail", "action")
-        await desk.wait_shown(1)
+        await notifier.ask("apr-1", "send-mail", "action", until=desk.wait_shown(1))
         jump(monkeypatch, pace.open_s)
         await desk.wait_ended()
 
@@ -406,8 +391,7 @@ async def test_a_short_lived_question_gets_no_reminder(desk: Desk, tmp_path: Pat
 async def test_a_name_is_neither_an_option_nor_a_command(name: str, desk: Desk, tmp_path: Path) -> None:
     """The name is an argument after `--`, unchanged; so is the agent's name, with which the text begins."""
     async with notifying(desk.environment, tmp_path) as notifier:
-        notifier.asked("apr-1", name, "action", agent=name)
-        await desk.wait_shown(1)
+        await notifier.ask("apr-1", name, "action", agent=name, until=desk.wait_shown(1))
 
     asks = f"{name or 'A command'} asks: {name}"
     assert desk.shown[0]["arguments"][1:] == ["--", asks, f"{PAGE}/approvals/apr-1"]
@@ -436,8 +420,7 @@ async def test_a_single_question_beyond_the_handful_is_counted_too(desk: Desk, t
             notifier.asked(f"apr-{number}", "send-mail", "action")
         await desk.wait_shown(HANDFUL + 1)
         await anyio.lowlevel.checkpoint()
-        notifier.asked("apr-last", "send-mail", "action")
-        await desk.wait_shown(HANDFUL + 2)
+        await notifier.ask("apr-last", "send-mail", "action", until=desk.wait_shown(HANDFUL + 2))
 
     last = f"{PAGE}/approvals/apr-last"
     assert desk.texts[HANDFUL:] == [("And 1 more waits", "aileron approval list"), ("Claude asks: send-mail", last)]
@@ -459,8 +442,7 @@ async def test_questions_in_the_rest_of_a_round_are_counted_when_it_is_over(
         assert len(desk.shown) == HANDFUL + 1
         jump(monkeypatch, pace.round_s)
         await desk.wait_shown(HANDFUL + 2)
-        notifier.asked("apr-last", "send-mail", "action")
-        await desk.wait_shown(HANDFUL + 3)
+        await notifier.ask("apr-last", "send-mail", "action", until=desk.wait_shown(HANDFUL + 3))
 
     assert [summary for summary, _body in desk.texts[HANDFUL:]] == [
         "And 2 more wait",
@@ -494,11 +476,9 @@ async def test_a_failure_is_logged_once_until_notices_work_again(
     (desk.folder / "fail").touch()
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
-        notifier.asked("apr-2", "send-mail", "action")
-        await desk.wait_shown(2)
+        await notifier.ask("apr-2", "send-mail", "action", until=desk.wait_shown(2))
         (desk.folder / "fail").unlink()
-        notifier.asked("apr-3", "send-mail", "action")
-        await desk.wait_shown(3)
+        await notifier.ask("apr-3", "send-mail", "action", until=desk.wait_shown(3))
         (desk.folder / "notify-send").unlink()
         notifier.asked("apr-4", "send-mail", "action")
         await wait_until_async(lambda: len(said(caplog)) >= 2, "both are said", seen=lambda: said(caplog))
@@ -524,12 +504,10 @@ async def test_without_a_desktop_no_process_is_started(
 ) -> None:
     """Asking causes no error either; the same desktop shows a notice before the change."""
     async with notifying(desk.environment, tmp_path) as notifier:
-        notifier.asked("apr-before", "send-mail", "action")
-        await desk.wait_shown(1)
+        await notifier.ask("apr-before", "send-mail", "action", until=desk.wait_shown(1))
     change(desk)
     async with notifying(desk.environment, tmp_path) as notifier:
-        notifier.asked("apr-after", "send-mail", "action")
-        await anyio.wait_all_tasks_blocked()
+        await notifier.ask("apr-after", "send-mail", "action", until=anyio.wait_all_tasks_blocked())
 
     assert len((desk.folder / "began").read_text().splitlines()) == 1
 
@@ -541,12 +519,10 @@ async def test_the_sessions_default_bus_is_found(desk: Desk, tmp_path: Path) -> 
     del desk.environment["DBUS_SESSION_BUS_ADDRESS"]
     desk.environment["XDG_RUNTIME_DIR"] = str(runtime)
     async with notifying(desk.environment, tmp_path) as notifier:
-        notifier.asked("apr-without", "send-mail", "action")
-        await anyio.wait_all_tasks_blocked()
+        await notifier.ask("apr-without", "send-mail", "action", until=anyio.wait_all_tasks_blocked())
     (runtime / "bus").touch()
     async with notifying(desk.environment, tmp_path) as notifier:
-        notifier.asked("apr-with", "send-mail", "action")
-        await desk.wait_shown(1)
+        await notifier.ask("apr-with", "send-mail", "action", until=desk.wait_shown(1))
 
     assert [body for _summary, body in desk.texts] == [f"{PAGE}/approvals/apr-with"]
     assert desk.shown[0]["environment"] == {"XDG_RUNTIME_DIR": str(runtime), "LC_ALL": "C.UTF-8"}
@@ -555,8 +531,7 @@ async def test_the_sessions_default_bus_is_found(desk: Desk, tmp_path: Path) -> 
 async def test_desktop_notices_can_be_switched_off(desk: Desk, tmp_path: Path) -> None:
     """The setting is `notify.desktop = false`."""
     async with notifying(desk.environment, tmp_path, settings=Settings(notify_desktop=False)) as notifier:
-        notifier.asked("apr-1", "send-mail", "action")
-        await anyio.wait_all_tasks_blocked()
+        await notifier.ask("apr-1", "send-mail", "action", until=anyio.wait_all_tasks_blocked())
 
     assert not (desk.folder / "began").exists()
 

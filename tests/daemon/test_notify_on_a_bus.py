@@ -118,8 +118,9 @@ async def test_a_pressed_button_opens_the_page(bus: str, desk: Desk, tmp_path: P
     settings = Settings(notify_details=True)
     with NotificationServer(bus, ["actions", "body"], presses=True) as server:
         async with notifying(desk.environment, tmp_path, PACE, settings) as notifier:
-            notifier.asked("apr-1", "delete-event", "action", headline="Delete “Dentist” & <b>all</b>")
-            await desk.wait_opened()
+            await notifier.ask(
+                "apr-1", "delete-event", "action", headline="Delete “Dentist” & <b>all</b>", until=desk.wait_opened()
+            )
 
     assert server.shown == [
         {

@@ -201,8 +201,7 @@ async def test_a_notice_has_the_questions_name_and_id_and_a_valid_signature(
     vault.unlock(PASSPHRASE)
     server = receiver()
     async with told_to(server, vault, authority) as notifier:
-        notifier.asked("apr-20261121T035800-0f7c", "send-mail", "action")
-        await server.wait_told(1)
+        await notifier.ask("apr-20261121T035800-0f7c", "send-mail", "action", until=server.wait_told(1))
     (seen,) = server.upstream.requests
     head = head_of(seen)
 
@@ -236,8 +235,7 @@ async def test_details_are_sent_only_if_the_person_wants_them(
     vault.unlock(PASSPHRASE)
     server = receiver()
     async with told_to(server, vault, authority, details=details) as notifier:
-        notifier.asked("apr-1", "delete-event", "action", headline="Delete “Dentist”")
-        await server.wait_told(1)
+        await notifier.ask("apr-1", "delete-event", "action", headline="Delete “Dentist”", until=server.wait_told(1))
 
     assert [told.get("agent_says") for told in server.told] == ["Delete “Dentist”" if details else None]
 
@@ -252,8 +250,7 @@ async def test_a_reminder_is_another_notice_with_its_own_id(
     server, clock = receiver(), Watch(NOW)
     pace = msgspec.structs.replace(QUICK, remind_look_s=0.01)
     async with told_to(server, vault, authority, clock=clock, pace=pace) as notifier:
-        notifier.asked("apr-1", "send-mail", "action")
-        await server.wait_told(1)
+        await notifier.ask("apr-1", "send-mail", "action", until=server.wait_told(1))
         await clock.wait_looked_at()
         clock.now += 721
         await server.wait_told(1)
@@ -285,8 +282,7 @@ async def test_hostile_names_are_made_visible_in_a_notice(
     vault.unlock(PASSPHRASE)
     server = receiver()
     async with told_to(server, vault, authority) as notifier:
-        notifier.asked("apr-1", text, "action", agent=text)
-        await server.wait_told(1)
+        await notifier.ask("apr-1", text, "action", agent=text, until=server.wait_told(1))
     (told,) = server.told
 
     assert_harmless(told["action"])
@@ -312,8 +308,7 @@ async def test_an_address_of_this_machine_needs_the_persons_permission(
         await logged(caplog, "add")
     connections = server.upstream.connections
     async with told_to(server, vault, authority) as notifier:
-        notifier.asked("apr-2", "send-mail", "action")
-        await server.wait_told(1)
+        await notifier.ask("apr-2", "send-mail", "action", until=server.wait_told(1))
 
     assert connections == 0
     assert f"aileron config add egress.private {server.address}" in said(caplog)[0]
@@ -332,8 +327,7 @@ async def test_a_receiver_without_a_trusted_certificate_gets_nothing(
             notifier.asked("apr-1", "send-mail", "action")
             await logged(caplog, "CERTIFICATE_VERIFY_FAILED", "certificate")
     async with told_to(right, vault, authority) as notifier:
-        notifier.asked("apr-2", "send-mail", "action")
-        await right.wait_told(1)
+        await notifier.ask("apr-2", "send-mail", "action", until=right.wait_told(1))
 
     assert not other.upstream.received
     assert not unknown.upstream.received
@@ -384,8 +378,7 @@ async def test_other_secrets_of_the_vault_sign_no_notice(
         await logged(caplog, "given up")
     connections = server.upstream.connections
     async with told_to(server, vault, authority) as notifier:
-        notifier.asked("apr-2", "send-mail", "action")
-        await server.wait_told(1)
+        await notifier.ask("apr-2", "send-mail", "action", until=server.wait_told(1))
 
     assert connections == 0
     assert ("not a webhook's" in said(caplog)[0]) is (secret != "none-of-that-name")
@@ -398,8 +391,7 @@ async def test_notices_wait_while_the_vault_is_locked(
     server = receiver()
     async with told_to(server, vault, authority) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
-        notifier.asked("apr-2", "github://you/connector-notes", "connector")
-        await anyio.wait_all_tasks_blocked()
+        await notifier.ask("apr-2", "github://you/connector-notes", "connector", until=anyio.wait_all_tasks_blocked())
         connections = server.upstream.connections
         vault.unlock(PASSPHRASE)
         await server.wait_told(2)
@@ -442,10 +434,8 @@ async def test_a_failed_try_is_repeated_under_the_same_id(
     vault.unlock(PASSPHRASE)
     server = receiver(CLOSE, answer(status="503 Service Unavailable"), answer(b"thank you"))
     async with told_to(server, vault, authority) as notifier:
-        notifier.asked("apr-1", "send-mail", "action")
-        await server.wait_told(3)
-        notifier.asked("apr-2", "send-mail", "action")
-        await server.wait_told(1)
+        await notifier.ask("apr-1", "send-mail", "action", until=server.wait_told(3))
+        await notifier.ask("apr-2", "send-mail", "action", until=server.wait_told(1))
 
     assert [told["id"] for told in server.told] == ["apr-1"] * 3 + ["apr-2"]
     assert all(is_genuine(KEY, head_of(seen), seen.body) for seen in server.upstream.requests)
@@ -462,8 +452,7 @@ async def test_each_outage_is_logged_once(
     async with told_to(server, vault, authority) as notifier:
         for number in range(6):
             notifier.asked(f"apr-{number}", "send-mail", "action")
-        notifier.asked("apr-last", "send-mail", "action")
-        await server.wait_told(17)
+        await notifier.ask("apr-last", "send-mail", "action", until=server.wait_told(17))
 
     assert said(caplog) == [f"webhook at {server.address}: a notice was given up: it answered 500"] * 2
     assert "path-token" not in caplog.text
@@ -509,8 +498,7 @@ async def test_a_flood_is_bounded_and_logged_once(
             notifier.asked(f"apr-{number}", "send-mail", "action")
         vault.unlock(PASSPHRASE)
         await server.wait_told(MAX_WAITING)
-        notifier.asked("apr-later", "send-mail", "action")
-        await server.wait_told(1)
+        await notifier.ask("apr-later", "send-mail", "action", until=server.wait_told(1))
 
     assert [told["id"] for told in server.told] == [*(f"apr-{number}" for number in range(MAX_WAITING)), "apr-later"]
     assert [line for line in said(caplog) if "dropped" in line] == [
