@@ -50,14 +50,21 @@ class Walk:
         self.seen.setdefault(f"{method} {route.path}", []).append((answer.status, answer.body))
         return answer.body
 
+    def each(self, *requests: tuple[str, str] | tuple[str, str, Any]) -> None:
+        """Send these requests in order."""
+        for request in requests:
+            self.ask(*request)
+
     def whole(self) -> None:
         """Call every route, in an order in which most of them succeed."""
         for steps in (self._look, self._actions, self._approvals, self._packages, self._secrets, self._sessions):
             steps()
-        self.ask("GET", "/v1/audit?limit=200")
-        self.ask("GET", "/v1/audit?form=record&limit=3")
-        self.ask("GET", "/v1/audit/verify")
-        self.ask("POST", "/v1/stop")
+        self.each(
+            ("GET", "/v1/audit?limit=200"),
+            ("GET", "/v1/audit?form=record&limit=3"),
+            ("GET", "/v1/audit/verify"),
+            ("POST", "/v1/stop"),
+        )
 
     def _look(self) -> None:
         lists = "actions action-approvals approver approver/inventory passkeys grants connectors keyring bindings"
@@ -71,89 +78,111 @@ class Walk:
             self.ask("GET", path)
 
     def _actions(self) -> None:
-        self.ask("GET", "/v1/actions/give-back")
-        self.ask("POST", "/v1/actions", {"text": probe_action("give_back", "text:string", name="more"), "file": "here"})
-        self.ask("PATCH", "/v1/actions/more", {"enabled": False})
-        self.ask("POST", "/v1/actions/more/resume", {"unchanged": True})
-        self.ask("POST", "/v1/actions/more/run", {"args": {"text": "x"}})
-        self.ask("DELETE", "/v1/actions/more")
-        self.ask("POST", "/v1/actions/give-back/run", {"args": {"text": "x"}, "dry_run": True})
+        self.each(
+            ("GET", "/v1/actions/give-back"),
+            ("POST", "/v1/actions", {"text": probe_action("give_back", "text:string", name="more"), "file": "here"}),
+            ("PATCH", "/v1/actions/more", {"enabled": False}),
+            ("POST", "/v1/actions/more/resume", {"unchanged": True}),
+            ("POST", "/v1/actions/more/run", {"args": {"text": "x"}}),
+            ("DELETE", "/v1/actions/more"),
+            ("POST", "/v1/actions/give-back/run", {"args": {"text": "x"}, "dry_run": True}),
+        )
         run = self.ask("POST", "/v1/actions/give-back/run", {"args": {"text": "x"}})
-        self.ask("GET", f"/v1/runs/{run['audit_id']}")
-        self.ask("GET", f"/v1/audit/{run['audit_id']}")
+        self.each(
+            ("GET", f"/v1/runs/{run['audit_id']}"),
+            ("GET", f"/v1/audit/{run['audit_id']}"),
+        )
 
     def _approvals(self) -> None:
         asked = self.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}})
         question = f"/v1/action-approvals/{asked['approval_id']}"
-        self.ask("GET", "/v1/action-approvals")
-        self.ask("POST", f"{question}/ask", {"question": "who is that?"})
-        self.ask("POST", f"{question}/answer", {"answer": "my sister"})
+        self.each(
+            ("GET", "/v1/action-approvals"),
+            ("POST", f"{question}/ask", {"question": "who is that?"}),
+            ("POST", f"{question}/answer", {"answer": "my sister"}),
+        )
         edited = self.ask("POST", f"{question}/edit", {"args": {"text": "y"}})
         self.ask("POST", f"{question}/challenge", {"decision": "deny", "digest": edited["digest"]})
         signed = dict.fromkeys(("recipient", "nonce", "at", "key_id", "signature"), "00")
-        self.ask("POST", f"{question}/preview", signed)
-        self.ask("GET", question)
-        self.ask("POST", f"{question}/decide", {"decision": "approve", "digest": edited["digest"], "reason": "why not"})
-        self.ask("GET", f"{question}/result?wait=5")
+        self.each(
+            ("POST", f"{question}/preview", signed),
+            ("GET", question),
+            ("POST", f"{question}/decide", {"decision": "approve", "digest": edited["digest"], "reason": "why not"}),
+            ("GET", f"{question}/result?wait=5"),
+        )
         again = self.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "z"}})
-        self.ask("POST", f"/v1/action-approvals/{again['approval_id']}/cancel")
-        self.ask("GET", f"/v1/action-approvals/{again['approval_id']}")
+        self.each(
+            ("POST", f"/v1/action-approvals/{again['approval_id']}/cancel"),
+            ("GET", f"/v1/action-approvals/{again['approval_id']}"),
+        )
         named = {"passphrase": PASSPHRASE, "public_key": "", "inventory": "", "at": "", "signature": ""}
-        self.ask("POST", "/v1/approver", named)
-        self.ask("POST", "/v1/passkeys/options", {"name": "phone"})
-        self.ask("POST", "/v1/passkeys", {"client_data": "", "attestation": ""})
-        self.ask("DELETE", "/v1/passkeys/none")
-        self.ask("POST", "/v1/grants", {"action": "ask-first", "uses": 1, "for_s": 60})
-        self.ask("DELETE", "/v1/grants/none")
+        self.each(
+            ("POST", "/v1/approver", named),
+            ("POST", "/v1/passkeys/options", {"name": "phone"}),
+            ("POST", "/v1/passkeys", {"client_data": "", "attestation": ""}),
+            ("DELETE", "/v1/passkeys/none"),
+            ("POST", "/v1/grants", {"action": "ask-first", "uses": 1, "for_s": 60}),
+            ("DELETE", "/v1/grants/none"),
+        )
 
     def _packages(self) -> None:
-        self.ask("POST", "/v1/connectors", {"path": str(self.home.path / "built.tar.gz")})
-        self.ask("POST", "/v1/connectors/verify")
-        self.ask("GET", "/v1/connectors/updates")
-        self.ask("POST", "/v1/connectors/remove-unused", {"dry_run": True})
+        self.each(
+            ("POST", "/v1/connectors", {"path": str(self.home.path / "built.tar.gz")}),
+            ("POST", "/v1/connectors/verify"),
+            ("GET", "/v1/connectors/updates"),
+            ("POST", "/v1/connectors/remove-unused", {"dry_run": True}),
+        )
         fetch = self.ask("POST", "/v1/fetches", {"what": "sync"})["fetch"]
-        self.ask("GET", f"/v1/fetches/{fetch}?wait=5")
-        self.ask("DELETE", f"/v1/fetches/{fetch}")
-        self.ask("POST", f"/v1/fetches/{fetch}/resolve", {"text": ""})
-        self.ask("POST", f"/v1/fetches/{fetch}/install", {})
-        self.ask("POST", "/v1/suites", {"text": SUITE, "file": "here"})
-        self.ask("POST", "/v1/keyring", {"authority": "github://someone", "key": KEY, "source": "a letter"})
-        self.ask("POST", "/v1/keyring/look", {"authority": "github://someone"})
-        self.ask("POST", "/v1/keyring/revoke", {"authority": "github://nobody"})
-        self.ask("GET", "/v1/hub?text=mail&kind=neither")
-        self.ask("GET", "/v1/hub/entry?name=none")
+        self.each(
+            ("GET", f"/v1/fetches/{fetch}?wait=5"),
+            ("DELETE", f"/v1/fetches/{fetch}"),
+            ("POST", f"/v1/fetches/{fetch}/resolve", {"text": ""}),
+            ("POST", f"/v1/fetches/{fetch}/install", {}),
+            ("POST", "/v1/suites", {"text": SUITE, "file": "here"}),
+            ("POST", "/v1/keyring", {"authority": "github://someone", "key": KEY, "source": "a letter"}),
+            ("POST", "/v1/keyring/look", {"authority": "github://someone"}),
+            ("POST", "/v1/keyring/revoke", {"authority": "github://nobody"}),
+            ("GET", "/v1/hub?text=mail&kind=neither"),
+            ("GET", "/v1/hub/entry?name=none"),
+        )
 
     def _secrets(self) -> None:
-        self.ask("GET", "/v1/bindings/basic/probe/me")
-        self.ask("PATCH", "/v1/bindings/basic/probe/me", {"username": "nora"})
-        self.ask("DELETE", "/v1/bindings/basic/probe/me")
-        self.ask(
-            "POST", "/v1/bindings", {"connector": PROBE, "name": "basic/probe/you", "username": "m", "secret": "pw"}
+        self.each(
+            ("GET", "/v1/bindings/basic/probe/me"),
+            ("PATCH", "/v1/bindings/basic/probe/me", {"username": "nora"}),
+            ("DELETE", "/v1/bindings/basic/probe/me"),
+            ("POST", "/v1/bindings", {"connector": PROBE, "name": "basic/probe/you", "username": "m", "secret": "pw"}),
+            ("POST", "/v1/sign-ins", {"connector": PROBE, "name": "oauth2/probe/me", "flow": "device"}),
+            ("GET", "/v1/sign-ins/none"),
+            ("DELETE", "/v1/sign-ins/none"),
+            ("PUT", "/v1/secrets/other", {"value_base64": "bm9ib2R5cyBzZWNyZXQ="}),
+            ("GET", "/v1/secrets"),
+            ("DELETE", "/v1/secrets/other"),
+            ("GET", "/v1/connectors"),
         )
-        self.ask("POST", "/v1/sign-ins", {"connector": PROBE, "name": "oauth2/probe/me", "flow": "device"})
-        self.ask("GET", "/v1/sign-ins/none")
-        self.ask("DELETE", "/v1/sign-ins/none")
-        self.ask("PUT", "/v1/secrets/other", {"value_base64": "bm9ib2R5cyBzZWNyZXQ="})
-        self.ask("GET", "/v1/secrets")
-        self.ask("DELETE", "/v1/secrets/other")
-        self.ask("GET", "/v1/connectors")
         (probe,) = self.ask("GET", "/v1/connectors")["connectors"]
         self.ask("DELETE", f"/v1/connectors/{probe['hash']}")
         copy = str(self.home.path / "copy.vault")
-        self.ask("POST", "/v1/vault/init", {"passphrase": PASSPHRASE})
-        self.ask(
-            "POST", "/v1/vault/rotate", {"passphrase": PASSPHRASE, "new_passphrase": PASSPHRASE, "recovery_codes": True}
+        self.each(
+            ("POST", "/v1/vault/init", {"passphrase": PASSPHRASE}),
+            (
+                "POST",
+                "/v1/vault/rotate",
+                {"passphrase": PASSPHRASE, "new_passphrase": PASSPHRASE, "recovery_codes": True},
+            ),
+            ("POST", "/v1/vault/backup", {"file": copy}),
+            ("POST", "/v1/vault/lock"),
+            ("POST", "/v1/vault/restore", {"file": copy, "passphrase": PASSPHRASE}),
+            ("POST", "/v1/vault/unlock", {"passphrase": PASSPHRASE}),
         )
-        self.ask("POST", "/v1/vault/backup", {"file": copy})
-        self.ask("POST", "/v1/vault/lock")
-        self.ask("POST", "/v1/vault/restore", {"file": copy, "passphrase": PASSPHRASE})
-        self.ask("POST", "/v1/vault/unlock", {"passphrase": PASSPHRASE})
 
     def _sessions(self) -> None:
         session = self.ask("POST", "/v1/sessions", {"agent": "someone", "folder": "/"})["id"]
-        self.ask("GET", f"/v1/sessions/{session}")
-        self.ask("POST", f"/v1/sessions/{session}/end", {"exit_code": 0})
-        self.ask("GET", "/v1/sessions")
+        self.each(
+            ("GET", f"/v1/sessions/{session}"),
+            ("POST", f"/v1/sessions/{session}/end", {"exit_code": 0}),
+            ("GET", "/v1/sessions"),
+        )
 
 
 KEY = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="
