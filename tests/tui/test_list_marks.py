@@ -115,8 +115,7 @@ def test_the_command_shows_the_mark_of_every_request(world: World) -> None:
 
 async def test_the_page_shows_the_mark_of_every_request() -> None:
     """Each mark stands in its row, in words."""
-    desk = ToldDesk()
-    desk.questions = twenty_two()
+    desk = ToldDesk(*twenty_two())
     async with browser_of(desk) as browser:
         page = await browser.get("/approvals")
 

@@ -71,7 +71,7 @@ class ToldDesk:
     The method that `holds` names waits in the middle: `arrived` is set then, and it goes on with `go_on`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *questions: dict[str, Any], holds: str = "") -> None:
         self.now = 1000.0
         self.key_id: str | None = Key.key_id
         self.status = "ready"
@@ -79,13 +79,13 @@ class ToldDesk:
         self.is_full = False
         self.passkeys = {"webauthn:one"}
         self.pid = 1
-        self.questions: list[dict[str, Any]] = []
+        self.questions = list(questions)
         self.shown = Preview(
             [PreviewField("Path", "what-is-there-now", multiline=False)], None, None, "sha256:" + "2" * 64
         )
         self.ran: dict[str, Any] = {"audit_id": "run-1", "status": "completed", "events": []}
         self.came: dict[str, Any] = {}
-        self.holds = ""
+        self.holds = holds
         self.arrived = anyio.Event()
         self.go_on = anyio.Event()
         self.written = anyio.Event()

@@ -199,8 +199,7 @@ async def test_requests_that_are_not_alike_are_listed_with_a_page_for_each(
     asked: Callable[[], list[dict[str, Any]]], why: str
 ) -> None:
     """The list has no button, the queue no link, and a forged form decides nothing. The control is the next test."""
-    desk = ToldDesk()
-    desk.questions = asked()
+    desk = ToldDesk(*asked())
     async with browser_of(desk) as browser:
         listed, queue = await card_of(browser, desk.questions), await browser.get("/approvals")
         forced = await approved(browser, desk.questions)
@@ -246,8 +245,7 @@ class FailingDesk(ToldDesk):
 
 async def test_a_session_without_a_key_decides_requests_one_by_one() -> None:
     """Each decision takes a touch of the passkey: the queue has no link to a page of several, and that page no button."""
-    desk = ToldDesk()
-    desk.questions = [mail(1), mail(2)]
+    desk = ToldDesk(mail(1), mail(2))
     async with browser_of(desk) as browser:
         assert "Review 2 alike" in (await browser.get("/approvals")).text
         assert "Approve all 2" in (await card_of(browser, desk.questions)).text
@@ -306,8 +304,7 @@ async def test_hostile_text_of_several_requests_is_harmless(text: str) -> None:
     """The text is in the list, where it raises an alarm, and on the card, where it is an agent's name."""
     notes: tuple[dict[str, Any], ...] = ({"note": as_in_a_file(text)}, {})
     for more in notes:
-        desk = ToldDesk()
-        desk.questions = [{**mail(number, **more), "agent": as_in_a_file(text)} for number in (1, 2)]
+        desk = ToldDesk(*({**mail(number, **more), "agent": as_in_a_file(text)} for number in (1, 2)))
         async with browser_of(desk) as browser:
             page, queue = await card_of(browser, desk.questions), await browser.get("/approvals")
 

@@ -48,8 +48,7 @@ async def while_held(
 @pytest.mark.parametrize("how", ["goes on", "locked", "over"])
 async def test_a_preview_is_shown_only_while_its_session_lasts(how: str) -> None:
     """A service may be slow, and its answer must not be shown on a page that was locked meanwhile."""
-    desk = ToldDesk()
-    desk.questions, desk.holds = [previewed()], "preview"
+    desk = ToldDesk(previewed(), holds="preview")
     async with browser_of(desk) as browser:
 
         async def end() -> None:
@@ -67,8 +66,7 @@ async def test_a_preview_is_shown_only_while_its_session_lasts(how: str) -> None
 @pytest.mark.parametrize("how", ["locked", "over"])
 async def test_a_decision_recorded_before_the_session_ended_is_told(how: str) -> None:
     """The page says what is on record then."""
-    desk = ToldDesk()
-    desk.questions, desk.holds = [asking()], "decide"
+    desk = ToldDesk(asking(), holds="decide")
     async with browser_of(desk) as browser:
 
         async def end() -> None:
@@ -81,8 +79,7 @@ async def test_a_decision_recorded_before_the_session_ended_is_told(how: str) ->
 
 async def test_a_decision_too_late_for_its_session_does_not_count_and_says_so() -> None:
     """The session ended before anything was signed: the question still waits."""
-    desk = ToldDesk()
-    desk.questions, desk.holds = [previewed()], "preview"
+    desk = ToldDesk(previewed(), holds="preview")
     async with browser_of(desk) as browser:
         page = await while_held(desk, lambda: browser.deny(previewed()["digest"]), lambda: asked_for(browser))
     assert (ASKED, "deny") not in desk.told
@@ -91,8 +88,7 @@ async def test_a_decision_too_late_for_its_session_does_not_count_and_says_so() 
 
 async def test_a_locked_page_tells_its_browser_what_became_of_the_decision() -> None:
     """The session ended between the decision and the page that shows it. Another process with the cookie is told nothing."""
-    desk = ToldDesk()
-    desk.questions = [asking()]
+    desk = ToldDesk(asking())
     async with browser_of(desk) as browser:
         assert (await browser.deny(asking()["digest"])).status_code == 303
         over(desk)

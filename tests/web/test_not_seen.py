@@ -18,8 +18,7 @@ SHOWN = Preview([PreviewField("Changes", "1 row", multiline=True)], None, None, 
 
 def desk_with(shown: Preview) -> ToldDesk:
     """Return a daemon port with one question, whose preview is this."""
-    desk = ToldDesk()
-    desk.questions = [questions.question(questions.rehearsed(), approval_id=ASKED)]
+    desk = ToldDesk(questions.question(questions.rehearsed(), approval_id=ASKED))
     desk.shown = shown
     return desk
 

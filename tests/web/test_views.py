@@ -22,8 +22,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_only_a_bounded_number_of_unlocking_programs_wait() -> None:
     """The others are turned away with an explanation; once none waits, the next is admitted."""
-    desk = ToldDesk()
-    desk.holds = "process"
+    desk = ToldDesk(holds="process")
     turned_away: list[bool] = []
     async with browser_of(desk) as browser:
 
@@ -44,9 +43,8 @@ async def test_only_a_bounded_number_of_unlocking_programs_wait() -> None:
 
 async def test_two_questions_about_one_action_are_distinguishable_in_the_queue() -> None:
     """The row has its headline, escaped."""
-    desk = ToldDesk()
     lines = ["to=mira@example.com", "to=\u202e<b>mallory</b>", ""]
-    desk.questions = [asking(approval_id=f"{ASKED[:-1]}{n}", headline=line) for n, line in enumerate(lines)]
+    desk = ToldDesk(*(asking(approval_id=f"{ASKED[:-1]}{n}", headline=line) for n, line in enumerate(lines)))
     async with browser_of(desk) as browser:
         page = (await browser.get("/approvals")).text
 
@@ -71,8 +69,7 @@ _CAME = {"at": "2026-01-01T00:00:01Z", "type": "egress.finished", "step": "s", "
 @pytest.mark.parametrize(("scrubbed", "is_cut"), [(0, False), (2, False), (0, True)])
 async def test_a_run_says_what_was_scrubbed_and_whether_its_record_is_cut(scrubbed: int, is_cut: bool) -> None:
     """The page uses the words of the terminal."""
-    desk = ToldDesk()
-    desk.questions = [asking(status="completed", audit_id="run-1")]
+    desk = ToldDesk(asking(status="completed", audit_id="run-1"))
     events = [
         _SENT,
         {**_CAME, "scrubbed": scrubbed},
@@ -122,8 +119,7 @@ _ERROR = {**_OTHER, "audit_id": None, "details": {}}
 )
 async def test_the_result_stands_in_a_line_below_the_headline(status: str, found: dict[str, Any], said: str) -> None:
     """The line has the words of the card, with the result or the reason of a failure."""
-    desk = ToldDesk()
-    desk.questions = [asking(status=status, audit_id="run-1")]
+    desk = ToldDesk(asking(status=status, audit_id="run-1"))
     desk.came = {"status": status, **found}
     async with browser_of(desk) as browser:
         page = Reply(200, {}, (await browser.get(f"/approvals/{ASKED}")).text)
@@ -133,8 +129,7 @@ async def test_the_result_stands_in_a_line_below_the_headline(status: str, found
 
 async def test_a_result_is_harmless_in_its_line() -> None:
     """The text is the service's: in quotes that it cannot close, with hidden characters spelled out, and never markup."""
-    desk = ToldDesk()
-    desk.questions = [asking(status="completed", audit_id="run-1")]
+    desk = ToldDesk(asking(status="completed", audit_id="run-1"))
     desk.came = {"result": {"to\u202e": "<b>” · ✓ done"}}
     async with browser_of(desk) as browser:
         page = (await browser.get(f"/approvals/{ASKED}")).text
@@ -172,8 +167,7 @@ def test_an_impossible_time_is_shown_as_it_came(moment: object) -> None:
 )
 async def test_a_question_with_an_impossible_time_is_shown(change: dict[str, str]) -> None:
     """The queue and the question's own page show it."""
-    desk = ToldDesk()
-    desk.questions = [asking(**change)]
+    desk = ToldDesk(asking(**change))
     async with browser_of(desk) as browser:
         for path in ("", f"/{ASKED}"):
             page = await browser.get(f"/approvals{path}")
@@ -198,8 +192,7 @@ async def test_a_malformed_question_gets_a_page_that_says_so(
     """The error page has a content security policy and says what to do; the next page is answered. A subject that is an
     object is shown as it was received once it is decided.
     """
-    desk = ToldDesk()
-    desk.questions = [asking(status=status) | change]
+    desk = ToldDesk(asking(status=status) | change)
     async with browser_of(desk) as browser:
         page = await browser.get(f"/approvals/{ASKED}")
         after = await browser.get("/approvals")
@@ -219,8 +212,7 @@ async def test_a_malformed_question_gets_a_page_that_says_so(
 
 async def test_a_row_without_an_id_gets_an_error_page() -> None:
     """This is the control of the other tests here: this question cannot be shown."""
-    desk = ToldDesk()
-    desk.questions = [{"status": "denied"}]
+    desk = ToldDesk({"status": "denied"})
     async with browser_of(desk) as browser:
         page = await browser.get(f"/approvals/{ASKED}")
 
