@@ -203,6 +203,11 @@ class Aside:
         assert self._watch is not None
         return self._watch.finish()
 
+    def session(self, steps: list[list[Any]]) -> Changes:
+        """Do the steps in the overlay and finish the watch: all that an agent's session comes to. Return the changes."""
+        self.agent(steps)
+        return self.finish()
+
     def abandon(self) -> None:
         """Abandon the watch as if the agent's program could not be started."""
         assert self._watch is not None

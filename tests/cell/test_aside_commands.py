@@ -54,10 +54,9 @@ def test_packages_are_one_line_before_the_question(tmp_path: Path) -> None:
         ["write", f"{folder}/lib/{name}.pth", "x", 0o644] for folder in ("venv-new", "venv-old") for name in range(40)
     ]
     folders = [["folder", name] for name in ("venv-new", "venv-new/bin", "venv-new/lib")]
-    aside.agent(
+    aside.session(
         [*folders, ["write", "venv-new/pyvenv.cfg", "x", 0o644], *files, ["write", ".git/hooks/pre-commit", "x", 0o755]]
     )
-    aside.finish()
     aileron = Command(aside.home, folder=str(aside.project))
     asked = aileron.at_terminal("sessions", "apply", SESSION, answers=[("[y/N]", "")]).out
     shown = aileron.at_terminal("sessions", "changes", SESSION).out

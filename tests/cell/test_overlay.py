@@ -26,6 +26,7 @@ from aileron.cell.overlay import differences, prepare_overlay
 from aileron.cell.tree import MAX_DEPTH, remove_tree
 from aileron.model.failure import AileronError, FailureClass
 from tests.cell.overlays import SESSION, Aside, asked, snapshot
+from tests.support.refusals import refusal_of
 
 pytestmark = pytest.mark.jail
 
@@ -54,7 +55,7 @@ def listed(aside: Aside) -> dict[str, str]:
 def test_every_kind_of_change_is_read_from_the_upper_folder(aside: Aside) -> None:
     """Files were written, made, removed, replaced by another kind, moved, or got other permissions; the project is unchanged."""
     before = snapshot(aside.project)
-    aside.agent(
+    changes = aside.session(
         [
             ["write", "a", "other", 0o644],
             ["write", "new", "new", 0o755],
@@ -66,7 +67,6 @@ def test_every_kind_of_change_is_read_from_the_upper_folder(aside: Aside) -> Non
             ["link", "link", "b"],
         ]
     )
-    changes = aside.finish()
 
     assert {change.path: change.what for change in changes.entries} == {
         "a": "changed",
@@ -146,10 +146,9 @@ def test_an_unknown_overlay_attribute_is_refused(aside: Aside) -> None:
 
 def test_files_that_execute_are_named_before_they_are_applied(aside: Aside) -> None:
     """The list is like that of a project that is changed in place."""
-    aside.agent(
+    changes = aside.session(
         [["folder", ".git"], ["folder", ".git/hooks"], ["write", ".git/hooks/pre-commit", "#!/bin/sh\n", 0o755]]
     )
-    changes = aside.finish()
 
     assert [found.kind for found in changes.entries[0].executes] == ["git hook", "executable"]
 
@@ -294,8 +293,9 @@ def without_times_of_untouched(found: dict[str, Any]) -> dict[str, Any]:
 
 def test_changes_can_be_applied_in_part_and_the_rest_discarded(aside: Aside) -> None:
     """A file is applied with the folders that it needs; a discarded change does not come back."""
-    aside.agent([["folder", "made"], ["write", "made/x", "x", 0o644], ["write", "made/y", "y", 0o644], ["remove", "b"]])
-    aside.finish()
+    aside.session(
+        [["folder", "made"], ["write", "made/x", "x", 0o644], ["write", "made/y", "y", 0o644], ["remove", "b"]]
+    )
     first = apply(aside.kept, ["made/x"])
     second = discard(aside.kept, ["b"])
     left = listed(aside)
@@ -310,8 +310,7 @@ def test_changes_can_be_applied_in_part_and_the_rest_discarded(aside: Aside) -> 
 
 def test_a_path_without_a_change_is_an_error(aside: Aside) -> None:
     """Other changes of the same request are not applied either."""
-    aside.agent([["write", "a", "x", 0o644]])
-    aside.finish()
+    aside.session([["write", "a", "x", 0o644]])
     with pytest.raises(AileronError, match="no change is kept aside at 'b'"):
         apply(aside.kept, ["b", "a"])
 
@@ -358,8 +357,7 @@ def test_a_file_that_the_person_changed_meanwhile_is_refused(aside: Aside) -> No
 
 def test_an_applied_change_that_the_person_edits_stays(aside: Aside) -> None:
     """The change was decided: applying the rest does not touch the file again."""
-    aside.agent([["write", "a", "agent", 0o644], ["remove", "b"]])
-    aside.finish()
+    aside.session([["write", "a", "agent", 0o644], ["remove", "b"]])
     apply(aside.kept, ["a"])
     (aside.project / "a").write_text("person")
     done = apply(aside.kept)
@@ -370,8 +368,7 @@ def test_an_applied_change_that_the_person_edits_stays(aside: Aside) -> None:
 
 def test_an_equal_change_by_agent_and_person_is_none(aside: Aside) -> None:
     """Equal files need no decision."""
-    aside.agent([["write", "a", "same", 0o644], ["remove", "b"]])
-    aside.finish()
+    aside.session([["write", "a", "same", 0o644], ["remove", "b"]])
     (aside.project / "a").write_text("same")
     (aside.project / "b").unlink()
 
@@ -380,8 +377,7 @@ def test_an_equal_change_by_agent_and_person_is_none(aside: Aside) -> None:
 
 def test_a_folder_with_a_file_of_the_persons_is_not_removed(aside: Aside) -> None:
     """Files that the agent removed go, and the file that it did not know stays."""
-    aside.agent([["remove", "docs"]])
-    aside.finish()
+    aside.session([["remove", "docs"]])
     (aside.project / "docs/mine").write_text("person")
     done = apply(aside.kept)
 
@@ -393,9 +389,7 @@ def test_no_change_is_applied_while_the_cell_runs(aside: Aside) -> None:
     """A mounted overlay must not be changed from below."""
     aside.agent([["write", "a", "x", 0o644]])
     for action in (apply, discard):
-        with pytest.raises(AileronError) as refused:
-            action(aside.kept)
-        assert refused.value.failure.failure_class is FailureClass.BUSY
+        assert refusal_of(action, aside.kept).failure_class is FailureClass.BUSY
     aside.finish()
 
     assert apply(aside.kept).applied == ("a",)
@@ -403,8 +397,7 @@ def test_no_change_is_applied_while_the_cell_runs(aside: Aside) -> None:
 
 def test_undecided_changes_are_never_pruned(aside: Aside) -> None:
     """Their age does not matter."""
-    aside.agent([["write", "a", "x", 0o644]])
-    aside.finish()
+    aside.session([["write", "a", "x", 0o644]])
     prune(aside.kept.path.parent, now=4e9)
     still = listed(aside)
     discard(aside.kept)
@@ -487,10 +480,9 @@ def test_no_link_in_the_project_is_written_through(aside: Aside, tmp_path: Path)
     keys = tmp_path / "ssh"
     keys.mkdir()
     (keys / "x").write_text("key")
-    aside.agent(
+    aside.session(
         [["write", "src/deep/x", "agent", 0o644], ["write", "src/deep/new", "agent", 0o644], ["remove", "docs"]]
     )
-    aside.finish()
     remove_tree(str(aside.project / "src/deep"))
     (aside.project / "src/deep").symlink_to(keys)
     remove_tree(str(aside.project / "docs"))
@@ -511,8 +503,7 @@ def test_a_link_swapped_in_at_the_last_moment_is_not_followed(
     """The swap happens between check and write: the write uses the opened folder that was checked."""
     keys = tmp_path / "ssh"
     keys.mkdir()
-    aside.agent([["write", "src/deep/new", "agent", 0o644]])
-    aside.finish()
+    aside.session([["write", "src/deep/new", "agent", 0o644]])
     make = os.link
 
     def swapping(*arguments: Any, **named: Any) -> None:
@@ -532,8 +523,7 @@ def test_a_project_behind_a_new_link_is_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "above").mkdir()
     aside = Aside(tmp_path / "above")
     aside.begin()
-    aside.agent([["write", "a", "x", 0o644]])
-    aside.finish()
+    aside.session([["write", "a", "x", 0o644]])
     elsewhere = tmp_path / "elsewhere" / "project"
     elsewhere.mkdir(parents=True)
     (tmp_path / "above").rename(tmp_path / "moved")
@@ -555,8 +545,7 @@ def test_a_file_saved_at_the_last_moment_is_not_overwritten(
 ) -> None:
     """The person saves after the check, while changes are applied."""
     name = "new" if when == "made" else "a"
-    aside.agent([["write", name, "agent", 0o644]])
-    aside.finish()
+    aside.session([["write", name, "agent", 0o644]])
     set_times = os.utime
 
     def saving(*arguments: Any, **named: Any) -> None:
@@ -575,8 +564,9 @@ def test_links_in_the_upper_folder_are_applied_as_links(aside: Aside, tmp_path: 
     """They are made, not followed, and reported as leading out."""
     secret = tmp_path / "secret"
     secret.write_text("secret")
-    aside.agent([["link", "leak", str(secret)], ["remove", "docs"], ["link", "docs", str(tmp_path / "home")]])
-    changes = aside.finish()
+    changes = aside.session(
+        [["link", "leak", str(secret)], ["remove", "docs"], ["link", "docs", str(tmp_path / "home")]]
+    )
     apply(aside.kept)
 
     assert {change.path for change in changes.entries if change.executes} == {"leak", "docs"}
@@ -589,8 +579,7 @@ def test_a_hard_link_to_a_file_outside_is_not_written_through(aside: Aside, tmp_
     (tmp_path / "outside").write_text("outside")
     (aside.project / "a").unlink()
     os.link(tmp_path / "outside", aside.project / "a")
-    aside.agent([["write", "a", "agent", 0o644]])
-    aside.finish()
+    aside.session([["write", "a", "agent", 0o644]])
     apply(aside.kept, force=True)
 
     assert (aside.project / "a").read_text() == "agent"
@@ -599,8 +588,9 @@ def test_a_hard_link_to_a_file_outside_is_not_written_through(aside: Aside, tmp_
 
 def test_special_bits_and_special_files_are_not_applied(aside: Aside) -> None:
     """A program loses its set-user-ID bit, and a pipe and a socket are refused with a reason and stay aside."""
-    aside.agent([["write", "tool", "x", 0o6755], ["mode", "tool", 0o7755], ["pipe", "pipe"], ["socket", "sock"]])
-    changes = aside.finish()
+    changes = aside.session(
+        [["write", "tool", "x", 0o6755], ["mode", "tool", 0o7755], ["pipe", "pipe"], ["socket", "sock"]]
+    )
     done = apply(aside.kept)
 
     assert stat.S_IMODE((aside.project / "tool").stat().st_mode) == 0o755
@@ -622,8 +612,7 @@ def test_hostile_names_are_applied_exactly_and_shown_harmlessly(aside: Aside) ->
 
 def test_a_tree_that_is_too_deep_is_refused_but_can_be_discarded(aside: Aside) -> None:
     """Applying would need more descriptors than there are; discarding must still work."""
-    aside.agent([["folder", "pit"], ["deep", "pit", 600]])
-    changes = aside.finish()
+    changes = aside.session([["folder", "pit"], ["deep", "pit", 600]])
     done = apply(aside.kept)
     discard(aside.kept)
 
@@ -647,10 +636,9 @@ def test_a_deep_removed_folder_is_read_up_to_the_maximum_depth(tmp_path: Path) -
 
 def test_a_folder_with_too_many_names_is_reported_and_can_be_discarded(aside: Aside) -> None:
     """A command must not hold all names in memory; paths beside that folder are read as usual."""
-    aside.agent(
+    aside.session(
         [["folder", "many"], *(["write", f"many/{number}", "", 0o644] for number in range(500)), ["remove", "a"]]
     )
-    aside.finish()
     few = list(differences(aside.kept.upper, str(aside.project), most=100))
     every = list(differences(aside.kept.upper, str(aside.project)))
     discard(aside.kept)
@@ -665,8 +653,7 @@ def test_a_folder_with_too_many_names_is_reported_and_can_be_discarded(aside: As
 
 def test_an_unreadable_change_is_reported_and_can_be_discarded(aside: Aside) -> None:
     """An ordinary user cannot read it; root can."""
-    aside.agent([["folder", "dark"], ["write", "dark/x", "x", 0o644], ["mode", "dark", 0], ["write", "shut", "x", 0]])
-    aside.finish()
+    aside.session([["folder", "dark"], ["write", "dark/x", "x", 0o644], ["mode", "dark", 0], ["write", "shut", "x", 0]])
     if os.geteuid() != 0:
         assert {
             difference.path for difference in pending(aside.kept) if "cannot be read" in (difference.problem or "")

@@ -34,8 +34,7 @@ def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
     steps = [
         ["write", file, "agent", 0o644] for file in ("README.md", "notes.txt", "src/main.py", "src/new.py", "Makefile")
     ]
-    aside.agent(steps)
-    aside.finish()
+    aside.session(steps)
     (aside.project / "notes.txt").write_text("person")
     aileron = Command(aside.home, folder=str(aside.project))
     typed = commands()
