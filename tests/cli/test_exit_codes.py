@@ -254,11 +254,8 @@ def test_a_run_that_outlasts_the_wait_exits_with_75(fake: FakeDaemon, aileron: C
     assert aileron("run", "act", "--wait", "0", "--json").json["run_id"] == "run-1"
 
 
-@pytest.mark.parametrize("is_known", [False, True])
-def test_an_interrupted_run_exits_with_130_and_cancels_nothing(
-    fake: FakeDaemon, aileron: Command, is_known: bool
-) -> None:
-    """The command says how to look, whether or not it knows the run's id yet."""
+def interrupted(fake: FakeDaemon, aileron: Command, *words: str, unanswered: tuple[str, str]) -> tuple[int, str]:
+    """Interrupt the command once it waits for an answer to this request. Return its exit code and standard error."""
     waiting, over = threading.Event(), threading.Event()
 
     def never(_: Seen) -> Reply:
@@ -266,16 +263,25 @@ def test_an_interrupted_run_exits_with_130_and_cancels_nothing(
         over.wait(30)
         return 200, {}
 
-    running = (202, {"status": "running", "run_id": "run-1", "poll_after_ms": 10})
-    fake.script("POST", RUN, running if is_known else never)
-    fake.script("GET", "/v1/runs/run-1", never)
-    with aileron.start("run", "act") as process:
+    fake.script(*unanswered, never)
+    with aileron.start(*words) as process:
         assert waiting.wait(30)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     over.set()
+    return process.returncode, err
 
-    assert process.returncode == 130
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_an_interrupted_run_exits_with_130_and_cancels_nothing(
+    fake: FakeDaemon, aileron: Command, is_known: bool
+) -> None:
+    """The command says how to look, whether or not it knows the run's id yet."""
+    fake.script("POST", RUN, (202, {"status": "running", "run_id": "run-1", "poll_after_ms": 10}))
+    unanswered = ("GET", "/v1/runs/run-1") if is_known else ("POST", RUN)
+    code, err = interrupted(fake, aileron, "run", "act", unanswered=unanswered)
+
+    assert code == 130
     assert f"aileron audit {'show run-1' if is_known else 'list --action act'}" in err
     assert "Traceback" not in err
     assert fake.asked("DELETE") == []
@@ -283,21 +289,9 @@ def test_an_interrupted_run_exits_with_130_and_cancels_nothing(
 
 def test_interrupting_any_other_command_exits_with_130(fake: FakeDaemon, aileron: Command) -> None:
     """The command prints no traceback."""
-    waiting, over = threading.Event(), threading.Event()
+    code, err = interrupted(fake, aileron, "action", "list", unanswered=("GET", "/v1/actions"))
 
-    def never(_: Seen) -> Reply:
-        waiting.set()
-        over.wait(30)
-        return 200, {}
-
-    fake.script("GET", "/v1/actions", never)
-    with aileron.start("action", "list") as process:
-        assert waiting.wait(30)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
-    over.set()
-
-    assert (process.returncode, err.strip()) == (130, "interrupted")
+    assert (code, err.strip()) == (130, "interrupted")
 
 
 def test_an_interrupt_during_an_import_exits_with_130(tmp_path: Path) -> None:
