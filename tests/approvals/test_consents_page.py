@@ -27,8 +27,8 @@ def test_every_kind_of_consent_has_its_row_on_the_page() -> None:
 
 
 @pytest.mark.parametrize("subject", get_args(Subject), ids=lambda subject: subject.__struct_config__.tag)
-def test_the_fields_of_each_kind_are_on_the_page(subject: type) -> None:
-    """All fields are there in order; nothing that a person consents to is hidden."""
+def test_the_consents_page_lists_the_fields_of_each_kind(subject: type) -> None:
+    """All fields are there in order: the page hides nothing that a person consents to."""
     config, fields = subject.__struct_config__, subject.__struct_fields__  # type: ignore[attr-defined]
     told = {row[0].strip("`"): row[1] for row in rows("Subjects")}
 
@@ -36,7 +36,7 @@ def test_the_fields_of_each_kind_are_on_the_page(subject: type) -> None:
     assert all(f"`{field}`" in PAGE for field in Change.__struct_fields__)
 
 
-def test_the_bounds_of_a_grant_are_those_of_the_code() -> None:
+def test_the_consents_page_has_the_codes_bounds_for_grants() -> None:
     """People plan with these numbers."""
     told = dict(rows("Grants"))
 

@@ -55,16 +55,16 @@ def test_a_new_host_is_reported(plan: Plan) -> None:
     assert differences(wider, plan) == ()
 
 
-def test_a_host_that_only_the_preview_reaches_is_reported(plan: Plan) -> None:
-    """The preview reaches it with a credential too."""
+def test_a_new_host_that_only_the_preview_reaches_is_reported(plan: Plan) -> None:
+    """The preview sends requests with a credential too."""
     reading = PlannedPreview(step=step(POST, hosts=("api.example.com:443",), credential=None), render=(("A", "b"),))
     now = msgspec.structs.replace(plan, preview=reading)
 
     assert [change.where for change in differences(plan, now)] == ["host (new)", f"connector {POST}"]
 
 
-def test_another_credential_is_reported(plan: Plan) -> None:
-    """The first credential of a connector that had none is reported too."""
+def test_a_different_credential_is_reported(plan: Plan) -> None:
+    """The first credential of a connector that had none counts as well."""
     work = msgspec.structs.replace(plan, steps=(step(credential=use("work")),))
     none = msgspec.structs.replace(plan, steps=(step(credential=None),))
     where = f"credential of {MAIL}"
@@ -83,10 +83,10 @@ def test_another_credential_is_reported(plan: Plan) -> None:
     ],
     ids=["another one signed in", "the same", "not named now", "not named then"],
 )
-def test_another_account_under_the_same_binding_is_reported(
+def test_a_different_account_under_the_same_binding_is_reported(
     plan: Plan, before: str | None, now: str | None, expected: tuple[str, str] | None
 ) -> None:
-    """Both accounts must be known: an account that is not named does not count as another one."""
+    """Both accounts must be known: a missing account name does not count as a different one."""
     as_before, as_now = (
         msgspec.structs.replace(plan, steps=(step(credential=msgspec.structs.replace(use("home"), account=who)),))
         for who in (before, now)
@@ -97,8 +97,8 @@ def test_another_account_under_the_same_binding_is_reported(
     )
 
 
-def test_another_login_under_the_same_binding_is_reported(plan: Plan) -> None:
-    """A user with two databases has two logins; a plan from before logins were recorded has nothing to compare."""
+def test_a_different_login_under_the_same_binding_is_reported(plan: Plan) -> None:
+    """A user with two databases has two logins; plans from before logins were recorded are not compared."""
     target = LoginTarget.parse("postgres://db.example.com:5432")
     need = CredentialNeed(kind="login", scope="Query", logins=(target,))
     shop, test = (BoundLogin(username="ada", details=LoginDetails(database=name)) for name in ("shop", "test"))
@@ -118,8 +118,8 @@ def test_another_login_under_the_same_binding_is_reported(plan: Plan) -> None:
     assert differences(in_shop, in_shop) == differences(unsaid, in_shop) == ()
 
 
-def test_another_account_that_writes_is_reported_beside_one_that_reads_the_preview(plan: Plan) -> None:
-    """The role that only reads is the same in all calls, and must not stand for the account that writes."""
+def test_a_changed_writing_account_is_reported_beside_an_unchanged_reading_one(plan: Plan) -> None:
+    """The preview's read-only role is the same in all calls, and must not hide that the writing account differs."""
 
     def written_as(writer: str, reader: str = "reader") -> Plan:
         reading = msgspec.structs.replace(use(reader), login="read_only")
@@ -140,8 +140,8 @@ def test_another_account_that_writes_is_reported_beside_one_that_reads_the_previ
     )
 
 
-def test_a_step_with_a_further_account_is_reported(plan: Plan) -> None:
-    """The action writes to one account more, and no account went."""
+def test_an_additional_account_is_reported(plan: Plan) -> None:
+    """The action writes to one more account. An account that is no longer used is not reported."""
     home, both = (
         msgspec.structs.replace(plan, steps=tuple(step(credential=use(name)) for name in names))
         for names in (("home",), ("home", "work"))
@@ -151,8 +151,8 @@ def test_a_step_with_a_further_account_is_reported(plan: Plan) -> None:
     assert differences(both, home) == ()
 
 
-def test_another_connector_is_reported(plan: Plan) -> None:
-    """The version tells them apart, and the hash if the version is the same."""
+def test_a_different_connector_is_reported(plan: Plan) -> None:
+    """The report has the version, or the hash if the versions are equal."""
     newer = msgspec.structs.replace(plan, steps=(step(version="1.3.0"),))
     other = msgspec.structs.replace(plan, steps=(step(hash="sha256:" + "cd" * 32),))
 
@@ -187,7 +187,7 @@ CALLS = st.dictionaries(st.sampled_from(["a", "b", "c"]), VALUES)
 
 @given(CALLS, CALLS)
 def test_every_argument_that_differs_is_reported(plan: Plan, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Values count as different even if Python considers them equal, such as `1` and `true`."""
+    """Values of different types differ even if Python considers them equal, such as `1` and `true`."""
     changes = differences(msgspec.structs.replace(plan, args=before), msgspec.structs.replace(plan, args=now))
     told = [change.where.removeprefix("args.").split(" ")[0] for change in changes]
     absent = object()

@@ -58,7 +58,7 @@ def grant(plan: Plan, used: int) -> StandingGrant:
 
 
 def test_a_grant_that_is_used_up_in_the_vault_lets_nothing_through(plan: Plan) -> None:
-    """The ledger's count does not matter, because everyone who can write its file can reset it; the use before the last
+    """The ledger's count does not matter, because any program of the user can reset it. With one use left, a run
     passes.
     """
     last, none_left = grant(plan, used=1), grant(plan, used=2)
@@ -71,7 +71,7 @@ def test_a_grant_that_is_used_up_in_the_vault_lets_nothing_through(plan: Plan) -
 
 
 @pytest.mark.anyio
-async def test_every_use_that_lets_a_run_through_is_written_into_the_vault(plan: Plan) -> None:
+async def test_every_use_of_a_grant_or_signed_decision_is_written_into_the_vault(plan: Plan) -> None:
     """The vault keeps a grant's use, and a signed decision for as long as it could be used; an unsigned decision is not kept."""
     signed = Signature(key_id="k", at=moment(time.time()), signature="")
     decided = QueuedApproval("act-1", plan.digest, None, None, signed)

@@ -40,7 +40,7 @@ def grant(plan: Plan, *constraints: Constraint, **changes: Any) -> StandingGrant
 
 
 def test_a_grant_is_for_one_action_file_exactly(plan: Plan) -> None:
-    """Another action needs a question, and so does the same action with one byte changed."""
+    """A different action needs a question, and so does the same action after one byte changed."""
     found = grant(plan)
 
     assert matches(found, plan, NOW)
@@ -48,8 +48,8 @@ def test_a_grant_is_for_one_action_file_exactly(plan: Plan) -> None:
     assert not matches(found, msgspec.structs.replace(plan, action_digest="sha256:" + "2" * 64), NOW)
 
 
-def test_a_grant_does_not_cover_changes_that_a_person_must_see(plan: Plan) -> None:
-    """A person looks at each such change; a step that only reads as another role passes."""
+def test_a_grant_does_not_cover_logins_limited_to_previewed_changes(plan: Plan) -> None:
+    """A person must see each such change; a step with a read-only login passes."""
     for login, is_let in (("previewed", False), ("read_only", True)):
         credential = msgspec.structs.replace(use("home"), login=login)
         subject = msgspec.structs.replace(plan, steps=(step(credential=credential),))
@@ -66,7 +66,7 @@ def test_a_grant_expires(plan: Plan) -> None:
 
 
 def test_a_grant_is_for_the_credentials_it_was_made_with(plan: Plan) -> None:
-    """Another, an additional and a missing credential each need a question; order and number of uses do not matter."""
+    """A different, additional or missing credential needs a question; order and number of uses do not matter."""
     found, both = grant(plan), (step(), step(POST, credential=use("work", POST)))
 
     assert not matches(found, msgspec.structs.replace(plan, steps=(step(credential=use("work")),)), NOW)
@@ -77,7 +77,7 @@ def test_a_grant_is_for_the_credentials_it_was_made_with(plan: Plan) -> None:
     assert matches(grant(two, credentials=("basic/mail/work", "basic/mail/home")), two, NOW)
 
 
-def test_an_irreversible_action_never_passes_by_a_grant(plan: Plan) -> None:
+def test_a_grant_never_lets_an_irreversible_action_run(plan: Plan) -> None:
     """This holds even if such a grant existed."""
     final = msgspec.structs.replace(plan, approval=ApprovalRule(required=True, irreversible=True))
 
@@ -159,7 +159,7 @@ CONSTRAINTS = st.builds(
 
 
 @given(st.lists(CONSTRAINTS, max_size=3), CONSTRAINTS, st.dictionaries(st.sampled_from(["to", "amount"]), ARGUMENTS))
-def test_an_additional_constraint_never_lets_more_pass(
+def test_adding_a_constraint_never_widens_a_grant(
     plan: Plan, constraints: list[Constraint], more: Constraint, args: dict[str, Any]
 ) -> None:
     """All constraints must hold, in any order."""
@@ -170,7 +170,7 @@ def test_an_additional_constraint_never_lets_more_pass(
 
 
 @given(CONSTRAINTS)
-def test_a_missing_argument_satisfies_only_absent(plan: Plan, condition: Constraint) -> None:
+def test_a_missing_argument_satisfies_only_the_absent_operator(plan: Plan, condition: Constraint) -> None:
     """The constraint's value does not matter."""
     assert matches(grant(plan, condition), msgspec.structs.replace(plan, args={}), NOW) == (
         condition.operator == "absent"
@@ -178,8 +178,8 @@ def test_a_missing_argument_satisfies_only_absent(plan: Plan, condition: Constra
 
 
 @given(ARGUMENTS, ARGUMENTS)
-def test_equals_is_symmetric(plan: Plan, ours: Any, theirs: Any) -> None:
-    """A boolean equals no number, and a text equals no other value."""
+def test_the_equals_operator_is_symmetric(plan: Plan, ours: Any, theirs: Any) -> None:
+    """A boolean equals no number, and a text equals no other type of value."""
     there = matches(
         grant(plan, constraint("x", "equals", ours)), msgspec.structs.replace(plan, args={"x": theirs}), NOW
     )
@@ -239,7 +239,7 @@ GOOD = [
 
 
 def test_a_grant_within_its_bounds_is_allowed(plan: Plan) -> None:
-    """Each bound is tried at its ends, with no constraints and with all kinds of them."""
+    """The lower and the upper end of each bound are tried, with no constraints and with all kinds of them."""
     check_grant(action(), [], 1, 60)
     check_grant(action(), GOOD, 1000, 30 * 24 * 3600)
     check_grant(action(), [constraint("to", "prefix", "a")] * 16 + [constraint("count", "absent", None)] * 64, 1, 60)
@@ -294,7 +294,7 @@ def test_a_grant_outside_its_bounds_is_refused(changes: dict[str, Any], message:
     assert message in caught.value.failure.message
 
 
-def test_an_action_without_irreversible_gets_no_grant() -> None:
-    """A missing value means that the action is irreversible, and then every call is decided by itself."""
+def test_an_action_that_does_not_declare_irreversible_gets_no_grant() -> None:
+    """A missing value counts as irreversible, so every call is decided by itself."""
     with pytest.raises(AileronError, match="irreversible = false"):
         check_grant(action(approval=ApprovalRule(required=True)), [], 1, 60)

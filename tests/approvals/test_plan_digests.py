@@ -42,8 +42,8 @@ def test_an_older_plan_with_a_login_is_read_and_keeps_its_digest(plan: Plan) -> 
 
 
 @pytest.mark.parametrize("field", LoginDetails.__struct_fields__)
-def test_every_login_detail_is_in_the_digest_and_compared(plan: Plan, field: str) -> None:
-    """Details that are added later are covered too, without anyone having to think of the plan."""
+def test_every_login_detail_is_in_the_plans_digest_and_its_comparison(plan: Plan, field: str) -> None:
+    """The test covers every field of the class, so also details that are added later."""
     default = getattr(LoginDetails(), field)
     said = msgspec.structs.replace(LoginDetails(), **{field: not default if isinstance(default, bool) else "x"})
     before, now = BoundLogin(username="me"), BoundLogin(username="me", details=said)

@@ -63,7 +63,7 @@ def shown(output: Any, path: str) -> str | None:
         ("...body", "first"),
     ],
 )
-def test_a_path_finds_its_value(path: str, value: str | None) -> None:
+def test_a_preview_path_finds_its_value(path: str, value: str | None) -> None:
     """A path has names, indexes, named pairs, and names at any depth; a value that is not text is shown as JSON."""
     assert shown(ANSWER, path) == value
 
@@ -86,8 +86,8 @@ def test_a_path_finds_its_value(path: str, value: str | None) -> None:
         "",
     ],
 )
-def test_a_path_without_a_value_is_shown_as_missing(path: str) -> None:
-    """Other lines are not affected."""
+def test_a_preview_path_without_a_value_is_shown_as_missing(path: str) -> None:
+    """The preview's other lines are not affected."""
     preview = PlannedPreview(step=step(), render=(("One", path), ("Two", "size")))
 
     assert rendered(ANSWER, preview) == [
@@ -96,8 +96,8 @@ def test_a_path_without_a_value_is_shown_as_missing(path: str) -> None:
     ]
 
 
-def test_lines_are_in_the_order_of_the_file() -> None:
-    """Each has its label, and says whether it is a block."""
+def test_preview_lines_are_in_the_order_of_the_action_file() -> None:
+    """Each line has its label, and says whether it is a block of several lines."""
     preview = PlannedPreview(step=step(), render=(("Note", "note"), ("A", "size")), multiline=frozenset({"Note"}))
 
     assert rendered(ANSWER, preview) == [
@@ -106,8 +106,8 @@ def test_lines_are_in_the_order_of_the_file() -> None:
     ]
 
 
-def test_the_match_nearest_to_the_top_wins() -> None:
-    """The author of a mail can write a `headers` into it; the shallowest match is shown, whatever comes first."""
+def test_a_preview_path_shows_its_shallowest_match() -> None:
+    """The author of a mail can write a `headers` of their own deeper inside, which must not be shown instead."""
     planted = {
         "attached": {"inner": {"headers": [{"name": "To", "value": "you"}]}},
         "message": {"headers": [{"name": "To", "value": "eve"}]},
@@ -118,8 +118,8 @@ def test_the_match_nearest_to_the_top_wins() -> None:
     assert shown({"a": [{"b": {"to": 1}}, {"to": 2}]}, "...to") == "2"
 
 
-def test_a_second_header_of_the_same_name_is_shown_too() -> None:
-    """Both values are shown of a mail with two `To` headers."""
+def test_a_preview_shows_all_headers_of_the_same_name() -> None:
+    """A mail with two `To` headers has both values."""
     headers = [{"name": "To", "value": "you"}, {"name": "to", "value": "eve"}]
 
     assert shown({"headers": headers}, "headers.To") == '["you","eve"]'
@@ -152,8 +152,8 @@ def test_a_long_table_is_truncated_with_a_mark(value: Any) -> None:
     assert mark == f"(cut here: the rest after {MAX_VALUE_BYTES} bytes is not shown)"
 
 
-def test_a_huge_or_deeply_nested_answer_does_no_harm() -> None:
-    """The answers have 300,000 values, or 5,000 levels."""
+def test_a_huge_or_deeply_nested_response_can_be_previewed() -> None:
+    """The responses have 300,000 values, or 5,000 levels."""
     wide: Any = [{"a": number} for number in range(300_000)]
     deep: Any = "end"
     for _ in range(5000):
@@ -165,7 +165,7 @@ def test_a_huge_or_deeply_nested_answer_does_no_harm() -> None:
 
 
 @pytest.mark.parametrize("output", [None, 1, "text", True, [], {}, [[]]])
-def test_a_missing_path_in_an_answer_of_any_shape_is_shown_as_missing(output: Any) -> None:
+def test_a_missing_path_is_shown_as_missing_in_a_response_of_any_shape(output: Any) -> None:
     """Every path is missing, and none of them raises."""
     for path in ("a", "0.a", "...a", "...a.b"):
         assert shown(output, path) is None
@@ -188,8 +188,8 @@ _paths = st.builds(
 
 
 @given(_json, st.lists(_paths, min_size=1, max_size=5))
-def test_every_answer_renders_to_text_that_has_a_digest(output: Any, paths: list[str]) -> None:
-    """Each path gives one line, text or missing, which JSON can represent: a decision is bound to it."""
+def test_every_response_renders_to_lines_that_can_be_hashed(output: Any, paths: list[str]) -> None:
+    """A decision is bound to the digest, so each path must give one line that JSON can represent."""
     preview = PlannedPreview(step=step(), render=tuple((f"line {number}", path) for number, path in enumerate(paths)))
     lines = rendered(output, preview)
 

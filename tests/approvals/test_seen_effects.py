@@ -45,8 +45,8 @@ async def seen(subject: Plan, effects: SeenEffects | None, shown: str | None) ->
 
 
 @pytest.mark.anyio
-async def test_only_the_effects_that_were_shown_may_be_committed(plan: Plan) -> None:
-    """The decision covers the digest of what was shown; a row that names other effects does not match it."""
+async def test_a_run_may_commit_only_the_effects_that_the_approver_saw(plan: Plan) -> None:
+    """The decision covers their digest; a recorded row with other effects does not match it."""
     on_record = shown_effects(FIELDS)
     assert on_record is not None
     shown = shown_digest(FIELDS)
@@ -59,13 +59,13 @@ async def test_only_the_effects_that_were_shown_may_be_committed(plan: Plan) -> 
 
 
 def test_a_preview_without_effects_keeps_its_digest() -> None:
-    """Pending questions and older surfaces keep working."""
+    """Pending questions and older surfaces depend on the earlier digest."""
     fields = FIELDS[1:]
     assert shown_effects(fields) is None
     assert shown_digest(fields) == preview_digest({"fields": [{"label": "A", "value": "a", "multiline": False}]})
 
 
-def test_the_line_of_effects_is_part_of_the_digest() -> None:
+def test_the_previews_digest_covers_the_line_about_effects() -> None:
     """Both its words and the digest behind them count."""
     others = [
         [PreviewField(EFFECTS_LABEL, "0 rows of t updated", multiline=True, effects=EFFECTS), FIELDS[1]],

@@ -9,8 +9,8 @@ from aileron.model.consent import MAX_CHANGE_CHARACTERS
 from aileron.model.failure import Boundary, Failure, FailureClass
 
 
-def test_only_the_places_that_differ_are_reported() -> None:
-    """The values 1, true and "1" look alike but are three different things."""
+def test_a_tool_change_lists_only_the_places_that_differ() -> None:
+    """The values 1, true and "1" look alike but are three different values."""
     before = {"description": "Adds.", "inputSchema": {"required": ["a"], "properties": {"a": {"minimum": 1}, "b": {}}}}
     now = {
         "description": "Adds.\u200b",
@@ -29,7 +29,7 @@ def test_only_the_places_that_differ_are_reported() -> None:
     ]
 
 
-def test_many_changes_are_truncated_and_the_report_says_so() -> None:
+def test_a_long_list_of_tool_changes_is_truncated_and_says_so() -> None:
     """The bounds are on number and length, and all changes widen."""
     now = {"description": "x" * 10_000, **{f"key{number}": number for number in range(MAX_CHANGES)}}
 
@@ -40,7 +40,7 @@ def test_many_changes_are_truncated_and_the_report_says_so() -> None:
     assert all(change.widens and len(change.after or "") <= MAX_CHANGE_CHARACTERS for change in found)
 
 
-def test_only_an_external_failure_with_that_reason_is_a_report() -> None:
+def test_only_an_external_api_error_with_reason_tool_changed_reports_a_change() -> None:
     """A failure of any other class or reason is an ordinary failure."""
     said = {"reason": "tool_changed", "before": '{"a":1}', "now": '{"a":2}'}
 
@@ -54,7 +54,7 @@ def test_only_an_external_failure_with_that_reason_is_a_report() -> None:
     assert reported(failure(FailureClass.HASH_MISMATCH)) is None
 
 
-def test_every_accepted_report_can_be_compared() -> None:
+def test_every_accepted_report_of_a_tool_change_can_be_compared() -> None:
     """A document nested to just below the interpreter's limit could be read, but then not compared."""
 
     def report(levels: int) -> ToolReport | None:

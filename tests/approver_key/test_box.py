@@ -22,7 +22,7 @@ RECIPIENT = Recipient()
 
 @given(st.binary(max_size=300), st.binary(max_size=100))
 def test_a_sealed_text_opens_for_its_recipient(plaintext: bytes, context: bytes) -> None:
-    """The box is 48 bytes longer, never the same twice, and contains nothing of the plaintext."""
+    """The box is 48 bytes longer than its text, differs each time, and contains nothing of the text."""
     first, second = (seal(RECIPIENT.public, plaintext, context) for _ in range(2))
     assert RECIPIENT.open(first, context) == RECIPIENT.open(second, context) == plaintext
     assert first != second
@@ -31,8 +31,8 @@ def test_a_sealed_text_opens_for_its_recipient(plaintext: bytes, context: bytes)
 
 
 @given(st.binary(min_size=1, max_size=64), st.data())
-def test_another_recipient_context_or_byte_opens_nothing(plaintext: bytes, data: st.DataObject) -> None:
-    """The failure says no more than that."""
+def test_a_box_does_not_open_for_a_wrong_recipient_context_or_byte(plaintext: bytes, data: st.DataObject) -> None:
+    """The error does not say which of them was wrong."""
     sealed = seal(RECIPIENT.public, plaintext, b"what asked")
     flipped = bytearray(sealed)
     flipped[data.draw(st.integers(0, len(sealed) - 1))] ^= data.draw(st.integers(1, 255))
@@ -50,8 +50,8 @@ def test_another_recipient_context_or_byte_opens_nothing(plaintext: bytes, data:
         RECIPIENT.open(bytes(flipped), b"what asked")
 
 
-def test_the_page_is_enough_to_open_a_box() -> None:
-    """The test follows docs/reference/signed-decisions.md, with no code of ours."""
+def test_a_box_can_be_opened_by_following_the_reference_page_alone() -> None:
+    """The test follows docs/reference/signed-decisions.md and uses no code of Aileron."""
     private = X25519PrivateKey.generate()
     own = private.public_key().public_bytes_raw()
     sealed = seal(own.hex(), b"a preview", b"context")
@@ -82,8 +82,8 @@ def test_a_box_with_a_low_order_point_is_refused() -> None:
             RECIPIENT.open(forged, b"")
 
 
-def test_a_text_above_the_bound_is_not_sealed() -> None:
-    """The bound itself is accepted; one byte more is not, on either side."""
+def test_a_text_above_the_size_limit_can_be_neither_sealed_nor_opened() -> None:
+    """A text of exactly the limit is accepted."""
     most = bytes(MAX_PLAINTEXT_BYTES)
     sealed = seal(RECIPIENT.public, most, b"")
     assert RECIPIENT.open(sealed, b"") == most

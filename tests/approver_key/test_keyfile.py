@@ -29,8 +29,8 @@ Json = dict[str, Any]
 STATEMENT = HeadStatement(head="7:" + "ab" * 32, at=moment(1.5), key_id="ed25519:" + "0" * 32)
 
 
-def test_a_key_signs_and_its_file_opens_to_the_same_key(path: Path, key: ApproverKey) -> None:
-    """The public half that the file names verifies signatures of both, and rejects another statement."""
+def test_a_key_file_opens_to_the_key_that_was_written(path: Path, key: ApproverKey) -> None:
+    """The public key in the file verifies signatures of both, and rejects a changed statement."""
     with open_key(path, Secret(PASSPHRASE)) as opened:
         assert (opened.key_id, opened.public_key) == (key.key_id, key.public_key)
         assert opened.sign(STATEMENT) == key.sign(STATEMENT)
@@ -43,16 +43,16 @@ def test_a_key_signs_and_its_file_opens_to_the_same_key(path: Path, key: Approve
     assert key.key_id == key_id_of(key.public_key)
 
 
-def test_another_passphrase_opens_nothing(path: Path) -> None:
-    """An empty one opens nothing either, nor does one of 5,000 bytes."""
+def test_a_wrong_passphrase_does_not_open_the_key_file(path: Path) -> None:
+    """An empty passphrase and one of 5,000 bytes are tried too."""
     for passphrase in (PASSPHRASE[:-1], b"", b"x" * 5000):
         with refused(FailureClass.UNAUTHORIZED, "wrong passphrase"):
             open_key(path, Secret(passphrase))
     open_key(path, Secret(PASSPHRASE)).wipe()
 
 
-def test_the_page_is_enough_to_open_the_key_without_aileron(path: Path, key: ApproverKey) -> None:
-    """A reader written from docs/reference/signed-decisions.md opens the file to the same key."""
+def test_the_key_file_can_be_opened_by_following_the_reference_page_alone(path: Path, key: ApproverKey) -> None:
+    """A reader written from docs/reference/signed-decisions.md gets the same key."""
     file = json.loads(path.read_bytes())
     private = page_reader.private_key(file, PASSPHRASE)
     assert private.public_key().public_bytes_raw() == key.public_key
@@ -77,8 +77,8 @@ def test_the_file_is_private_and_contains_no_plain_key(path: Path, tmp_path: Pat
     assert [entry.name for entry in new.parent.iterdir()] == ["approver.json"]
 
 
-def test_an_existing_file_is_replaced_only_on_request(path: Path) -> None:
-    """Another key takes its place only with `replace`."""
+def test_an_existing_key_file_is_replaced_only_on_request(path: Path) -> None:
+    """A new key takes its place only with the argument `replace`."""
     before = path.read_bytes()
     with refused(FailureClass.INVALID_REQUEST, "aileron approver init --replace"):
         create(path, Secret(PASSPHRASE))
@@ -95,7 +95,7 @@ def test_a_passphrase_of_an_unsuitable_length_is_refused(tmp_path: Path, length:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_not_private_is_refused_with_its_fix(path: Path) -> None:
+def test_a_key_file_that_is_not_private_is_refused_with_the_fix(path: Path) -> None:
     """The cases are permissions, links and other kinds of file; for a missing file the message names the command that
     makes one.
     """
@@ -126,7 +126,7 @@ def test_a_key_cannot_be_pickled_copied_or_printed(key: ApproverKey) -> None:
 
 
 def test_a_wiped_key_signs_nothing(path: Path) -> None:
-    """The seed is overwritten in place at the end of its block, and signing fails rather than use a key of zeros."""
+    """The seed is overwritten in place at the end of its block, and a signature by a key of zeros is impossible."""
     with open_key(path, Secret(PASSPHRASE)) as opened:
         room = opened._seed
         assert any(room)
@@ -189,8 +189,8 @@ def written(path: Path, change: Callable[[Json], None]) -> None:
 
 
 @pytest.mark.parametrize("what", UNSEEN)
-def test_a_changed_file_does_not_open(path: Path, what: str) -> None:
-    """Every plain field is bound to the sealed key; the message says that the passphrase need not be the reason."""
+def test_a_key_file_with_a_changed_field_does_not_open(path: Path, what: str) -> None:
+    """The sealed key authenticates all plain fields; the error says that the passphrase may be right."""
     written(path, UNSEEN[what])
     public_of(path)  # well formed: without the passphrase nobody can tell
     with refused(FailureClass.UNAUTHORIZED, "or the file was changed"):
@@ -198,24 +198,24 @@ def test_a_changed_file_does_not_open(path: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("words", SEEN)
-def test_an_invalid_file_is_refused_before_any_derivation(path: Path, words: str) -> None:
-    """Each rule is tried alone, by its reason, without any passphrase."""
+def test_an_invalid_key_file_is_refused_before_the_slow_key_derivation(path: Path, words: str) -> None:
+    """Each rule is tested alone, by its reason, and no passphrase is needed."""
     written(path, SEEN[words])
     for attempt in (lambda: public_of(path), lambda: open_key(path, Secret(PASSPHRASE))):
         with refused(FailureClass.HASH_MISMATCH, words):
             attempt()
 
 
-def test_a_key_under_another_public_key_is_refused(path: Path, key: ApproverKey) -> None:
-    """Everyone who knows the passphrase can seal another key correctly; its public half is computed, not believed."""
+def test_a_key_file_whose_public_key_does_not_match_is_refused(path: Path, key: ApproverKey) -> None:
+    """Anyone who knows the passphrase can seal another key; the public half is computed and not believed."""
     file = page_reader.resealed(json.loads(path.read_bytes()), PASSPHRASE, bytes(range(32)))
     path.write_bytes(page_reader.canonical(file) + b"\n")
     with refused(FailureClass.HASH_MISMATCH, "not the one it names"):
         open_key(path, Secret(PASSPHRASE))
 
 
-def test_a_later_format_is_refused_with_a_hint_to_upgrade(path: Path) -> None:
-    """The file counts as newer, not as damaged."""
+def test_a_key_file_of_a_later_format_is_refused_with_a_hint_to_upgrade(path: Path) -> None:
+    """The file must count as newer, not as damaged."""
     path.write_bytes(b'{"anything":[],"format":2}\n')
     with refused(FailureClass.INVALID_REQUEST, "upgrade aileron"):
         public_of(path)
@@ -241,8 +241,8 @@ def test_a_key_file_has_exactly_one_encoding(path: Path, made: tuple[bytes, Appr
     assert failure.message.isprintable()
 
 
-def test_a_truncated_file_is_refused(path: Path, made: tuple[bytes, ApproverKey]) -> None:
-    """Every proper prefix is refused, and so is a file that is larger than any."""
+def test_a_truncated_or_too_large_key_file_is_refused(path: Path, made: tuple[bytes, ApproverKey]) -> None:
+    """Every proper prefix of a valid file is tried."""
     for length in range(len(made[0])):
         path.write_bytes(made[0][:length])
         with refused(FailureClass.HASH_MISMATCH):
@@ -253,7 +253,7 @@ def test_a_truncated_file_is_refused(path: Path, made: tuple[bytes, ApproverKey]
 
 
 def test_a_staged_key_replaces_the_old_one_only_when_put_in_place(path: Path) -> None:
-    """The old file is whole before that; after it there is only the new one. A staged key that is not needed is removed."""
+    """The old file is complete until then. A staged key that is not needed is removed."""
     old, staged = path.read_bytes(), keyfile.staged(path)
     new = create(staged, Secret(PASSPHRASE), replace=True)
     assert path.read_bytes() == old

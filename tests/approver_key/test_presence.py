@@ -40,7 +40,7 @@ def stopped(process: psutil.Process) -> Callable[[], bool]:
 # A process of its own
 
 
-def test_the_work_runs_once_in_an_isolated_process() -> None:
+def test_the_code_after_the_isolation_runs_once_in_a_protected_child_process() -> None:
     """The process is a child of the command, not dumpable, without a core file; code after the isolation runs once, and
     output is printed once.
     """
@@ -55,14 +55,14 @@ def test_the_work_runs_once_in_an_isolated_process() -> None:
     assert program.shown == "before, and still in a buffer, inside, after\r\n"
 
 
-def test_a_signal_that_kills_the_work_is_passed_on() -> None:
+def test_the_command_ends_by_the_signal_that_killed_its_isolated_child() -> None:
     """The caller that waits for the command sees the signal."""
     with Program("is_killed") as program:
         assert program.ended() == -signal.SIGUSR1
 
 
-def test_the_work_does_not_outlive_the_command() -> None:
-    """The kernel ends the child if the command is killed, and the child still cleans up."""
+def test_the_isolated_child_does_not_outlive_its_command() -> None:
+    """The kernel signals the child if the command is killed, and the child still cleans up."""
     with Program("waits") as program:
         child = psutil.Process(program.heard("parent")["pid"])
         program.process.kill()
@@ -70,8 +70,8 @@ def test_the_work_does_not_outlive_the_command() -> None:
         wait_until(lambda: not child.is_running(), "the child is gone")
 
 
-def test_a_signal_to_the_command_reaches_the_work() -> None:
-    """A person sends SIGTERM or SIGINT to the only pid that they know; both end with the code that a shell expects."""
+def test_a_signal_to_the_command_reaches_the_isolated_child() -> None:
+    """The command's pid is the only one that a person knows; both processes exit with the code that shells expect."""
     for number, how, code in ((signal.SIGTERM, "SystemExit", 143), (signal.SIGINT, "KeyboardInterrupt", -2)):
         with Program("waits") as program:
             program.heard("parent")
@@ -120,7 +120,7 @@ def test_a_new_passphrase_is_asked_for_until_two_entries_match() -> None:
         assert program.heard("typed")["typed"] == "one"
 
 
-def test_input_typed_before_the_question_is_discarded() -> None:
+def test_input_typed_before_the_passphrase_prompt_is_discarded() -> None:
     """Keys pressed while a command starts are not an answer."""
     with Program("asks") as program:
         program.heard("begun")
@@ -144,7 +144,7 @@ def _echoed(program: Program) -> bool:
     ids=["the end of input", "a book"],
 )
 def test_end_of_input_and_an_overlong_line_are_refused(typed: str, words: str) -> None:
-    """The terminal is restored after Ctrl-D, and after more than anybody types."""
+    """The terminal is restored after Ctrl-D, and after a line longer than any passphrase."""
     with Program("asks") as program:
         before = program.settings()
         started(program).type(typed)
@@ -161,8 +161,8 @@ def raw(settings: list[Any]) -> list[Any]:
     return changed
 
 
-def test_a_terminal_in_raw_mode_can_be_asked_at() -> None:
-    """The terminal is in the same mode again afterwards."""
+def test_the_passphrase_prompt_works_at_a_terminal_in_raw_mode() -> None:
+    """The terminal is in raw mode again afterwards."""
     with Program("asks") as program:
         program.set(raw(program.settings()))
         before = program.settings()
@@ -174,8 +174,8 @@ def test_a_terminal_in_raw_mode_can_be_asked_at() -> None:
 @pytest.mark.parametrize(
     ("key", "how", "code"), [("\x03", "KeyboardInterrupt", -signal.SIGINT), ("\x1c", None, -signal.SIGQUIT)]
 )
-def test_an_interrupt_restores_the_terminal_and_discards_input(key: str, how: str | None, code: int) -> None:
-    """The interrupt is Ctrl-C or the quit key, after half a passphrase; that half is left in no program's input."""
+def test_an_interrupt_restores_the_terminal_and_discards_half_typed_input(key: str, how: str | None, code: int) -> None:
+    """Half a passphrase must not become the input of another program. Ctrl-C and the quit key are tried."""
     with Program("asks") as program:
         before = program.settings()
         started(program).type(f"half a pass{key}")
@@ -187,7 +187,7 @@ def test_an_interrupt_restores_the_terminal_and_discards_input(key: str, how: st
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_the_terminal_is_restored_however_the_asking_process_ends(number: signal.Signals) -> None:
-    """The process itself restores it, or the one that waits for it; half-typed input is discarded."""
+    """Either the process restores it or the one that waits for it; half-typed input is discarded."""
     with Program("asks") as program:
         before = program.settings()
         started(program).type("half a pass")
@@ -197,7 +197,7 @@ def test_the_terminal_is_restored_however_the_asking_process_ends(number: signal
 
 
 def test_killing_the_command_restores_the_terminal() -> None:
-    """The command gets SIGKILL in front of a shell, and the process that asks still cleans up."""
+    """The command gets SIGKILL below a shell, and the child with the prompt still cleans up."""
     with Program("shell") as program:
         before = program.settings()
         command = psutil.Process(program.heard("begun")["pid"])
@@ -211,9 +211,9 @@ def test_killing_the_command_restores_the_terminal() -> None:
         assert (program.settings(), program.is_held(), program.unread()) == (before, False, b"")
 
 
-def test_a_shell_can_stop_and_resume_the_question() -> None:
-    """Ctrl-Z returns the terminal as it was, with the foreground job; resumed, the command asks anew and the half-typed
-    input is gone.
+def test_a_shell_can_stop_and_resume_the_passphrase_prompt() -> None:
+    """Ctrl-Z restores the terminal for the shell. When it is resumed, the command prompts anew, and half-typed input is
+    gone.
     """
     with Program("shell") as program:
         started(program).type("half a\x1a")
@@ -237,8 +237,8 @@ def touching(program: Program) -> Program:
     return program
 
 
-def test_input_typed_during_a_touch_is_neither_echoed_nor_used() -> None:
-    """Even Ctrl-Z has no effect, and the input is discarded: the next question gets only what is typed to it."""
+def test_input_typed_while_a_touch_is_awaited_is_discarded_without_echo() -> None:
+    """Even Ctrl-Z has no effect; the next prompt gets only what is typed to it."""
     with Program("touches") as program:
         before = program.settings()
         touching(program).type("typed blind\x1a\n")
@@ -270,8 +270,8 @@ def test_the_terminal_is_restored_however_the_wait_for_a_touch_ends(how: signal.
         assert (program.settings(), program.is_held(), program.unread()) == (before, False, b"")
 
 
-def test_a_background_process_does_not_ask() -> None:
-    """Continued in the background, the process stops again and leaves the terminal alone, until it is in front."""
+def test_a_background_process_does_not_prompt() -> None:
+    """A process that is continued in the background stops again, and leaves the terminal alone until it is in front."""
     with Program("shell") as program:
         started(program).type("\x1a")
         assert program.heard("job")["job"] == "stopped"
@@ -284,8 +284,8 @@ def test_a_background_process_does_not_ask() -> None:
         assert program.heard("typed")["typed"] == "whole"
 
 
-def test_a_stopped_process_leaves_the_terminal_with_echo() -> None:
-    """SIGSTOP cannot be caught: the waiting process restores the terminal and stops too; then the question comes anew."""
+def test_a_process_stopped_by_sigstop_leaves_the_terminal_with_echo() -> None:
+    """SIGSTOP cannot be caught: the waiting parent restores the terminal and stops too; later the prompt returns."""
     with Program("asks") as program:
         before = program.settings()
         started(program).type("half a")
@@ -299,8 +299,8 @@ def test_a_stopped_process_leaves_the_terminal_with_echo() -> None:
         assert program.heard("typed")["typed"] == "whole"
 
 
-def test_a_process_without_a_terminal_does_not_ask() -> None:
-    """The process can be in a pipe, a daemon or a script; the message says what to do."""
+def test_a_process_without_a_terminal_does_not_prompt() -> None:
+    """The process is in a pipe, a daemon or a script; the error says what to do."""
     with Program("asks", has_terminal=False) as program:
         program.heard("begun")
         program.tell("go")
@@ -309,8 +309,8 @@ def test_a_process_without_a_terminal_does_not_ask() -> None:
     assert "in a terminal of your own" in refused["message"]
 
 
-def test_a_process_that_others_can_read_does_not_ask() -> None:
-    """A caller that forgets the isolation is told before anything is typed."""
+def test_a_process_whose_memory_others_can_read_does_not_prompt() -> None:
+    """A developer who forgets the isolation gets an error before anything is typed."""
     with Program("asks_where_others_can_look") as program:
         refused = program.heard("refused")
         assert program.ended() == 0

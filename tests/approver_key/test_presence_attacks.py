@@ -47,7 +47,7 @@ def family(program: Program) -> list[int]:
     return [command.pid, *(child.pid for child in command.children())]
 
 
-def test_memory_opened_beforehand_shows_no_passphrase() -> None:
+def test_a_memory_file_opened_before_the_prompt_contains_no_passphrase() -> None:
     """The memory is opened while the command can still be read, and searched once the passphrase is there: only the
     child has it.
     """
@@ -62,7 +62,7 @@ def test_memory_opened_beforehand_shows_no_passphrase() -> None:
     assert found == {"asks_in_the_open": True, "asks": False}
 
 
-def test_every_way_into_the_asking_or_the_waiting_process_is_refused() -> None:
+def test_every_way_to_read_the_prompting_or_waiting_process_is_refused() -> None:
     """Memory, maps, environment, descriptors, ptrace(2) and pidfd_getfd(2) are all refused, and all work on an ordinary
     program.
     """
@@ -80,8 +80,8 @@ def test_every_way_into_the_asking_or_the_waiting_process_is_refused() -> None:
             assert set(refused.values()) <= REFUSED, refused
 
 
-def test_a_traced_command_does_not_ask() -> None:
-    """A debugger that was attached before follows the fork, and is detected. Untraced, the same command asks."""
+def test_a_traced_command_does_not_prompt() -> None:
+    """The debugger follows the fork, and is detected. Untraced, the same command prompts."""
     with attacked("asks") as (program, attacker):
         assert attacker.do("trace", program.process.pid) == "ok"
         program.tell("go")
@@ -93,8 +93,8 @@ def test_a_traced_command_does_not_ask() -> None:
         answered(program)
 
 
-def test_no_other_process_can_open_the_terminal_during_the_question() -> None:
-    """Every process of the user can open it before the question and after the answer, but not between."""
+def test_no_other_process_can_open_the_terminal_during_the_prompt() -> None:
+    """Every process of the user can open it before the prompt and after the answer, but not between."""
     with attacked("asks") as (program, attacker):
         said = [attacker.do("terminal", program.terminal)]
         program.tell("go")
@@ -107,9 +107,9 @@ def test_no_other_process_can_open_the_terminal_during_the_question() -> None:
 
 
 @pytest.mark.parametrize("how", ["waiting", "again"])
-def test_a_reader_that_comes_after_the_question_gets_nothing(how: str) -> None:
-    """The reader had the terminal open, and waits in read(2) or polls: the line goes to the first that waited, which is
-    the command.
+def test_a_process_that_reads_the_terminal_after_the_prompt_gets_no_passphrase(how: str) -> None:
+    """The attacker had the terminal open and waits in read(2) or polls: the kernel gives the line to the first reader,
+    which is the command.
     """
     with attacked("asks") as (program, attacker):
         assert attacker.do("terminal", f"{program.terminal} keep") == "ok"
@@ -126,9 +126,9 @@ def test_a_reader_that_comes_after_the_question_gets_nothing(how: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["asks", "asks_without_looking"])
-def test_a_terminal_that_another_process_reads_is_not_asked_at(name: str) -> None:
-    """The process that waits in read(2) first would get the answer. It is found by the check, or by the kernel's order;
-    no question is shown.
+def test_there_is_no_prompt_at_a_terminal_that_another_process_is_reading(name: str) -> None:
+    """The process that waits in read(2) first would get the passphrase. The command finds it by its check, or by the
+    kernel's order.
     """
     with attacked(name) as (program, attacker):
         assert attacker.do("terminal", f"{program.terminal} keep") == "ok"
@@ -153,8 +153,8 @@ def _wait_in_read(pid: int) -> None:
     wait_until(lambda: states() == ["S", "S"], "it sleeps in the terminal's read", seen=states)
 
 
-def test_a_terminal_that_another_process_holds_is_not_asked_at() -> None:
-    """A process with exclusive use of the terminal could be asking for the same: the person is sent to a new terminal."""
+def test_there_is_no_prompt_at_a_terminal_that_another_process_uses_exclusively() -> None:
+    """The other process could be prompting for the passphrase too: the person is sent to a new terminal."""
     with attacked("asks") as (program, attacker):
         assert attacker.do("terminal", f"{program.terminal} keep") == "ok"
         attacker.do("hold")

@@ -96,7 +96,7 @@ class Desk:
         return self.keys().sign(about)
 
     def why(self) -> str:
-        """Return why signing fails."""
+        """Return the reason for which signing fails."""
         with pytest.raises(SecurityKeyError) as refused:
             self.sign()
         return refused.value.why
@@ -126,8 +126,8 @@ def test_a_pin_and_a_touch_sign_a_statement_that_the_daemon_accepts(desk: Desk) 
     assert desk.key.touched == 1
 
 
-def test_an_older_key_with_only_the_first_pin_protocol_signs() -> None:
-    """Such a key signs as well."""
+def test_a_security_key_with_only_the_first_pin_protocol_can_sign() -> None:
+    """Older devices do not have the second protocol."""
     with Plugged(SoftKey(protocols=(1,))) as port:
         desk = Desk(port)
         statement, signature = desk.sign()
@@ -143,8 +143,8 @@ def test_a_signature_covers_only_its_own_digest(desk: Desk) -> None:
         check_assertion(desk.passkeys[0], about(statement.key_id, f"sha256:{'2' * 64}"), signature)
 
 
-def test_each_signature_takes_a_touch_and_each_command_one_pin(desk: Desk) -> None:
-    """A token that the PIN bought is good for one assertion: the second needs another token, and a touch."""
+def test_each_signature_takes_a_touch_but_the_pin_is_typed_once_a_command(desk: Desk) -> None:
+    """The device's PIN token is valid for one assertion, so the command gets a new token for each signature."""
     keys = desk.keys()
     first, second = keys.sign(about), keys.sign(about)
 
@@ -167,7 +167,7 @@ def test_a_fingerprint_replaces_the_pin() -> None:
 
 
 def test_an_unknown_fingerprint_falls_back_to_the_pin() -> None:
-    """A key that has neither signs nothing."""
+    """A security key that has neither signs nothing."""
     with Plugged(SoftKey(has_sensor=True)) as port:
         desk = Desk(port)
         desk.key.finger = lambda: False
@@ -201,7 +201,7 @@ def test_an_invalid_pin_is_asked_for_three_times_and_costs_no_try(desk: Desk) ->
 
 
 def test_three_wrong_pins_block_the_key_until_it_is_unplugged(desk: Desk) -> None:
-    """The key says so itself; plugged in again, it signs with the right PIN."""
+    """The device enforces this; once plugged in again, it signs with the right PIN."""
     desk.hands.typed = ["wrong-1", "wrong-2", "wrong-3"]
     assert desk.why() == "blocked"
     desk.hands.typed = [PIN]
@@ -214,8 +214,8 @@ def test_three_wrong_pins_block_the_key_until_it_is_unplugged(desk: Desk) -> Non
     assert desk.hands.asked == ["PIN of Test Key 5"]
 
 
-def test_a_low_number_of_tries_is_shown_before_the_pin_is_asked_for(desk: Desk) -> None:
-    """A key with no tries left is not asked for a PIN."""
+def test_a_low_number_of_pin_tries_is_shown_in_the_prompt(desk: Desk) -> None:
+    """A security key without tries left causes no prompt."""
     desk.key.tries = 2
     desk.sign()
     desk.key.tries = 0
@@ -231,15 +231,15 @@ def test_a_key_without_pin_and_fingerprint_signs_nothing() -> None:
         assert (desk.hands.asked, desk.key.touched) == ([], 0)
 
 
-def test_a_key_without_a_passkey_of_this_home_is_not_touched(desk: Desk) -> None:
-    """The key is reported as not enrolled, before any prompt."""
+def test_a_security_key_without_a_passkey_of_this_home_needs_no_touch(desk: Desk) -> None:
+    """The command reports it as not enrolled before any prompt."""
     desk.passkeys = enrolled([entry(SoftKey())])
     assert desk.why() == "enrolled"
     assert desk.key.touched == 0
 
 
-def test_the_key_that_reports_an_enrolled_passkey_is_chosen() -> None:
-    """A PIN is not asked for if several keys are left and none reports a passkey."""
+def test_among_several_security_keys_the_one_with_an_enrolled_passkey_is_chosen() -> None:
+    """A PIN is not asked for if several are left and none reports a passkey."""
     with Plugged(SoftKey(protects=False), "Mine") as mine, Plugged(SoftKey(), "Another") as other:
         desk = Desk(mine)
         desk.ports = lambda: [other.port, mine.port]
@@ -254,10 +254,10 @@ def test_the_key_that_reports_an_enrolled_passkey_is_chosen() -> None:
         assert desk.why() == "several"
 
 
-def test_a_missing_key_and_a_forbidden_one_are_reported_with_the_fix(
+def test_a_missing_or_inaccessible_security_key_is_reported_with_the_fix(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message about a key that cannot be opened names the udev rule."""
+    """The error for a device that cannot be opened names the udev rule."""
     desk.ports = list
     assert desk.why() == "absent"
     desk.ports = lambda: [Port(tmp_path / "gone", "Mine", 64, 64)]
@@ -270,7 +270,7 @@ def test_a_missing_key_and_a_forbidden_one_are_reported_with_the_fix(
 
 
 @pytest.mark.parametrize("lie", ["unverified", "other_digest", "other_key"])
-def test_an_invalid_assertion_is_not_sent(desk: Desk, lie: str) -> None:
+def test_an_invalid_assertion_is_refused_before_it_is_sent_to_the_daemon(desk: Desk, lie: str) -> None:
     """The assertion lacks verification, covers another digest or is by another key: it is refused here, before the
     daemon would.
     """
@@ -308,8 +308,8 @@ def test_a_replayed_assertion_is_refused(desk: Desk) -> None:
     ],
     ids=lambda raw: raw[:6].hex() or "empty",
 )
-def test_a_malformed_answer_is_our_error_and_is_not_shown(desk: Desk, garbage: bytes) -> None:
-    """The error is the same whatever the library makes of the bytes."""
+def test_a_security_keys_malformed_response_is_reported_without_its_bytes(desk: Desk, garbage: bytes) -> None:
+    """The error is the same whatever exception the library raises."""
     desk.key.lie.garbage = garbage
     with pytest.raises(SecurityKeyError) as refused:
         desk.sign()
@@ -317,7 +317,7 @@ def test_a_malformed_answer_is_our_error_and_is_not_shown(desk: Desk, garbage: b
     assert "ff" * 3 not in str(refused.value)
 
 
-def test_a_silent_key_is_given_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_for_a_silent_security_key_times_out(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait ends after the longest silence that a device may keep."""
     monkeypatch.setattr(ctap_channel, "SILENCE_S", 0.3)
     desk.key.lie.silent_at = 0x02
@@ -334,8 +334,8 @@ class Clock:
         return time.monotonic() + self.ahead_s
 
 
-def test_an_untouched_key_is_told_to_stop(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key obeys. The time runs from the prompt, however long it took to get there."""
+def test_the_request_to_an_untouched_security_key_is_cancelled(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timeout counts from the prompt for the touch, however long it took to get there."""
     clock = Clock()
     monkeypatch.setattr(security_key, "time", clock)
 
@@ -348,8 +348,8 @@ def test_an_untouched_key_is_told_to_stop(desk: Desk, monkeypatch: pytest.Monkey
     assert desk.hands.told == ["Touch Test Key 5"]
 
 
-def test_a_key_that_ignores_the_cancellation_is_given_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key keeps reporting that it waits for a touch, and is not listened to forever."""
+def test_a_security_key_that_ignores_the_cancellation_is_abandoned(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device keeps reporting that it waits for a touch, and must not block the command forever."""
     monkeypatch.setattr(security_key, "TOUCH_S", 0.3)
     monkeypatch.setattr(security_key, "GRACE_S", 0.3)
     desk.key.touch = lambda: False
@@ -357,8 +357,8 @@ def test_a_key_that_ignores_the_cancellation_is_given_up(desk: Desk, monkeypatch
     assert desk.why() == "answer"
 
 
-def test_a_key_that_another_program_uses_must_not_be_touched(desk: Desk) -> None:
-    """The touch would be that program's: the person gets no prompt, and signing is not retried."""
+def test_there_is_no_touch_prompt_for_a_security_key_that_another_program_uses(desk: Desk) -> None:
+    """A touch would approve the other program's request; signing is not retried."""
     desk.key.lie.is_busy = True
     with pytest.raises(SecurityKeyError, match="Do not touch it") as refused:
         desk.sign()
@@ -366,7 +366,7 @@ def test_a_key_that_another_program_uses_must_not_be_touched(desk: Desk) -> None
 
 
 def test_the_pin_is_not_sent_in_clear(desk: Desk) -> None:
-    """The error does not contain anything that was typed either."""
+    """The error also contains nothing that was typed."""
     desk.sign()
     assert PIN.encode() not in desk.port.sent
     desk.hands.typed = ["wrong-1", "wrong-2", "wrong-3"]
@@ -410,7 +410,7 @@ def put(folder: Path, name: str, descriptor: bytes, called: str) -> None:
 
 
 def test_security_keys_are_recognized_without_opening_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their names are sanitized; a device whose descriptor lies about its packets is not one."""
+    """Device names are sanitized; a device with a false HID descriptor is not recognized."""
     monkeypatch.setattr(hidraw, "SYSFS", tmp_path / "class")
     assert (hidraw.is_plugged_in(), hidraw.ports()) == (False, [])
     put(tmp_path / "class", "hidraw0", KEYBOARD, "Keyboard")

@@ -59,7 +59,7 @@ def seed() -> bytes:
     return bytes.fromhex(found[1])
 
 
-def test_every_kind_of_statement_has_worked_bytes() -> None:
+def test_the_reference_page_has_worked_bytes_for_every_kind_of_statement() -> None:
     """Each kind is there once, and its fields are those of the table."""
     assert [line for line, _, _ in WORKED] == list(KINDS)
     for line, kind in KINDS.items():
@@ -69,7 +69,7 @@ def test_every_kind_of_statement_has_worked_bytes() -> None:
 
 
 @pytest.mark.parametrize(("line", "fields", "signature"), WORKED, ids=[line for line, _, _ in WORKED])
-def test_the_worked_bytes_are_the_signed_bytes(line: str, fields: str, signature: str) -> None:
+def test_the_pages_worked_bytes_are_those_that_the_code_signs(line: str, fields: str, signature: str) -> None:
     """Our key and any other Ed25519 agree, and the signature is the one on the page."""
     statement = KINDS[line](**json.loads(fields))
     with ApproverKey(bytearray(seed())) as key:
@@ -95,7 +95,7 @@ def _passkey() -> tuple[DecisionStatement, PasskeyKey, Assertion]:
     return DecisionStatement(**json.loads(fields)), passkey, assertion
 
 
-def test_the_worked_bytes_of_a_passkey_verify() -> None:
+def test_the_pages_worked_bytes_of_a_passkey_verify() -> None:
     """Our check and plain Ed25519 with the key of the page agree; id and challenge are those of the page."""
     statement, passkey, assertion = _passkey()
     public = Ed25519PrivateKey.from_private_bytes(seed()).public_key()
@@ -107,8 +107,8 @@ def test_the_worked_bytes_of_a_passkey_verify() -> None:
     assert json.loads(assertion.client_data)["challenge"] == challenge_of(statement)
 
 
-def test_the_bounds_of_a_passkey_are_those_of_the_code() -> None:
-    """They are sizes, times, algorithms, and the kinds of consent that a passkey cannot decide."""
+def test_the_pages_limits_for_passkeys_are_those_of_the_code() -> None:
+    """The limits are sizes, times, algorithms, and the kinds of consent that a passkey cannot decide."""
     words = " ".join(PAGE.split())
     consents = " ".join((Path(__file__).resolve().parents[2] / "docs/reference/consents.md").read_text().split())
 

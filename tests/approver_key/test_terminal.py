@@ -116,23 +116,23 @@ def opened(name: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_terminal_without_other_processes_is_safe_from_typing() -> None:
-    """This holds even if the kernel has TIOCSTI: there is no process that could use it."""
+def test_no_program_can_type_at_a_terminal_without_other_processes() -> None:
+    """This holds even if the kernel supports TIOCSTI, because no process is there to use it."""
     with terminal(_WHO) as at:
         assert at.until("who:") == "who: None"
 
 
 @pytest.mark.parametrize(("variable", "program"), _VARIABLES.items())
-def test_a_multiplexer_is_recognized_by_its_variable(variable: str, program: str) -> None:
-    """The variable alone is enough, without a visible process."""
+def test_a_terminal_multiplexer_is_recognized_by_its_variable(variable: str, program: str) -> None:
+    """The variable alone is enough, even if no multiplexer process is visible."""
     with terminal(_WHO, **{variable: "x"}) as at:
         assert at.until("who:").startswith(
             f"who: this is a terminal of {program}, and any process of yours can press keys"
         )
 
 
-def test_a_multiplexer_is_recognized_without_its_variable() -> None:
-    """tmux is found by the name of an ancestor process, with its variable unset."""
+def test_tmux_is_recognized_without_its_variable() -> None:
+    """The variable is unset, and an ancestor process has the name of tmux."""
     if shutil.which("tmux") is None:
         pytest.skip("no tmux here: apt-get install tmux")
     folder = Path(tempfile.mkdtemp(prefix="ail-"))
@@ -154,7 +154,7 @@ def test_a_multiplexer_is_recognized_without_its_variable() -> None:
 
 
 def test_another_process_at_the_terminal_is_reported_if_tiocsti_is_enabled() -> None:
-    """The process was started there before and is no ancestor; on a kernel without TIOCSTI it does not matter."""
+    """The process started there earlier and is no ancestor; on a kernel without TIOCSTI it is harmless."""
     with terminal(
         f"import subprocess; other = subprocess.Popen(['sleep', '60'])\n{_WHO}other.kill(); other.wait()\n"
     ) as at:
@@ -168,8 +168,8 @@ def test_another_process_at_the_terminal_is_reported_if_tiocsti_is_enabled() -> 
 
 
 @pytest.mark.jail
-def test_a_process_at_a_terminal_of_the_same_number_elsewhere_is_ignored() -> None:
-    """/proc shows the same terminal for both; that of the other process is in a container, or in a cell."""
+def test_a_containers_process_at_a_terminal_of_the_same_number_is_ignored() -> None:
+    """/proc shows equal terminal numbers, but the other process's terminal is in a container or a cell."""
     with terminal(
         "import subprocess, sys\n"
         "number = os.ttyname(0).rpartition('/')[2]\n"
@@ -183,7 +183,7 @@ def test_a_process_at_a_terminal_of_the_same_number_elsewhere_is_ignored() -> No
         assert at.until("who:") == "who: None"
 
 
-def test_a_terminal_that_is_taken_cannot_be_opened_until_let_go() -> None:
+def test_a_terminal_in_exclusive_use_cannot_be_opened_until_it_is_released() -> None:
     """Another process of the user gets EBUSY; before and after, it can open the terminal."""
     program = (
         "from aileron.approver_key import terminal; print('ready'); input(); terminal.take(); print('held'); input(); "
@@ -199,7 +199,7 @@ def test_a_terminal_that_is_taken_cannot_be_opened_until_let_go() -> None:
     assert said == ["ok", errno.errorcode[errno.EBUSY], "ok"]
 
 
-def test_input_that_is_not_a_terminal_is_left_alone() -> None:
+def test_taking_exclusive_use_of_a_pipe_does_nothing() -> None:
     """A pipe has nothing that could be held."""
     code = "from aileron.approver_key import terminal; terminal.take(); terminal.let_go(); print('in')"
     done = subprocess.run(

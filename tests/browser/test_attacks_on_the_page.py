@@ -55,7 +55,7 @@ def cookie_of(browser: Browser) -> str:
 
 
 def test_a_form_sent_by_another_page_decides_nothing(home: DaemonHome, chromium: Browser) -> None:
-    """Another port of localhost is the same site, so the cookie is sent, but the origin tells. The form's fields are right."""
+    """The cookie is sent, because all ports of localhost are one site; the form's foreign Origin is refused."""
     asked = home.asked("mild")
     unlocked(chromium, home, asked["approval_id"])
     fields = chromium.script(
@@ -76,8 +76,8 @@ def test_a_form_sent_by_another_page_decides_nothing(home: DaemonHome, chromium:
     chromium.wait(lambda: "denied" if "Denied" in chromium.text(".verdict") else "", "not denied")
 
 
-def test_a_script_of_another_page_can_neither_read_nor_send(home: DaemonHome, chromium: Browser) -> None:
-    """Fetches with and without CORS, of pages, news and decisions, fail; the same fetch from the page itself succeeds."""
+def test_a_foreign_pages_script_can_neither_read_pages_nor_send_decisions(home: DaemonHome, chromium: Browser) -> None:
+    """Fetches with and without CORS fail, also for updates; the same fetch from the page itself succeeds."""
     asked = home.asked("mild")
     unlocked(chromium, home, asked["approval_id"])
     address = f"{base_of(home)}/approvals/{asked['approval_id']}"
@@ -101,7 +101,7 @@ def test_a_script_of_another_page_can_neither_read_nor_send(home: DaemonHome, ch
 
 
 def test_another_page_can_neither_frame_the_page_nor_hold_its_window(home: DaemonHome, chromium: Browser) -> None:
-    """A frame in another page stays empty (clickjacking), and an opener keeps no hold of the page's window."""
+    """A frame stays empty, against clickjacking, and a page that opened the window has no reference to it."""
     asked = home.asked("mild")
     unlocked(chromium, home, asked["approval_id"])
     address = f"{base_of(home)}/approvals/{asked['approval_id']}"
@@ -130,7 +130,7 @@ def test_another_page_can_neither_frame_the_page_nor_hold_its_window(home: Daemo
     assert state(home, asked) == "pending_approval"
 
 
-def test_a_name_that_was_rebound_to_this_machine_is_refused(home: DaemonHome, chromium: Browser) -> None:
+def test_a_host_name_rebound_to_this_machine_is_refused(home: DaemonHome, chromium: Browser) -> None:
     """The name's pages would have the attacker's own origin and could read everything; the page's own names are served."""
     unlocked(chromium, home)
     chromium.open(f"http://{REBOUND}:{port_of(home)}/approvals")
@@ -167,10 +167,10 @@ def shows(browser: Browser, home: DaemonHome, path: str = "") -> str:
 
 
 @pytest.mark.parametrize("script", ["/worker.js", "/some/where/worker.js", "/v1/worker.js"])
-def test_a_service_worker_of_an_earlier_program_is_removed_on_update(
+def test_an_earlier_programs_service_worker_removes_itself_on_update(
     chromium: Browser, upstream: CountingServer, script: str
 ) -> None:
-    """The worker responds in the daemon's place once; then the browser asks for its script, and the response removes it."""
+    """The worker answers once in the daemon's place; then the browser fetches its script, which unregisters it."""
     with paged_home(upstream) as own:
         port, address = port_of(own), f"{base_of(own)}/approvals"
         own.kill()
@@ -188,10 +188,10 @@ def test_a_service_worker_of_an_earlier_program_is_removed_on_update(
         assert chromium.script(_WORKERS) == 0
 
 
-def test_leftovers_of_another_program_are_cleared_before_the_passphrase_prompt(
+def test_another_programs_workers_and_cached_pages_are_cleared_before_unlocking(
     chromium: Browser, upstream: CountingServer
 ) -> None:
-    """A worker that is never updated, and a page cached for a year, are shown until any page of the daemon's is seen."""
+    """A worker that never updates and a page cached for a year are shown until the daemon sends any page."""
     with paged_home(upstream) as own:
         port, address = port_of(own), f"{base_of(own)}/approvals"
         own.kill()
@@ -213,8 +213,8 @@ def test_leftovers_of_another_program_are_cleared_before_the_passphrase_prompt(
         assert chromium.script(_WORKERS) == 0
 
 
-def test_clearing_leftovers_ends_no_session(home: DaemonHome, chromium: Browser) -> None:
-    """Cookies are not cleared: another name of the page is locked, and asks; the first stays unlocked."""
+def test_clearing_another_programs_data_ends_no_page_session(home: DaemonHome, chromium: Browser) -> None:
+    """Cookies are kept: another name of the page asks for the passphrase, and the first one stays unlocked."""
     unlocked(chromium, home)
     chromium.open(f"{base_of(home, '127.0.0.1')}/approvals")
     assert chromium.has("#passphrase")
@@ -293,7 +293,7 @@ def test_files_of_the_browsers_profile_cannot_unlock_the_page(home: DaemonHome, 
 
 
 def test_a_session_works_in_all_tabs_of_its_browser_only(home: DaemonHome, chromium: Browser) -> None:
-    """A session is bound to the browser's network process. A second browser has to unlock for itself."""
+    """A session is bound to the browser's network process. A second browser must unlock the page for itself."""
     unlocked(chromium, home)
     pid = of_kind(home, "page.unlocked")[-1]["pid"]
     for _ in range(3):
@@ -327,7 +327,7 @@ def _cookies(profile: Path) -> list[tuple[str]]:
     return []
 
 
-def test_an_agents_text_runs_and_loads_nothing(home: DaemonHome, chromium: Browser) -> None:
+def test_an_agents_text_runs_no_script_and_loads_nothing_on_the_page(home: DaemonHome, chromium: Browser) -> None:
     """The whole hostile corpus is shown as text. An inserted element would not run either, although it runs elsewhere."""
     asked = home.asked("say", {"text": as_in_a_file(EVERYTHING)})
     unlocked(chromium, home, asked["approval_id"])

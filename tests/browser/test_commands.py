@@ -79,7 +79,7 @@ def _who_signs_in(browser: Browser, account: str = MIRA, answer: str = "allow") 
 def test_an_account_is_set_up_changed_and_revoked_at_a_terminal(
     at_desk: Desk, browser: Browser, desktop: Desktop, provider: Provider, run: Callable[..., Said]
 ) -> None:
-    """Each step shows its facts: the full address, the account, another account, and that the provider revoked the grant."""
+    """The steps show the full address, the account, a changed account, and that the provider revoked the grant."""
     made = run("binding", "setup", CONNECTOR, "--name", MINE, person=_who_signs_in(browser))
     shown = run("binding", "inspect", MINE)
     used = run("run", "whoami")
@@ -121,7 +121,7 @@ def test_the_sign_in_address_is_also_printed_at_the_terminal(
 def test_a_run_without_an_account_offers_to_set_one_up(
     at_desk: Desk, browser: Browser, run: Callable[..., Said]
 ) -> None:
-    """A terminal asks in place; in a pipe the run is refused with the command."""
+    """A run at a terminal offers it in place; in a pipe the run is refused with the command."""
     headless = Command(at_desk.home.path)("run", "whoami")
     answers = [("and continue? [y/N]", "y"), ("Service", ""), ("Identity", "mine")]
     said = run("run", "whoami", person=_who_signs_in(browser), answers=answers)
@@ -159,7 +159,7 @@ def test_a_device_code_sign_in_works_in_a_script(at_desk: Desk, browser: Browser
 def test_a_sign_in_needs_a_signature_if_decisions_are_signed(
     at_desk: Desk, browser: Browser, run: Callable[..., Said]
 ) -> None:
-    """The passphrase comes after the provider's page; before consent nothing is bound."""
+    """The approver's passphrase comes after the provider's page, and nothing is bound before consent."""
     assert run("approver", "init", answers=INIT).code == 0
     question = "Enter to leave it waiting: "
     left = run(

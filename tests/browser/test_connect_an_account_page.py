@@ -120,7 +120,7 @@ def google(folder: Path, machine: Names) -> Iterator[Provider]:
 
 @pytest.fixture
 def mail(google: Provider, machine: Names) -> Iterator[GoogleServer]:
-    """Start the API, which knows of a token what the provider says of it."""
+    """Start the API, which asks the provider about each token."""
 
     def knows(token: str) -> Access | None:
         found = google.introspect(token)
@@ -145,10 +145,10 @@ def reader(folder: Path, machine: Names, google: Provider) -> Iterator[Reader]:
         made.types("aileron daemon stop")
 
 
-def test_following_the_page_leads_to_an_approved_mail(
+def test_following_the_how_to_page_sends_an_approved_mail(
     reader: Reader, google: Provider, mail: GoogleServer, folder: Path
 ) -> None:
-    """The mail is sent once, and only after the decision; no token is anywhere but in the vault."""
+    """The mail is sent once, after the decision; no token is in any file or output except the vault."""
     mail.receive(subject="Lunch", text="At one?")
     before_decision: list[int] = []
     status = 0
@@ -178,7 +178,7 @@ def test_following_the_page_leads_to_an_approved_mail(
     assert [google.introspect(token)["active"] for token in google.tokens("access_token")[-1:]] == [False]
 
 
-def test_the_page_names_every_command_it_needs(folder: Path) -> None:
+def test_the_how_to_page_contains_every_command_that_it_needs(folder: Path) -> None:
     """The reader types only `aileron`, except to print an exit status."""
     typed = [step.text for step in steps(PAGE.read_text(encoding="utf-8")) if isinstance(step, Typed)]
 

@@ -30,8 +30,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.jail]
 
 
 def test_a_full_disk_loses_no_renewed_token() -> None:
-    """A disk that is full before prevents the request. If it fills up before the response, the token is kept, used, and
-    written later.
+    """A disk that is already full prevents the request. If it fills up during the request, the new token is kept in
+    memory, used, and written later.
     """
     needs_browser()
     directory = Path(tempfile.mkdtemp(prefix="ail-"))

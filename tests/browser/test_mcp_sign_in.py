@@ -86,7 +86,7 @@ def signed_in(browser: Browser, running: subprocess.Popen[str], account: str) ->
 def test_an_mcp_server_that_needs_a_sign_in_is_imported_and_used(
     notes: Notes, browser: Browser, tmp_path: Path
 ) -> None:
-    """Two people get two tokens, each for this server alone; the author's is revoked, and no file or jail has either."""
+    """Author and user get tokens for this server alone; the author's is revoked, and no file or jail has either."""
     provider, sources = notes.provider, tmp_path / "notes"
     with daemon_home() as home:
         ca_file = provider.authority.ca_file

@@ -141,7 +141,7 @@ def knows(browser: Browser, device: str, is_verified: bool) -> None:
 
 
 def send(browser: Browser, css: str, told: dict[str, Any], signature: str) -> None:
-    """Send a form of the page with this assertion, whatever the page's script would do, and wait for the next page."""
+    """Submit a form of the page with this assertion, bypassing the page's script, and wait for the next page."""
     fields: dict[str, Any] = {name: told[name] for name in ("nonce", "at") if name in told}
     if css == "form[data-does=unlock]":
         fields["to"] = ""
@@ -205,7 +205,7 @@ def approved_by_touch(browser: Browser, word: str = "") -> None:
 def test_a_passkey_is_created_and_enrolled_then_unlocks_and_decides(
     home: DaemonHome, chromium: Browser, upstream: CountingServer
 ) -> None:
-    """A previewed question is read and decided without the approver's key, and the record verifies."""
+    """A question is previewed and decided without the approver's key, and the record verifies."""
     upstream.page = "pay 90 to mira@example.com"
     key_id = enrolled(chromium, home)
     locked(chromium)
@@ -246,8 +246,8 @@ def test_a_passkey_approves_and_denies_beside_the_approvers_key(home: DaemonHome
     assert [event["key_id"] for event in of_kind(home, "approval.decided")[-2:]] == [key_id] * 2
 
 
-def test_one_of_several_passkeys_is_chosen_by_its_name(home: DaemonHome, chromium: Browser) -> None:
-    """A challenge is for one passkey: the person says which they have with them. No device here has the other one."""
+def test_the_person_chooses_among_several_passkeys_by_name(home: DaemonHome, chromium: Browser) -> None:
+    """A challenge is for one passkey, so the person says which device they have with them."""
     here = given(chromium, home, "laptop")
     other = Device(home)
     assert agreed(home, other.made("phone").body, "phone") == other.key_id
@@ -270,7 +270,7 @@ def test_one_of_several_passkeys_is_chosen_by_its_name(home: DaemonHome, chromiu
 
 
 def test_a_device_that_does_not_verify_its_user_cannot_unlock_or_decide(home: DaemonHome, browser: Browser) -> None:
-    """The browser refuses, and so does the daemon if less was requested; once the device knows the user, both succeed."""
+    """The browser refuses, and so does the daemon if a script requests less; once verified, both succeed."""
     chromium = browser
     with chromium.authenticator() as device:
         given(chromium, home)
@@ -298,7 +298,7 @@ def test_a_device_that_does_not_verify_its_user_cannot_unlock_or_decide(home: Da
 
 
 def test_an_assertion_made_for_a_page_of_another_port_is_refused(home: DaemonHome, chromium: Browser) -> None:
-    """Browsers lend a passkey of localhost to every port: another port's page gets an assertion for this very challenge."""
+    """Browsers let every port of localhost use the passkey, so another page gets an assertion for this challenge."""
     given(chromium, home)
     asked = home.asked("mild")
     address = f"{base_of(home)}/approvals/{asked['approval_id']}"
@@ -342,7 +342,7 @@ def test_an_assertion_for_one_question_is_refused_for_another(home: DaemonHome, 
 
 
 def test_a_revoked_passkey_unlocks_and_decides_nothing(home: DaemonHome, chromium: Browser) -> None:
-    """An earlier signature is refused, and a page that it unlocked is locked. It is revoked on the page, with a form."""
+    """Earlier signatures are refused, and its unlocked pages are locked. The page has a form to revoke a passkey."""
     key_id = given(chromium, home)
     asked = home.asked("mild")
     unlocked(chromium, home, asked["approval_id"])
@@ -390,7 +390,7 @@ def test_a_passkey_may_deny_what_it_may_not_approve(home: DaemonHome, chromium: 
 
 
 def test_another_process_cannot_use_the_cookie_of_a_passkey_session(home: DaemonHome, chromium: Browser) -> None:
-    """Another process with the cookie and the form's token sees nothing, gets no challenge, and decides nothing."""
+    """The process has the cookie and the form's token, and still sees and decides nothing and gets no challenge."""
     given(chromium, home)
     asked = home.asked("say", {"text": "what-was-shown"})
     path = f"/approvals/{asked['approval_id']}"

@@ -57,7 +57,9 @@ def _give(browser: Browser, answer: str = "allow") -> None:
         agrees(browser, answer)
 
 
-def test_a_code_needs_its_verifier_and_works_once(provider: Provider, browser: Browser) -> None:
+def test_the_test_provider_accepts_an_authorization_code_once_and_with_its_verifier(
+    provider: Provider, browser: Browser
+) -> None:
     """The redirect has `state` and `iss`. Another verifier is refused; a second use is too, and revokes what the first gave."""
     signs_in(browser, _address(provider))
     _give(browser)
@@ -75,7 +77,7 @@ def test_a_code_needs_its_verifier_and_works_once(provider: Provider, browser: B
     assert (was_active, provider.introspect(right["access_token"])["active"]) == (True, False)
 
 
-def test_a_denial_redirects_with_access_denied(provider: Provider, browser: Browser) -> None:
+def test_a_denial_at_the_test_provider_redirects_with_access_denied(provider: Provider, browser: Browser) -> None:
     """The redirect has no code, and no token is issued."""
     signs_in(browser, _address(provider))
     _give(browser, "deny")
@@ -87,8 +89,8 @@ def test_a_denial_redirects_with_access_denied(provider: Provider, browser: Brow
     assert provider.tokens() == []
 
 
-def test_an_unticked_scope_is_not_granted(provider: Provider, browser: Browser) -> None:
-    """A person may give less than was requested."""
+def test_the_test_provider_does_not_grant_a_scope_that_was_unticked(provider: Provider, browser: Browser) -> None:
+    """A person may grant less than was requested."""
     signs_in(browser, _address(provider))
     browser.click('input[value="mail.send"]')
     _give(browser)
@@ -96,7 +98,7 @@ def test_an_unticked_scope_is_not_granted(provider: Provider, browser: Browser) 
     assert _redeem(provider, _come_back(browser)["code"])["scope"] == "openid email"
 
 
-def test_using_a_refresh_token_twice_ends_the_grant(provider: Provider, browser: Browser) -> None:
+def test_using_a_refresh_token_twice_ends_the_grant_at_the_test_provider(provider: Provider, browser: Browser) -> None:
     """A rotation replaces the refresh token; the new one works until the old one is used again."""
     signs_in(browser, _address(provider))
     _give(browser)
@@ -169,7 +171,7 @@ def test_the_browser_forgets_what_an_earlier_test_did(provider: Provider, browse
     assert browser.script(kept) == ["", 0, 0]
 
 
-def test_the_provider_goes_down_and_comes_back_unchanged(provider: Provider) -> None:
+def test_the_test_provider_can_go_down_and_come_back_unchanged(provider: Provider) -> None:
     """The port stays the same; a fault is for one response; an application with a secret needs the secret."""
     provider.fault(status=503)
     assert provider.post("token", {}) == {}

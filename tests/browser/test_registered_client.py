@@ -34,10 +34,10 @@ def provider(known: Known, tmp_path: Path) -> Iterator[Provider]:
         yield running
 
 
-def test_a_client_is_registered_and_its_tokens_are_for_one_service(
+def test_a_sign_in_registers_a_client_whose_tokens_are_for_one_service(
     provider: Provider, browser: Browser, tmp_path: Path
 ) -> None:
-    """Issued and renewed tokens are for that service; the client, which nobody else knows, revokes them."""
+    """Issued and renewed tokens name that service; revoking them needs the client, which nobody else knows."""
     with desk(provider, tmp_path, client=None, scopes=SCOPES, for_service=True) as at_desk:
         code = at_desk.begin(flow="device")
         at_desk.home.must("DELETE", f"/v1/sign-ins/{code['id']}")

@@ -34,12 +34,12 @@ def connected(at_desk: Desk, browser: Browser) -> Desk:
 
 @pytest.fixture
 def ended(at_desk: Desk, browser: Browser) -> Desk:
-    """Provide a home with an account whose first access token is over; the next ones last an hour."""
+    """Provide a home with an account whose first access token has expired; the next ones last an hour."""
     return end_token(at_desk, browser)
 
 
 def end_token(at_desk: Desk, browser: Browser) -> Desk:
-    """Sign in, and wait until the first access token is over; the next ones last an hour."""
+    """Sign in, and wait until the first access token has expired; the next ones last an hour."""
     at_desk.provider.access_ttl(1)
     at_desk.sign_in(browser)
     at_desk.provider.access_ttl(3600)
@@ -79,8 +79,8 @@ def test_an_expired_token_is_renewed_before_it_is_sent(ended: Desk) -> None:
     assert ended.binding()["refreshed_at"] is not None
 
 
-def test_many_concurrent_runs_make_one_renewal(ended: Desk) -> None:
-    """A rotating provider would end the grant if the old refresh token came twice."""
+def test_many_concurrent_runs_cause_one_token_renewal(ended: Desk) -> None:
+    """A rotating provider would end the grant if it got the old refresh token twice."""
     with ThreadPoolExecutor(8) as pool:
         answers = list(
             pool.map(lambda _: Client(ended.home.path).request("POST", _RUN, {"args": {}}, wait_s=20), range(8))
@@ -94,7 +94,7 @@ _RUN = "/v1/actions/whoami/run?wait=20"
 
 
 def test_a_refused_token_is_renewed_once_and_the_request_repeated(connected: Desk) -> None:
-    """The provider revoked it: a 401, a renewal, and the same message once; both requests are recorded."""
+    """The provider revoked it: after a 401 and a renewal the request is sent once more, and both are recorded."""
     (token,) = connected.provider.tokens("access_token")
     assert connected.provider.revoke_access(token)
 
@@ -109,7 +109,7 @@ def test_a_refused_token_is_renewed_once_and_the_request_repeated(connected: Des
 
 
 def test_a_withdrawn_grant_is_reported_and_fixed_by_a_new_sign_in(connected: Desk, browser: Browser) -> None:
-    """The person withdrew all of it on the provider's page: no renewal helps, and the error has the command that does."""
+    """The person withdrew it at the provider, so no renewal helps; the error has the command that does."""
     assert connected.provider.revoke_account(MIRA) == 1
 
     refused = connected.whoami()
@@ -123,8 +123,8 @@ def test_a_withdrawn_grant_is_reported_and_fixed_by_a_new_sign_in(connected: Des
     assert connected.whoami().body["result"]["account"] == MIRA
 
 
-def test_a_run_works_again_when_the_provider_does(ended: Desk) -> None:
-    """The failed run may be repeated and says so; it works when the provider does, without a new sign-in."""
+def test_a_run_works_again_after_the_providers_outage(ended: Desk) -> None:
+    """The failed run says that it can be repeated; later it works without a new sign-in."""
     ended.provider.down()
     failed = ended.home.run("look-again")
     ended.provider.up()
@@ -133,8 +133,8 @@ def test_a_run_works_again_when_the_provider_does(ended: Desk) -> None:
     wait_until(lambda: not ended.whoami().is_error, "it works again")
 
 
-def test_a_failed_renewal_is_repeated_in_the_same_run(ended: Desk) -> None:
-    """A step that may be repeated is; otherwise the failure says what it was."""
+def test_a_run_retries_a_failed_token_renewal_if_its_step_may_be_repeated(ended: Desk) -> None:
+    """A step that must not be repeated fails with the reason."""
     ended.provider.fault(status=503)
     failed = ended.whoami()
     again = ended.home.run("look-again")
@@ -146,7 +146,7 @@ def test_a_failed_renewal_is_repeated_in_the_same_run(ended: Desk) -> None:
 
 
 def test_a_revoked_binding_is_also_revoked_at_the_provider(connected: Desk) -> None:
-    """Both tokens are invalid there, and the binding is gone here."""
+    """Both tokens are invalid at the provider, and the binding is gone from the vault."""
     access, refresh = (connected.provider.tokens(kind)[0] for kind in ("access_token", "refresh_token"))
     before = connected.provider.introspect(access), connected.provider.introspect(refresh)
 
@@ -158,8 +158,8 @@ def test_a_revoked_binding_is_also_revoked_at_the_provider(connected: Desk) -> N
     assert connected.whoami().body["error"]["class"] == "binding_required"
 
 
-def test_a_binding_is_revoked_here_even_if_the_provider_is_down(connected: Desk) -> None:
-    """The provider is down: the response says so, and the tokens are forgotten all the same."""
+def test_a_binding_can_be_revoked_although_the_provider_is_down(connected: Desk) -> None:
+    """The response reports the outage, and the tokens are forgotten all the same."""
     connected.provider.down()
 
     answered = connected.home.must("DELETE", f"/v1/bindings/{MINE}")
@@ -168,8 +168,10 @@ def test_a_binding_is_revoked_here_even_if_the_provider_is_down(connected: Desk)
     assert connected.home.must("GET", "/v1/bindings") == {"bindings": []}
 
 
-def test_a_provider_without_revocation_is_reported(provider: Provider, browser: Browser, tmp_path: Path) -> None:
-    """The token stays valid there until it ends."""
+def test_revoking_a_binding_reports_that_its_provider_has_no_revocation(
+    provider: Provider, browser: Browser, tmp_path: Path
+) -> None:
+    """The token stays valid there until it expires."""
     with desk(provider, tmp_path, revocation=False) as at_desk:
         at_desk.sign_in(browser)
 
@@ -182,8 +184,8 @@ def test_a_provider_without_revocation_is_reported(provider: Provider, browser: 
 # A daemon that dies
 
 
-def test_a_kill_before_the_provider_acts_loses_nothing(ended: Desk) -> None:
-    """The request was on its way and the refresh token is still valid: the next daemon renews with it."""
+def test_a_kill_before_the_provider_renews_loses_no_token(ended: Desk) -> None:
+    """The refresh token is still valid, and the next daemon renews with it."""
     ended.provider.fault(stall=True)
     thread, _came = in_background(ended)
     wait_until(ended.provider.held, "the provider is asked")
@@ -195,8 +197,8 @@ def test_a_kill_before_the_provider_acts_loses_nothing(ended: Desk) -> None:
     assert ended.whoami().body["result"]["account"] == MIRA
 
 
-def test_a_kill_after_the_provider_replaced_the_tokens_is_reported(ended: Desk, browser: Browser) -> None:
-    """The new tokens are lost on their way: the next run says so and what to do, and a new sign-in helps."""
+def test_a_kill_after_the_provider_renewed_is_reported_by_the_next_run(ended: Desk, browser: Browser) -> None:
+    """The new tokens were lost on their way: the error says what to do, and a new sign-in helps."""
     ended.provider.fault(hold=True)
     thread, _came = in_background(ended)
     wait_until(ended.provider.held, "the provider has answered")
@@ -225,7 +227,7 @@ def test_a_kill_after_the_provider_replaced_the_tokens_is_reported(ended: Desk, 
     ],
 )
 def test_a_kill_at_each_step_of_a_renewal_is_recovered_or_reported(ended: Desk, point: str, is_lost: bool) -> None:
-    """The tokens are lost only between the provider's response and the write; then the error says so."""
+    """Tokens are lost only between the provider's response and the write, and then the error says so."""
     ended.home.stop()
     with crashing_daemon(ended.home.path, point, 1) as daemon:
         ended.home.unlock()
@@ -244,8 +246,8 @@ def test_a_kill_at_each_step_of_a_renewal_is_recovered_or_reported(ended: Desk, 
     assert ended.home.must("GET", "/v1/audit/verify")["ok"]
 
 
-def test_a_renewal_whose_response_was_lost_is_reported(ended: Desk) -> None:
-    """The provider renewed and the connection broke: the old refresh token is invalid, and the error says why."""
+def test_a_token_renewal_whose_response_was_lost_is_reported(ended: Desk) -> None:
+    """The old refresh token is no longer valid, and the error says why."""
     ended.provider.fault(drop=True)
 
     first = ended.whoami()
@@ -287,7 +289,7 @@ DAY_S = 86400.0
 
 @pytest.mark.parametrize("offset_s", [DAY_S, -DAY_S])
 def test_a_clock_that_is_wrong_by_a_day_costs_only_a_renewal(ended: Desk, offset_s: float) -> None:
-    """A day ahead, every token seems ended; a day behind, an ended token seems good, and is renewed when it is refused."""
+    """A day ahead, every token seems expired; a day behind, an expired one is renewed when the service refuses it."""
     ended.home.stop()
     with skewed_daemon(ended.home.path, offset_s):
         ended.home.unlock()
@@ -300,7 +302,7 @@ def test_a_clock_that_is_wrong_by_a_day_costs_only_a_renewal(ended: Desk, offset
 
 @pytest.mark.parametrize("offset_s", [DAY_S, -DAY_S])
 def test_an_account_can_be_connected_with_a_wrong_clock(at_desk: Desk, browser: Browser, offset_s: float) -> None:
-    """The provider's times are not compared with ours to decide who it is; the account still works with the right clock."""
+    """The identity check does not compare the provider's times with ours; the account works with the right clock."""
     at_desk.home.stop()
     with skewed_daemon(at_desk.home.path, offset_s):
         at_desk.home.unlock()

@@ -66,8 +66,8 @@ def test_three_similar_requests_are_approved_together_on_a_phone(
 def test_a_page_of_several_requests_is_disabled_once_one_changes(
     home: DaemonHome, chromium: Browser, step: str
 ) -> None:
-    """Compared requests are not replaced under a finger; a new request beside them changes nothing. A reload shows the
-    current state.
+    """Compared requests are not replaced while a person may be pressing a button; new requests beside them change
+    nothing. A reload shows the current state.
     """
     asked = mild(home, f"{step}1", f"{step}2")
     unlocked(chromium, home)
@@ -92,8 +92,8 @@ def test_a_page_of_several_requests_is_disabled_once_one_changes(
         withdraw(home, question)
 
 
-def test_several_requests_are_removed_when_the_page_is_locked(home: DaemonHome, chromium: Browser) -> None:
-    """The page is locked in another tab of the same browser."""
+def test_a_page_of_several_requests_is_cleared_when_it_is_locked(home: DaemonHome, chromium: Browser) -> None:
+    """Another tab of the same browser locks the page."""
     asked = mild(home, "locked1", "locked2")
     unlocked(chromium, home)
     chromium.open(together(home, asked))

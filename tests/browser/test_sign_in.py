@@ -30,7 +30,7 @@ def _parts(url: str) -> dict[str, str]:
     return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(url).query))
 
 
-def test_an_account_is_connected_and_used(at_desk: Desk, browser: Browser) -> None:
+def test_a_sign_in_connects_an_account_that_the_service_recognizes(at_desk: Desk, browser: Browser) -> None:
     """The request has S256, a state and a temporary port; the last page says that it worked; the service sees the account."""
     unbound = at_desk.whoami()
 
@@ -54,7 +54,7 @@ def test_an_account_is_connected_and_used(at_desk: Desk, browser: Browser) -> No
 
 
 def test_the_connector_sees_no_token_even_if_the_service_repeats_it(at_desk: Desk, browser: Browser) -> None:
-    """The token is on the wire, and everything that comes back has asterisks in its place."""
+    """The request carries the token; in everything that comes back, asterisks replace it."""
     at_desk.sign_in(browser)
     (token,) = at_desk.provider.tokens("access_token")
 
@@ -84,7 +84,7 @@ def _is_in(process: psutil.Process, *tokens: bytes) -> bool:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="nobody else may read it")
 def test_no_token_is_in_the_memory_of_a_jail(at_desk: Desk, browser: Browser) -> None:
-    """The search runs while the request with the token is on the wire; it finds the token in the daemon."""
+    """The search runs during the request with the token. As control, it finds the token in the daemon."""
     at_desk.sign_in(browser)
     tokens = [value.encode() for value in at_desk.provider.tokens("access_token", "refresh_token")]
     at_desk.mail.may_answer.clear()
@@ -105,7 +105,7 @@ def test_no_token_is_in_the_memory_of_a_jail(at_desk: Desk, browser: Browser) ->
 
 
 def test_a_denied_sign_in_says_what_to_do(at_desk: Desk, browser: Browser) -> None:
-    """Both the page and the error say so; nothing is bound, and the next sign-in works."""
+    """The page and the error agree; nothing is bound, and the next sign-in works."""
     begun = at_desk.begin()
     signs_in(browser, begun["authorize_url"])
     agrees(browser, "deny")
@@ -156,7 +156,7 @@ def test_a_second_tab_cannot_complete_the_same_sign_in(at_desk: Desk, browser: B
     assert at_desk.provider.asked("token") == [200]
 
 
-def test_a_used_code_is_useless_to_a_thief(at_desk: Desk, browser: Browser) -> None:
+def test_an_authorization_code_from_the_browsers_history_is_useless(at_desk: Desk, browser: Browser) -> None:
     """The port is closed to a code found in the browser's history, and the provider wants a verifier that never left the
     daemon.
     """
@@ -197,7 +197,7 @@ return Promise.all(ends);
 
 
 def test_a_strangers_page_cannot_answer_for_the_provider(at_desk: Desk, browser: Browser) -> None:
-    """Requests, images and forms of a page in the same browser can read nothing, and do not end the sign-in that waits."""
+    """Requests, images and forms of another page in the browser can read nothing, and do not end the sign-in."""
     begun = at_desk.begin()
     callback = _parts(begun["authorize_url"])["redirect_uri"]
     forms = "".join(_FORM.format(method, callback) for method in ("post", "get"))
@@ -220,7 +220,7 @@ def test_a_strangers_page_cannot_answer_for_the_provider(at_desk: Desk, browser:
 
 
 def test_a_rebound_name_is_refused_by_the_callback_port(at_desk: Desk, provider: Provider) -> None:
-    """A page whose name resolves to this machine could read responses of a port; this port serves only its own name."""
+    """A page under that name could read the port's responses, so the port serves only its own name."""
     begun = at_desk.begin()
     asked = _parts(begun["authorize_url"])
     right = f"/callback?error=access_denied&state={asked['state']}&iss={provider.issuer}"
@@ -236,7 +236,7 @@ def test_a_rebound_name_is_refused_by_the_callback_port(at_desk: Desk, provider:
 
 
 def test_a_callback_with_another_issuer_is_refused(at_desk: Desk, browser: Browser) -> None:
-    """The state is right, but the issuer is wrong or missing: two sign-ins were mixed up, and the code is sent nowhere."""
+    """The state is right, but the issuer is wrong or missing (a mix-up attack), so the code is sent nowhere."""
     for issuer in ("&iss=https://evil.example", ""):
         begun = at_desk.begin()
         asked = _parts(begun["authorize_url"])
@@ -249,8 +249,8 @@ def test_a_callback_with_another_issuer_is_refused(at_desk: Desk, browser: Brows
     assert at_desk.provider.asked("token") == []
 
 
-def test_a_run_must_name_one_of_two_accounts(at_desk: Desk, browser: Browser, provider: Provider) -> None:
-    """Each account has its own browser session; no account is guessed."""
+def test_a_run_must_name_the_account_if_two_are_connected(at_desk: Desk, browser: Browser, provider: Provider) -> None:
+    """Aileron must not guess. Each account has its own browser session."""
     at_desk.sign_in(browser, MINE)
     with Browser([provider.certificate]) as other:
         at_desk.sign_in(other, WORK, NOOR)

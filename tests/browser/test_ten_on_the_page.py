@@ -71,7 +71,7 @@ def is_on_screen(box: Box, size: str) -> bool:
 
 
 def meet(box: Box, other: Box) -> bool:
-    """Return whether two boxes share a pixel."""
+    """Return whether two boxes overlap."""
     return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
@@ -117,7 +117,7 @@ def test_the_buttons_stay_in_place_while_the_page_is_scrolled(
 def test_the_second_steps_button_is_where_no_button_was_before(
     chromium: Browser, page: ServedPage, request_: Request, size: str
 ) -> None:
-    """The Approve button is neither where Approve… was nor where Deny was; the sentence and the alarms are shown again."""
+    """A double click must not approve: the button is where neither Approve… nor Deny was. The alarms are repeated."""
     shown(chromium, page, request_, size)
     first = boxes(chromium, ".no button", ".yes button")
     second_step(chromium)
@@ -146,7 +146,7 @@ def test_every_page_of_the_ten_has_enough_contrast(chromium: Browser, page: Serv
 
 
 def test_a_long_request_shows_where_to_confirm_that_it_was_read(chromium: Browser, page: ServedPage) -> None:
-    """The browser scrolls there by itself, and nothing is sent."""
+    """The browser scrolls to the missing choice by itself, and nothing is sent."""
     long = next(request for request in TEN if request.name == "gate gone")
     shown(chromium, page, long)
     chromium.click(".yes button")
@@ -221,7 +221,7 @@ window.setInterval = (what, ms) => every(what, ms === 10000 ? 200 : ms);
 
 
 def test_a_hidden_tab_counts_requests_and_lists_them_when_shown(chromium: Browser) -> None:
-    """A headless browser shows every tab, so this one is told that it is hidden. It checks every ten seconds, here more often."""
+    """Headless browsers show every tab, so the page is told that it is hidden. It polls faster here than in use."""
     be = """
         const state = arguments[0];
         Object.defineProperty(document, "visibilityState", { configurable: true, get: () => state });
@@ -275,7 +275,7 @@ def test_new_content_of_a_question_disables_its_buttons_for_a_moment(chromium: B
 
 
 def test_a_click_just_after_a_change_decides_nothing(chromium: Browser, page: ServedPage) -> None:
-    """The click comes in the very turn in which the page changed; the same click later denies."""
+    """The click is in the same event-loop turn as the change of the page; the same click later denies."""
     draft = next(request for request in TEN if request.name == "draft")
     shown(chromium, page, draft)
     chromium.script("""

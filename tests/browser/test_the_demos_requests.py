@@ -128,7 +128,7 @@ def _spaced(text: str) -> str:
 def test_both_surfaces_show_the_deciding_facts_on_the_first_screen(
     demo: DemoHome, phone: Browser, request_: Request
 ) -> None:
-    """Both surfaces have the same facts in the same order; the requests are made in turn, as the demo makes them."""
+    """Terminal and phone have the same facts in the same order; the requests are made as the demo makes them."""
     approval = request_.asks(demo)
     console = _spaced(_at_the_terminal(demo, request_))
     page = " ".join(_on_the_phone(phone, demo, request_, approval))

@@ -63,7 +63,7 @@ def test_requests_are_decided_without_scripts(home: DaemonHome, chromium: Browse
 
 
 def test_a_long_question_must_be_marked_as_read(home: DaemonHome, chromium: Browser) -> None:
-    """The browser itself asks for it, because the choice is required."""
+    """The browser itself asks for the choice, because its field is required."""
     asked = home.asked("say", {"text": "\n".join("line" for _ in range(80))})
     with without_scripts(chromium):
         unlocked(chromium, home, asked["approval_id"])
@@ -86,7 +86,7 @@ return [begun.animationName, getComputedStyle(button).animationDuration];
 
 
 def test_buttons_are_also_inactive_for_a_moment_without_scripts(home: DaemonHome, chromium: Browser) -> None:
-    """A press on either step is ignored for 0.4 s after the page came. The same press works afterwards."""
+    """A press on either step is ignored for 0.4 s after the page loaded. The same press works afterwards."""
     asked = home.asked("mild")
     with without_scripts(chromium):
         unlocked(chromium, home, asked["approval_id"])
@@ -109,8 +109,8 @@ def test_buttons_are_also_inactive_for_a_moment_without_scripts(home: DaemonHome
 # By keyboard
 
 
-def test_a_request_is_approved_by_keyboard_alone(home: DaemonHome, chromium: Browser) -> None:
-    """The focus is visible from the address to the outcome, and the first stop skips to the content."""
+def test_a_request_can_be_approved_with_the_keyboard_alone(home: DaemonHome, chromium: Browser) -> None:
+    """The focus is always visible, and the first Tab stop skips to the content."""
     asked = home.asked("gated", {"path": "/effect/keys"})
     chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")
     keys(chromium, "nine green bottles" + ENTER)  # the field has the focus
@@ -185,7 +185,7 @@ def test_the_deciding_facts_are_visible_on_a_phone_without_scrolling(
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_page_is_readable_and_fits_its_window(home: DaemonHome, chromium: Browser, dark: bool) -> None:
-    """Every text has a contrast of at least 4.5, and nothing is wider than the window, whatever was written."""
+    """Every text has a contrast of at least 4.5, and nothing is wider than the window, whatever an agent wrote."""
     text = as_in_a_file(EVERYTHING)[:4000] + "x" * 2000
     asked = home.asked("say", {"text": text})
     this = f"/v1/action-approvals/{asked['approval_id']}"
@@ -246,8 +246,8 @@ def test_no_meaning_is_conveyed_by_colour_alone(home: DaemonHome, chromium: Brow
 # Live
 
 
-def test_the_queue_grows_at_its_end_and_nothing_moves(home: DaemonHome, chromium: Browser) -> None:
-    """A new question is appended below all others; a question decided elsewhere says so in its place."""
+def test_new_requests_are_appended_to_the_queue_and_nothing_moves(home: DaemonHome, chromium: Browser) -> None:
+    """A question that was decided elsewhere says so in its place."""
     first = home.asked("mild")
     unlocked(chromium, home)
     rows = "[...document.querySelectorAll('.queue li[data-id]')]"
@@ -267,7 +267,7 @@ def test_the_queue_grows_at_its_end_and_nothing_moves(home: DaemonHome, chromium
     assert chromium.script(where)[: len(before)] == before
 
 
-def test_a_question_that_is_over_disables_its_buttons(home: DaemonHome, chromium: Browser) -> None:
+def test_the_buttons_of_a_question_that_ended_are_disabled(home: DaemonHome, chromium: Browser) -> None:
     """The page says so, and puts nothing in their place under the pointer."""
     asked = home.asked("mild")
     unlocked(chromium, home, asked["approval_id"])
@@ -292,7 +292,7 @@ def test_buttons_are_inactive_for_a_moment_after_a_page_loads(home: DaemonHome, 
 
 
 def test_the_second_step_is_inactive_for_a_moment_after_gaining_focus(home: DaemonHome, chromium: Browser) -> None:
-    """A click meant for another window, or for the page before, approves nothing. A moment later it does."""
+    """A click that was meant for another window or the previous page approves nothing. A moment later it does."""
     asked = home.asked("mild")
     unlocked(chromium, home, asked["approval_id"])
     for event in ("focus", "pageshow"):
@@ -310,7 +310,7 @@ def test_the_second_step_is_inactive_for_a_moment_after_gaining_focus(home: Daem
 
 
 def test_a_page_is_cleared_when_the_daemon_is_gone(upstream: CountingServer, chromium: Browser) -> None:
-    """Neither the question nor a button stays, and nothing is loaded automatically, because another program may have the port."""
+    """Neither question nor button stays. The page loads nothing by itself: another program may have the port."""
     with paged_home(upstream) as own:
         asked = own.asked("say", {"text": "what-was-shown"})
         unlocked(chromium, own, asked["approval_id"])
@@ -332,7 +332,7 @@ def test_a_page_is_cleared_when_the_daemon_is_gone(upstream: CountingServer, chr
 
 
 def test_a_page_whose_session_expired_is_cleared(home: DaemonHome, chromium: Browser) -> None:
-    """The browser's clock alone locks it: the daemon is not asked."""
+    """The browser's clock alone locks the page, without a request to the daemon."""
     asked = home.asked("say", {"text": "what-was-shown"})
     unlocked(chromium, home, asked["approval_id"])
     chromium.script("const now = Date.now; Date.now = () => now() + 901000")

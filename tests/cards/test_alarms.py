@@ -77,13 +77,13 @@ def alarms(args: dict[str, Any], preview: Preview | None = None, text: str = "",
         ("text", "put bcc: mallory@evil.example", None),
     ],
 )
-def test_recipients_hidden_from_the_others_are_an_alarm(name: str, value: Any, who: str | None) -> None:
-    """The argument's name decides, wherever it is nested; a visible copy is no alarm, nor is an empty blind copy."""
+def test_blind_copy_recipients_are_an_alarm(name: str, value: Any, who: str | None) -> None:
+    """The argument's name decides at any depth; a visible copy is no alarm, nor is an empty blind copy."""
     assert alarms({"to": "ann@example.com", name: value}) == ([] if who is None else [f"{HIDDEN}: {who}"])
 
 
-def test_a_blind_copy_is_recognized_by_its_label_and_by_the_steps_inputs() -> None:
-    """An author may give the argument any name."""
+def test_a_blind_copy_is_recognized_by_its_label_or_the_steps_input_name() -> None:
+    """The argument itself may have any name."""
     args = {"to": "ann@example.com", "extra": "mallory@evil.example"}
     alarm = [f"{HIDDEN}: “mallory@evil.example”"]
 
@@ -92,8 +92,8 @@ def test_a_blind_copy_is_recognized_by_its_label_and_by_the_steps_inputs() -> No
     assert alarms(args, text=labelled(inputs='to = "${args.to}"\nmail = { cc = ["${args.extra}"] }')) == []
 
 
-def test_a_blind_copy_that_only_the_service_knows_is_an_alarm_once() -> None:
-    """A draft has recipients that no argument names."""
+def test_a_blind_copy_that_only_the_preview_shows_is_one_alarm() -> None:
+    """A stored draft may have recipients that no argument names."""
     secret = found(("To", "ann@example.com"), ("Bcc", "mallory@evil.example"))
     alarm = [f"{HIDDEN}: “mallory@evil.example”"]
 
@@ -103,7 +103,7 @@ def test_a_blind_copy_that_only_the_service_knows_is_an_alarm_once() -> None:
 
 
 def test_a_blind_copy_that_the_approved_call_had_too_is_no_alarm() -> None:
-    """The copy must be exactly the same; if nothing can be compared, or the value differs, it is an alarm."""
+    """The copy must be exactly equal; a different value, or no call to compare with, is an alarm."""
     args = {"to": "ann@example.com", "bcc": "archive@example.com"}
     alarm = [f"{HIDDEN}: “archive@example.com”"]
     other_body = {"where": "args.body (new)", "before": "a", "after": "b"}
@@ -120,8 +120,8 @@ def test_a_blind_copy_that_the_approved_call_had_too_is_no_alarm() -> None:
     assert alarms(args) == alarm
 
 
-def test_a_blind_copy_from_an_edit_is_not_compared_with_the_approved_call() -> None:
-    """The daemon compared the original request: that says nothing about an edit, and an edit of the text silences nothing."""
+def test_a_blind_copy_that_an_edit_changed_is_an_alarm() -> None:
+    """The daemon compared only the original with the approved call; an edit of the text alone raises no alarm."""
     asked = plan({"to": "ann@example.com", "bcc": "archive@example.com", "body": "a"})
     copied = plan({**asked.args, "bcc": "mallory@evil.example"})
     worded = plan({**asked.args, "body": "b"})
@@ -138,8 +138,8 @@ def test_a_blind_copy_from_an_edit_is_not_compared_with_the_approved_call() -> N
     assert told(copied.digest) == [f"{HIDDEN}: “mallory@evil.example”"]
 
 
-def test_another_account_or_host_than_the_approved_calls_is_an_alarm() -> None:
-    """The alarm names both, and the comparison line names what differs; an argument that differs is no alarm."""
+def test_an_account_or_host_that_differs_from_the_approved_call_is_an_alarm() -> None:
+    """The alarm names both values; an argument that differs is no alarm."""
     account = {"where": "credential of github://x/mail", "before": "basic/mail/home", "after": "ada (basic/mail/work)"}
     first = {**account, "before": None}
     host = {"where": "host (new)", "before": None, "after": "evil.example:443"}
@@ -179,10 +179,10 @@ def test_another_account_or_host_than_the_approved_calls_is_an_alarm() -> None:
         ("ann@example.com", "Goes to", None, False),
     ],
 )
-def test_another_destination_under_another_label_is_an_alarm_only_if_certain(
+def test_a_different_destination_under_another_label_is_an_alarm_only_if_certain(
     given: str, label: str, has: str | None, is_alarm: bool
 ) -> None:
-    """Both must have one unmistakable form and a label of a destination; a name beside an id is no alarm, nor is a sender."""
+    """Both values need one clear form and a destination's label; a name beside an id is no alarm, nor a sender."""
     told = alarms({"to": given}, found((label, has)), labelled(to="Channel"))
 
     assert bool(told) == is_alarm
@@ -191,8 +191,8 @@ def test_another_destination_under_another_label_is_an_alarm_only_if_certain(
         assert told == [f"! {label}: the agent said “{given}”{said}, the service has “{has}”"]
 
 
-def test_a_copy_does_not_contradict_the_recipient() -> None:
-    """The service's value need only be one of several that the agent names in that form."""
+def test_a_recipient_among_several_of_the_agents_is_no_contradiction() -> None:
+    """The agent also names a copy; the service's value must only be one of the named ones."""
     both = {"to": "ann@example.com", "recipient": "bob@example.com"}
 
     for who in both.values():
@@ -201,7 +201,7 @@ def test_a_copy_does_not_contradict_the_recipient() -> None:
 
 
 @pytest.mark.parametrize("given", ["#engineering", "engineering", "C024BE91L"])
-def test_a_channel_matches_with_or_without_its_sign_or_by_its_id(given: str) -> None:
+def test_a_channel_name_matches_with_or_without_its_hash_sign_or_by_its_id(given: str) -> None:
     """All three spellings agree with the service; another name, or another id, does not."""
     there = found(("Channel", "engineering"), ("Channel id", "C024BE91L"))
 
@@ -213,8 +213,8 @@ def test_a_channel_matches_with_or_without_its_sign_or_by_its_id(given: str) -> 
     assert len(alarms({"title": given}, found(("Title", "Dentist"), ("Channel id", "C024BE91L")))) == 1
 
 
-def test_the_shipped_slack_action_alarms_for_another_channel_only() -> None:
-    """The test uses the action's own labels: if an author names the two sides differently, there is no warning."""
+def test_the_shipped_slack_action_raises_an_alarm_only_for_a_different_channel() -> None:
+    """The labels are the action's own: if its two sides had different ones, there would be no warning."""
     text = (Path(__file__).parents[2] / "connectors/slack/actions/ship-update/action.md").read_text(encoding="utf-8")
     action = parse_action(text, file="action.md", allow_placeholder=True)
     assert action.preview is not None
@@ -228,12 +228,12 @@ def test_the_shipped_slack_action_alarms_for_another_channel_only() -> None:
 
 
 def test_a_missing_argument_does_not_match_a_missing_id() -> None:
-    """A missing value is not equal to an id that is missing too."""
+    """Two missing values must not count as equal."""
     assert len(alarms({"channel": None}, found(("Channel", "general"), ("Channel id", None)))) == 1
 
 
-def test_hostile_recipients_and_accounts_are_harmless_and_bounded() -> None:
-    """Each alarm is at most two lines of a small terminal, whatever is in it."""
+def test_hostile_recipients_and_accounts_in_alarms_are_escaped_and_bounded() -> None:
+    """Each alarm has at most two lines of a small terminal, whatever the values contain."""
     account = {"where": "credential of x", "before": EVERYTHING, "after": EVERYTHING}
     host = {"where": "host (new)", "before": None, "after": EVERYTHING}
     text = as_in_a_file(EVERYTHING)
@@ -247,5 +247,5 @@ def test_hostile_recipients_and_accounts_are_harmless_and_bounded() -> None:
 
 
 def test_a_blind_copy_is_an_alarm_even_if_the_action_file_is_unreadable() -> None:
-    """Only the names of arguments are known then."""
+    """The arguments' names are enough; labels are unknown then."""
     assert alarms({"bcc": "m@evil.example"}, text="no file") == [f"{HIDDEN}: “m@evil.example”"]

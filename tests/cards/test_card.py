@@ -27,7 +27,7 @@ from tests.support.hostile_text import EVERYTHING, assert_harmless
 
 
 def when(moment: Any) -> str:
-    """Return the moment as it came."""
+    """Return the timestamp unchanged."""
     return str(moment)
 
 
@@ -82,7 +82,7 @@ def essential(shown_card: Card, name: str) -> list[str]:
     return [line.text for fact in shown_card.essentials if fact.name == name for line in fact.lines]
 
 
-def test_a_run_shows_destination_account_asker_and_comparison() -> None:
+def test_a_card_shows_destination_account_asker_and_comparison_in_this_order() -> None:
     """They are in this order."""
     run_card = card(question(agent="claude", folder="/w"))
 
@@ -101,7 +101,7 @@ def test_a_run_shows_destination_account_asker_and_comparison() -> None:
         ({"session": "local"}, "local command, no agent"),
     ],
 )
-def test_the_asker_is_named_as_far_as_it_is_known(more: dict[str, Any], asker: str) -> None:
+def test_a_card_names_the_asker_as_precisely_as_it_is_known(more: dict[str, Any], asker: str) -> None:
     """The card shows agent and folder, the agent, its session, or that no agent asked."""
     assert essential(card(question(**more)), "asked by") == [asker]
 
@@ -116,8 +116,8 @@ def test_only_an_action_declared_reversible_needs_no_confirmation_word(rule: App
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
-def test_every_consent_is_lasting_takes_a_word_and_says_how_to_undo_it(kind: str) -> None:
-    """A single key never decides a consent."""
+def test_every_consent_needs_a_typed_word_and_says_how_to_undo_it(kind: str) -> None:
+    """A consent is a lasting permission, which a single key must not grant."""
     consent_card = card(subject_question(SUBJECTS[kind]))
 
     assert consent_card.word == "allow"
@@ -125,8 +125,8 @@ def test_every_consent_is_lasting_takes_a_word_and_says_how_to_undo_it(kind: str
     assert essential(consent_card, "undo") not in ([], ["nobody knows"])
 
 
-def test_a_token_that_was_sent_is_said_to_be_out() -> None:
-    """The token overwrites no value, unlike a new value of a secret."""
+def test_the_undo_line_for_sending_a_token_differs_from_replacing_a_secret() -> None:
+    """A sent token is known to its recipient, while a new value overwrites the old one."""
     asked = msgspec.structs.replace(SUBJECTS["secret"], token_to="vault.example:8200", token="pw")
     assert "the token" in essential(card(subject_question(asked)), "undo")[0]
     assert "vault.example:8200" in essential(card(subject_question(asked)), "token goes to")[0]
@@ -151,7 +151,7 @@ def reading(effect: str) -> ActionFileConsent:
     ],
     ids=["reads", "reads, and allows more than before", "creates", "nobody says"],
 )
-def test_running_without_approval_is_an_alarm_unless_it_only_reads(
+def test_an_action_without_approval_is_an_alarm_unless_it_only_reads(
     effect: str, before: str | None, is_alarm: bool
 ) -> None:
     """Alarms are rare: most actions without approval only read. Every change in a new file allows more than nothing."""
@@ -210,10 +210,10 @@ def narrower(kind: str) -> Subject:
         "binding",
     ],
 )
-def test_a_permission_that_allows_little_is_no_alarm_but_takes_its_word(
+def test_a_permission_that_allows_little_is_no_alarm_but_needs_its_typed_word(
     subject: Callable[[], Subject], is_heavy: bool
 ) -> None:
-    """Such a permission is for reading, or for no more than before."""
+    """The permission is for reading, or for no more than before."""
     consent_card = card(subject_question(subject()))
 
     assert consent_card.word == "allow"
@@ -224,7 +224,7 @@ def test_a_permission_that_allows_little_is_no_alarm_but_takes_its_word(
 
 
 def test_a_preview_comes_before_the_arguments_and_the_agents_words_last() -> None:
-    """The runtime's own facts come first, and the agent's statements are boxed below them."""
+    """The runtime's own facts are at the top, and the agent's statements are in a box at the bottom."""
     asked = question(previewed(), conversation=[{"question": "why?", "answer": "Approve."}])
     run_card = card(asked, found(("To", "mira@example.com")))
 
@@ -239,7 +239,7 @@ def test_a_preview_comes_before_the_arguments_and_the_agents_words_last() -> Non
 
 
 def test_a_rolled_back_preview_is_not_called_the_current_state() -> None:
-    """The preview of an operation that commits only previewed changes shows what it would do: nothing of it has happened."""
+    """This preview shows what the operation would do, and was rolled back: nothing of it has happened."""
     shown = previewed()
     use = CredentialUse(
         connector=str(shown.steps[0].connector.name),
@@ -255,8 +255,8 @@ def test_a_rolled_back_preview_is_not_called_the_current_state() -> None:
 
 
 @pytest.mark.parametrize("label", ["To", "to", "TO"])
-def test_another_value_under_the_same_label_is_an_alarm(label: str) -> None:
-    """Labels are compared without case; a value that differs only in blanks around it is no alarm."""
+def test_different_values_under_the_same_label_are_an_alarm(label: str) -> None:
+    """The agent's and the service's labels are compared without case; values are compared without outer spaces."""
     other = card(question(previewed()), found((label, "mallory@evil.example")))
     same = card(question(previewed()), found((label, " mira@example.com\n")))
 
@@ -266,8 +266,8 @@ def test_another_value_under_the_same_label_is_an_alarm(label: str) -> None:
     assert same.alarms == ()
 
 
-def test_a_long_contradiction_says_how_much_is_left_out() -> None:
-    """The start of both sides is on the screen; the whole values are below."""
+def test_an_alarm_about_long_values_says_how_much_it_leaves_out() -> None:
+    """The beginning of both values is shown; the complete values are below."""
     run_card = card(question(previewed({"to": "a" * 500})), found(("to", "b" * 500)))
 
     assert run_card.alarms[0].text.count("… (400 more characters)") == 2
@@ -282,13 +282,13 @@ def test_a_long_contradiction_says_how_much_is_left_out() -> None:
     ids=["not read", "failed"],
 )
 def test_a_missing_preview_is_an_alarm(preview: Preview | None, alarm: str) -> None:
-    """The alarm is only for actions that have a preview."""
+    """Only actions that have a preview get this alarm."""
     assert [line.text for line in card(question(previewed()), preview).alarms] == [alarm]
     assert card(question()).alarms == ()
 
 
 def test_differences_are_marked_at_the_argument_and_named_above() -> None:
-    """Arguments can be new, changed or left out; other differences are listed above."""
+    """Arguments are new, changed or left out; all other differences are listed above."""
     changes: list[dict[str, Any]] = [
         {"where": "args.to (changed)", "before": "a@b", "after": "mira@example.com"},
         {"where": "args.cc (left out)", "before": "c@d", "after": None},
@@ -305,7 +305,7 @@ def test_differences_are_marked_at_the_argument_and_named_above() -> None:
 
 
 def test_values_fixed_by_the_action_file_are_shown_with_the_arguments() -> None:
-    """They are not in the folded proof: a person looks at the arguments, and a file can put any value beside them."""
+    """A file can put any value beside the arguments, so the card does not fold fixed values into the proof."""
     of = plan({"to": "mira@example.com", "copies": 1})
     (step,) = of.steps
     args = {"to": "mira@example.com", "copies": True, "bcc": "mallory@evil.example"}
@@ -362,7 +362,7 @@ message = { from = "${one.email}", footer = "sold by us", sign = "${args.note}" 
 """ % ("cd" * 32)
 
 
-def test_no_argument_hides_a_value_of_the_action_file() -> None:
+def test_no_argument_can_hide_a_fixed_value_of_the_action_file() -> None:
     """An agent can choose an argument equal to a fixed value, and an earlier step's answer can stand beside fixed words."""
     args = {"to": "mira@example.com", "note": "all@company.example", "urgent": True}
     of = plan(args, action_text=_TEXT)
@@ -393,7 +393,7 @@ def test_no_argument_hides_a_value_of_the_action_file() -> None:
 
 
 def test_a_value_from_an_earlier_step_is_an_alarm() -> None:
-    """The value is not known yet, so no person has seen it."""
+    """The value is not known before the run, so no person can check it."""
     of = plan()
     (step,) = of.steps
     later = msgspec.structs.replace(
@@ -410,7 +410,7 @@ def test_a_value_from_an_earlier_step_is_an_alarm() -> None:
     assert card(question(msgspec.structs.replace(of, steps=(step, step)))).alarms == ()
 
 
-def test_a_preview_that_reads_elsewhere_is_shown_above_what_scrolls() -> None:
+def test_a_preview_from_another_host_or_account_is_a_deciding_fact() -> None:
     """The other place is read before the decision, with an account; if the run uses the same host and account, it is in
     the proof only.
     """
@@ -434,7 +434,7 @@ def test_a_preview_that_reads_elsewhere_is_shown_above_what_scrolls() -> None:
     assert [fact.name for fact in how.facts][:3] == ["preview", "reaches", "account"]
 
 
-def test_the_number_of_requests_today_is_shown_from_the_second_on() -> None:
+def test_a_card_shows_todays_number_of_requests_from_the_second_on() -> None:
     """The first request of a day needs no remark."""
     by_claude = {"agent": "claude", "session": "ses-1", "folder": "/w"}
 
@@ -445,8 +445,8 @@ def test_the_number_of_requests_today_is_shown_from_the_second_on() -> None:
     ]
 
 
-def test_a_list_tags_questions_that_belong_together() -> None:
-    """Each has its place among those that still wait; a question alone in its group, or decided, has no tag."""
+def test_a_list_numbers_pending_questions_that_belong_together() -> None:
+    """A tag such as `1 of 2` counts pending questions; a question that is decided or alone has none."""
     asked = [
         entry("a", group="g"),
         entry("b", group="g"),
@@ -473,7 +473,7 @@ def test_a_list_tags_questions_that_belong_together() -> None:
     ],
 )
 def test_amounts_are_grouped_and_look_alike_letters_marked(name: str, value: Any, shown: str) -> None:
-    """An amount has thousands separators and a letter of another alphabet its code; text in another language stays."""
+    """Amounts get thousands separators, and a letter of another alphabet its code point; foreign text stays."""
     (section,) = [section for section in card(question(plan({name: value}))).sections if "arguments" in section.title]
 
     assert "\n".join(line.text for line in section.facts[0].lines) == shown
@@ -481,20 +481,20 @@ def test_amounts_are_grouped_and_look_alike_letters_marked(name: str, value: Any
 
 @pytest.mark.parametrize(("value", "shown"), [("7", "7"), ("null", "null"), (" x ", '" x "'), ("", '""')])
 def test_a_value_from_a_preview_is_shown_unchanged(value: str, shown: str) -> None:
-    """The value is text, whatever the service called it: quotes are only for blanks that could not be seen."""
+    """Preview values are text, whatever the service calls them; only those with outer spaces get quotes."""
     run_card = card(question(previewed()), found(("Place", value)))
 
     assert [line.text for fact in run_card.sections[0].facts for line in fact.lines] == [shown]
 
 
-def test_a_missing_value_contradicts_the_agents_value() -> None:
-    """The alarm is like the one for another value."""
+def test_a_value_that_the_service_lacks_contradicts_the_agents_value() -> None:
+    """The alarm is like the one for a different value."""
     assert [line.text for line in card(question(previewed()), found(("To", None))).alarms] == [
         "! To: the agent said “mira@example.com”, the service has nothing"
     ]
 
 
-def test_right_to_left_text_does_not_reverse_a_change() -> None:
+def test_right_to_left_text_does_not_swap_the_old_and_the_new_value() -> None:
     """A reader would see the new value on the left of an arrow between two such texts."""
     right, left = {"where": "x", "before": "אבג", "after": "דהו"}, {"where": "x", "before": "abc", "after": "דהו"}
     asked = difference(right, left, {"where": "x", "before": "a", "after": "b"})
@@ -519,16 +519,16 @@ def test_a_failed_comparison_is_not_reported_as_the_first_call() -> None:
 
 
 @pytest.mark.parametrize("value", ["true", "7", "", " x ", "null", '"a"', 7, None, ["a"], {"a": 1}])
-def test_a_text_is_not_mistaken_for_another_type(value: object) -> None:
-    """A text that reads as JSON, or has blanks around it, is shown as a JSON string."""
+def test_a_text_argument_that_looks_like_json_is_shown_in_quotes(value: object) -> None:
+    """A text with spaces around it is shown as a JSON string too."""
     run_card = card(question(plan({"x": value})))
     (line,) = next(fact.lines for section in run_card.sections for fact in section.facts if fact.name == "x")
 
     assert json.loads(line.text) == value
 
 
-def test_every_tone_is_also_marked_in_the_text() -> None:
-    """A tone is never the only sign of anything."""
+def test_every_colour_on_a_card_also_has_a_sign_in_the_text() -> None:
+    """A colour is never the only sign of anything."""
     change = {"where": "args.to (new)", "before": None, "after": "x"}
     for asked in (question(difference=difference(change)), *map(subject_question, SUBJECTS.values())):
         for line in lines(card(asked)):
@@ -536,8 +536,8 @@ def test_every_tone_is_also_marked_in_the_text() -> None:
             assert (line.tone is not Tone.CHANGED) or line.text.startswith("≠ ")
 
 
-def test_no_hostile_text_affects_a_card() -> None:
-    """The whole corpus is in every field of every kind, known and unknown."""
+def test_hostile_text_is_escaped_in_every_field_of_a_card() -> None:
+    """The whole corpus is in every field of every kind of question, known and unknown."""
     asked = [
         run_question(EVERYTHING),
         *(hostile_consent(kind, of, EVERYTHING) for kind, of in subjects(EVERYTHING).items()),
@@ -556,7 +556,7 @@ def test_no_hostile_text_affects_a_card() -> None:
 
 @pytest.mark.parametrize("change", [{"kind": "later"}, {"reaches": 5}])
 @pytest.mark.parametrize("is_signed", [False, True], ids=["nobody signs", "signed"])
-def test_an_unknown_subject_is_shown_raw_and_cannot_be_decided(change: dict[str, Any], is_signed: bool) -> None:
+def test_an_unknown_consent_is_shown_raw_and_cannot_be_decided(change: dict[str, Any], is_signed: bool) -> None:
     """The meaning of an approval would be unknown; the known form of the subject is shown in words and can be decided."""
     known = subject_question(SUBJECTS["binding"])
     subject = {**known["subject"], **change}
@@ -570,8 +570,8 @@ def test_an_unknown_subject_is_shown_raw_and_cannot_be_decided(change: dict[str,
     assert json.loads(as_it_came.facts[1].lines[0].text) == json.loads(json.dumps(subject))
 
 
-def test_an_edit_is_compared_with_the_original_request() -> None:
-    """The comparison is in the version that the person decides about; the original beside it is still undecided."""
+def test_an_edited_request_shows_its_differences_from_the_original() -> None:
+    """The comparison is on the card of the edit, which the person decides about."""
     other = plan({"to": "mira@example.com", "body": "Dear Mira."})
     edits = [{"digest": other.digest, "plan": other.to_json(), "made_at": "2026-11-21T04:00:02Z"}]
     asked = msgspec.convert(question(edits=edits), Question)
@@ -585,7 +585,7 @@ def test_an_edit_is_compared_with_the_original_request() -> None:
 
 
 def test_a_label_without_a_value_is_left_out_and_named_in_the_proof() -> None:
-    """An empty line says nothing, but that it was empty is part of what is signed."""
+    """An empty line tells the reader nothing, but that it was empty is part of what is signed."""
     run_card = card(question(previewed()), found(("Subject", "Hi"), ("Cc", None), ("Bcc", None)))
 
     assert [fact.name for fact in run_card.sections[0].facts] == ["Subject"]
@@ -631,15 +631,15 @@ op = "send_mail"
 def test_only_deleting_paying_and_undeclared_effects_are_alarms(
     effect: str | None, is_final: bool, verdict: str, tone: Tone, word: str | None
 ) -> None:
-    """A new event that cannot be undone is no alarm; only the heaviest effects take a word, and a short one."""
+    """Creating an event that cannot be undone is no alarm; only the heaviest effects need a typed word."""
     text = _OF_EFFECT % ("cd" * 32, "" if effect is None else f'effect = "{effect}"')
     run_card = card(question(plan(action_text=text, approval=ApprovalRule(required=True, irreversible=is_final))))
 
     assert (run_card.verdict.text, run_card.verdict.tone, run_card.word) == (verdict, tone, word)
 
 
-def test_the_heaviest_step_decides_and_an_undeclared_one_is_the_heaviest() -> None:
-    """Each effect is named once."""
+def test_the_verdict_of_a_card_follows_the_heaviest_effect_of_its_steps() -> None:
+    """An undeclared effect counts as the heaviest, and each effect is named once."""
     text = _OF_EFFECT % ("cd" * 32, 'effect = "send"')
     more = '\n[[execute]]\nid = "two"\nconnector = "github://example/connector-mail"\nop = "send_mail"\n'
     of = plan(action_text=text)
@@ -666,7 +666,7 @@ def test_the_heaviest_step_decides_and_an_undeclared_one_is_the_heaviest() -> No
         ({"text": "Hello, write to ann@example.com, or call"}, (), []),
     ],
 )
-def test_the_number_of_touched_items_is_shown_if_above_one(
+def test_a_card_shows_how_many_items_are_affected_if_more_than_one(
     args: dict[str, Any], preview: tuple[tuple[str, str], ...], touches: list[str]
 ) -> None:
     """The service's count takes precedence over the agent's for the same label."""
@@ -702,16 +702,16 @@ def test_an_unsigned_connector_of_a_publisher_who_signs_is_an_alarm() -> None:
     ],
 )
 def test_misleading_letters_are_an_alarm(value: Any, alarm: str | None) -> None:
-    """Misleading are a word in two alphabets, an address beyond ASCII, and invisible characters; text in another
-    language is not.
+    """An alarm is a word in two alphabets, a non-ASCII address, or an invisible character; text in another language is
+    none.
     """
     assert [line.text for line in card(question(plan({"x": value}))).alarms] == (
         [] if alarm is None else [f"! {alarm}"]
     )
 
 
-def test_the_same_moment_in_another_time_zone_is_no_contradiction() -> None:
-    """Another moment is one."""
+def test_equal_times_in_different_time_zones_are_no_contradiction() -> None:
+    """A different time is one."""
     of = previewed({"to": "2026-11-24T10:00:00+01:00"})
 
     assert card(question(of), found(("To", "2026-11-24T09:00:00Z"))).alarms == ()

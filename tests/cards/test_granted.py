@@ -45,8 +45,8 @@ def left_open(grant_card: Card) -> list[Line]:
     return [line for fact in section.facts if fact.name == "left open" for line in fact.lines]
 
 
-def test_an_unlimited_recipient_is_an_alarm_and_other_arguments_are_listed() -> None:
-    """A grant whose recipient is limited leaves only a text open, which is no alarm."""
+def test_a_grant_for_any_recipient_is_an_alarm_and_other_open_arguments_are_listed() -> None:
+    """A grant with a fixed recipient leaves only a text open, which is no alarm."""
     assert alarms(granted(OPEN)) == ["! no limit on To"]
     assert alarms(granted(CLOSED)) == []
     assert left_open(granted(CLOSED)) == [Line("any value of Text", Tone.PLAIN)]
@@ -54,8 +54,8 @@ def test_an_unlimited_recipient_is_an_alarm_and_other_arguments_are_listed() -> 
     assert left_open(granted(CLOSED, OPEN)) == []
 
 
-def test_an_argument_constrained_as_absent_counts_as_limited() -> None:
-    """The console requests it if just this call is to run again."""
+def test_an_argument_that_a_grant_requires_to_be_absent_is_not_open() -> None:
+    """The console requests such a grant for calls with exactly the same arguments."""
     none = Constraint(argument="to", operator="absent", value=None)
     grant_card = granted(none, OPEN)
 
@@ -70,14 +70,14 @@ def test_a_recipient_is_recognized_by_its_label(label: str) -> None:
     assert alarms(granted(CLOSED, text=labelled(extra=label))) == [f"! no limit on {label}"]
 
 
-def test_a_grant_without_any_limit_is_reported_once() -> None:
-    """The alarm for a grant of every call says everything."""
+def test_a_grant_without_any_limit_has_a_single_alarm() -> None:
+    """The alarm for a grant of every call makes the others redundant."""
     assert alarms(granted()) == [ALWAYS]
 
 
 @pytest.mark.parametrize("other", [None, FILE + "\n"], ids=["none", "another file"])
 def test_open_arguments_are_unknown_without_the_exact_action_file(other: str | None) -> None:
-    """An answer with a file of fewer arguments cannot silence the alarm; a decided question has no such alarm."""
+    """A false file with fewer arguments must not silence the alarm; a decided question has no such alarm."""
     unknown = ["! no limit on other arguments: the action file is not known here"]
     sent = {} if other is None else {"granted_text": other}
 
@@ -96,7 +96,7 @@ def test_open_arguments_are_unknown_without_the_exact_action_file(other: str | N
         ("for ever", "! until for ever: how long that is cannot be told"),
     ],
 )
-def test_an_end_more_than_a_year_away_is_an_alarm(until: str, alarm: str | None) -> None:
+def test_a_grant_for_more_than_a_year_is_an_alarm(until: str, alarm: str | None) -> None:
     """The time counts from the request."""
     assert alarms(granted(CLOSED, until=until)) == ([] if alarm is None else [alarm])
 
@@ -111,8 +111,8 @@ def test_a_grant_of_a_reading_action_is_no_alarm_if_its_file_is_known(effect: st
     assert granted(CLOSED, text=None, granted_text=text).verdict.tone is Tone.ALARM
 
 
-def test_a_hostile_end_is_harmless_and_on_one_line() -> None:
-    """A label is harmless already, because of the rules for files."""
+def test_a_hostile_expiry_time_of_a_grant_is_escaped_on_one_line() -> None:
+    """Labels need no test, because the rules for action files exclude hostile ones."""
     grant_card = granted(OPEN, until=as_in_a_file(EVERYTHING))
 
     assert [line.text.split()[1] for line in grant_card.alarms] == ["no", "until"]
@@ -122,8 +122,8 @@ def test_a_hostile_end_is_harmless_and_on_one_line() -> None:
 
 
 def test_a_grant_of_a_gated_reading_action_is_an_alarm() -> None:
-    """The operation's name may be the only sign that it reads, as for an imported POST. For an ungated action, its
-    author says that it reads.
+    """The operation's name may be the only sign that it reads, as for an imported POST. Without a gate, the author
+    states that the action reads.
     """
     alone = FILE.replace("[execute.inputs]", 'effect = "read"\n[execute.inputs]')
     asks = alone.replace("[[execute]]", "[approval]\nrequired = true\n[[execute]]")

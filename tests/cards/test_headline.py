@@ -75,7 +75,7 @@ def found(**fields: str | None) -> Preview:
 
 
 def told(summary: str, args: dict[str, Any], preview: Preview | None = None) -> tuple[str, str]:
-    """Return the sentence, and the origin of its values."""
+    """Return the headline, and the origin of its values."""
     spans = headline_of(previewed(args, action_text=FILE % f"summary = '{summary}'"), preview)
     return spelled_out(spans), source_of(spans)
 
@@ -106,14 +106,14 @@ WHO = "from the agent, not checked"
         ),
     ],
 )
-def test_a_value_comes_from_the_service_if_known_and_else_from_the_agent(
+def test_a_headline_prefers_the_services_value_to_the_agents(
     args: dict[str, Any], preview: Preview | None, sentence: str, source: str
 ) -> None:
     """The argument's label links the two; a part in brackets is left out if its value is unknown."""
     assert told("Delete {title}[, {at}][, from {in_calendar}]", args, preview) == (sentence, source)
 
 
-def test_a_value_that_only_the_preview_has_is_shown_as_missing_until_read() -> None:
+def test_a_headline_marks_a_value_as_missing_until_its_preview_is_loaded() -> None:
     """The part is not left out, because the sentence would then be about less."""
     assert told("Empty {in calendar}", {"title": "x"}) == ("Empty (in calendar not loaded)", "not loaded: in calendar")
     failed = Preview(None, "it timed out", None, None)
@@ -151,13 +151,13 @@ def test_a_value_that_only_the_preview_has_is_shown_as_missing_until_read() -> N
         ("ann@example.com, Bob <bob@example.com>", "“ann@example.com” and 1 more"),
     ],
 )
-def test_no_value_continues_as_part_of_the_sentence(value: Any, shown: str) -> None:
-    """A value cannot end its quotes, add a placeholder or begin a line."""
+def test_no_value_can_look_like_the_headlines_own_words(value: Any, shown: str) -> None:
+    """A value cannot end its quotes, add a placeholder or start a line."""
     assert told("Send {title} now", {"title": value})[0] == f"Send {shown} now"
 
 
-def test_each_value_has_its_origin() -> None:
-    """A surface can show the origin: as a class on the page, as a sentence in the console."""
+def test_each_value_of_a_headline_has_its_origin() -> None:
+    """Surfaces show the origin: the page as a class, the console as a sentence."""
     spans = headline_of(previewed({"title": "x"}, action_text=FILE % "summary = 'Delete {title}'"), found(Subject="y"))
 
     assert [(span.text, span.origin, span.name) for span in spans] == [
@@ -180,8 +180,8 @@ def test_each_value_has_its_origin() -> None:
         ({"x": None, "y": 2}, "Send mail: y 2"),
     ],
 )
-def test_without_a_summary_the_sentence_has_operation_and_main_arguments(args: dict[str, Any], sentence: str) -> None:
-    """Titles come first, long values after short ones, and ids and dates last; there are three at most."""
+def test_without_a_summary_the_headline_has_operation_and_main_arguments(args: dict[str, Any], sentence: str) -> None:
+    """Three arguments are shown at most: titles first, short values before long ones, ids and dates last."""
     assert spelled_out(headline_of(plan(args), None)) == sentence
 
 
@@ -193,7 +193,7 @@ def lines_of(*each: dict[str, Any], text: str = "") -> dict[str, str]:
 
 
 def test_identical_rows_get_the_argument_that_tells_them_apart() -> None:
-    """Only rows listed together are compared, and a long value is shown by the part that differs."""
+    """Rows of one list are compared; of a long value, the part that differs is shown."""
     text = FILE % "summary = 'Answer {title}'"
     earlier, other = {"title": "Lunch", "at": "12:00"}, {"title": "Lunch", "at": "13:00"}
 
@@ -221,8 +221,8 @@ def test_a_row_is_a_line_of_at_most_160_characters(args: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("text", ["", FILE % "summary = 'Send {title}[ at {at}]'"], ids=["none", "summary"])
-def test_no_hostile_text_affects_a_sentence(text: str) -> None:
-    """The whole corpus is a value, and also the service's answer."""
+def test_hostile_text_is_escaped_in_a_headline(text: str) -> None:
+    """The whole corpus is used as an argument and as the service's value."""
     args = {"title": EVERYTHING, "at": EVERYTHING, EVERYTHING[:50]: EVERYTHING}
     for preview in (None, found(Subject=EVERYTHING)):
         sentence = spelled_out(headline_of(previewed(args, action_text=text), preview))
@@ -233,6 +233,6 @@ def test_no_hostile_text_affects_a_sentence(text: str) -> None:
 
 
 @pytest.mark.parametrize("stored", [None, b"", b"{", b"[]", b'{"args": 7}'])
-def test_an_invalid_plan_has_no_row(stored: bytes | None) -> None:
-    """The list is shown nevertheless; the question itself says what is wrong with the plan."""
+def test_an_invalid_plan_has_no_headline(stored: bytes | None) -> None:
+    """The question itself says what is wrong with the plan."""
     assert rows_of([("one", "send-mail", stored)]) == {}

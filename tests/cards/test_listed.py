@@ -44,12 +44,12 @@ def entries(*asked: dict[str, Any]) -> list[ApprovalEntry]:
     ids=str,
 )
 def test_a_row_has_the_worst_alarm_of_its_run(args: dict[str, Any], alarm: str) -> None:
-    """The row says how many other alarms there are."""
+    """The number of further alarms is in the row too."""
     assert row(question(plan(args)))[1] == alarm
 
 
 def test_a_row_of_a_consent_has_the_words_of_its_card() -> None:
-    """The row names the settings, the action, and the name that looks like another."""
+    """The words are the settings, the action, or the name that looks like another."""
     settings = SettingsConsent(before={"egress.private": []}, after={"egress.private": ["10.0.0.1:443"]})
     likely = msgspec.structs.replace(SUBJECTS["secret"], name="p\u0430ssword")
 
@@ -64,8 +64,8 @@ def test_a_row_of_a_consent_has_the_words_of_its_card() -> None:
 
 @pytest.mark.parametrize("stored", [None, b"{}", b"no JSON", b"[]"], ids=str)
 @pytest.mark.parametrize("kind", ["action", "grant", "a new kind"])
-def test_an_unreadable_question_is_marked_as_loudly_as_the_worst(kind: str, stored: bytes | None) -> None:
-    """The plan is missing, of another version or broken: the row says so, and is alike to no other."""
+def test_an_unreadable_question_has_an_alarm_in_the_list(kind: str, stored: bytes | None) -> None:
+    """The plan is missing, of another version or broken: the row says so, and no other question is alike."""
     (entry,) = entries({**question(), "kind": kind, "plan": None})
     (told,) = listed([(entry, stored, False)])
 
@@ -95,7 +95,7 @@ def test_an_unreadable_question_is_marked_as_loudly_as_the_worst(kind: str, stor
 def test_questions_are_alike_if_at_most_two_arguments_differ_without_alarm(
     asked: Any, differs: list[str] | None
 ) -> None:
-    """The keys `g` and `a` and the page's link follow one rule."""
+    """The console's keys `g` and `a` and the page's link follow this one rule."""
     found = [(entry.alike or None, entry.differs or None) for entry in entries(*asked())]
 
     assert found == ([(None, None)] * 2 if differs is None else [(asked()[0]["approval_id"], differs)] * 2)

@@ -32,7 +32,7 @@ def facts(subject: BindingConsent) -> dict[str, object]:
 
 
 def test_a_binding_shows_where_it_logs_in_and_the_servers_key() -> None:
-    """The fingerprint is there for comparison, and no header is mentioned."""
+    """The person compares the key's fingerprint; the card mentions no HTTP header."""
     told = facts(BINDING)
 
     assert told["logs in at"] == [
@@ -45,7 +45,7 @@ def test_a_binding_shows_where_it_logs_in_and_the_servers_key() -> None:
     assert "sent as" not in told
 
 
-def test_the_question_says_who_logs_in_where() -> None:
+def test_the_question_about_a_binding_says_which_user_logs_in_where() -> None:
     """A list of bindings says in words what each may do; a sign-in names its person."""
     headline = "".join(span.text for span in consent_headline(BINDING))
     signed_in = msgspec.structs.replace(
@@ -73,7 +73,7 @@ def test_the_question_says_who_logs_in_where() -> None:
 
 
 def test_the_details_of_a_login_are_part_of_what_is_signed() -> None:
-    """Another server key makes another digest; without details, the subject is as it was before there were logins."""
+    """Another server key gives another digest; without details the subject is as before logins existed."""
     another = msgspec.structs.replace(BINDING, details=LoginDetails(host_key=HOST_KEY[:-1] + "m"))
     without = msgspec.structs.replace(BINDING, details=msgspec.UNSET)
 
@@ -99,7 +99,7 @@ def test_the_details_of_a_login_are_part_of_what_is_signed() -> None:
     ids=["md5", "cleartext"],
 )
 def test_a_weaker_password_form_is_explained_and_signed(form: PasswordForm, words: str) -> None:
-    """The form is part of the subject: consent to a login by SCRAM alone does not cover it."""
+    """Consent to a login by SCRAM alone does not cover a weaker form, which is part of the signed subject."""
     before = msgspec.structs.replace(BINDING, wire="login postgres+tls://db.example:5432", details=msgspec.UNSET)
     weak = msgspec.structs.replace(before, details=LoginDetails(weak_password=form))
 
@@ -147,7 +147,7 @@ def test_a_weaker_password_form_is_explained_and_signed(form: PasswordForm, word
 def test_an_account_names_user_database_and_server(
     logins: list[str], bound: BoundLogin, account: str, words: str
 ) -> None:
-    """Two databases of one user name are two accounts, and so are two servers."""
+    """A user name with two databases is two accounts, and so is one with two servers."""
     need = CredentialNeed(kind="login", scope="Query", logins=tuple(map(LoginTarget.parse, logins)))
     name = BindingName("login", "db", "me")
     use = CredentialUse(connector=DATABASE, binding=name, need=need, account=account, bound=bound)
@@ -156,7 +156,7 @@ def test_an_account_names_user_database_and_server(
 
 
 def test_a_hostile_name_is_quoted_and_does_not_extend_the_sentence() -> None:
-    """A user name, database or account that names another server is in quotes, and adds no fact to a list of facts."""
+    """A user name, database or account that contains a server's name is in quotes, and adds no further fact."""
     bound = BoundLogin(username="ada on shop at db.safe:5432", details=LoginDetails(database="x at db.safe:5432"))
     need = CredentialNeed(kind="login", scope="Query", logins=(LoginTarget.parse("postgres://db.evil:5432"),))
     name = BindingName("login", "db", "me")
@@ -185,7 +185,7 @@ def querying(use: CredentialUse) -> Step:
 
 
 def test_a_plan_shows_where_it_logs_in_and_its_role() -> None:
-    """The card has the account with its role; the full view has the login itself."""
+    """The card has the account with its role; the full view has the login's details."""
     need = CredentialNeed(kind="login", scope="Query", logins=(LoginTarget.parse("postgres+plain://localhost:5432"),))
     use = CredentialUse(
         connector=DATABASE, binding=BindingName("login", "db", "me"), need=need, account="reader", login="read_only"

@@ -43,7 +43,7 @@ SHAPES: Final = {
 @pytest.mark.computes_for(30)
 @pytest.mark.parametrize("value", SHAPES.values(), ids=SHAPES.keys())
 def test_a_card_of_a_long_value_is_made_in_time(value: str) -> None:
-    """The value is an argument of the agent's, and a line of a preview; it is laid out whole, with its differences."""
+    """The value is an agent's argument and a line of a preview; the whole card is laid out, with differences."""
     changes = [{"where": f"args.{name} (new)", "before": value, "after": "x"} for name in ("to", "extra")]
     found_in = {"approval_id": "act-1", "decided_at": "2026-11-20T09:12:00Z", "changes": changes, "problem": None}
     args = {"to": value, "extra": [value, {"bcc": value}]}
@@ -58,7 +58,7 @@ def test_a_card_of_a_long_value_is_made_in_time(value: str) -> None:
     assert card(question(previewed({"to": "ann@example.com"})), found(("Goes to", value), ("Bcc", value))).alarms
 
 
-def test_the_sentence_of_a_long_value_is_short() -> None:
-    """Lists show the sentence too."""
+def test_the_headline_of_a_long_value_is_short() -> None:
+    """Lists show the headline too."""
     review = as_told(msgspec.convert(question(plan({"to": SHAPES["one word"]})), Question))
     assert len(review.card(local_time).sentence) < 500

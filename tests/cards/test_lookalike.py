@@ -36,21 +36,21 @@ def test_a_host_that_resembles_a_known_one_is_reported(host: str) -> None:
     "host",
     ["files.acme.example", "acme.example", "a.b.acme.example", "paste.example", "api.other.example", "localhost"],
 )
-def test_a_host_of_a_known_domain_or_like_none_is_not_reported(host: str) -> None:
+def test_a_host_of_a_known_domain_or_without_resemblance_is_not_reported(host: str) -> None:
     """Alarms that come with every new host would not be read."""
     assert looks_like(host, [KNOWN, "localhost"]) is None
 
 
 @given(LABELS, st.lists(LABELS, min_size=2, max_size=4))
 def test_a_host_below_a_known_domain_is_never_reported(label: str, labels: list[str]) -> None:
-    """The owner of a domain has all of it."""
+    """The owner of a domain controls all names below it."""
     known = ".".join(labels)
     assert looks_like(f"{label}.{known}", [known]) is None
 
 
 @given(st.text(max_size=60), st.lists(st.text(max_size=60), max_size=4))
 def test_every_host_is_compared_without_error(host: str, known: list[str]) -> None:
-    """The result is one of the known hosts, or None."""
+    """This holds for any text; the result is a known host or None."""
     assert looks_like(host, known) in {None, *known}
 
 
@@ -63,7 +63,7 @@ def test_every_host_is_compared_without_error(host: str, known: list[str]) -> No
     ],
 )
 def test_an_update_that_reaches_a_look_alike_host_says_so_first(host: str, alarm: str | None) -> None:
-    """The change itself is an alarm too, as for every new host."""
+    """The new host is an alarm anyway; the resemblance comes before it."""
     before = SUBJECTS["connector_update"]
     assert isinstance(before, ConnectorUpdateConsent)
     reaches = ("api.acme.example:443", f"{host}:443")

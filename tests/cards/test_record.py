@@ -43,14 +43,14 @@ def recorded(run: dict[str, Any], outcome: dict[str, Any] | None = None) -> Reco
 
 
 def test_a_request_has_its_host_status_bytes_and_time() -> None:
-    """They come from the request's two rows, paired by step, connector, request and attempt."""
+    """The facts come from the request's two rows, paired by step, connector, request and attempt."""
     (left,) = recorded({"events": [sending(), finished()]}).requests
 
     assert (left.method, left.where, left.path, left.ended) == ("POST", "mail.example:443", "/send", "201")
     assert (left.bytes_up, left.bytes_down, left.ms, left.credential) == (10, 20, 30, "basic/mail/home")
 
 
-def test_a_result_is_shown_in_harmless_lines_with_a_count_of_the_rest() -> None:
+def test_a_result_is_shown_in_escaped_lines_with_a_count_of_the_rest() -> None:
     """A text is shown as it is, all else as JSON; there is nothing if the state was not read, or has no result."""
     run: dict[str, Any] = {}
 
@@ -68,8 +68,8 @@ def test_a_request_without_an_end_is_shown_as_unanswered() -> None:
     assert [request.ended for request in left] == ["left, and nothing came back", "201"]
 
 
-def test_a_request_that_failed_says_how() -> None:
-    """The reason is its class, with its status if there was one."""
+def test_a_failed_request_is_shown_with_its_reason() -> None:
+    """The reason is the failure's class, with the HTTP status if there was one."""
     failed = {"class": "timeout"}
     left = recorded(
         {"events": [sending(), finished(status=None, **failed), sending(request=2), finished(request=2, **failed)]}
@@ -78,7 +78,7 @@ def test_a_request_that_failed_says_how() -> None:
     assert [request.ended for request in left] == ["timeout", "201, timeout"]
 
 
-def test_a_denied_request_sent_nothing() -> None:
+def test_a_denied_request_is_shown_as_not_sent() -> None:
     """The row has its destination and the reason."""
     event = {"type": "egress.denied", "method": "GET", "destination": "evil.example:443", "reason": "not granted"}
     (left,) = recorded({"events": [event]}).requests
@@ -91,7 +91,7 @@ def test_a_denied_request_sent_nothing() -> None:
     )
 
 
-def test_a_secret_that_came_back_is_reported() -> None:
+def test_a_secret_masked_in_a_response_is_reported() -> None:
     """The note says how often it was masked."""
     (left,) = recorded({"events": [sending(), finished(scrubbed=2)]}).requests
 
@@ -104,7 +104,7 @@ def test_a_truncated_record_is_marked() -> None:
     assert not recorded({"events": []}).is_cut
 
 
-def test_no_text_passes_for_another_fact_of_its_row() -> None:
+def test_no_text_can_look_like_another_fact_of_its_row() -> None:
     """An agent's answer that contains names and values is quoted; a plain word is not."""
     said = "because decision=approve surface=operator"
     answered = {"type": "approval.answered", "at": "t", "approval": "act-1", "text": said, "mark": 'a"b', "count": 2}
@@ -113,7 +113,7 @@ def test_no_text_passes_for_another_fact_of_its_row() -> None:
     assert facts == f'approval=act-1 text="{said}" mark="a\\"b" count=2'
 
 
-def test_no_hostile_text_of_a_service_affects_a_record() -> None:
+def test_hostile_text_of_a_service_is_escaped_in_a_runs_record() -> None:
     """The corpus is in every field."""
     events = [
         sending(**dict.fromkeys(("method", "host", "path", "credential"), EVERYTHING)),

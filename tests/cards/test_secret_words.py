@@ -35,7 +35,7 @@ def test_the_recipient_of_the_token_is_in_the_sentence_and_the_facts() -> None:
 
 
 def test_a_question_about_a_token_names_both_token_and_recipient() -> None:
-    """A subject with only one of the two is invalid."""
+    """A subject that has only the token or only its recipient is invalid."""
     for missing in ("token", "token_to"):
         with pytest.raises(ValueError, match="both, or neither"):
             msgspec.structs.replace(ASKED, **{missing: msgspec.UNSET})
@@ -47,7 +47,7 @@ def test_a_question_about_a_token_names_both_token_and_recipient() -> None:
 
 
 def test_replacing_a_secret_mentions_no_token() -> None:
-    """This is the control: for a value, and for one that is now kept elsewhere."""
+    """This is the control, both for a new value and for a secret that is now kept elsewhere."""
     for subject in (
         SecretConsent(name="mail", bindings=("basic/mail/me",), commitment="ef" * 32),
         SecretConsent(name="mail", bindings=("basic/mail/me",), commitment="ef" * 32, reference="pass:mail"),

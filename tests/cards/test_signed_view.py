@@ -25,7 +25,7 @@ def viewed(asked: dict[str, Any]) -> Question:
 
 @pytest.mark.parametrize("kind", SUBJECTS)
 def test_a_question_is_named_by_what_its_digest_covers(kind: str) -> None:
-    """The names beside it are claims of whatever answered: it could announce a passkey as the renaming of a calendar."""
+    """Names outside the digest are claims: a false daemon could call a passkey's enrollment a calendar's renaming."""
     asked = subject_question(SUBJECTS[kind])
     lied = {**asked, "name": "a harmless thing", "action": "list-mails"}
 
@@ -43,7 +43,7 @@ def test_a_run_is_named_by_the_action_of_its_plan() -> None:
 
 @pytest.mark.parametrize("kind", [*SUBJECTS, "action"])
 def test_a_question_with_a_wrong_digest_cannot_be_signed(kind: str) -> None:
-    """Either of the two can be the lie; with the right digest the question is shown."""
+    """Either the digest or the content is false; with the right digest the question is shown."""
     asked = question() if kind == "action" else subject_question(SUBJECTS[kind])
 
     assert viewed(asked).digest == asked["digest"]
@@ -57,7 +57,7 @@ def _passkey_question(subject: PasskeyConsent) -> dict[str, Any]:
 
 
 def test_a_passkey_is_shown_only_under_the_id_of_its_own_key() -> None:
-    """A person compares the id, so a question with another key under it is not shown."""
+    """A person compares the id, so a question that has another key under this id is not shown."""
     subject = SUBJECTS["passkey"]
     assert isinstance(subject, PasskeyConsent)
     key = bytes.fromhex(subject.public_key)

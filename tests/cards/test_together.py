@@ -29,8 +29,8 @@ def by(number: int, asker: dict[str, str], **more: Any) -> decision_flow.Review:
     return as_told(msgspec.convert(question(of, **asker), Question))
 
 
-def test_the_card_of_each_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card parses a file and compares a whole preview; making ten of them twice would be slow."""
+def test_the_card_of_several_requests_makes_each_single_card_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card parses a file and compares a whole preview, so making ten of them twice would be slow."""
     made: list[str] = []
     real = card.card_of
 
@@ -49,7 +49,7 @@ def test_the_card_of_each_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_request_with_a_blind_copy_is_decided_separately() -> None:
-    """Every alarm has that effect; without it the same requests share a card."""
+    """Every alarm has that effect; without the blind copy the requests share a card."""
     apart = card_of_several([asked(1), asked(2, bcc="mallory@evil.example")], when)
 
     assert isinstance(apart, Apart)
@@ -62,7 +62,7 @@ def test_a_request_with_a_blind_copy_is_decided_separately() -> None:
 def test_a_change_limited_to_its_preview_needs_one_with_content(
     fields: list[PreviewField] | None,
 ) -> None:
-    """An unread preview does not separate the requests; a failed one does, and each says so itself."""
+    """A failed preview separates the requests and says so on each card; one that is not loaded yet does not."""
     reviews = [
         review_of(
             msgspec.convert(question(rehearsed({"to": f"{number}@b", "body": "Hello"})), Question), is_signed=True
@@ -79,7 +79,7 @@ def test_a_change_limited_to_its_preview_needs_one_with_content(
 
 
 def test_different_askers_are_named_for_each_request() -> None:
-    """A common asker is named once; two agents on a card are two lines, and neither is missing."""
+    """A common asker is named once; two agents are two lines on the card, and neither is left out."""
     claude, codex = ({"agent": name, "folder": f"/home/{name}"} for name in ("claude", "codex"))
     apart = card_of_several([by(1, claude), by(2, codex)], when)
     alike = card_of_several([by(1, claude), by(2, claude)], when)

@@ -103,7 +103,7 @@ def file(home: Path) -> Path:
 
 
 def settled(file: Path) -> bool:
-    """Return whether the key is in its place, with no staged file beside it."""
+    """Return whether the key file is in its place and no staged file is beside it."""
     return file.exists() and not keyfile.staged(file).exists()
 
 
@@ -136,8 +136,8 @@ def test_init_creates_a_key_that_the_daemon_accepts(world: World, aileron: Comma
     assert "passkeys 2 can sign too" in flat(aileron.at_terminal("approver", "status").out)
 
 
-def test_init_shows_everything_that_it_signs_harmlessly(world: World, aileron: Command) -> None:
-    """This covers parts that this version does not know; what a terminal would obey is escaped."""
+def test_init_shows_everything_that_it_signs_with_hostile_text_escaped(world: World, aileron: Command) -> None:
+    """Parts of the inventory that this version does not know are shown too."""
     world.inventory = {**INVENTORY, "something newer": [{"name": "x", "opens": {"a": 1}}], "a number": 7}
     said = aileron.at_terminal("approver", "init", answers=[("[y/N]", "n")], NO_COLOR="1")
     assert [line for line in said.out.splitlines() if len(line) > 80] == [], "a terminal would break these inside words"
@@ -159,7 +159,7 @@ def test_init_shows_everything_that_it_signs_harmlessly(world: World, aileron: C
     assert "\u202e" not in shown
 
 
-def test_bindings_are_listed_in_words(world: World, aileron: Command) -> None:
+def test_init_describes_each_binding_in_words(world: World, aileron: Command) -> None:
     """A line says which connector can use which secret as which user, and for what. A binding with an unknown field is shown
     field by field.
     """
@@ -218,8 +218,8 @@ def test_answering_no_to_init_changes_nothing(world: World, aileron: Command, ho
     assert {path.name for path in home.iterdir()} <= {"run", "approver.json.lock"}
 
 
-def test_replacing_the_key_takes_the_old_keys_signature(world: World, aileron: Command, file: Path) -> None:
-    """Both keys sign; a wrong passphrase for the old key ends the exchange and leaves everything as it was."""
+def test_replacing_the_approvers_key_needs_the_old_keys_signature(world: World, aileron: Command, file: Path) -> None:
+    """The new key signs as well; a wrong passphrase for the old key leaves everything as it was."""
     aileron.at_terminal("approver", "init", answers=INIT)
     before = file.read_bytes()
     ask: Answers = [("[y/N]", "y"), ("Vault passphrase:", VAULT), ("current key:", "another"), *NEW]
@@ -265,7 +265,7 @@ def test_init_without_a_terminal_says_what_to_do(world: World, aileron: Command,
     assert (world.seen, file.exists()) == ([], False)
 
 
-def test_init_does_not_replace_an_approver_in_passing(world: World, aileron: Command, file: Path) -> None:
+def test_init_replaces_an_approver_only_with_the_option_replace(world: World, aileron: Command, file: Path) -> None:
     """The option --replace is refused if there is no approver, or if the file of the key that has to sign is missing. Without
     the option, an existing approver or a key file of unknown use stays.
     """
@@ -292,7 +292,7 @@ def test_init_does_not_replace_an_approver_in_passing(world: World, aileron: Com
 
 @pytest.mark.parametrize("inventory", [INVENTORY, {"a": 2**60}, None])
 def test_init_ends_if_the_digest_does_not_match_the_inventory(world: World, aileron: Command, inventory: Any) -> None:
-    """The command asks and signs nothing about content that was not shown, nor about an inventory without a digest."""
+    """The command must sign no content that was not shown; an inventory without a digest is refused too."""
     world.inventory, world.digest = inventory, "sha256:" + "0" * 64
     said = aileron.at_terminal("approver", "init", answers=INIT).exits(9)
     assert "nothing was signed" in flat(said.out)
@@ -300,8 +300,8 @@ def test_init_ends_if_the_digest_does_not_match_the_inventory(world: World, aile
     assert world.asked("POST", "/v1/approver") == []
 
 
-def test_a_refusal_of_the_daemon_leaves_no_key(world: World, aileron: Command, file: Path) -> None:
-    """The daemon's message is shown; no staged key remains for a second try that could not succeed."""
+def test_init_leaves_no_key_file_if_the_daemon_refuses_it(world: World, aileron: Command, file: Path) -> None:
+    """The daemon's error is shown; a staged key would only lead to a second try that cannot succeed."""
     world.script("POST", "/v1/approver", error("hash_mismatch", 409, "something was added meanwhile"))
     said = aileron.at_terminal("approver", "init", answers=INIT)
     assert (said.code, "something was added meanwhile" in flat(said.out)) == (9, True)
@@ -312,7 +312,7 @@ def test_a_refusal_of_the_daemon_leaves_no_key(world: World, aileron: Command, f
 
 
 def test_init_resolves_an_exchange_whose_response_was_lost(world: World, aileron: Command, file: Path) -> None:
-    """The daemon may or may not have accepted the key. If it did, the next init installs the key; otherwise it makes another."""
+    """The daemon may have accepted the key: the next init then installs it, and makes a new one otherwise."""
 
     def named_and_gone(seen: Seen) -> Reply:
         world.name(seen)
@@ -345,8 +345,8 @@ def test_interrupting_init_leaves_everything_as_it_was(world: World, aileron: Co
     assert (file.exists(), keyfile.staged(file).exists()) == (False, False)
 
 
-def test_two_inits_at_once_lose_no_key(world: World, aileron: Command, file: Path) -> None:
-    """The second is told that another process is changing the key."""
+def test_two_concurrent_inits_lose_no_key(world: World, aileron: Command, file: Path) -> None:
+    """The second command is told that another process is changing the key."""
 
     def second() -> str:
         said = aileron.at_terminal("approver", "init")
@@ -359,7 +359,7 @@ def test_two_inits_at_once_lose_no_key(world: World, aileron: Command, file: Pat
 
 @pytest.mark.jail
 def test_a_real_daemon_accepts_the_key_and_exchanges_it() -> None:
-    """A key is created in a real vault, found after a restart and exchanged; a key that was left staged is put in its place."""
+    """The key is found after a restart, then replaced; a key that an interrupted exchange left staged is installed."""
     with daemon_home() as real:
         lend_probe(real)
         aileron, file = Command(real.path), real.path / "approver.json"

@@ -23,8 +23,10 @@ def asking(home: Path) -> Command:
 
 
 @pytest.mark.parametrize(("typed", "saved"), [("", True), ("Yes", True), ("n", False), ("what", True)])
-def test_the_answer_is_saved(fake: FakeDaemon, asking: Command, aileron: Command, typed: str, saved: bool) -> None:
-    """The answer goes to config.toml and the rest of the file stays; an answer that is neither yes nor no is asked for again."""
+def test_the_answer_about_cells_is_saved_in_config_toml(
+    fake: FakeDaemon, asking: Command, aileron: Command, typed: str, saved: bool
+) -> None:
+    """The rest of the file stays; an answer that is neither yes nor no is asked for again."""
     (fake.home / "config.toml").write_text("# mine\n[notify]\ndesktop = false\n")
     answers = [(QUESTION, typed), (QUESTION, "y")] if typed == "what" else [(QUESTION, typed)]
     said = at_terminal(asking, answers=answers)
@@ -47,10 +49,10 @@ def test_the_answer_is_saved(fake: FakeDaemon, asking: Command, aileron: Command
         ("cannot be read", None, (), None),
     ],
 )
-def test_the_question_is_not_asked_if_there_is_no_choice(
+def test_the_question_about_cells_is_not_asked_if_there_is_no_choice(
     fake: FakeDaemon, asking: Command, how: str, jail: bool | None, words: tuple[str, ...], found: bool | None
 ) -> None:
-    """The choice was made, the machine cannot make cells, the setting waits for a signature, or the file has a mistake."""
+    """The setting exists or waits for a signature, the machine cannot make cells, or the file has an error."""
     fake.jail = jail
     fake.settings_waiting = ["launch.jail"] if how == "waits" else []
     fake.settings_problem = "config.toml: cannot be read" if how == "cannot be read" else None
@@ -62,15 +64,15 @@ def test_the_question_is_not_asked_if_there_is_no_choice(
     assert not (fake.home / "config.toml").exists()
 
 
-def test_the_question_is_not_asked_without_a_terminal(fake: FakeDaemon, asking: Command) -> None:
-    """A script starts its agent without a cell; at a terminal, the same home gets the question."""
+def test_the_question_about_cells_is_not_asked_without_a_terminal(fake: FakeDaemon, asking: Command) -> None:
+    """A script starts its agent without a cell; at a terminal, the question appears for the same home."""
     assert asking(given="y\n").out == "in a cell: None\n"
     assert QUESTION in at_terminal(asking, answers=[(QUESTION, "n")]).out
 
 
 @pytest.mark.parametrize("typed", ["\x04", "a\nb\nc"])
-def test_no_clear_answer_saves_nothing(fake: FakeDaemon, asking: Command, typed: str) -> None:
-    """The cases are the end of input, and three lines that are neither yes nor no."""
+def test_an_unclear_answer_about_cells_saves_nothing(fake: FakeDaemon, asking: Command, typed: str) -> None:
+    """The input ends, or has three lines that are neither yes nor no."""
     said = at_terminal(asking, answers=[(QUESTION, line) for line in typed.split("\n")])
 
     assert "in a cell: None" in said.out
@@ -78,8 +80,8 @@ def test_no_clear_answer_saves_nothing(fake: FakeDaemon, asking: Command, typed:
     assert not (fake.home / "config.toml").exists()
 
 
-def test_an_answer_that_cannot_be_saved_is_used_once(fake: FakeDaemon, asking: Command) -> None:
-    """The file has a mistake by now: the message names the command to save it, and the agent starts as the person answered."""
+def test_an_answer_about_cells_that_cannot_be_saved_applies_to_this_launch(fake: FakeDaemon, asking: Command) -> None:
+    """The file has an error by now: the message names the command that saves the answer later."""
     (fake.home / "config.toml").write_text("[notify]\ndesktop = 1\n")
     said = at_terminal(asking, answers=[(QUESTION, "y")])
 
@@ -89,7 +91,7 @@ def test_an_answer_that_cannot_be_saved_is_used_once(fake: FakeDaemon, asking: C
 
 
 @pytest.mark.jail
-def test_with_an_approver_a_yes_takes_effect_at_once_and_a_no_waits() -> None:
+def test_turning_cells_off_waits_for_the_approver_and_turning_them_on_does_not() -> None:
     """A real daemon reports the setting after a yes; after a no it is undecided, and the question is not repeated."""
     with daemon_home() as home:
         home.unlock()

@@ -44,8 +44,10 @@ def test_a_new_action_file_is_valid_at_once(aileron: Command, tmp_path: Path) ->
     assert not (aileron.home / "run").exists()
 
 
-def test_an_installed_connector_gives_its_version_and_hash(fake: FakeDaemon, aileron: Command, tmp_path: Path) -> None:
-    """A connector with exactly one match is used; several versions or an unknown version leave a placeholder."""
+def test_action_new_takes_version_and_hash_from_the_installed_connector(
+    fake: FakeDaemon, aileron: Command, tmp_path: Path
+) -> None:
+    """This needs exactly one match; several versions or an unknown one leave a placeholder."""
     fake.connectors = [MAIL, {**MAIL, "name": "github://acme/mail2"}]
     known = aileron("action", "new", "a", "--connector", "github://acme/mail", "--op", "send_email")
     action = parse_action((tmp_path / "a.md").read_text("utf-8"), file="a.md")
@@ -64,7 +66,7 @@ def test_an_installed_connector_gives_its_version_and_hash(fake: FakeDaemon, ail
     assert 'version = "1.3.0"' in (tmp_path / "d.md").read_text("utf-8")
 
 
-def test_an_installed_operation_becomes_an_action_of_its_name(
+def test_action_new_takes_the_connector_that_has_the_named_operation(
     fake: FakeDaemon, aileron: Command, tmp_path: Path
 ) -> None:
     """The connector with that operation is used; approval is required, whatever the name suggests, unless the author says that it
@@ -101,7 +103,7 @@ def test_an_installed_operation_becomes_an_action_of_its_name(
 
 
 def test_action_new_overwrites_no_file(aileron: Command, tmp_path: Path) -> None:
-    """The target of a symbolic link stays too; another output name works."""
+    """A symbolic link's target stays too; another output name works."""
     (tmp_path / "a.md").write_text("mine")
     os.symlink(tmp_path / "elsewhere", tmp_path / "link.md")
 
@@ -131,7 +133,7 @@ def test_action_new_overwrites_no_file(aileron: Command, tmp_path: Path) -> None
 def test_action_new_writes_no_invalid_action_file(
     aileron: Command, tmp_path: Path, words: tuple[str, ...], told: str
 ) -> None:
-    """The words are refused as `validate` would refuse them, before a file exists."""
+    """The command refuses invalid words before a file exists, as `validate` would refuse the file."""
     said = aileron("action", "new", *words)
 
     assert (said.code, list(tmp_path.glob("*.md"))) == (2, [])
@@ -205,7 +207,7 @@ def written(signature: str) -> ActionFile:
 
 @pytest.mark.parametrize("hint", HINTS)
 def test_an_action_created_for_any_annotation_can_be_added(hint: str) -> None:
-    """Each annotation is tried as a required parameter, as an optional one, and as both among several."""
+    """Each type annotation is tried as a required parameter, as an optional one, and among several."""
     assert [spec.type for spec in written(f"x: {hint}").inputs] == [
         spec.type for spec in written(f"x: {hint} = ...").inputs
     ]
@@ -224,8 +226,8 @@ def test_an_action_created_for_any_annotation_can_be_added(hint: str) -> None:
 @pytest.mark.parametrize(
     "hint", [hint for hint in HINTS if "ge=5, le=2" not in hint and "min_length=5, max_length=2" not in hint]
 )
-def test_a_parameter_that_cannot_be_an_input_gets_a_value_in_the_file(name: str, hint: str) -> None:
-    """The author edits the value, which has the right type: an input keeps its own name. An optional one is left out."""
+def test_a_required_parameter_that_cannot_be_an_input_gets_a_placeholder_value(name: str, hint: str) -> None:
+    """The value has the right type, and the author edits it; a parameter of this kind that is optional is left out."""
     needed = written(f"{name}: {hint}, to: str")
 
     assert [spec.name for spec in needed.inputs] == ["to"]
@@ -243,8 +245,8 @@ def test_a_parameter_that_cannot_be_an_input_gets_a_value_in_the_file(name: str,
         ("_x: Literal['${']", "no accepted value is known"),
     ],
 )
-def test_a_parameter_that_no_file_can_provide_is_reported(signature: str, why: str) -> None:
-    """The command refuses instead of writing a file that could not be added. An optional parameter is left out."""
+def test_action_new_refuses_a_required_parameter_that_no_action_file_can_provide(signature: str, why: str) -> None:
+    """The written file could not be added. A parameter of this kind that is optional is left out."""
     with pytest.raises(Problem) as refused:
         written(signature)
 
@@ -275,7 +277,7 @@ def test_an_action_for_an_installed_operation_is_valid(fake: FakeDaemon, aileron
     assert "operation 'never' needs 'x', which an action file cannot provide" in refused.err
 
 
-def test_the_schema_describes_what_new_writes(aileron: Command, tmp_path: Path) -> None:
+def test_the_action_schema_accepts_the_file_that_action_new_writes(aileron: Command, tmp_path: Path) -> None:
     """The schema is printed as JSON; --manifest prints the manifest's."""
     aileron("action", "new", "send-email")
     frontmatter = (tmp_path / "send-email.md").read_text("utf-8").split("+++\n")[1]

@@ -51,8 +51,8 @@ def blocks(language: str) -> list[str]:
     return ["".join(line.removeprefix(indent) for line in block.splitlines(keepends=True)) for indent, block in found]
 
 
-def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each command exits with 0; afterwards the page's four bindings exist with the stated details."""
+def test_the_how_to_pages_commands_create_its_four_bindings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command exits with 0, and the bindings have the stated details."""
     monkeypatch.chdir(tmp_path)
     for name in ("password", "reader-password", "writer-password"):
         Path(f"{name}.txt").write_text(f"{PASSWORD}-{name}\n")
@@ -90,7 +90,7 @@ def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.Monke
     }
 
 
-def test_the_role_of_the_page_reads_and_cannot_write(tmp_path: Path) -> None:
+def test_the_how_to_pages_database_role_can_read_but_not_write(tmp_path: Path) -> None:
     """A login with the page's role passes the check; with one right more it is refused because of that right."""
     authority = Authority(tmp_path)
     (sql,) = blocks("sql")

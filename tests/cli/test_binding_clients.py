@@ -83,8 +83,10 @@ def user_name(home: DaemonHome, name: str) -> str | None:
     return found
 
 
-def test_a_service_accounts_key_file_needs_no_client_id(aileron: Command, home: DaemonHome, tmp_path: Path) -> None:
-    """The prompt for a client ID appears only for a bare key."""
+def test_setup_asks_for_no_client_id_if_the_key_file_has_one(
+    aileron: Command, home: DaemonHome, tmp_path: Path
+) -> None:
+    """A service account's file names its client; a bare key does not, so its client ID is asked for."""
     file = tmp_path / "robot.json"
     file.write_text(json.dumps(ACCOUNT, indent=2))
     said = set_up(aileron, "account", (FILE, str(file)))
@@ -120,8 +122,8 @@ def test_a_file_that_is_no_private_key_is_refused_and_not_stored(
     assert home.must("GET", "/v1/secrets") == before
 
 
-def test_secrets_and_tokens_are_typed_without_echo(aileron: Command, home: DaemonHome) -> None:
-    """A secret comes with its client ID, a token without one; both together are stored as one."""
+def test_client_secrets_and_tokens_are_typed_without_echo(aileron: Command, home: DaemonHome) -> None:
+    """A secret needs its client ID, a token does not; secret and token together are stored as one value."""
     typed = "canary-that-is-typed"
     said = set_up(aileron, "secret", ("Client ID: ", "a robot"), ("Client secret: ", typed))
     said += set_up(aileron, "token", ("Token to exchange: ", typed))

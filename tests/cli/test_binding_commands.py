@@ -110,8 +110,8 @@ def opener(tmp_path: Path) -> Path:
 # Signing in
 
 
-def test_setup_shows_what_the_connector_wants_before_it_asks(fake: FakeDaemon, aileron: Command) -> None:
-    """Kind, purpose, scopes, hosts and provider of the newest version are shown; then the service's name is asked for."""
+def test_setup_shows_what_the_connector_requests_before_its_first_prompt(fake: FakeDaemon, aileron: Command) -> None:
+    """The newest version counts: kind, purpose, scopes, hosts and provider come first, then the service's name."""
     said = aileron.at_terminal("binding", "setup", MAIL, answers=[("Service [mail]: ", "\x04")], variables=NO_DISPLAY)
     shown = flat(said).partition("Service")[0]
 
@@ -170,8 +170,8 @@ def test_a_person_without_a_local_browser_is_told_how_to_forward_the_port(fake: 
         assert ("ssh -L 41007:localhost:41007 THIS-MACHINE" in said.out) is is_told
 
 
-def test_signing_in_as_another_account_is_reported(fake: FakeDaemon, aileron: Command) -> None:
-    """A different person may have been signed in at the provider's page; the same account is not remarked upon."""
+def test_signing_in_with_a_different_account_is_reported(fake: FakeDaemon, aileron: Command) -> None:
+    """The browser may still be signed in as somebody else. An unchanged account causes no remark."""
     for was, is_remarked in (("noor@example.com", True), ("mira@example.com", False)):
         fake.bindings[NAME] = {**BOUND, "account": was}
         fake.script("GET", "/v1/sign-ins/sgn-1", lambda _: _done(fake))
@@ -195,7 +195,7 @@ def test_a_device_code_is_used_on_a_machine_without_a_browser(fake: FakeDaemon, 
         assert "and enter the code WDJB-MJHT" in said.out
 
 
-def test_a_browser_is_opened_for_a_person_who_has_one(
+def test_the_sign_in_address_is_opened_in_an_available_browser(
     fake: FakeDaemon, aileron: Command, opener: Path, tmp_path: Path
 ) -> None:
     """The browser gets the address as one argument, and the terminal shows it too; it is not opened without a terminal or with
@@ -234,8 +234,8 @@ def test_only_a_web_address_is_opened_in_the_browser(
     assert not (tmp_path / "opened").exists()
 
 
-def test_a_sign_in_in_a_script_requires_device_or_no_browser(fake: FakeDaemon, aileron: Command) -> None:
-    """Otherwise a sign-in would begin that no person sees; with --no-browser its address is on standard error."""
+def test_a_script_needs_device_or_no_browser_to_sign_in(fake: FakeDaemon, aileron: Command) -> None:
+    """Otherwise no person would see the sign-in; with --no-browser its address goes to standard error."""
     refused = aileron(*SETUP)
     assert (refused.code, refused.err.splitlines()[-1]) == (
         2,
@@ -249,7 +249,7 @@ def test_a_sign_in_in_a_script_requires_device_or_no_browser(fake: FakeDaemon, a
 
 
 def test_setup_with_json_prints_one_object_a_line(fake: FakeDaemon, aileron: Command) -> None:
-    """The first says where to sign in, the second is the result."""
+    """The first object says where to sign in, the second is the result."""
     said = aileron(*SETUP, "--device", "--json")
     first, last = map(json.loads, said.out.splitlines())
 
@@ -279,8 +279,8 @@ def test_interrupting_the_command_cancels_the_sign_in(fake: FakeDaemon, aileron:
         assert len(fake.asked("DELETE", "/v1/sign-ins/sgn-1")) == number
 
 
-def test_interrupting_too_late_reports_the_binding(fake: FakeDaemon, aileron: Command) -> None:
-    """The provider responded at the same moment: the command says what is bound."""
+def test_interrupting_a_sign_in_that_just_succeeded_reports_the_binding(fake: FakeDaemon, aileron: Command) -> None:
+    """The provider responded at the same moment, so the command says what is bound."""
     fake.bindings[NAME] = BOUND
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING))
     fake.script("DELETE", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": ENTRY}))
@@ -291,7 +291,7 @@ def test_interrupting_too_late_reports_the_binding(fake: FakeDaemon, aileron: Co
 
 
 def test_a_sign_in_that_fails_says_why_and_what_to_do(fake: FakeDaemon, aileron: Command) -> None:
-    """The error has the usual lines and the exit code of its class; a sign-in that was cancelled elsewhere exits with 6."""
+    """The exit code is that of the error's class; a sign-in that was cancelled elsewhere exits with 6."""
     message = "you said no on the provider's page; to try again: aileron binding setup github://acme/connector-mail"
     _, failed = error("binding_failed", 409, message)
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "failed", **failed}))
@@ -335,7 +335,7 @@ def test_setup_with_a_stored_secret_refuses_sign_in_options(fake: FakeDaemon, ai
 
 
 def test_bindings_are_listed_with_account_and_state(fake: FakeDaemon, aileron: Command) -> None:
-    """Each takes one line; at a terminal a fix follows for those that do not serve."""
+    """Each binding takes one line; at a terminal, a fix follows for those that do not serve."""
     fake.bindings = {
         NAME: BOUND,
         "oauth2/mail/work": {**BOUND, "name": "oauth2/mail/work", "account": None, "state": "failed"},
@@ -374,7 +374,7 @@ def test_inspect_shows_the_whole_binding(fake: FakeDaemon, aileron: Command) -> 
 
 
 def test_a_sign_in_without_scopes_says_that_the_provider_decides(fake: FakeDaemon, aileron: Command) -> None:
-    """This is shown before the sign-in begins: otherwise it looks like one that requests nothing."""
+    """The command says so before the sign-in begins, because no scopes would look like no permissions."""
     fake.connectors = [{**CONNECTOR, "credential": {**CONNECTOR["credential"], "scopes": []}}]
     said = aileron.at_terminal("binding", "setup", MAIL, answers=[("Service [mail]: ", "\x04")], variables=NO_DISPLAY)
 
@@ -423,8 +423,8 @@ def test_a_consent_shows_the_account_and_everything_it_allows(fake: FakeDaemon, 
 # Binding again
 
 
-def test_rebind_shows_what_is_new_before_it_asks(fake: FakeDaemon, aileron: Command) -> None:
-    """A no changes nothing (75); a yes binds again; without anything new there is no question."""
+def test_rebind_shows_the_new_permissions_before_its_prompt(fake: FakeDaemon, aileron: Command) -> None:
+    """A no changes nothing and exits with 75; a yes rebinds. There is no prompt if nothing is new."""
     fake.bindings[NAME] = {**BOUND, "suspended": ["host b.example:443"], "state": "suspended"}
     no = aileron.at_terminal(
         "binding", "rebind", NAME, answers=[("all of this? [y/N] ", "n")], variables=NO_DISPLAY
@@ -439,8 +439,8 @@ def test_rebind_shows_what_is_new_before_it_asks(fake: FakeDaemon, aileron: Comm
 
 
 @pytest.mark.parametrize("new", ["scope mail.delete", "application d at t, not c at t"])
-def test_rebind_asks_nothing_if_only_the_provider_can_allow_it(fake: FakeDaemon, aileron: Command, new: str) -> None:
-    """The command shows what is new and the fix; a secret that is bound directly has no provider to ask."""
+def test_rebind_does_not_prompt_if_only_a_new_sign_in_can_help(fake: FakeDaemon, aileron: Command, new: str) -> None:
+    """The command shows the new permissions and the fix. A stored secret has no provider, so the command prompts."""
     widened = {**BOUND, "suspended": ["host b.example:443", new], "state": "suspended"}
     fake.bindings[NAME] = widened
     refused = aileron.at_terminal("binding", "rebind", NAME, variables=NO_DISPLAY)
@@ -457,8 +457,8 @@ def test_rebind_asks_nothing_if_only_the_provider_can_allow_it(fake: FakeDaemon,
     )
 
 
-def test_a_script_rebinds_without_a_question_and_logs_what_is_new(fake: FakeDaemon, aileron: Command) -> None:
-    """Running the command is the consent; what was new is on standard error."""
+def test_a_script_rebinds_without_a_prompt_and_logs_the_new_permissions(fake: FakeDaemon, aileron: Command) -> None:
+    """Running the command is the consent; the new permissions are on standard error."""
     fake.bindings[NAME] = {**BOUND, "suspended": ["host b.example:443"], "state": "suspended"}
     said = aileron("binding", "rebind", NAME)
 
@@ -467,7 +467,7 @@ def test_a_script_rebinds_without_a_question_and_logs_what_is_new(fake: FakeDaem
 
 
 def test_reauthorize_signs_in_again_under_the_same_name(fake: FakeDaemon, aileron: Command) -> None:
-    """The new sign-in replaces the binding, and what is new is shown first; a binding with a stored secret is refused."""
+    """The new sign-in replaces the binding, after new permissions were shown; a stored secret is refused."""
     fake.bindings[NAME] = {**BOUND, "suspended": ["scope mail.delete"], "state": "suspended"}
     said = aileron("binding", "reauthorize", NAME, "--no-browser").exits(0)
     assert fake.asked("POST", "/v1/sign-ins")[0].body["replace"] is True
@@ -479,10 +479,10 @@ def test_reauthorize_signs_in_again_under_the_same_name(fake: FakeDaemon, ailero
 
 
 @pytest.mark.parametrize(("kind", "verb"), [("oauth2", "reauthorize"), ("oauth2_client", "rebind")])
-def test_a_new_scope_needs_a_sign_in_only_for_kinds_with_a_sign_in(
+def test_a_new_scope_of_a_kind_without_sign_in_needs_only_consent(
     fake: FakeDaemon, aileron: Command, kind: str, verb: str
 ) -> None:
-    """Aileron gets the tokens of an OAuth client by itself, so consent is enough."""
+    """Aileron gets the tokens of an OAuth client by itself; other kinds need a new sign-in."""
     fake.bindings[NAME] = {**BOUND, "kind": kind, "suspended": ["scope mail.delete"], "state": "suspended"}
     shown = aileron("binding", "inspect", NAME)
 
@@ -498,7 +498,7 @@ def test_a_new_scope_needs_a_sign_in_only_for_kinds_with_a_sign_in(
         ("failed: it was not reached", "(it was not reached): end the access in your account there"),
     ],
 )
-def test_revoke_ends_a_binding_and_reports_the_providers_part(
+def test_revoke_ends_a_binding_and_reports_the_providers_answer(
     fake: FakeDaemon, aileron: Command, said: str | None, told: str
 ) -> None:
     """The binding ends in the vault whatever the provider answers."""

@@ -52,10 +52,10 @@ def user(upstream: CountingServer) -> str:
     return base64.b64decode(upstream.requests[-1][2].removeprefix("Basic ")).decode().partition(":")[0]
 
 
-def test_the_first_run_at_a_terminal_binds_a_credential_and_goes_on(
+def test_a_run_without_a_credential_offers_to_bind_one_at_a_terminal(
     aileron: Command, home: DaemonHome, upstream: CountingServer
 ) -> None:
-    """The connector's need is shown before the question; there is one request, under the given idempotency key."""
+    """The connector's need is shown before the prompt; the run is one request under the given idempotency key."""
     before, words = len(upstream.requests), ("run", "fetch", "path=/hello", "--idempotency-key", "k")
     said = aileron.at_terminal(*words, answers=NEW, NO_COLOR="1")
     shown = flat(said)
@@ -77,7 +77,7 @@ def test_answering_no_to_the_binding_changes_nothing(aileron: Command, home: Dae
 
 
 def test_a_missing_vault_is_created_while_binding(aileron: Command, home: DaemonHome) -> None:
-    """The vault is created after a yes, with a typed passphrase; a no creates none, and a script is told the command."""
+    """A yes creates the vault with a typed passphrase, a no creates none, and a script is told the command."""
     home.must("POST", "/v1/vault/lock")
     (home.path / "vault.json").unlink()
     choose = [("New vault passphrase: ", VAULT), ("again: ", VAULT)]
@@ -97,7 +97,7 @@ def test_a_missing_vault_is_created_while_binding(aileron: Command, home: Daemon
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
 def test_no_binding_is_offered_without_a_terminal(aileron: Command, words: tuple[str, ...]) -> None:
-    """The exit code is 4, and the error has the command that binds; --json and --dry-run at a terminal offer none either."""
+    """The command exits with 4 and names the command that binds, also at a terminal with --json or --dry-run."""
     said = aileron("run", "fetch", *words).exits(4)
     setup = f"aileron binding setup {PROBE} --name basic/SERVICE/IDENTITY --username USER --secret NAME"
     assert said.err.splitlines()[-1] == f"  fix: {setup}"
@@ -136,7 +136,7 @@ def test_one_of_several_bindings_is_chosen_by_number(
 
 
 def test_the_account_is_shown_in_plan_approval_and_record(aileron: Command, home: DaemonHome) -> None:
-    """Kind, scope and account appear before a run, while a person is asked, and after it."""
+    """Kind, scope and account appear before a run, while a person decides, and after it."""
     bind(home, "home")
     kept = {"kind": "basic", "scope": "Whatever the test server allows"}
     for words in (("run", "fetch", "--dry-run"), ("run", "ask-first", "--dry-run")):
@@ -182,8 +182,8 @@ def test_an_update_that_asks_for_more_suspends_the_binding(aileron: Command, hom
     assert aileron("run", wider).code == 0
 
 
-def test_consent_to_what_is_new_can_be_given_in_place(aileron: Command, wider: str) -> None:
-    """A no exits with 4 and changes nothing; a yes binds again, and the run goes on."""
+def test_a_suspended_binding_can_be_rebound_while_its_run_waits(aileron: Command, wider: str) -> None:
+    """A no exits with 4 and changes nothing; a yes rebinds, and the run continues."""
     question = "Approve all of this? [y/N] "
     no = aileron.at_terminal("run", wider, answers=[(question, "n")], NO_COLOR="1").exits(4)
     assert flat(no).index("new host other.example:443") < flat(no).index("Approve all")
@@ -194,7 +194,7 @@ def test_consent_to_what_is_new_can_be_given_in_place(aileron: Command, wider: s
 
 
 def test_an_approval_for_one_account_does_not_run_as_another(aileron: Command, home: DaemonHome) -> None:
-    """The binding changed its account while the question waited, so it is not the one that was shown; a new request runs."""
+    """The binding's account changed while the question was pending, so the run fails; a new request runs."""
     bind(home, "home")
     asked = aileron("run", "ask-first", "path=/effect", "--json").json["approval_id"]
     assert aileron("binding", "rebind", "basic/notes/home", "--username", "eve").code == 0

@@ -46,7 +46,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
         yield home
 
 
-def test_a_signing_secret_is_asked_for_and_checked(aileron: Command, home: DaemonHome) -> None:
+def test_setup_prompts_for_a_signing_key_and_rejects_an_undecodable_one(aileron: Command, home: DaemonHome) -> None:
     """The signed text is shown first; a key that cannot be decoded is not stored, and a good one is bound."""
 
     def setup(key: str) -> str:
@@ -68,8 +68,8 @@ def test_a_signing_secret_is_asked_for_and_checked(aileron: Command, home: Daemo
     assert "an HMAC-SHA256 of msg_{id}.{time}.{body} in webhook-id: msg_{id}" in " ".join(shown.split())
 
 
-def test_a_replacement_signing_key_is_checked_as_well(aileron: Command) -> None:
-    """A bad key is refused, and its value is not shown."""
+def test_replacing_a_signing_key_rejects_an_undecodable_one(aileron: Command) -> None:
+    """The error does not contain the key's value."""
     said = aileron("secret", "set", "hooks-me", given=BAD)
 
     assert said.code != 0
@@ -78,7 +78,7 @@ def test_a_replacement_signing_key_is_checked_as_well(aileron: Command) -> None:
     assert aileron("secret", "set", "hooks-me", given=GOOD).code == 0
 
 
-def test_digest_asks_for_a_user_name_and_a_password(aileron: Command, home: DaemonHome) -> None:
+def test_setup_for_digest_authentication_prompts_for_user_name_and_password(aileron: Command, home: DaemonHome) -> None:
     """The command says that the password is not sent, and refuses a colon in the user name."""
     answers = [("Service [door]: ", ""), ("]: ", "me"), ("User name: ", "mira"), ("Password: ", "open, sesame!")]
     said = flat(at_terminal(aileron, "binding", "setup", DOOR, answers=answers))

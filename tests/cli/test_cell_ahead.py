@@ -30,7 +30,7 @@ def children() -> set[int]:
 
 
 def has_begun(*words: str) -> bool:
-    """Return whether these words start a process. It is a child of this one until it is closed."""
+    """Return whether these words start a cell process, which is a child of this process until it is closed."""
     cell_ahead.begin(list(words))
     stub = cell_ahead.taken()
     if stub is not None:
@@ -39,8 +39,8 @@ def has_begun(*words: str) -> bool:
     return stub is not None
 
 
-def test_the_cell_process_starts_ahead_if_a_cell_is_requested(home: Path) -> None:
-    """The request is the option or the setting as written in the file."""
+def test_the_cell_process_starts_early_if_a_cell_is_requested(home: Path) -> None:
+    """Either the option or the setting in the file requests the cell."""
     assert has_begun("claude", "--jail")
     assert has_begun("claude", "--jail", "--", "--help")
     assert not has_begun("claude")
@@ -53,14 +53,14 @@ def test_the_cell_process_starts_ahead_if_a_cell_is_requested(home: Path) -> Non
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("words", [["--no-jail"], ["--explain"], ["--dry-run"], ["--help"], ["-h"], ["--", "--jail"]])
 def test_no_cell_process_starts_if_there_will_be_no_cell(words: list[str]) -> None:
-    """Options that only explain the launch start none either."""
+    """Options that only explain the launch start no process either."""
     asked = words if words[0] == "--" else ["--jail", *words]
     assert not has_begun("claude", *asked)
 
 
 @pytest.mark.usefixtures("home")
-def test_the_cell_process_ends_if_no_cell_is_used_after_all() -> None:
-    """The setting may lack consent, for example: no process remains beside the agent."""
+def test_a_cell_process_started_early_ends_if_no_cell_is_used() -> None:
+    """The setting may lack consent, for example: no process must remain beside the agent."""
     before = children()
     cell_ahead.begin(["claude", "--jail"])
     (begun,) = children() - before
@@ -81,7 +81,7 @@ print(*(child.pid for child in psutil.Process().children()))
 
 
 def begun_by_another(**environment: str) -> tuple[int, list[int]]:
-    """Run a process that starts one, never takes it and ends. Return its id and those of its children."""
+    """Run a process that starts a cell process, never uses it and ends. Return its id and its children's ids."""
     process = subprocess.Popen(
         [sys.executable, "-c", _BEGINS], env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True
     )
@@ -91,15 +91,15 @@ def begun_by_another(**environment: str) -> tuple[int, list[int]]:
 
 
 @pytest.mark.usefixtures("home")
-def test_no_cell_process_starts_in_a_process_that_executes_itself_again() -> None:
-    """The passphrase comes as a variable: after the exec the same process would not know of the child."""
+def test_no_cell_process_starts_early_in_a_command_that_will_exec_itself() -> None:
+    """The exec removes the passphrase variable, and afterwards the command would not know of its child."""
     assert begun_by_another(AILERON_VAULT_PASSPHRASE="correct horse battery")[1] == []
     assert len(begun_by_another()[1]) == 1
 
 
 @pytest.mark.usefixtures("home")
-def test_a_cell_process_that_is_never_taken_leaves_nothing_behind() -> None:
-    """Neither a process nor a control group remains, as after a launch that its other options make invalid."""
+def test_an_unused_cell_process_leaves_no_process_or_control_group_behind() -> None:
+    """A launch whose other options are invalid never uses its cell process."""
     pid, (stub,) = begun_by_another()
 
     assert not psutil.pid_exists(stub)

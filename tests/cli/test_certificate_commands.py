@@ -70,7 +70,7 @@ def openssl(*words: str) -> None:
 
 
 def test_check_manifest_says_that_a_client_certificate_is_sent(aileron: Command, source: Path) -> None:
-    """The output also says that the private key is not sent."""
+    """The person also reads that the private key is not sent."""
     said = " ".join(aileron("connector", "check-manifest", str(source)).out.split())
     assert "a client certificate of TLS, without its private key" in said
 
@@ -101,10 +101,10 @@ def test_setup_at_a_terminal_takes_a_pem_file(aileron: Command, clients: ClientA
     assert "a client certificate of TLS, without its private key" in text
 
 
-def test_a_script_stores_pem_files_as_tools_write_them(
+def test_a_script_can_store_pem_files_with_extra_text_around_the_blocks(
     aileron: Command, clients: ClientAuthority, tmp_path: Path
 ) -> None:
-    """Text and carriage returns are left out; an expired certificate or a key without one is refused with the fix."""
+    """Text and carriage returns are left out; an expired certificate or a missing key is refused with the fix."""
     stored = clients.issue()
     given = b"Bag Attributes\r\n    localKeyID: 01\r\n" + stored.replace(b"\n", b"\r\n") + b"Key Attributes: none\r\n"
     assert aileron("secret", "set", "scripted", given=given.decode()).code == 0

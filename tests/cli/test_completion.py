@@ -48,7 +48,7 @@ def test_commands_and_action_names_are_completed(
 
 
 def test_completing_never_starts_a_daemon(aileron: Command, home: Path) -> None:
-    """A person is typing: completion must be quick and without side effects."""
+    """Completion must be quick and free of side effects while a person is typing."""
     said = aileron(COMP_WORDS="aileron run s", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash")
 
     assert (said.code, said.out.strip()) == (0, "")
@@ -75,7 +75,7 @@ def test_completing_never_starts_a_daemon(aileron: Command, home: Path) -> None:
 def test_approval_ids_and_inputs_are_completed(
     fake: FakeDaemon, aileron: Command, typed: str, offered: list[str]
 ) -> None:
-    """They come from the daemon; an input that has its value, and an id that is on the line already, are not offered again."""
+    """The daemon provides them; an input that has its value and an id on the line are not offered again."""
     fake.add_action("send", "to:string", "copies:integer?")
     fake.approvals = [{"approval_id": "act-1a"}, {"approval_id": "act-2b"}, {"approval_id": "act-$(reboot)"}]
     words = typed.split(" ")
@@ -96,7 +96,7 @@ def test_approval_ids_and_inputs_are_completed(
 def test_bash_offers_files_only_if_a_word_can_be_a_file(
     fake: FakeDaemon, aileron: Command, home: Path, typed: list[str], offered: str
 ) -> None:
-    """The printed script runs in bash, which offers files unless it is told otherwise or there are words to offer."""
+    """Bash runs the printed script; it offers files by default if there are no words to offer."""
     fake.add_action("send", "to:string")
     words = " ".join(f"'{word}'" for word in typed)
     script = f"""
@@ -126,7 +126,7 @@ def test_bash_offers_files_only_if_a_word_can_be_a_file(
 def test_zsh_offers_files_only_if_a_word_can_be_a_file(
     fake: FakeDaemon, aileron: Command, home: Path, path_of_ours: str, typed: str, offered: str
 ) -> None:
-    """The printed script runs in zsh with recording functions in place of zsh's own."""
+    """Zsh runs the printed script, with functions that record calls in place of its own."""
     fake.add_action("send", "to:string")
     fake.script("GET", "/v1/connectors", (200, {"connectors": [{"name": "github://acme/mail"}]}))
     words = typed.split(" ")
@@ -163,7 +163,7 @@ def test_fish_offers_files_only_if_a_word_can_be_a_file(
 
 @pytest.fixture
 def path_of_ours(tmp_path: Path) -> str:
-    """A PATH on which `aileron` is the program under test."""
+    """Make a PATH on which `aileron` is the program under test."""
     command = tmp_path / "bin" / "aileron"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec {OURS} "$@"\n')
@@ -179,7 +179,7 @@ def _completed(shell: list[str], home: Path, path: str) -> str:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_completion_script_is_printed(aileron: Command, shell: str) -> None:
+def test_a_completion_script_is_printed_for_each_supported_shell(aileron: Command, shell: str) -> None:
     """Each supported shell has one."""
     said = aileron("completion", shell).exits(0)
     assert "_AILERON_COMPLETE" in said.out
@@ -200,7 +200,7 @@ LISTED: dict[str, tuple[str, Any]] = {
 
 @pytest.mark.parametrize("typed", LISTED)
 def test_ids_and_names_of_every_kind_are_completed(fake: FakeDaemon, aileron: Command, typed: str) -> None:
-    """Each is offered once, in the daemon's order."""
+    """Each word is offered once, in the daemon's order."""
     route, body = LISTED[typed]
     fake.script("GET", f"/v1/{route}", (200, body))
     said = complete(aileron, f"aileron {typed}")
@@ -221,7 +221,7 @@ def test_settings_and_the_entries_of_a_list_are_completed(aileron: Command, home
 
 
 def test_the_completion_table_matches_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table that is read before typer says the same of each command as the command itself."""
+    """Completion reads a table in place of importing typer, so the two must agree about each command."""
     monkeypatch.setattr(completing, "words_of", lambda kind, incomplete: [f"{kind}:"])
     found = {}
     for path, command in commands(typer.main.get_command(app)):
@@ -257,7 +257,7 @@ def test_names_that_are_unsafe_in_a_shell_or_invisible_are_left_out(fake: FakeDa
 
 
 @pytest.mark.parametrize("body", [b"not JSON", [], {"approvals": None}, {"approvals": [1]}, {"error": {}}, b"\xff"])
-def test_a_daemon_that_answers_nonsense_completes_nothing(fake: FakeDaemon, aileron: Command, body: Any) -> None:
+def test_an_invalid_response_of_the_daemon_completes_nothing(fake: FakeDaemon, aileron: Command, body: Any) -> None:
     """The shell shows no message beside what the person is typing."""
     fake.script("GET", "/v1/action-approvals", (200, body))
     said = aileron(COMP_WORDS="aileron approve a", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash")

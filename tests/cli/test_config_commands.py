@@ -64,7 +64,7 @@ def test_get_shows_a_setting_and_its_source(aileron: Command, file: Path) -> Non
 
 
 def test_get_without_a_key_shows_all_settings(aileron: Command, home: Path) -> None:
-    """They have the order of the documentation page; no home is needed or created."""
+    """Settings are in the order of the documentation page; no home is needed or created."""
     found = aileron("config", "get", "--json").json
 
     assert [entry["key"] for entry in found["settings"]] == list(SETTINGS)
@@ -85,7 +85,7 @@ def test_an_unknown_setting_is_refused(aileron: Command, file: Path, words: tupl
 def test_get_says_if_a_setting_is_not_in_effect(
     fake: FakeDaemon, aileron: Command, file: Path, monkeypatch: Any
 ) -> None:
-    """The daemon cannot read the file, or the setting waits for a restart or for consent."""
+    """Either the daemon cannot read the file, or the setting waits for a restart or for consent."""
     fake.settings_problem = "config.toml: cannot be read"
     assert "cannot be read, so it is not in effect" in aileron("config", "get", "notify.desktop").err
     fake.settings_problem, fake.settings_at_start = None, ["sandbox.mode"]
@@ -126,7 +126,7 @@ def test_set_with_default_removes_a_setting(aileron: Command, file: Path) -> Non
 
 
 def test_the_first_setting_creates_the_file_and_the_home(aileron: Command, home: Path) -> None:
-    """The home is for its owner alone."""
+    """Only its owner can access the new home."""
     assert aileron("config", "set", "vault.lock_after", "15m").code == 0
 
     assert (home / "config.toml").read_text() == '[vault]\nlock_after = "15m"\n'
@@ -155,7 +155,7 @@ def test_the_first_setting_creates_the_file_and_the_home(aileron: Command, home:
         (("sandbox.mode", "a\x1b[2Kb"), "mode 'a\\x1b[2Kb' is not one of"),
     ],
 )
-def test_set_writes_no_value_that_the_daemon_would_not_read(
+def test_set_refuses_a_value_that_the_daemon_would_reject(
     aileron: Command, file: Path, words: tuple[str, ...], told: str
 ) -> None:
     """The error says why, and the file is unchanged."""
@@ -225,16 +225,16 @@ def test_add_and_remove_refuse_settings_that_are_not_lists(
     assert file.read_text() == TEXT
 
 
-def test_add_writes_no_entry_that_the_daemon_would_not_read(aileron: Command, file: Path) -> None:
-    """A valid entry beside it is not added either."""
+def test_add_refuses_an_entry_that_the_daemon_would_reject(aileron: Command, file: Path) -> None:
+    """A valid entry in the same command is not added either."""
     for entry, told in (("nas.lan", "'nas.lan' has no port"), ("*.lan:443", "wildcards are not allowed")):
         said = aileron("config", "add", "egress.private", "b.lan:2", entry)
         assert (said.code, told in said.err) == (2, True), said
     assert file.read_text() == TEXT
 
 
-def test_set_says_which_entries_it_drops_and_how_to_undo_that(aileron: Command, file: Path) -> None:
-    """The person may have meant to add; no note appears if no entry is lost."""
+def test_set_names_the_list_entries_that_it_removes_and_the_undo_command(aileron: Command, file: Path) -> None:
+    """The person may have meant `add`; the note is absent if no entry is lost."""
     kept = aileron("config", "set", "egress.private", "nas.lan:443,db.lan:5432")
     lost = aileron("config", "set", "egress.private", "b.lan:2")
 
@@ -243,10 +243,8 @@ def test_set_says_which_entries_it_drops_and_how_to_undo_that(aileron: Command, 
     assert f"no longer in egress.private: nas.lan:443 db.lan:5432\n{undo}" in lost.err
 
 
-def test_added_and_removed_entries_wait_for_consent_as_set_values_do(
-    fake: FakeDaemon, aileron: Command, file: Path
-) -> None:
-    """The daemon requests consent, whichever command wrote the file."""
+def test_added_and_removed_list_entries_wait_for_consent(fake: FakeDaemon, aileron: Command, file: Path) -> None:
+    """The daemon requests consent for a change whichever command wrote the file."""
     fake.settings_waiting = ["egress.private"]
     for verb in ("add", "remove"):
         said = aileron("config", verb, "egress.private", "b.lan:443").err
@@ -277,7 +275,7 @@ def test_set_says_when_the_setting_takes_effect(fake: FakeDaemon, aileron: Comma
     assert "egress.private: not in effect, needs your approval: aileron approval list" in " ".join(said.split())
 
 
-def test_a_broken_or_linked_file_is_left_alone(aileron: Command, file: Path) -> None:
+def test_commands_do_not_change_a_broken_or_linked_config_file(aileron: Command, file: Path) -> None:
     """The file's problem is shown, by `get` as well; a symbolic link is not followed."""
     file.write_text("[notify\n")
     for words in (("get", "notify.desktop"), ("set", "notify.desktop", "true")):
@@ -303,7 +301,7 @@ def editor(directory: Path, program: str) -> str:
     return f"{sys.executable} {script}"
 
 
-def test_an_edited_file_replaces_the_old_one(aileron: Command, file: Path, tmp_path: Path) -> None:
+def test_config_edit_saves_the_edited_file(aileron: Command, file: Path, tmp_path: Path) -> None:
     """The editor runs at a terminal; $VISUAL takes precedence over $EDITOR."""
     aileron.at_terminal(
         "config", "edit", VISUAL=editor(tmp_path, "text = text.replace('false', 'true')"), EDITOR="false"
@@ -312,8 +310,8 @@ def test_an_edited_file_replaces_the_old_one(aileron: Command, file: Path, tmp_p
     assert aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, "")).out.strip() == "nothing changed"
 
 
-def test_a_mistake_is_shown_and_can_be_edited_again(aileron: Command, file: Path, tmp_path: Path) -> None:
-    """The editor opens the text as it was left; until it is valid the file is unchanged."""
+def test_config_edit_shows_an_error_and_opens_the_editor_again(aileron: Command, file: Path, tmp_path: Path) -> None:
+    """The editor opens the text as it was left; the file is unchanged until the text is valid."""
     program = "text = text.replace('maybe', 'true') if 'maybe' in text else text.replace('false', \"'maybe'\")"
     program += "\ntext = text.replace(\"'true'\", 'true')"
     said = aileron.at_terminal(
@@ -323,7 +321,7 @@ def test_a_mistake_is_shown_and_can_be_edited_again(aileron: Command, file: Path
     assert file.read_text() == TEXT.replace("desktop = false", "desktop = true")
 
 
-def test_a_mistake_that_is_not_fixed_changes_nothing(aileron: Command, file: Path, tmp_path: Path) -> None:
+def test_config_edit_saves_no_invalid_file(aileron: Command, file: Path, tmp_path: Path) -> None:
     """A failing editor and a script without a terminal change nothing either."""
     wrong = editor(tmp_path, "text = '[notify]\\ndekstop = true\\n'")
     left = aileron.at_terminal("config", "edit", VISUAL=wrong, answers=[("Edit it again?", "n")])
@@ -336,8 +334,10 @@ def test_a_mistake_that_is_not_fixed_changes_nothing(aileron: Command, file: Pat
     assert file.read_text() == TEXT
 
 
-def test_a_file_that_changed_during_editing_is_not_overwritten(aileron: Command, file: Path, tmp_path: Path) -> None:
-    """The other writer can be the daemon with its port, or another editor."""
+def test_config_edit_does_not_overwrite_a_file_that_changed_meanwhile(
+    aileron: Command, file: Path, tmp_path: Path
+) -> None:
+    """The daemon may have written its port, or another editor the whole file."""
     program = f"pathlib.Path({str(file)!r}).write_text('[notify]\\n')\ntext = text.replace('false', 'true')"
     said = aileron.at_terminal(
         "config", "edit", VISUAL=editor(tmp_path, program), answers=[("Edit it again?", "n")]
@@ -346,8 +346,8 @@ def test_a_file_that_changed_during_editing_is_not_overwritten(aileron: Command,
     assert file.read_text() == "[notify]\n"
 
 
-def test_a_broken_file_can_be_fixed_in_an_editor(aileron: Command, file: Path, tmp_path: Path) -> None:
-    """This is something that `set` cannot do."""
+def test_config_edit_can_fix_a_broken_file(aileron: Command, file: Path, tmp_path: Path) -> None:
+    """The command `set` refuses a broken file."""
     file.write_text("[notify\ndesktop = false\n")
     mends = editor(tmp_path, "text = text.replace('[notify', '[notify]')")
     aileron.at_terminal("config", "edit", VISUAL=mends).exits(0)
@@ -357,8 +357,8 @@ def test_a_broken_file_can_be_fixed_in_an_editor(aileron: Command, file: Path, t
 # Concurrent changes, and entries that a shell or a comma would split
 
 
-def test_concurrent_additions_all_take_effect(file: Path) -> None:
-    """A writer that finds the file changed reports it and writes nothing, so no completed change is undone by another."""
+def test_concurrent_config_changes_are_not_lost(file: Path) -> None:
+    """A writer that finds the file changed reports that and writes nothing, so no completed change is undone."""
 
     def add(entry: str) -> None:
         for _ in range(200):
@@ -374,8 +374,8 @@ def test_concurrent_additions_all_take_effect(file: Path) -> None:
     assert sorted(list_in_force("egress.private", read_text(file), file)) == sorted(["nas.lan:443", *wanted])
 
 
-def test_a_string_in_place_of_a_list_is_refused_and_not_split(aileron: Command, file: Path) -> None:
-    """Positive control: the same file with a list accepts the entry."""
+def test_add_refuses_a_string_in_place_of_a_list(aileron: Command, file: Path) -> None:
+    """The string's characters must not become entries. Positive control: a file with a list accepts the entry."""
     file.write_text('[mcp]\nkeep_listed = "abc"\n')
     assert aileron("config", "add", "mcp.keep_listed", "send").code != 0
     assert tomllib.loads(file.read_text()) == {"mcp": {"keep_listed": "abc"}}

@@ -111,7 +111,7 @@ def test_a_new_connector_has_no_example_names_left(aileron: Command, tmp_path: P
         (("--host", "api.example.com"), "has no port"),
     ],
 )
-def test_an_invalid_operation_or_host_is_refused(
+def test_connector_new_refuses_an_invalid_operation_or_host(
     aileron: Command, tmp_path: Path, words: tuple[str, ...], told: str
 ) -> None:
     """The command refuses before it creates anything, a key above all."""
@@ -132,8 +132,8 @@ def test_the_suite_lists_the_actions_in_the_repository(aileron: Command, tmp_pat
         assert sorted(suite["actions"]) == there
 
 
-def test_the_generated_pytest_tests_pass(aileron: Command, tmp_path: Path) -> None:
-    """They run in an ordinary process in the directory, as an author runs them."""
+def test_a_new_connectors_generated_pytest_tests_pass(aileron: Command, tmp_path: Path) -> None:
+    """The tests run as an author runs them, in an ordinary process in the directory."""
     directory = tmp_path / "things"
     assert made(aileron, directory).code == 0
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(directory)]
@@ -165,7 +165,7 @@ def test_the_private_key_is_outside_the_repository_and_readable_by_its_owner_onl
     assert b"PRIVATE" not in published
 
 
-def test_new_overwrites_nothing_and_leaves_nothing_half_made(aileron: Command, tmp_path: Path) -> None:
+def test_connector_new_overwrites_nothing_and_leaves_no_partial_result(aileron: Command, tmp_path: Path) -> None:
     """Existing directories and keys stay; if the directory cannot be created, no key remains."""
     (tmp_path / "there").mkdir()
     (tmp_path / "things.signing-key").write_text("the only copy")
@@ -185,8 +185,8 @@ def test_new_overwrites_nothing_and_leaves_nothing_half_made(aileron: Command, t
     assert (beside.code, (tmp_path / "new-key").exists()) == (0, True)
 
 
-def test_a_publishers_existing_key_can_be_used_again(aileron: Command, tmp_path: Path) -> None:
-    """The key is named with --key, must be readable by its owner only, and must be outside the repository."""
+def test_connector_new_can_reuse_a_publishers_key(aileron: Command, tmp_path: Path) -> None:
+    """The option --key names the file, which must be private to its owner and outside the repository."""
     key = tmp_path / "my-key"
     key.write_text(SigningKey(Secret(b"m" * 32)).to_pem().reveal().decode())
     key.chmod(0o644)
@@ -212,7 +212,7 @@ def test_a_publishers_existing_key_can_be_used_again(aileron: Command, tmp_path:
     ],
 )
 def test_a_name_that_is_no_repository_is_refused(aileron: Command, tmp_path: Path, name: str, told: str) -> None:
-    """The error suggests the name that was probably meant; nothing is created."""
+    """The error suggests the name that was probably meant, and nothing is created."""
     said = made(aileron, tmp_path / "x", name=name)
 
     assert (said.code, told in said.err) == (2, True), said
@@ -232,7 +232,7 @@ def test_a_repository_outside_github_gets_no_github_workflow(
 
 
 def test_every_template_marker_is_filled_in(aileron: Command, tmp_path: Path) -> None:
-    """A key's file may have the name of a marker: it is only a name."""
+    """A key's file name may look like a marker and is still only a name."""
     made(aileron, tmp_path / "x", "--key", str(tmp_path / "%%key%% $(x)"))
     texts = {path.name: path.read_text() for path in (tmp_path / "x").rglob("*") if path.is_file()}
 
@@ -285,7 +285,7 @@ def test_the_release_workflow_publishes_each_archive_at_its_own_tag(
 
 
 def test_a_release_is_installed_once_its_key_is_trusted(tmp_path: Path) -> None:
-    """A real daemon refuses it before, and if another key is trusted; it verifies the release afterwards."""
+    """A real daemon refuses the release without a trusted key and with another trusted key, and verifies it then."""
     with daemon_home() as home:
         aileron = Command(home.path)
         directory, out = tmp_path / "things", tmp_path / "dist"

@@ -43,8 +43,8 @@ def test_a_connector_made_from_a_server_passes_its_cases(aileron: Command, tmp_p
     assert TOKEN not in said.out + said.err
 
 
-def test_tools_run_without_a_person_only_if_the_author_allows_it(aileron: Command, tmp_path: Path, port: int) -> None:
-    """The author allows it once for the server, and the command says what that means."""
+def test_imported_tools_need_approval_unless_the_author_opts_out(aileron: Command, tmp_path: Path, port: int) -> None:
+    """The author opts out for the whole server, and the command says what that means."""
     words = ("--auth", "bearer", "--trust-read-only", "--ops", "list_notes,delete_note")
     made = ("connector", "import", address(port), NAME, str(tmp_path / "notes"))
     said = aileron(*made, *words, AILERON_MCP_TOKEN=TOKEN)
@@ -53,7 +53,7 @@ def test_tools_run_without_a_person_only_if_the_author_allows_it(aileron: Comman
     assert "the server says that they only read" in said.err
 
 
-def test_an_update_tells_what_the_server_changed(aileron: Command, tmp_path: Path) -> None:
+def test_an_update_reports_what_the_server_changed_in_its_tools(aileron: Command, tmp_path: Path) -> None:
     """A changed description weighs as much as a new input, because a model reads it. Unchanged tools are not mentioned."""
     folder = tmp_path / "notes"
     app = app_of()

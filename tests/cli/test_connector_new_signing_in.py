@@ -110,10 +110,10 @@ def files_with(folder: Path, *values: str) -> list[Path]:
     return [path for path in files if any(value.encode() in path.read_bytes() for value in values)]
 
 
-def test_the_author_signs_in_and_the_metadata_is_frozen_in_the_manifest(
+def test_the_authors_sign_in_stores_the_servers_oauth_metadata_in_the_manifest(
     aileron: Command, home: Path, tmp_path: Path, world: World
 ) -> None:
-    """PKCE, a newly registered client, and a token for this server; the token is used, revoked, and in no file."""
+    """The sign-in uses PKCE and a newly registered client; its token is revoked afterwards and is in no file."""
     folder = tmp_path / "notes"
     with aileron.start(*world.words, str(folder), "--no-browser") as running:
         asked = _visited(running)
@@ -156,7 +156,7 @@ def _visited(running: Any) -> dict[str, str]:
 
 
 def test_a_token_in_the_environment_replaces_the_sign_in(aileron: Command, tmp_path: Path, world: World) -> None:
-    """The metadata is frozen all the same, and no client is registered. An update reads it again and tells what has changed."""
+    """The manifest gets the metadata all the same, and no client is registered. An update reads them again."""
     folder = tmp_path / "notes"
     words = (*world.words, str(folder))
     made = aileron(*words, AILERON_MCP_TOKEN=TOKEN)
@@ -178,7 +178,7 @@ def test_a_token_in_the_environment_replaces_the_sign_in(aileron: Command, tmp_p
 def test_the_authors_options_override_the_metadata_and_survive_an_update(
     aileron: Command, tmp_path: Path, world: World
 ) -> None:
-    """The options are scopes, an application of the author's own, and one of several authorization servers."""
+    """Options set scopes, an application of the author's own, and one of several authorization servers."""
     folder = tmp_path / "notes"
     other = f"{world.issuer}/other"
     world.app.pages["/about-signing-in"]["authorization_servers"] = ["https://first.example", other]
@@ -206,7 +206,7 @@ def _moved(world: World) -> Iterator[None]:
 
 
 def test_a_sign_in_that_cannot_work_is_refused_with_a_fix(aileron: Command, tmp_path: Path, world: World) -> None:
-    """Causes: no registration, no terminal, a client address that the server does not take, and a server without sign-in."""
+    """Causes are no registration, no terminal, a client address that the server rejects, or no sign-in at all."""
     words = (*world.words, str(tmp_path / "notes"))
     nobody = aileron(*words)
     document = aileron(*words, "--client-id", "https://mine.example/client.json", AILERON_MCP_TOKEN=TOKEN)
@@ -245,7 +245,7 @@ urllib.request.urlopen(f"{asked['redirect_uri']}?{back}", timeout=30)
 
 
 def test_a_token_that_the_server_refuses_is_revoked(aileron: Command, tmp_path: Path, world: World) -> None:
-    """The browser opens by itself at a terminal; scopes that the server requires beyond the requested ones are named."""
+    """The error names the scopes that the server requires beyond the requested ones."""
     world.accepts = "another"
     world.app.refusal = 403
     world.app.challenge += ', error="insufficient_scope"'
@@ -288,7 +288,7 @@ def test_a_sign_in_can_be_forced_for_a_server_without_a_challenge(
 
 
 def test_sign_in_options_are_refused_for_a_server_that_needs_no_sign_in(aileron: Command, tmp_path: Path) -> None:
-    """A server that lists its tools to every client is used with a sign-in only with --auth oauth2."""
+    """A server that lists its tools to every client gets a sign-in only with --auth oauth2."""
     with serving(app_of()) as port:
         said = aileron(
             "connector",

@@ -142,7 +142,7 @@ def test_a_connectors_message_is_never_shown_as_a_fix(aileron: Command, sources:
         (("--cases", "/nowhere/cases.toml"), 3, "no such file"),
     ],
 )
-def test_invalid_options_are_refused(
+def test_connector_test_refuses_invalid_options(
     aileron: Command, sources: Path, words: tuple[str, ...], code: int, told: str
 ) -> None:
     """The command refuses before it builds or runs anything."""

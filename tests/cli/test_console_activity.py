@@ -12,8 +12,8 @@ from tests.support.tmux import Tmux
 
 
 @pytest.mark.jail
-def test_an_approved_run_and_a_denial_are_told_on_the_screen(asking: DaemonHome) -> None:
-    """Each story has the request, its display, the decision with a reason, and the end."""
+def test_the_activity_screen_shows_an_approved_run_and_a_denial(asking: DaemonHome) -> None:
+    """Each story has the request, when it was shown, the decision with its reason, and the end."""
     first, second = (asking.asked("ask-first", {"text": text}) for text in ("one", "two"))
     aileron = Command(asking.path)
     approved = at_terminal(aileron, "approve", first["approval_id"], answers=[("to approve: ", "yes"), SIGN])

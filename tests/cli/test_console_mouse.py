@@ -27,8 +27,8 @@ def row_of(at: Tmux, text: str) -> int:
     return next(number for number, row in enumerate(at.text.split("\n"), start=1) if text in row)
 
 
-def test_a_click_selects_a_row_and_a_screen_and_the_wheel_scrolls(home: Path, fake: FakeDaemon) -> None:
-    """The places are the list, the card and the names of the screens."""
+def test_a_click_selects_and_the_wheel_scrolls_in_the_console(home: Path, fake: FakeDaemon) -> None:
+    """The test clicks in the list, on the card and on the names of the screens."""
     world = World(home, fake)
     body = "\n".join(f"line-{number:02}" for number in range(60))
     world.ask(named("one"), named("two", args={"to": "mira@example.com", "body": body}))
@@ -49,8 +49,8 @@ def test_a_click_selects_a_row_and_a_screen_and_the_wheel_scrolls(home: Path, fa
     assert world.sent() == []
 
 
-def test_no_click_decides(home: Path, fake: FakeDaemon) -> None:
-    """Every second row is clicked twice: in the console, in the second step of an approval and a denial, and in help."""
+def test_no_mouse_click_approves_or_denies_anything(home: Path, fake: FakeDaemon) -> None:
+    """Every second row is clicked twice: in the console, in the second step of an approval and a denial, in help."""
     world = World(home, fake)
     world.ask(named("one", reversible=True))
     with Tmux(words(), variables(home)) as at:

@@ -22,8 +22,10 @@ TITLE = "#{pane_title}"
 
 
 @pytest.mark.parametrize("ends", ["a key", "SIGKILL"])
-def test_the_title_counts_what_waits_and_is_restored_at_the_end(home: Path, fake: FakeDaemon, ends: str) -> None:
-    """The console ends by a key or is killed; then the process that waits for it restores the title."""
+def test_the_terminals_title_counts_pending_requests_until_the_console_ends(
+    home: Path, fake: FakeDaemon, ends: str
+) -> None:
+    """The process that waits for the console restores the old title, even if the console is killed."""
     world = World(home, fake)
     world.ask(named("one"), named("two"))
     script = f"printf '\\033]2;mine\\033\\\\'; {' '.join(words())}; cat"
@@ -58,8 +60,8 @@ def read_for(master: int, wanted: bytes, within_s: float) -> bytes:
     return seen
 
 
-def test_a_notification_names_the_agent_and_the_action_only(home: Path, fake: FakeDaemon) -> None:
-    """The terminal supports notifications, and the agent's name tries to end the sequence and begin another."""
+def test_a_terminal_notification_has_only_the_agents_and_the_actions_name(home: Path, fake: FakeDaemon) -> None:
+    """The agent's name tries to end the escape sequence and to begin another one."""
     world = World(home, fake)
     with at_pty(home, fake, TERM="foot") as (master, _):
         world.ask(named("one", agent="cl\x1b\\\x1b]0;gone\x07", args={"to": "who@secret.example"}))

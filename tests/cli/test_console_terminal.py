@@ -75,7 +75,7 @@ def test_in_tmux_each_decision_asks_for_the_passphrase_and_the_run_completes(ask
 
 @pytest.mark.jail
 def test_a_denial_in_tmux_asks_for_the_passphrase_and_sends_its_reason(asking: DaemonHome) -> None:
-    """A wrong passphrase is asked for again; an interrupt decides nothing."""
+    """A wrong passphrase is asked for again; an interrupt at the prompt decides nothing."""
     question = asking.asked("ask-first", {"text": "hello there"})
     with Tmux(words(), variables(asking.path)) as at:
         at.until("ask-first", "CANNOT BE UNDONE")
@@ -115,8 +115,8 @@ def test_a_terminal_without_a_cursor_is_refused_with_the_commands_to_use(
     assert "\x1b[?1049h" not in said.out
 
 
-def test_the_console_refuses_an_agents_terminal() -> None:
-    """Every process below the one that `aileron launch` started is refused; a session elsewhere has no effect."""
+def test_the_console_does_not_start_below_an_agents_process() -> None:
+    """Every descendant of `aileron launch` is refused; an agent's session elsewhere makes no difference."""
     with daemon_home() as home, subprocess.Popen(["sleep", "100"]) as elsewhere:
         home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/w", "pid": elsewhere.pid})
         with Tmux(words(), variables(home.path)) as at:
@@ -130,7 +130,7 @@ def test_the_console_refuses_an_agents_terminal() -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (60, 20)])
-def test_quitting_restores_the_terminal(home: Path, fake: FakeDaemon, size: tuple[int, int]) -> None:
+def test_quitting_the_console_restores_the_terminal(home: Path, fake: FakeDaemon, size: tuple[int, int]) -> None:
     """The terminal has its own screen again after `q`, reads lines and echoes input."""
     fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
     script = f"echo before; {' '.join(words())}; echo after; stty -a | grep -o ' icanon'; cat"
@@ -146,7 +146,7 @@ def test_quitting_restores_the_terminal(home: Path, fake: FakeDaemon, size: tupl
 def test_the_terminal_is_restored_whichever_signal_ends_the_console(
     home: Path, fake: FakeDaemon, number: signal.Signals
 ) -> None:
-    """The waiting process restores the terminal's own screen and cursor, and turns mouse reports off."""
+    """The process that waits for the console restores screen and cursor, and turns mouse reports off."""
     fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
     script = f"echo before; {' '.join(words())}; echo after; stty -a | grep -o ' icanon'; cat"
     with Tmux(["sh", "-c", script], variables(home)) as at:
@@ -213,7 +213,7 @@ def ended(processes: list[psutil.Process]) -> bool:
     "first", [_ITSELF, _TELLS_NOBODY], ids=["first of its session", "of a session that tells nobody"]
 )
 def test_the_console_ends_with_its_terminal(home: Path, fake: FakeDaemon, first: str) -> None:
-    """The window is closed: nothing continues unseen."""
+    """Closing the window must not leave a console that nobody sees."""
     with at_pty(home, fake, first=first) as (master, processes):
         assert all(process.is_running() for process in processes)
         with Path(os.devnull).open() as nothing:

@@ -68,7 +68,7 @@ def failed(name: str) -> dict[str, Any]:
 
 @pytest.fixture
 def fake(fake: FakeDaemon) -> FakeDaemon:
-    """A daemon with two open questions and an open vault: deciding works, runs complete, and `run act` asks the first."""
+    """A daemon with two open questions and an open vault: decided runs complete, and `run act` asks the first."""
     fake.passphrase, fake.is_locked = PASSPHRASE, False
     fake.approvals = [question(), question(approval_id=OTHER)]
     fake.script("GET", ONE, (200, question()))
@@ -141,7 +141,7 @@ def test_an_approved_run_that_outlasts_the_wait_exits_with_0(fake: FakeDaemon, a
     assert aileron("approve", ID, "--wait", "0", "--json").json["status"] == "running"
 
 
-def test_waiting_for_a_long_run_polls_again(fake: FakeDaemon, aileron: Command) -> None:
+def test_approve_polls_until_a_long_run_ends(fake: FakeDaemon, aileron: Command) -> None:
     """The first request waits briefly, so that a run that cannot start is reported soon; the others wait as long as allowed."""
     fake.script("GET", f"{ONE}/result", result("running"), result("running"), result("completed", result=1))
 
@@ -162,10 +162,10 @@ def test_an_invalid_wait_decides_nothing(fake: FakeDaemon, aileron: Command, wor
 
 @pytest.mark.parametrize("status", ["approved", "running", "completed", "failed", "denied", "cancelled", "unknown"])
 @pytest.mark.parametrize("command", ["approve", "deny"])
-def test_a_decided_question_is_reported_before_anything_is_asked(
+def test_approving_a_question_that_is_already_decided_exits_with_6(
     fake: FakeDaemon, aileron: Command, command: str, status: str
 ) -> None:
-    """The exit code is 6, and nothing is sent."""
+    """The command prompts for nothing and sends nothing."""
     fake.script("GET", ONE, (200, question(status=status)))
     said = aileron(command, ID, "--json").exits(6)
     assert said.err == f"error: {ID} is already {status}\n  fix: aileron approval show {ID}\n"
@@ -173,7 +173,7 @@ def test_a_decided_question_is_reported_before_anything_is_asked(
     assert decisions(fake) == []
 
 
-def test_an_expired_question_is_not_asked(fake: FakeDaemon, aileron: Command) -> None:
+def test_approving_an_expired_question_exits_without_a_prompt(fake: FakeDaemon, aileron: Command) -> None:
     """The exit code is 6."""
     fake.script("GET", ONE, (200, question(status="expired")))
     said = aileron.at_terminal("approve", ID, NO_COLOR="1").exits(6)
@@ -200,8 +200,8 @@ def test_a_decision_that_comes_too_late_is_reported(
     assert len(decisions(fake)) == 1
 
 
-def test_a_decision_with_another_digest_is_wrong_usage(fake: FakeDaemon, aileron: Command) -> None:
-    """The daemon refuses it, and the command does not retry."""
+def test_a_decision_that_the_daemon_refuses_for_its_digest_is_not_retried(fake: FakeDaemon, aileron: Command) -> None:
+    """The exit code is 2, that of wrong usage."""
     fake.script("POST", f"{ONE}/decide", error("invalid_request", 400, "it is about other bytes"))
 
     assert aileron("approve", ID).code == 2
@@ -248,7 +248,7 @@ def test_approving_with_yes_at_a_terminal_needs_the_whole_id(fake: FakeDaemon, a
 def test_part_of_an_id_that_fits_two_questions_is_refused(
     fake: FakeDaemon, aileron: Command, command: tuple[str, ...]
 ) -> None:
-    """The error names both."""
+    """The error names both questions."""
     said = aileron(*command, "act-20261121").exits(2)
     assert f"could be {ID} or {OTHER}" in said.err
     assert fake.asked("POST") == []
@@ -262,8 +262,8 @@ def test_part_of_an_id_that_is_too_short_or_unknown_is_not_found(fake: FakeDaemo
 
 
 @pytest.mark.parametrize("word", ["", "a/b", "../vault/lock", "/"])
-def test_an_id_cannot_name_another_route(fake: FakeDaemon, aileron: Command, word: str) -> None:
-    """The command requests nothing."""
+def test_a_malformed_approval_id_cannot_reach_another_route(fake: FakeDaemon, aileron: Command, word: str) -> None:
+    """The command exits with 2 before it sends any request."""
     assert aileron("approve", word).code == 2
     assert fake.seen == []
 
@@ -271,8 +271,8 @@ def test_an_id_cannot_name_another_route(fake: FakeDaemon, aileron: Command, wor
 # At a terminal
 
 
-def test_approve_shows_the_run_before_the_question(fake: FakeDaemon, aileron: Command) -> None:
-    """The card has the action, the caller, every argument, hosts and credential; then yes approves."""
+def test_approve_shows_the_whole_card_before_its_prompt(fake: FakeDaemon, aileron: Command) -> None:
+    """The card has the action, the caller, every argument, hosts and credential; a yes then approves."""
     said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "yes")], NO_COLOR="1")
     shown = said.out.partition(YES_OR_NO)[0].splitlines()
 
@@ -289,7 +289,9 @@ def test_approve_shows_the_run_before_the_question(fake: FakeDaemon, aileron: Co
 
 
 @pytest.mark.parametrize("typed", ["", "n", "no", "y", "yep", "approve", "yes yes", "\x04"])
-def test_any_answer_but_yes_leaves_the_question_waiting(fake: FakeDaemon, aileron: Command, typed: str) -> None:
+def test_approve_leaves_the_question_pending_unless_the_answer_is_yes(
+    fake: FakeDaemon, aileron: Command, typed: str
+) -> None:
     """The end of input counts too: the exit code is 75, and nothing is sent."""
     said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, typed)]).exits(75)
     assert f"deny: aileron deny {ID}" in said.out
@@ -297,18 +299,20 @@ def test_any_answer_but_yes_leaves_the_question_waiting(fake: FakeDaemon, ailero
 
 
 @pytest.mark.parametrize("typed", ["yes", " YES "])
-def test_yes_is_accepted_in_any_case_and_with_blanks(fake: FakeDaemon, aileron: Command, typed: str) -> None:
-    """Capitals and surrounding blanks make no difference."""
+def test_yes_is_accepted_in_capitals_and_with_surrounding_spaces(
+    fake: FakeDaemon, aileron: Command, typed: str
+) -> None:
+    """Both are common typing mistakes, and neither makes the answer unclear."""
     assert aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, typed)]).code == 0
 
 
-def test_an_interrupt_at_the_question_decides_nothing(fake: FakeDaemon, aileron: Command) -> None:
+def test_an_interrupt_at_the_approval_prompt_decides_nothing(fake: FakeDaemon, aileron: Command) -> None:
     """The exit code is 130."""
     aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "\x03")]).exits(130)
     assert decisions(fake) == []
 
 
-def test_only_the_result_is_on_standard_output(fake: FakeDaemon, home: Path, tmp_path: Path) -> None:
+def test_approve_writes_only_the_result_to_standard_output(fake: FakeDaemon, home: Path, tmp_path: Path) -> None:
     """The terminal shows the plan and the question for `aileron approve ID > FILE`, and the file has the result."""
     kept = tmp_path / "result"
     script = f'exec {sys.executable} -m aileron "$@" > {kept}'
@@ -321,8 +325,8 @@ def test_only_the_result_is_on_standard_output(fake: FakeDaemon, home: Path, tmp
     assert kept.read_text() == '{"sent": 1}\n'
 
 
-def test_keys_pressed_before_the_question_do_not_answer_it(aileron: Command, home: Path) -> None:
-    """They are discarded; keys pressed after the question are read."""
+def test_keys_pressed_before_the_approval_prompt_do_not_answer_it(aileron: Command, home: Path) -> None:
+    """Earlier keys are discarded, because they were meant for something else; later ones are read."""
     script = (
         "import select, sys; from aileron.cli.prompts import ask_now; print('press', flush=True); "
         "select.select([sys.stdin], [], []); print(repr(ask_now('Sure? ')))"
@@ -332,8 +336,8 @@ def test_keys_pressed_before_the_question_do_not_answer_it(aileron: Command, hom
     assert early.at_terminal(answers=[("press", "y"), ("Sure? ", "no")]).out.endswith("'no'\n")
 
 
-def test_a_background_job_asks_no_question(fake: FakeDaemon, home: Path) -> None:
-    """Reading the terminal would stop it; it exits with 75 as without a terminal. Positive control: in the foreground it asks."""
+def test_approve_as_a_background_job_does_not_prompt(fake: FakeDaemon, home: Path) -> None:
+    """Reading the terminal would stop the job, so it exits with 75. Positive control: in the foreground it prompts."""
     script = 'set -m; "$@" & wait $!'
     words = [sys.executable, "-m", "aileron"]
     background = Command(home, program=["bash", "-c", script, "bash", *words])
@@ -352,10 +356,8 @@ def posts(fake: FakeDaemon) -> list[str]:
     return [seen.path for seen in fake.asked("POST")]
 
 
-def test_a_given_passphrase_unlocks_the_vault_before_the_decision(
-    fake: FakeDaemon, aileron: Command, tmp_path: Path
-) -> None:
-    """The environment or a file has the passphrase."""
+def test_approve_unlocks_the_vault_with_a_given_passphrase(fake: FakeDaemon, aileron: Command, tmp_path: Path) -> None:
+    """The environment or a file has the passphrase; the decision follows the unlock."""
     file = tmp_path / "passphrase"
     file.write_text(PASSPHRASE + "\n")
     for words, environment in (((), {"AILERON_VAULT_PASSPHRASE": PASSPHRASE}), (("--passphrase-file", str(file)), {})):
@@ -366,15 +368,15 @@ def test_a_given_passphrase_unlocks_the_vault_before_the_decision(
         assert posts(fake) == ["/v1/vault/unlock", f"{ONE}/decide"]
 
 
-def test_a_locked_vault_is_unlocked_at_the_terminal(fake: FakeDaemon, aileron: Command) -> None:
-    """This happens after the yes and before the decision; the passphrase is not echoed."""
+def test_approve_prompts_for_the_passphrase_of_a_locked_vault(fake: FakeDaemon, aileron: Command) -> None:
+    """The prompt comes after the yes and before the decision; the passphrase is not echoed."""
     fake.is_locked = True
     said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "yes"), ("Its passphrase: ", PASSPHRASE)]).exits(0)
     assert posts(fake) == ["/v1/vault/unlock", f"{ONE}/decide"]
     assert PASSPHRASE not in said.out
 
 
-def test_a_wrong_passphrase_decides_nothing(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_wrong_vault_passphrase_decides_nothing(fake: FakeDaemon, aileron: Command) -> None:
     """The exit code is 6."""
     fake.is_locked = True
 
@@ -397,7 +399,7 @@ def test_an_approved_run_that_cannot_start_says_what_it_waits_for(fake: FakeDaem
 
 
 def test_an_approved_run_that_has_not_started_says_why(fake: FakeDaemon, aileron: Command) -> None:
-    """The reason is in the daemon's words and appears when the wait is over."""
+    """The daemon's reason is shown when the command's wait ends."""
     fake.script(
         "GET", f"{ONE}/result", result("approved", error=error("busy", 429, "64 runs are under way")[1]["error"])
     )
@@ -441,14 +443,16 @@ def test_denying_at_a_terminal_asks_for_a_reason(
 
 
 @pytest.mark.parametrize("words", [("--reason", "no"), ("--reason", ""), ("--json",)])
-def test_a_given_reason_or_json_skips_the_question(fake: FakeDaemon, aileron: Command, words: tuple[str, ...]) -> None:
-    """An empty reason counts as given, and --json never asks."""
+def test_a_given_reason_or_json_skips_the_prompt_for_a_reason(
+    fake: FakeDaemon, aileron: Command, words: tuple[str, ...]
+) -> None:
+    """An empty reason counts as given, and --json never prompts."""
     assert WHY not in aileron.at_terminal("deny", ID, *words).out
     assert len(decisions(fake)) == 1
 
 
 def test_a_question_can_be_withdrawn(fake: FakeDaemon, aileron: Command) -> None:
-    """The id or the end of it is enough; withdrawing too late is reported."""
+    """The end of the id is enough; a withdrawal that comes too late is reported."""
     said = aileron("approval", "cancel", "cafe")
     assert aileron("approval", "cancel", ID, "--json").json == settled("cancelled")[1]
 
@@ -461,8 +465,8 @@ def test_a_question_can_be_withdrawn(fake: FakeDaemon, aileron: Command) -> None
 # Listing and showing
 
 
-def test_open_questions_are_listed(fake: FakeDaemon, aileron: Command) -> None:
-    """A pipe gets the status; a terminal gets the command that decides."""
+def test_approval_list_shows_pending_questions(fake: FakeDaemon, aileron: Command) -> None:
+    """A pipe gets the status, and a terminal the command that decides."""
     fake.approvals = [question(), question(approval_id=OTHER, status="approved")]
     piped, shown = aileron("approval", "list"), aileron.at_terminal("approval", "list", NO_COLOR="1")
 
@@ -516,8 +520,8 @@ def test_a_decided_question_shows_its_decision(fake: FakeDaemon, aileron: Comman
 
 
 @pytest.mark.parametrize("is_consent", [False, True], ids=["a run", "a consent"])
-def test_a_question_that_is_shown_repeats_nothing(fake: FakeDaemon, aileron: Command, is_consent: bool) -> None:
-    """A pipe always gets the proof, and no line twice; at a terminal the proof is folded, with the digest once above it."""
+def test_approval_show_prints_no_line_twice(fake: FakeDaemon, aileron: Command, is_consent: bool) -> None:
+    """A pipe always gets the proof; at a terminal the proof is folded, and the digest stands once above it."""
     asked = subject_question(SUBJECTS["connector"], approval_id=ID) if is_consent else question()
     fake.script("GET", ONE, (200, asked))
     piped = [line for line in aileron("approval", "show", ID).out.splitlines() if line]
@@ -536,7 +540,7 @@ def at_the_question(aileron: Command, *answers: tuple[str, str], words: tuple[st
     return aileron.at_terminal("run", "act", *words, answers=answers, NO_COLOR="1")
 
 
-def test_a_run_asks_the_person_at_its_terminal(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_gated_run_at_a_terminal_asks_the_person_in_place(fake: FakeDaemon, aileron: Command) -> None:
     """The card says what would be done; after a yes the command ends like any run."""
     said = at_the_question(aileron, (THREE_WAYS, "y")).exits(0)
     assert decisions(fake) == [{"decision": "approve", "digest": "sha256:shown"}]
@@ -546,22 +550,22 @@ def test_a_run_asks_the_person_at_its_terminal(fake: FakeDaemon, aileron: Comman
     assert {seen.socket for seen in fake.asked("POST", RUN)} == {"agent"}
 
 
-def test_an_unclear_answer_is_asked_for_again(fake: FakeDaemon, aileron: Command) -> None:
-    """The question repeats until the answer is one of the three."""
+def test_an_unclear_answer_at_the_runs_prompt_is_asked_for_again(fake: FakeDaemon, aileron: Command) -> None:
+    """The prompt repeats until the answer is one of the three that it shows."""
     at_the_question(aileron, (THREE_WAYS, "maybe"), (THREE_WAYS, "yyy"), (THREE_WAYS, "Yes")).exits(0)
     assert len(decisions(fake)) == 1
 
 
 @pytest.mark.parametrize(("typed", "sent"), [("not to him", {"reason": "not to him"}), ("", {})])
 def test_answering_no_denies_the_run(fake: FakeDaemon, aileron: Command, typed: str, sent: dict[str, str]) -> None:
-    """The exit code is 5, and the reason is sent for the record."""
+    """The exit code is 5, and the reason is sent with the denial."""
     fake.script("GET", f"{ONE}/result", result("denied", error=failed("approval_denied")))
     at_the_question(aileron, (THREE_WAYS, "n"), (WHY, typed)).exits(5)
     assert decisions(fake) == [{"decision": "deny", "digest": "sha256:shown", **sent}]
 
 
 @pytest.mark.parametrize("typed", ["", "\x04"])
-def test_an_empty_answer_leaves_the_run_waiting(fake: FakeDaemon, aileron: Command, typed: str) -> None:
+def test_an_empty_answer_leaves_the_run_pending(fake: FakeDaemon, aileron: Command, typed: str) -> None:
     """The exit code is 75, and the commands that decide are shown."""
     said = at_the_question(aileron, (THREE_WAYS, typed)).exits(75)
     for way in (f"look: aileron approval show {ID}", f"approve: aileron approve {ID}", f"deny: aileron deny {ID}"):
@@ -571,10 +575,10 @@ def test_an_empty_answer_leaves_the_run_waiting(fake: FakeDaemon, aileron: Comma
 
 
 @pytest.mark.parametrize("answers", [[(THREE_WAYS, "\x03")], [(THREE_WAYS, "n"), (WHY, "\x03")]])
-def test_an_interrupt_leaves_the_run_waiting(
+def test_an_interrupt_at_the_runs_prompt_leaves_the_run_pending(
     fake: FakeDaemon, aileron: Command, answers: list[tuple[str, str]]
 ) -> None:
-    """The exit code at either question is 130, and the commands that decide and withdraw are shown."""
+    """The exit code is 130 at either prompt, and the commands that decide and withdraw are shown."""
     said = at_the_question(aileron, *answers).exits(130)
     assert "interrupted; not decided\n" in said.out
     assert f"approve: aileron approve {ID}\n" in said.out
@@ -582,8 +586,8 @@ def test_an_interrupt_leaves_the_run_waiting(
     assert decisions(fake) == []
 
 
-def test_a_failure_after_a_yes_ends_like_any_run(fake: FakeDaemon, aileron: Command) -> None:
-    """The error lines and the exit code are the same."""
+def test_a_run_that_fails_after_an_approval_in_place_ends_like_any_run(fake: FakeDaemon, aileron: Command) -> None:
+    """Error lines and exit code are those of a run without a prompt."""
     fake.script("GET", f"{ONE}/result", result("failed", error=failed("network_error")))
     said = at_the_question(aileron, (THREE_WAYS, "y")).exits(7)
     assert said.out.endswith("error: it did not work\n  look: aileron audit show run-1\n")
@@ -594,10 +598,10 @@ def test_a_failure_after_a_yes_ends_like_any_run(fake: FakeDaemon, aileron: Comm
     [("completed", {"result": 7}, 0, "\n7\n"), ("denied", {"error": failed("approval_denied")}, 5, "\nerror: ")],
 )
 @pytest.mark.parametrize("typed", ["y", "n"])
-def test_a_decision_made_elsewhere_first_stands(
+def test_a_run_reports_a_decision_that_was_made_elsewhere_first(
     fake: FakeDaemon, aileron: Command, typed: str, status: str, more: dict[str, Any], code: int, told: str
 ) -> None:
-    """The command reports it and continues with its result."""
+    """The person's own answer comes too late; the command continues with the other decision's result."""
     fake.script("POST", f"{ONE}/decide", error("already_decided", 409, "x", details={"status": status}))
     fake.script("GET", f"{ONE}/result", result(status, **more))
     said = at_the_question(aileron, (THREE_WAYS, typed), *([(WHY, "")] if typed == "n" else [])).exits(code)
@@ -605,7 +609,7 @@ def test_a_decision_made_elsewhere_first_stands(
     assert told in said.out
 
 
-def test_a_run_decided_before_it_is_shown_asks_nothing(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_run_decided_before_its_prompt_does_not_prompt(fake: FakeDaemon, aileron: Command) -> None:
     """The command reports the decision and waits for the result."""
     fake.script("GET", ONE, (200, question(status="running")))
     said = at_the_question(aileron).exits(0)
@@ -621,7 +625,7 @@ def test_answering_after_the_question_expired_exits_with_6(fake: FakeDaemon, ail
 
 
 def test_a_run_that_outlasts_the_wait_after_a_yes_exits_with_75(fake: FakeDaemon, aileron: Command) -> None:
-    """Any run does when --wait is over."""
+    """Every run exits so when the time of --wait has passed."""
     fake.script("GET", f"{ONE}/result", result("running"))
     said = at_the_question(aileron, (THREE_WAYS, "y"), words=("--wait", "100ms")).exits(75)
     assert "aileron audit show run-1" in said.out
@@ -636,13 +640,13 @@ def test_a_mistyped_vault_passphrase_is_asked_for_again(fake: FakeDaemon, ailero
     assert posts(fake) == [RUN, "/v1/vault/unlock", "/v1/vault/unlock", f"{ONE}/decide"]
 
 
-def test_run_with_json_asks_no_question(fake: FakeDaemon, aileron: Command) -> None:
+def test_run_with_json_never_prompts(fake: FakeDaemon, aileron: Command) -> None:
     """The command exits with 75 at once."""
     said = at_the_question(aileron, words=("--json",)).exits(75)
     assert THREE_WAYS not in said.out
 
 
-def test_a_question_that_cannot_be_shown_is_not_asked(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_run_whose_card_cannot_be_loaded_does_not_prompt(fake: FakeDaemon, aileron: Command) -> None:
     """The operator socket refuses: the exit code is 75, and the commands that decide are shown."""
     fake.script("GET", ONE, error("unauthorized", 401, "not here"))
     said = at_the_question(aileron).exits(75)
@@ -650,8 +654,8 @@ def test_a_question_that_cannot_be_shown_is_not_asked(fake: FakeDaemon, aileron:
     assert f"approve: aileron approve {ID}\n" in said.out
 
 
-def test_a_persons_reason_is_not_taken_for_a_fix(fake: FakeDaemon, aileron: Command) -> None:
-    """A reason that looks like a fix is shown as part of the message."""
+def test_a_persons_reason_never_becomes_a_suggested_fix(fake: FakeDaemon, aileron: Command) -> None:
+    """A reason that looks like a fix line is shown as part of the message."""
     told = error("approval_denied", 403, "a person denied it: aileron vault lock", audit_id="run-1")
     fake.script("POST", RUN, told)
 
@@ -662,8 +666,10 @@ def test_a_persons_reason_is_not_taken_for_a_fix(fake: FakeDaemon, aileron: Comm
 
 
 @pytest.mark.parametrize("is_pending", [False, True])
-def test_a_run_that_asks_nothing_does_not_import_the_dialogue(fake: FakeDaemon, home: Path, is_pending: bool) -> None:
-    """An agent that is told to wait and a run that is done do not pay for it."""
+def test_a_run_without_a_prompt_does_not_import_the_dialogue_module(
+    fake: FakeDaemon, home: Path, is_pending: bool
+) -> None:
+    """Importing it would slow down runs of agents and runs that need no approval."""
     if not is_pending:
         fake.script("POST", RUN, (200, {"audit_id": "run-1", "result": 7}))
     done = subprocess.run(

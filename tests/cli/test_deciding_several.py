@@ -28,7 +28,7 @@ WHY = "sent to the agent and signed): "
 
 
 def waits(fake: FakeDaemon, *asked: dict[str, Any]) -> list[str]:
-    """Make these questions wait and their runs complete at once after approval. Return their ids."""
+    """Make these questions pending, and their runs complete at once after approval. Return their ids."""
     fake.approvals = list(asked)
     for question in asked:
         name = question["approval_id"]
@@ -80,7 +80,7 @@ def assert_signed(approver: Approver, name: str, body: dict[str, Any], digest: s
 # Approving
 
 
-def test_three_alike_take_one_card_one_answer_and_one_passphrase(
+def test_three_alike_requests_take_one_card_one_answer_and_one_passphrase(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ) -> None:
     """Each decision is signed over its own digest, and each result has its own line."""
@@ -98,16 +98,18 @@ def test_three_alike_take_one_card_one_answer_and_one_passphrase(
         assert f'{name} done {{"sent": "{number}"}}' in flat(said)
 
 
-def test_a_script_approves_several_without_an_approver(fake: FakeDaemon, aileron: Command) -> None:
-    """The script gives whole ids; only the results are on standard output, one line each."""
+def test_a_script_can_approve_several_requests_in_a_home_without_an_approver(
+    fake: FakeDaemon, aileron: Command
+) -> None:
+    """Whole ids are needed; only the results are on standard output, one line each."""
     names = waits(fake, mail(1), mail(2))
     said = aileron("approve", *names, "--reason", "fine").exits(0)
     assert said.out == "".join(f'{name}\tcompleted\t{{"sent": "{name[-1]}"}}\n' for name in names)
     assert [(name, body["reason"]) for name, body in sent(fake)] == [(name, "fine") for name in names]
 
 
-def test_approving_several_with_json_prints_one_object(fake: FakeDaemon, aileron: Command) -> None:
-    """The object has the result of each."""
+def test_approving_several_requests_with_json_prints_one_object(fake: FakeDaemon, aileron: Command) -> None:
+    """The object has the result of each request."""
     names = waits(fake, mail(1), mail(2))
     found = aileron("approve", *names, "--json").json["approvals"]
 
@@ -116,7 +118,9 @@ def test_approving_several_with_json_prints_one_object(fake: FakeDaemon, aileron
     ]
 
 
-def test_any_answer_but_yes_leaves_all_of_them_waiting(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
+def test_several_requests_all_stay_pending_unless_the_answer_is_yes(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
     """The exit code is 75, no passphrase is asked for, and nothing is sent. Positive control: the first test."""
     names = waits(fake, mail(1), mail(2))
     said = at_terminal(aileron, "approve", *names, answers=[(ALL_2, "")])
@@ -126,10 +130,10 @@ def test_any_answer_but_yes_leaves_all_of_them_waiting(fake: FakeDaemon, aileron
     assert f"deny: aileron deny {' '.join(names)}" in flat(said)
 
 
-def test_several_irreversible_requests_take_the_word_yes_once(
+def test_several_irreversible_requests_need_the_whole_word_yes_typed_once(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ) -> None:
-    """A `y` is not enough; the word approves each of them."""
+    """A `y` is not enough; the word approves all of the requests."""
     names = waits(fake, *(mail(number, rule=ApprovalRule(required=True)) for number in (1, 2)))
     word = "Type yes to approve all 2: "
     refused = at_terminal(aileron, "approve", *names, answers=[(word, "y")])
@@ -151,7 +155,7 @@ def test_parts_of_ids_are_enough_if_the_card_is_shown(fake: FakeDaemon, aileron:
 
 
 def test_an_id_that_is_given_twice_is_refused(fake: FakeDaemon, aileron: Command) -> None:
-    """Another id was meant: nothing is asked, and nothing is sent."""
+    """The person probably meant another id, so nothing is prompted for or sent."""
     names = waits(fake, mail(1), mail(2))
     for command in ("approve", "deny"):
         said = aileron(command, *names, names[0])
@@ -194,7 +198,7 @@ def finds(fake: FakeDaemon, approver: Approver, *found: str) -> list[str]:
     return names
 
 
-def test_previews_of_several_are_loaded_first_and_signed(
+def test_previews_of_several_requests_are_loaded_before_the_card_and_signed(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ) -> None:
     """The passphrase is asked for once, before the card; each signed digest covers the preview."""
@@ -207,7 +211,7 @@ def test_previews_of_several_are_loaded_first_and_signed(
     assert not digests & {approval["digest"] for approval in fake.approvals}
 
 
-def test_a_preview_that_contradicts_an_agent_blocks_all_of_them(
+def test_a_preview_that_contradicts_one_request_blocks_all_of_them(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ) -> None:
     """This differs from the test above in one recipient: nothing is asked, and nothing is sent."""
@@ -219,10 +223,10 @@ def test_a_preview_that_contradicts_an_agent_blocks_all_of_them(
     assert "Approve all" not in said.out
 
 
-def test_a_refusal_that_needs_no_preview_comes_before_the_passphrase(
+def test_several_requests_are_refused_before_the_passphrase_if_one_had_a_conversation(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ) -> None:
-    """The requests have previews, but their content does not matter."""
+    """Loading the previews takes the passphrase, and no preview could change the refusal."""
     names = finds(fake, approver, "ann@example.com", "bob@example.com")
     asked = {**fake.approvals[0], "conversation": [{"question": "why?", "answer": "The user agreed."}]}
     fake.script("GET", f"/v1/action-approvals/{names[0]}", (200, asked))
@@ -259,7 +263,7 @@ def test_a_refused_decision_is_in_the_json(fake: FakeDaemon, aileron: Command) -
     assert second["error"]["class"] == "already_decided"
 
 
-def test_the_exit_code_is_that_of_the_worst_result(fake: FakeDaemon, aileron: Command) -> None:
+def test_approving_several_requests_exits_with_the_worst_results_code(fake: FakeDaemon, aileron: Command) -> None:
     """The highest code wins, whatever follows; each failure says why and where to look."""
     names = waits(fake, *(mail(number) for number in (1, 2, 3)))
     for name, kind in ((names[0], "outcome_unknown"), (names[1], "network_error")):
@@ -273,8 +277,8 @@ def test_the_exit_code_is_that_of_the_worst_result(fake: FakeDaemon, aileron: Co
     assert "aileron audit show run-2" in said.err
 
 
-def test_a_run_that_outlasts_the_wait_for_several_continues(fake: FakeDaemon, aileron: Command) -> None:
-    """The wait covers all of them together; the exit code is 0, as for one."""
+def test_runs_continue_after_the_wait_for_several_requests_ends(fake: FakeDaemon, aileron: Command) -> None:
+    """The wait covers all requests together; the exit code is 0, as for a single request."""
     names = waits(fake, mail(1), mail(2))
     running = {"status": "running", "audit_id": "run-2", "approval_id": names[1]}
     fake.script("GET", f"/v1/action-approvals/{names[1]}/result", (200, running))
@@ -282,8 +286,8 @@ def test_a_run_that_outlasts_the_wait_for_several_continues(fake: FakeDaemon, ai
     assert "still running after 0.3 s, and continues\n  look: aileron audit show run-2\n" in said.err
 
 
-def test_the_card_of_several_cuts_no_value(fake: FakeDaemon, aileron: Command) -> None:
-    """The card of a single request would cut it; here a difference could hide behind the cut."""
+def test_the_card_of_several_requests_truncates_no_value(fake: FakeDaemon, aileron: Command) -> None:
+    """The card of a single request does; here the difference between two requests could be in the hidden part."""
     long = "\n".join(f"line {line}" for line in range(40))
     names = waits(fake, *(mail(number, note=long) for number in (1, 2)))
     said = at_terminal(aileron, "approve", *names, answers=[(ALL_2, "n")])
@@ -294,8 +298,8 @@ def test_the_card_of_several_cuts_no_value(fake: FakeDaemon, aileron: Command) -
     assert "more characters" in alone.out
 
 
-def test_hostile_text_of_several_requests_is_harmless(fake: FakeDaemon, aileron: Command) -> None:
-    """Hostile values keep requests apart; hostile names of agents and results do not."""
+def test_hostile_text_of_several_requests_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
+    """Hostile values make requests unlike each other; hostile agent names and results do not."""
     names = waits(fake, mail(1), mail(2, to=as_in_a_file(EVERYTHING)))
     refused = at_terminal(aileron, "approve", *names)
     asked = [{**mail(number), "agent": as_in_a_file(EVERYTHING)} for number in (1, 2)]
@@ -313,10 +317,10 @@ def test_hostile_text_of_several_requests_is_harmless(fake: FakeDaemon, aileron:
 # Denying
 
 
-def test_several_are_denied_with_one_reason_and_one_passphrase(
+def test_several_requests_are_denied_with_one_reason_and_one_passphrase(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ) -> None:
-    """They need not be alike; each denial is signed, and each request is named before the reason is asked for."""
+    """The requests need not be alike; each denial is signed, and each request is named before the prompt."""
     asked = [mail(1), subject_question(SUBJECTS["grant"], approval_id=id_of(2))]
     names = waits(fake, *asked)
     said = at_terminal(aileron, "deny", *names, answers=[(WHY, "not today"), SIGN]).exits(0)
@@ -332,7 +336,7 @@ def test_several_are_denied_with_one_reason_and_one_passphrase(
 
 
 @pytest.mark.parametrize("how", ["at a terminal", "in a script", "as JSON"])
-def test_denying_several_without_a_reason_withdraws_them(
+def test_denying_several_requests_without_a_reason_withdraws_them(
     fake: FakeDaemon, aileron: Command, approver: Approver, how: str
 ) -> None:
     """This needs no passphrase and no terminal."""
@@ -352,7 +356,7 @@ def test_denying_several_without_a_reason_withdraws_them(
     assert [name for name, _ in sent(fake, "cancel")] == names
 
 
-def test_a_denial_with_a_reason_in_a_script_is_refused_if_decisions_are_signed(
+def test_a_script_cannot_deny_with_a_reason_if_decisions_are_signed(
     fake: FakeDaemon, aileron: Command, approver: Approver
 ) -> None:
     """The reason would be signed in the person's name. Without an approver it is sent with each denial."""

@@ -94,7 +94,7 @@ def test_the_server_serves_clients_with_the_key_on_this_machine(served: Served) 
     )
 
 
-def test_the_servers_memory_is_bounded(served: Served) -> None:
+def test_the_demo_servers_memory_is_bounded(served: Served) -> None:
     """The number of notes and their length have limits; an invalid request gets an error, and the server continues."""
     longest = json.dumps({"text": "ä" * MAX_TEXT}).encode()
     refused = [
@@ -115,8 +115,8 @@ def test_the_servers_memory_is_bounded(served: Served) -> None:
     served.end(signal.SIGTERM)
 
 
-def test_the_server_prints_the_command_that_lets_aileron_reach_it(aileron: Command, served: Served, home: Path) -> None:
-    """Other allowed hosts make no difference; if this one is allowed, nothing is printed. A port in use is reported."""
+def test_the_demo_server_prints_the_command_that_allows_its_host(aileron: Command, served: Served, home: Path) -> None:
+    """The command is absent if the settings allow the host already. A port in use is reported."""
     taken = aileron("demo-server", "--port", str(served.port))
     said = served.end(signal.SIGINT)
     command = f"  aileron config add egress.private_plain localhost:{served.port}\n"

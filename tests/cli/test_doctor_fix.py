@@ -38,8 +38,8 @@ def modes(home: Path) -> dict[str, int]:
     return {name: stat.S_IMODE((home / name).stat().st_mode) for name in OPEN if (home / name).exists()}
 
 
-def test_doctor_fix_repairs_modes_that_let_others_in(aileron: Command, broken: Path) -> None:
-    """The daemon refuses to start before; afterwards doctor finds nothing, and the daemon starts."""
+def test_doctor_fix_repairs_file_modes_that_give_others_access(aileron: Command, broken: Path) -> None:
+    """The daemon refuses to start before the repair; afterwards doctor finds nothing, and the daemon starts."""
     refused = aileron("daemon", "start")
     found = aileron("doctor", "--json")
     mended = aileron("doctor", "--fix", "--yes", "--json")
@@ -57,7 +57,7 @@ def test_doctor_fix_repairs_modes_that_let_others_in(aileron: Command, broken: P
 
 
 def test_a_fix_quotes_paths_for_the_shell(aileron: Command, home: Path) -> None:
-    """A home with a blank in its name is one path, not two."""
+    """A home with a space in its name is one path, not two."""
     spaced = home.with_name("a home")
     spaced.mkdir(mode=0o755)
     spaced.chmod(0o755)
@@ -69,8 +69,8 @@ def test_a_fix_quotes_paths_for_the_shell(aileron: Command, home: Path) -> None:
     assert f"chmod 700 '{spaced}'" in refused.err
 
 
-def test_each_fix_is_confirmed_and_a_no_skips_it(aileron: Command, broken: Path) -> None:
-    """Only confirmed fixes are applied; skipped ones are shown at the end, and the exit code is 1."""
+def test_doctor_fix_applies_only_confirmed_fixes(aileron: Command, broken: Path) -> None:
+    """Skipped fixes are shown at the end, and the exit code is 1."""
     answers = [(ASKED, answer) for answer in ("y", "n", "", "N", "yes")]
     said = aileron.at_terminal("doctor", "--fix", answers=answers, NO_COLOR="1").exits(1)
     assert modes(broken) == {**OPEN, "": 0o700, "actions": 0o755}
@@ -95,7 +95,7 @@ def test_doctor_fix_without_confirmation_says_what_to_type(aileron: Command, bro
     assert modes(broken) == before
 
 
-def test_doctor_fix_leaves_unsafe_fixes_to_the_person(aileron: Command, home: Path) -> None:
+def test_doctor_fix_only_reports_problems_that_it_cannot_fix_safely(aileron: Command, home: Path) -> None:
     """Unreadable settings and a missing vault are shown, with the reason at a terminal; nothing is written."""
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text('[egress]\nprivat = ["a:1"]\n')
@@ -116,7 +116,7 @@ def linked(path: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "while it is asked"])
-def test_a_link_in_place_of_a_directory_is_not_followed(
+def test_doctor_fix_follows_no_link_in_place_of_a_directory(
     aileron: Command, broken: Path, tmp_path: Path, when: str
 ) -> None:
     """The link's target keeps its mode, whenever the link was created; the other paths are repaired."""
@@ -139,7 +139,7 @@ def test_a_link_in_place_of_a_directory_is_not_followed(
     assert stat.S_IMODE((broken / "logs").stat().st_mode) == 0o700
 
 
-def test_a_link_in_a_parent_directory_is_not_followed(aileron: Command, home: Path, tmp_path: Path) -> None:
+def test_doctor_fix_follows_no_link_in_a_parent_directory(aileron: Command, home: Path, tmp_path: Path) -> None:
     """The parent leads elsewhere. Positive control: the same command repairs a directory in its proper place."""
     home.mkdir(mode=0o700)
     target = tmp_path / "target"
@@ -167,7 +167,7 @@ def test_a_link_in_a_parent_directory_is_not_followed(aileron: Command, home: Pa
     ],
     ids=["hard link", "symbolic link", "fifo", "directory"],
 )
-def test_a_path_that_is_not_the_homes_own_file_keeps_its_mode(
+def test_doctor_fix_changes_no_mode_of_a_linked_or_special_file(
     aileron: Command, home: Path, tmp_path: Path, put: Callable[[Path, Path], None], why: str
 ) -> None:
     """The path `approver.json` is a hard link to another file, a symbolic link, a fifo or a directory."""

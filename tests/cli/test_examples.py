@@ -28,7 +28,7 @@ MAX_WIDTH = 76
 
 
 def test_each_command_has_two_different_examples() -> None:
-    """They are in the order of the commands, and fit on one line."""
+    """The examples are in the order of the commands, and each fits on one line."""
     assert list(EXAMPLES) == list(FUNCTIONS)
     lines = [line for pair in EXAMPLES.values() for line in pair]
 
@@ -38,7 +38,7 @@ def test_each_command_has_two_different_examples() -> None:
 
 @pytest.mark.parametrize("command", EXAMPLES)
 def test_an_example_is_a_valid_command_line(command: str) -> None:
-    """Each line calls the command on whose page it stands; what follows a pipe, a redirect or `&&` is the shell's."""
+    """Each example calls the command of its own help page; what follows a pipe, redirect or `&&` is not parsed."""
     for example in EXAMPLES[command]:
         first, *words = shlex.split(re.split(r" (?:\||>|<|&&) ", example)[0])
         called = call_of(words, as_json=False)
@@ -50,7 +50,7 @@ def test_an_example_is_a_valid_command_line(command: str) -> None:
 
 @pytest.mark.parametrize("command", EXAMPLES)
 def test_help_ends_with_the_examples(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are not wrapped on a narrow terminal either, so that they can be copied."""
+    """Examples are not wrapped on a narrow terminal, so that they can be copied."""
     monkeypatch.setenv("COLUMNS", "52")
     page = page_of([*command.split(), "--help"])
 

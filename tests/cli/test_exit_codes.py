@@ -32,7 +32,7 @@ def test_success_exits_with_0(fake: FakeDaemon, aileron: Command) -> None:
 
 @pytest.mark.parametrize("kind", list(FailureClass), ids=lambda kind: kind.value)
 def test_a_failure_exits_with_the_code_of_its_class(fake: FakeDaemon, aileron: Command, kind: FailureClass) -> None:
-    """A single table decides, for a run that failed at once and for one that failed later."""
+    """A single table decides, both for a run that failed at once and for one that failed later."""
     fake.script("POST", RUN, error(kind.value, kind.http_status), (202, {"status": "running", "run_id": "run-1"}))
     _, failed = error(kind.value, kind.http_status)
     fake.script("GET", "/v1/runs/run-1", (200, {"status": "failed", "audit_id": "run-1", **failed}))
@@ -46,17 +46,17 @@ def test_a_failure_exits_with_the_code_of_its_class(fake: FakeDaemon, aileron: C
 @pytest.mark.parametrize(
     ("status", "code"), [("denied", 5), ("expired", 6), ("cancelled", 6), ("unknown", 8), ("newer-word", 1)]
 )
-def test_a_status_without_a_failure_has_an_exit_code_too(
+def test_a_final_status_without_an_error_has_an_exit_code(
     fake: FakeDaemon, aileron: Command, status: str, code: int
 ) -> None:
-    """The status only says how the run ended."""
+    """The response says how the run ended and has no failure class."""
     fake.script("POST", RUN, (202, {"status": "running", "run_id": "run-1"}))
     fake.script("GET", "/v1/runs/run-1", (200, {"status": status, "audit_id": "run-1"}))
 
     assert aileron("run", "act").code == code
 
 
-def test_a_failure_class_from_a_newer_daemon_exits_with_1(fake: FakeDaemon, aileron: Command) -> None:
+def test_an_unknown_failure_class_of_a_newer_daemon_exits_with_1(fake: FakeDaemon, aileron: Command) -> None:
     """The code says that it failed, and nothing more."""
     fake.script("POST", RUN, error("quantum_error", 418))
 
@@ -64,8 +64,8 @@ def test_a_failure_class_from_a_newer_daemon_exits_with_1(fake: FakeDaemon, aile
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b'{"error": "no"}'])
-def test_an_answer_that_is_no_api_answer_is_a_failure(fake: FakeDaemon, aileron: Command, body: bytes) -> None:
-    """Another program listens there, or another version."""
+def test_a_response_that_is_not_of_the_api_is_an_error(fake: FakeDaemon, aileron: Command, body: bytes) -> None:
+    """Another program may have the socket, or a daemon of another version."""
     fake.script("POST", RUN, (500, body))
     said = aileron("run", "act")
 
@@ -80,10 +80,10 @@ def test_an_answer_that_is_no_api_answer_is_a_failure(fake: FakeDaemon, aileron:
         {"class": "capability_denied", "message": "denied", "details": {}, "requested": "host:a", "granted": 5},
     ],
 )
-def test_details_of_another_shape_leave_the_failure_readable(
+def test_an_error_with_unexpected_details_still_shows_its_message(
     fake: FakeDaemon, aileron: Command, failure: dict[str, object]
 ) -> None:
-    """The message is shown as ever; only the advice that depends on the details is left out."""
+    """Only the advice that depends on the details is left out."""
     fake.script("POST", RUN, (409, json.dumps({"error": failure}).encode()))
     said = aileron("run", "act")
 
@@ -111,8 +111,8 @@ def test_wrong_usage_exits_with_2_and_sends_nothing(fake: FakeDaemon, aileron: C
     assert fake.seen == []
 
 
-def test_a_damaged_file_is_not_blamed_on_the_connectors(fake: FakeDaemon, aileron: Command) -> None:
-    """The failure's message has the fix; only a failure without a file points to the list of connectors."""
+def test_the_error_for_a_damaged_file_does_not_suggest_checking_connectors(fake: FakeDaemon, aileron: Command) -> None:
+    """The message names the fix; only an integrity error without a file points to `connector list`."""
     for details, is_there in (({"file": "/home/me/.aileron/vault.json"}, False), ({}, True)):
         fake.script("GET", "/v1/bindings", error("hash_mismatch", 409, "it is not as it was", details=details))
         said = aileron("binding", "list").exits(9)
@@ -140,10 +140,10 @@ def test_a_damaged_file_is_not_blamed_on_the_connectors(fake: FakeDaemon, ailero
         ),
     ],
 )
-def test_a_mistyped_word_is_answered_with_the_nearest_one(
+def test_the_fix_for_a_mistyped_word_is_the_command_with_the_nearest_one(
     fake: FakeDaemon, aileron: Command, typed: tuple[str, ...], why: str | None, fix: str
 ) -> None:
-    """The fix is the whole command with that word; there is no suggestion if no word is near."""
+    """The fix suggests nothing if no word is similar."""
     fake.add_action("list-notes", "name:string")
     said = aileron(*typed)
 
@@ -166,7 +166,7 @@ def file(home: Path) -> Path:
 
 
 def open_to_all(home: Path) -> Path:
-    """Make a home that everybody can write to."""
+    """Make a home that every user can write to."""
     home.mkdir()
     home.chmod(0o777)
     return home
@@ -207,15 +207,15 @@ def test_a_home_with_a_path_too_long_for_sockets_exits_with_69_and_a_fix(tmp_pat
     assert said.err.endswith("\n  fix: set AILERON_HOME to a shorter path\n")
 
 
-def test_a_daemon_that_hangs_up_exits_with_69(fake: FakeDaemon, aileron: Command) -> None:
-    """The connection ends in the middle of its response."""
+def test_a_response_that_breaks_off_exits_with_69(fake: FakeDaemon, aileron: Command) -> None:
+    """The connection closes in the middle of the response."""
     fake.script("GET", "/v1/actions", (200, b'{"actions": ['))
 
     assert aileron("action", "list").code == 69
 
 
-def test_a_daemon_that_hangs_up_during_a_change_exits_with_8(fake: FakeDaemon, aileron: Command) -> None:
-    """The fix is the command that tells what happened; a --dry-run changes nothing, so it exits with 69."""
+def test_a_response_to_a_change_that_breaks_off_exits_with_8(fake: FakeDaemon, aileron: Command) -> None:
+    """The outcome is unknown, so the fix is the command that shows it; a --dry-run exits with 69."""
     fake.script("POST", RUN, (200, b'{"resul'))
     said = aileron("run", "act", "--json").exits(8)
     assert (said.json["error"]["class"], said.json["error"]["boundary"]) == ("outcome_unknown", "runtime")
@@ -295,7 +295,7 @@ def test_interrupting_any_other_command_exits_with_130(fake: FakeDaemon, aileron
 
 
 def test_an_interrupt_during_an_import_exits_with_130(tmp_path: Path) -> None:
-    """A module that makes named tuples executes strings, and `python -m` remembers an interrupt that left one."""
+    """Some modules use exec(), and `python -m` treats an interrupt that left exec() in its own way."""
     (tmp_path / "sitecustomize.py").write_text("""
 import sys
 
@@ -312,16 +312,16 @@ sys.addaudithook(interrupt)
     assert (done.returncode, done.stderr.strip()) == (130, "interrupted")
 
 
-def test_a_broken_chain_exits_with_9(aileron: Command, home: Path) -> None:
-    """The file here is no ledger at all."""
+def test_a_broken_audit_chain_exits_with_9(aileron: Command, home: Path) -> None:
+    """The ledger of this test is not a database at all."""
     home.mkdir()
     (home / "ledger.db").write_bytes(b"not a ledger" * 1000)
     said = aileron("audit", "verify").exits(9)
     assert said.err.startswith("error: the audit chain is broken")
 
 
-def test_a_closed_pipe_is_no_failure(fake: FakeDaemon, aileron: Command) -> None:
-    """The command in `aileron … | head` ends as it would have ended otherwise."""
+def test_a_closed_output_pipe_is_no_error(fake: FakeDaemon, aileron: Command) -> None:
+    """The command in `aileron … | head` keeps the exit code that it would have had."""
     for number in range(3000):
         fake.add_action(f"action-{number}", intent="x" * 200)
     with aileron.start("action", "list") as process:
@@ -334,8 +334,8 @@ def test_a_closed_pipe_is_no_failure(fake: FakeDaemon, aileron: Command) -> None
 
 
 @pytest.mark.parametrize("words", ["run act", "action list", "run nope"])
-def test_output_to_a_full_disk_is_a_failure(fake: FakeDaemon, home: Path, words: str) -> None:
-    """The output is lost, and the exit code says so; a failed command keeps its own code."""
+def test_output_to_a_full_disk_is_an_error(fake: FakeDaemon, home: Path, words: str) -> None:
+    """The exit code reports the lost output; a command that failed anyway keeps its own code."""
     fake.add_action("act")
     done = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m aileron {words} > /dev/full"],

@@ -42,7 +42,7 @@ def test_a_forked_command_has_the_output_and_exit_code_of_a_new_process(
 def test_a_forked_command_has_the_given_directory_and_terminal(
     aileron: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both belong to the process besides its arguments."""
+    """A command depends on both besides its arguments."""
     (tmp_path / "here.md").write_text("nothing of an action", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     found: list[Said] = [aileron("action", "validate", "here.md") for _ in range(2)]

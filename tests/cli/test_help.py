@@ -30,13 +30,13 @@ def listed() -> str:
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_the_list_has_the_first_line_of_each_commands_help(listed: str, name: str) -> None:
-    """The list is kept beside the commands, so that it needs no import."""
+def test_the_command_list_repeats_the_first_line_of_each_commands_help(listed: str, name: str) -> None:
+    """The list is stored apart from the commands, so that `--help` need not import them."""
     assert f" {name} {COMMANDS[name].get_short_help_str(70)} " in listed
 
 
 def test_no_help_page_imports_expensive_modules(home: Path) -> None:
-    """A person waits for a page and reads only one. All pages of nouns and commands are made in one process."""
+    """A person waits for the page. The test makes all pages of groups and commands in one process."""
     pages = [[name, *words] for name, found in COMMANDS.items() for words in ([], *([v] for v in verbs_of(found)))]
     code = (
         "import json, sys; from aileron.cli.help_page import page_of; "
@@ -50,8 +50,8 @@ def test_no_help_page_imports_expensive_modules(home: Path) -> None:
     assert not any(name.startswith("aileron.cli.commands.") for name in loaded)
 
 
-def test_a_command_that_runs_is_imported(home: Path) -> None:
-    """Positive control of the test above: a command's module is imported when the command is called."""
+def test_calling_a_command_imports_its_module(home: Path) -> None:
+    """Positive control of the test above: its measurement can see such an import."""
     called = "import sys; from aileron.__main__ import main; main(); sys.stderr.write(' '.join(sys.modules))"
 
     assert {"msgspec", "aileron.cli.commands.status"} <= modules_of(home, "status", code=called)
@@ -77,10 +77,10 @@ def modules_of(home: Path, *words: str, code: str) -> set[str]:
 
 @pytest.mark.parametrize("width", ["52", "80", "130"])
 @pytest.mark.parametrize("name", ["", *COMMANDS])
-def test_help_pages_are_those_of_typer(
+def test_help_pages_are_identical_to_those_of_typer(
     name: str, width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each page of a command, a noun and its verbs is identical, on a narrow, an ordinary and a wide terminal."""
+    """Every page is compared on a narrow, an ordinary and a wide terminal."""
     monkeypatch.setenv("COLUMNS", width)
     found = COMMANDS[name] if name else get_command(app)
     verbs = verbs_of(found) if name else []
@@ -92,7 +92,9 @@ def test_help_pages_are_those_of_typer(
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name, found in COMMANDS.items() if hasattr(found, "commands"))])
-def test_a_missing_command_prints_the_help_page_of_typer(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_group_without_a_command_prints_typers_help_page(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """The page is on standard error, and the exit code is that of wrong usage."""
     assert main(words) == call_of(words, as_json=False) == 2
 

@@ -144,8 +144,8 @@ def run_question(text: str) -> dict[str, Any]:
     }
 
 
-def test_every_kind_of_question_is_harmless(fake: FakeDaemon, aileron: Command) -> None:
-    """Each is shown, shown in full, asked, and printed in a pipe."""
+def test_hostile_text_in_every_kind_of_question_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
+    """Each question is shown, shown in full, prompted for, and printed in a pipe."""
     text = EVERYTHING
     for kind, subject in subjects(text).items():
         fake.script("GET", "/v1/action-approvals/a", (200, question(kind, subject, text)))
@@ -162,8 +162,8 @@ def test_every_kind_of_question_is_harmless(fake: FakeDaemon, aileron: Command) 
         assert_harmless(aileron("approval", "show", "a").out.replace("\t", ""))
 
 
-def test_text_around_a_runs_plan_is_harmless(fake: FakeDaemon, aileron: Command) -> None:
-    """Conversation, difference, edits and preview never pass for output of Aileron or for the person's own words."""
+def test_hostile_text_around_a_runs_plan_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
+    """Conversation, difference, edits and preview must not look like output of Aileron or the person's own words."""
     text = EVERYTHING
     fake.script("GET", "/v1/action-approvals/a", (200, run_question(text)))
     for words, answers in (
@@ -182,8 +182,8 @@ def test_text_around_a_runs_plan_is_harmless(fake: FakeDaemon, aileron: Command)
         assert_no_line_begins(shown.out, *OURS)
 
 
-def test_questions_to_the_agent_and_edits_are_harmless(fake: FakeDaemon, aileron: Command) -> None:
-    """The daemon repeats them in the question and in the list of changes."""
+def test_hostile_text_in_conversations_and_edits_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
+    """The daemon repeats both in the question and in the list of changes."""
     text = EVERYTHING
     fake.script("GET", "/v1/action-approvals/a", (200, run_question(text)))
     fake.script("POST", "/v1/action-approvals/a/ask", (200, {"approval_id": text, "question": text}))
@@ -198,8 +198,8 @@ def test_questions_to_the_agent_and_edits_are_harmless(fake: FakeDaemon, aileron
         assert_no_line_begins(shown.out, *OURS)
 
 
-def test_lists_of_consents_and_grants_are_harmless(fake: FakeDaemon, aileron: Command) -> None:
-    """Rows of every kind and grants with every condition make tables at a terminal; in a pipe, no value can break a line."""
+def test_hostile_text_in_lists_of_consents_and_grants_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
+    """Lists are tables at a terminal; in a pipe, no value can break a line."""
     text = EVERYTHING
     fake.approvals = [{**question(kind, {}, text), "approval_id": text, "expires_at": text} for kind in subjects(text)]
     fake.grants = [
@@ -223,8 +223,8 @@ def test_lists_of_consents_and_grants_are_harmless(fake: FakeDaemon, aileron: Co
         assert aileron(*words, "--json").out.isascii()
 
 
-def test_the_approvers_status_and_inventory_are_harmless(fake: FakeDaemon, aileron: Command) -> None:
-    """The inventory is shown to the person who signs it with a new key."""
+def test_hostile_text_in_the_approvers_inventory_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
+    """A person reads the inventory before they sign it with a new key."""
     text = as_in_a_file(EVERYTHING)
     inventory = {
         "actions": [{"name": text, "version": text, "digest": text, "gated": True, "reaches": [text]}],
@@ -247,7 +247,7 @@ def test_the_approvers_status_and_inventory_are_harmless(fake: FakeDaemon, ailer
     assert_harmless(aileron.at_terminal("approver", "status").out)
 
 
-def test_the_audit_trail_of_decisions_is_harmless(fake: FakeDaemon, aileron: Command) -> None:
+def test_hostile_text_in_the_audit_trail_of_decisions_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
     """Refused decisions, conversations and consents appear in `audit list`, in `audit show`, and as JSON."""
     text = EVERYTHING
     facts = dict.fromkeys(("at", "run", "approval", "text", "reason", "key_id", "name", "route", "session"), text)
@@ -261,7 +261,7 @@ def test_the_audit_trail_of_decisions_is_harmless(fake: FakeDaemon, aileron: Com
         assert aileron(*words, "--json").out.isascii()
 
 
-def test_a_megabyte_does_not_push_the_question_off_the_screen(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_megabyte_of_text_does_not_push_the_prompt_off_the_screen(fake: FakeDaemon, aileron: Command) -> None:
     """The hosts and the question stay within a few screens; the output says how much is missing and how to see it."""
     asked = run_question("ok")
     asked["plan"]["args"] = {"body": MEGABYTE, "lines": "\n" * 500_000, "many": [MEGABYTE]}

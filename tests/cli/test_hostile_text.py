@@ -28,7 +28,7 @@ from tests.support.hostile_text import (
 
 @given(st.text(st.characters(exclude_categories=["Cn"])))
 def test_visible_makes_one_line_without_hidden_characters(text: str) -> None:
-    """This holds for any text, and no visible character is lost."""
+    """This holds for any text, and every visible character is kept."""
     shown = visible(text)
 
     assert hidden_at(shown) is None
@@ -77,7 +77,7 @@ def test_visible_json_keeps_the_value(value: object) -> None:
 
 @given(st.text())
 def test_a_fact_in_a_row_is_one_word_or_quoted(text: str) -> None:
-    """Blanks in it cannot start the next fact, and nothing is lost."""
+    """Spaces in a value cannot start the next fact, and nothing of it is lost."""
     shown = as_fact(text)
 
     if shown.startswith('"'):
@@ -88,8 +88,8 @@ def test_a_fact_in_a_row_is_one_word_or_quoted(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS.keys())
-def test_every_text_of_the_corpus_is_escaped(text: str) -> None:
-    """This covers one line, several lines, and JSON that keeps its value."""
+def test_every_text_of_the_hostile_corpus_is_escaped(text: str) -> None:
+    """Each text is shown as one line, as several lines, and as JSON that keeps its value."""
     assert_harmless(visible(text))
     assert_harmless("\n".join(visible_lines(text)))
     assert_harmless(as_fact(text))
@@ -127,7 +127,7 @@ def test_ordinary_text_stays_as_it_is() -> None:
 
 
 @hostile
-def test_a_result_at_a_terminal_is_harmless(fake: FakeDaemon, aileron: Command, text: str) -> None:
+def test_a_hostile_result_is_escaped_at_a_terminal(fake: FakeDaemon, aileron: Command, text: str) -> None:
     """The text is a plain result, and a value and a name in JSON."""
     fake.add_action("act")
     for result in (text, {"value": text, text: 1}):
@@ -150,7 +150,9 @@ def test_json_output_is_ascii(fake: FakeDaemon, aileron: Command, text: str) -> 
 
 
 @hostile
-def test_a_failure_is_harmless_and_cannot_pass_for_ours(fake: FakeDaemon, aileron: Command, text: str) -> None:
+def test_a_hostile_failure_is_escaped_and_cannot_look_like_ailerons_own_output(
+    fake: FakeDaemon, aileron: Command, text: str
+) -> None:
     """The text is in its message, reason and log, at a terminal and in a pipe."""
     fake.add_action("act")
     details = {"step": "one", "log": text, "connector_class": text}
@@ -166,8 +168,8 @@ def test_a_failure_is_harmless_and_cannot_pass_for_ours(fake: FakeDaemon, ailero
 @pytest.mark.parametrize(
     "message", ["x; run `aileron vault lock`", "x: aileron approver reset", "it ended; `aileron daemon stop` helps"]
 )
-def test_a_connectors_message_does_not_become_the_fix(fake: FakeDaemon, aileron: Command, message: str) -> None:
-    """Text from a jail is repeated but never recommended; the same words in the daemon's own message are."""
+def test_a_connectors_message_never_becomes_a_suggested_fix(fake: FakeDaemon, aileron: Command, message: str) -> None:
+    """A jail could recommend a harmful command. The same words in the daemon's own message become the fix."""
     fake.add_action("act")
     path = "/v1/actions/act/run"
     fake.script("POST", path, error("bad_input", 422, message, details={"step": "one", "setup": "x", "choices": ["x"]}))
@@ -193,7 +195,7 @@ def test_a_connectors_message_does_not_become_the_fix(fake: FakeDaemon, aileron:
     ],
     ids=["quoted", "quoted-more", "semicolon", "substitution", "line", "redirection", "bare", "placeholder"],
 )
-def test_only_a_plain_command_of_ours_becomes_the_fix(fake: FakeDaemon, aileron: Command, message: str) -> None:
+def test_only_a_plain_aileron_command_becomes_a_suggested_fix(fake: FakeDaemon, aileron: Command, message: str) -> None:
     """The daemon's message may quote an agent or a publisher: quoted commands and shell syntax are ignored, its own are not."""
     fake.add_action("act")
     path = "/v1/actions/act/run"
@@ -206,7 +208,7 @@ def test_only_a_plain_command_of_ours_becomes_the_fix(fake: FakeDaemon, aileron:
     assert ours.json["error"]["fix"] == "aileron vault lock"
 
 
-def test_lists_are_harmless(fake: FakeDaemon, aileron: Command) -> None:
+def test_hostile_text_in_lists_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
     """Tables at a terminal, and tab-separated lines that a value cannot break, contain the text."""
     text = EVERYTHING
     fake.add_action("act", intent=text, source=text)
@@ -234,7 +236,7 @@ def test_lists_are_harmless(fake: FakeDaemon, aileron: Command) -> None:
         assert [line.count("\t") + 1 for line in piped.out.splitlines()] == [columns] * rows
 
 
-def test_show_commands_are_harmless(fake: FakeDaemon, aileron: Command) -> None:
+def test_hostile_text_in_the_output_of_show_commands_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
     """The output has facts, prose, plans and records."""
     text = EVERYTHING
     fake.add_action("act", "key:string", intent=text, connectors=[text])
@@ -259,8 +261,8 @@ def test_show_commands_are_harmless(fake: FakeDaemon, aileron: Command) -> None:
             assert_no_line_begins(shown.out, "  fix: ", "  why: ")
 
 
-def test_questions_and_their_results_are_harmless(fake: FakeDaemon, aileron: Command) -> None:
-    """The whole question is shown before an approval, a denial and in a run; the result follows."""
+def test_hostile_text_in_questions_and_their_results_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
+    """A person reads them before an approval, a denial and during a run."""
     text = EVERYTHING
     plan = run_question(text)["plan"]
     asked = {"approval_id": "a", "status": "pending_approval", "digest": "d", "action": text, "session": text}
@@ -292,7 +294,7 @@ def test_questions_and_their_results_are_harmless(fake: FakeDaemon, aileron: Com
     assert_harmless(aileron("run", "act").err)
 
 
-def test_words_of_the_command_line_are_shown_harmlessly(fake: FakeDaemon, aileron: Command) -> None:
+def test_hostile_command_line_arguments_are_escaped_in_errors(fake: FakeDaemon, aileron: Command) -> None:
     """A script may pass on text from another party."""
     word = as_in_a_file(EVERYTHING).replace("\x00", "")
     for words in (
@@ -306,8 +308,8 @@ def test_words_of_the_command_line_are_shown_harmlessly(fake: FakeDaemon, ailero
         assert_harmless(aileron.at_terminal(*words).out)
 
 
-def test_a_log_is_harmless(aileron: Command, home: Path) -> None:
-    """The daemon's log repeats text of other parties."""
+def test_hostile_text_in_the_daemons_log_is_escaped(aileron: Command, home: Path) -> None:
+    """The log repeats text of other parties."""
     (home / "logs").mkdir(parents=True)
     (home / "logs" / "daemon.log").write_text(f"before\n{as_in_a_file(EVERYTHING)}\nafter\n", encoding="utf-8")
 
@@ -316,8 +318,10 @@ def test_a_log_is_harmless(aileron: Command, home: Path) -> None:
 
 
 @hostile
-def test_a_refused_action_file_is_quoted_harmlessly(aileron: Command, tmp_path: Path, text: str) -> None:
-    """The errors contain text from the file."""
+def test_hostile_text_of_an_invalid_action_file_is_escaped_in_its_errors(
+    aileron: Command, tmp_path: Path, text: str
+) -> None:
+    """The errors quote the file."""
     file, text = tmp_path / "a.md", as_in_a_file(text)
     file.write_text(f'+++\nname = "{text}"\n{text} = 1\n+++\n', encoding="utf-8")
     shown = aileron.at_terminal("action", "validate", str(file)).exits(2)
@@ -325,16 +329,16 @@ def test_a_refused_action_file_is_quoted_harmlessly(aileron: Command, tmp_path: 
     assert_no_line_begins(shown.out, "  fix: curl")
 
 
-def test_a_bug_report_is_harmless(fake: FakeDaemon, aileron: Command) -> None:
-    """A traceback repeats the data that was being processed."""
+def test_hostile_text_in_a_traceback_is_escaped(fake: FakeDaemon, aileron: Command) -> None:
+    """A bug report repeats the data that was being processed."""
     fake.add_action("act", "key:string", input_schema={"properties": "\x1b[2J\u202e"})
     shown = aileron.at_terminal("action", "show", "act").exits(1)
     assert "error: this is a bug in aileron" in shown.out
     assert_harmless(shown.out)
 
 
-def test_a_response_that_does_not_match_is_reported_harmlessly(fake: FakeDaemon, aileron: Command) -> None:
-    """The response has an unknown word or lacks a key: the error has a fix and does not claim a bug."""
+def test_a_response_of_another_api_version_is_no_bug_of_aileron(fake: FakeDaemon, aileron: Command) -> None:
+    """The response has an unknown word or lacks a key: the fix is a restart, and the hostile word is escaped."""
     for session in ({"status": EVERYTHING}, {}):
         fake.script("GET", "/v1/sessions", (200, {"sessions": [{"id": "s", "agent": "a", "folder": "/", **session}]}))
         shown = aileron.at_terminal("sessions", "list").exits(1)
@@ -344,8 +348,8 @@ def test_a_response_that_does_not_match_is_reported_harmlessly(fake: FakeDaemon,
         assert_harmless(shown.out)
 
 
-def test_a_long_message_is_cut_and_says_so(fake: FakeDaemon, aileron: Command) -> None:
-    """A person gets about a screen; --json gets all of it."""
+def test_a_long_error_message_is_truncated_and_says_so(fake: FakeDaemon, aileron: Command) -> None:
+    """A person gets about one screen; --json has the whole message."""
     fake.add_action("act")
     fake.script("POST", "/v1/actions/act/run", error("external_api_error", 502, "x" * 100_000, details={"step": "one"}))
     said = aileron("run", "act", "--json")
@@ -357,7 +361,7 @@ def test_a_long_message_is_cut_and_says_so(fake: FakeDaemon, aileron: Command) -
 
 @pytest.mark.parametrize("variable", ["NO_COLOR", "TERM"])
 def test_colour_can_be_switched_off(fake: FakeDaemon, aileron: Command, variable: str) -> None:
-    """Positive control: there is colour otherwise."""
+    """Positive control: the same output has colour by default."""
     environment = {"NO_COLOR": {"NO_COLOR": "1"}, "TERM": {"TERM": "dumb"}}[variable]
 
     assert "\x1b" not in aileron.at_terminal("run", "nope", variables=environment).out
@@ -365,7 +369,7 @@ def test_colour_can_be_switched_off(fake: FakeDaemon, aileron: Command, variable
 
 
 @hostile
-def test_text_from_a_forge_is_harmless(fake: FakeDaemon, aileron: Command, text: str) -> None:
+def test_hostile_text_from_a_forge_is_escaped(fake: FakeDaemon, aileron: Command, text: str) -> None:
     """The text is in an install, an update, a difference, a suite and a list of versions, at a terminal where a no is typed."""
     job = {
         "fetch": "fch-1",

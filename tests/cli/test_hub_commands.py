@@ -52,8 +52,10 @@ def own(hub: tuple[Path, Upstream], authority: Authority) -> Iterator[DaemonHome
         yield home
 
 
-def test_a_hub_is_built_searched_and_shown(own: DaemonHome, hub: tuple[Path, Upstream], release: Release) -> None:
-    """The steps lead from a release's folder to the command that installs: in a pipe, as JSON, and at a terminal."""
+def test_the_hub_commands_lead_from_a_release_to_its_installation(
+    own: DaemonHome, hub: tuple[Path, Upstream], release: Release
+) -> None:
+    """A Hub is built, searched and shown: in a pipe, as JSON, and at a terminal."""
     aileron = Command(own.path)
     before = aileron("hub", "search", "email")
     assert (before.code, "no Hub at" in before.err, "hub.url in config.toml" in before.err) == (3, True, True)
@@ -114,7 +116,7 @@ def test_show_marks_a_version_not_signed_with_the_published_key(
 
 
 def test_hub_build_lists_every_problem_and_writes_nothing(home: Path, tmp_path: Path, release: Release) -> None:
-    """Each problem has its file; no daemon is needed or started."""
+    """Each problem is shown with its file; no daemon is needed or started."""
     aileron, site = Command(home), tmp_path / "site"
     release.put(b"garbage", "bad")
     release.connector(version="1.2.0", signed_by=OTHER, at="forged")
@@ -186,8 +188,8 @@ def _in(folder: Path, words: list[str]) -> list[str]:
 
 
 @hostile
-def test_text_from_a_hub_is_harmless(aileron: Command, fake: FakeDaemon, text: str) -> None:
-    """The text is in each field of the Hub's entries, as if the daemon had let it pass."""
+def test_hostile_text_from_a_hub_is_escaped(aileron: Command, fake: FakeDaemon, text: str) -> None:
+    """The text is in each field of the Hub's entries, as if the daemon had let it through."""
     text = as_in_a_file(text)
     entry = {
         "name": text,

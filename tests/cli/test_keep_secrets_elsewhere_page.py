@@ -39,7 +39,7 @@ THERE = "vault.example.com:8200"
 
 
 def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each exits with 0; only the server's address is replaced. Afterwards both bindings say where their secret is."""
+    """Each command exits with 0; only the server's address is replaced. Both bindings then show where a secret is."""
     monkeypatch.chdir(tmp_path)
     Path("password.txt").write_text("canary-the-first-password\n")
     Path("next-password.txt").write_text("canary-the-next-password\n")

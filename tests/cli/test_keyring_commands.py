@@ -29,7 +29,7 @@ def home(forge: ForgeServer) -> Iterator[DaemonHome]:
 
 
 def test_a_key_is_trusted_after_its_fingerprint_is_confirmed(aileron: Command, forge: ForgeServer) -> None:
-    """The key's source is shown, and Enter alone means no. A trusted key is listed and can be revoked."""
+    """The key's source is shown, and Enter alone means no. The trusted key is listed and can be revoked."""
     declined = aileron.at_terminal("keyring", "trust", MAIL, answers=[(QUESTION, "")], NO_COLOR="1")
     assert (declined.code, "nothing changed" in declined.out) == (6, True)
     assert aileron("keyring", "list").out == ""
@@ -59,7 +59,7 @@ def test_trusting_a_key_without_a_terminal_requires_yes(aileron: Command) -> Non
 
 
 def test_the_key_of_an_owner_is_given_as_a_file(aileron: Command, tmp_path: Path) -> None:
-    """Owners publish none; a missing file is reported."""
+    """Forges publish keys for repositories only, not for owners; a missing file is reported."""
     file = tmp_path / "acme.pub"
     file.write_text(KEY.to_pem())
     missing = aileron("keyring", "trust", "github://acme", "--key", str(tmp_path / "none"))

@@ -115,8 +115,8 @@ def test_a_script_binds_a_reader_in_one_command_and_the_list_shows_its_role(aile
     assert "logs in at db.example:5432 by PostgreSQL over TLS the connector gets the stream behind the login" in shown
 
 
-def test_a_weaker_password_form_is_allowed_by_name_and_shown(aileron: Command) -> None:
-    """The warning is shown when it is bound, in the list and by inspect; the login's other details stay as they were."""
+def test_a_weaker_password_form_of_a_login_must_be_allowed_by_an_option(aileron: Command) -> None:
+    """The warning is shown at the binding, in the list and by inspect; the login's other details stay."""
     words = ("binding", "setup", DATABASE, "--name", "login/db/old", "--username", "app", "--secret", "pw")
     said = aileron(*words, "--database", "shop", "--allow-password-form", "md5")
     listed = " ".join(aileron("binding", "list").out.split())
@@ -136,8 +136,8 @@ def test_a_weaker_password_form_is_allowed_by_name_and_shown(aileron: Command) -
     assert after.json["details"] == {"database": "shop", "weak_password": "cleartext"}
 
 
-def test_a_script_that_leaves_an_option_out_is_told_the_whole_command(aileron: Command) -> None:
-    """The command repeats the options that were given; for a missing host key, it says how to get one."""
+def test_the_error_for_a_missing_login_option_has_the_whole_command(aileron: Command) -> None:
+    """The command repeats the options that were given; for a missing host key, the error says how to get one."""
     said = aileron("binding", "setup", GIT, "--name", "login/git/me", "--username", "git user", "--secret", "key")
     mail = aileron("binding", "setup", MAIL)
 
@@ -156,8 +156,8 @@ def test_a_script_that_leaves_an_option_out_is_told_the_whole_command(aileron: C
     [("--database", "x"), ("--read-only",), ("--host-key", public_line(KEY)), ("--allow-password-form", "md5")],
     ids=["database", "role", "host-key", "password-form"],
 )
-def test_an_option_that_the_protocol_does_not_have_is_refused(aileron: Command, option: tuple[str, ...]) -> None:
-    """The error says which option to leave out, and nothing is bound."""
+def test_a_login_option_that_the_protocol_lacks_is_refused(aileron: Command, option: tuple[str, ...]) -> None:
+    """The error names the option to leave out, and nothing is bound."""
     said = aileron("binding", "setup", MAIL, "--name", "login/mail/x", "--username", "me", "--secret", "pw", *option)
 
     assert said.code != 0
@@ -165,7 +165,7 @@ def test_an_option_that_the_protocol_does_not_have_is_refused(aileron: Command, 
     assert "login/mail/x" not in aileron("binding", "list").out
 
 
-def test_a_host_key_is_accepted_as_it_stands_in_a_file(aileron: Command) -> None:
+def test_a_host_key_can_be_given_with_its_comment_as_in_a_key_file(aileron: Command) -> None:
     """The comment is not kept; an invalid key is refused before anything is done. `binding rebind` changes the key."""
     words = ("binding", "setup", GIT, "--name", "login/git/script", "--username", "git", "--secret", "key")
     key, other = public_line(KEY), public_line(asyncssh.generate_private_key("ssh-ed25519"))
@@ -182,7 +182,7 @@ def test_a_host_key_is_accepted_as_it_stands_in_a_file(aileron: Command) -> None
 
 
 def test_rebind_changes_a_role_from_reading_to_writing_and_back(aileron: Command) -> None:
-    """Details without an option stay: the database survives each change. Both options at once are refused and change nothing."""
+    """Details that are not given stay, such as the database. Both role options together are refused."""
     name, rebind = "login/db/roles", ("binding", "rebind", "login/db/roles")
     words = ("--name", name, "--username", "app", "--secret", "pw", "--database", "shop", "--read-only")
     aileron("binding", "setup", DATABASE, *words)
@@ -199,7 +199,7 @@ def test_rebind_changes_a_role_from_reading_to_writing_and_back(aileron: Command
     assert aileron("binding", "inspect", name, "--json").json["details"] == reader
 
 
-def test_setup_at_a_terminal_fetches_the_host_key_and_has_it_compared(
+def test_setup_at_a_terminal_fetches_the_host_key_for_comparison(
     aileron: Command, peer: SshPeer, tmp_path: Path
 ) -> None:
     """The reach is shown first, then come the user, the fingerprint to compare and the private key's file; a no binds nothing."""
@@ -268,7 +268,7 @@ def test_a_server_that_shows_no_host_key_is_reported_with_a_fix(tmp_path: Path) 
 
 
 @pytest.mark.jail
-def test_a_run_that_needs_a_read_only_login_binds_one(tmp_path: Path) -> None:
+def test_a_run_without_a_read_only_login_offers_to_bind_one(tmp_path: Path) -> None:
     """Only a login that can write is bound, and a query does not use it. The login bound in place only reads, without a question
     about its role, and the run goes on.
     """

@@ -45,7 +45,7 @@ EVENTS: list[dict[str, Any]] = [
 # Audit
 
 
-def test_filters_are_passed_on_to_the_daemon(fake: FakeDaemon, aileron: Command) -> None:
+def test_the_filters_of_audit_list_are_sent_to_the_daemon(fake: FakeDaemon, aileron: Command) -> None:
     """Each option becomes a query parameter under the daemon's name; an option that is not given is not sent."""
     words = ["--run", "run-1", "--type", "run.finished", "--class", "network_error", "--since", "2h", "--limit", "5"]
     aileron("audit", "list", *words, "--action", "a&b=c", "--after", "7")
@@ -104,7 +104,7 @@ RUN = "run-20261121T035800-0f7c1dd8f7b7a1ba1d0e"
 
 
 def test_ids_are_short_at_a_terminal_and_short_ids_are_accepted(fake: FakeDaemon, aileron: Command) -> None:
-    """A terminal shows the end of an id, a pipe all of it. An end that fits two runs is refused as ambiguous."""
+    """A terminal shows the end of an id, a pipe the whole id. An end that matches two runs is refused."""
     of_run = {**EVENTS[0], "run": RUN}
     other = {**of_run, "run": RUN[:-8] + "01ba1d0e"}
     approval = "act-20261121T035801-72a3869059febd0fb889"
@@ -128,8 +128,8 @@ def test_ids_are_short_at_a_terminal_and_short_ids_are_accepted(fake: FakeDaemon
     assert aileron("run", "act").err.endswith(f"\n  look: aileron audit show {RUN}\n")
 
 
-def test_a_refused_request_has_an_audit_record_and_no_run(fake: FakeDaemon, aileron: Command) -> None:
-    """The command requests only the audit record."""
+def test_audit_show_of_a_refused_request_asks_for_no_run(fake: FakeDaemon, aileron: Command) -> None:
+    """A request that was refused never became a run, so there is no result to fetch."""
     fake.script("GET", "/v1/audit/run-2", (200, {"audit_id": "run-2", "events": EVENTS[:1]}))
 
     assert aileron("audit", "show", "run-2").out.startswith("run\trun-2\nstatus\trefused\n")
@@ -145,8 +145,10 @@ def ledger(home: Path) -> Path:
     return home / "ledger.db"
 
 
-def test_verifying_an_intact_chain_exits_with_0_without_a_daemon(aileron: Command, ledger: Path, home: Path) -> None:
-    """The command also says what this does not prove."""
+def test_audit_verify_of_an_intact_chain_exits_with_0_without_a_daemon(
+    aileron: Command, ledger: Path, home: Path
+) -> None:
+    """The output also says what this does not prove."""
     said = aileron("audit", "verify").exits(0)
     assert re.search(r"^rows\t1\nhead\t1:[0-9a-f]{64}$", said.out, re.MULTILINE)
     assert "This does not prove:" in said.err
@@ -156,7 +158,7 @@ def test_verifying_an_intact_chain_exits_with_0_without_a_daemon(aileron: Comman
     assert found["cannot_prove"]
 
 
-def test_verifying_an_altered_chain_exits_with_9(aileron: Command, ledger: Path) -> None:
+def test_audit_verify_of_an_altered_chain_exits_with_9(aileron: Command, ledger: Path) -> None:
     """A single byte of one row is changed; the JSON says that the chain is not ok."""
     ledger.write_bytes(ledger.read_bytes().replace(b'"genesis"', b'"genesiz"'))
     said = aileron("audit", "verify", "--json").exits(9)
@@ -164,8 +166,8 @@ def test_verifying_an_altered_chain_exits_with_9(aileron: Command, ledger: Path)
     assert '"ok": false' in said.out
 
 
-def test_a_head_kept_elsewhere_must_be_in_the_chain(aileron: Command, ledger: Path) -> None:
-    """The right head passes, another one fails with 9, and a malformed one is wrong usage."""
+def test_audit_verify_fails_if_the_given_head_is_not_in_the_chain(aileron: Command, ledger: Path) -> None:
+    """The head was kept elsewhere. A wrong one exits with 9, and a malformed one is wrong usage."""
     head = verify(ledger).head
     assert head is not None
     wrong = head[:-1] + ("0" if head[-1] != "0" else "1")
@@ -175,8 +177,8 @@ def test_a_head_kept_elsewhere_must_be_in_the_chain(aileron: Command, ledger: Pa
     assert aileron("audit", "verify", "--head", "seven").code == 2
 
 
-def test_a_copy_of_a_ledger_is_verified_at_its_own_path(aileron: Command, ledger: Path, tmp_path: Path) -> None:
-    """The copy can be from any home."""
+def test_audit_verify_can_check_a_copy_of_any_homes_ledger(aileron: Command, ledger: Path, tmp_path: Path) -> None:
+    """The option --file names the copy; a missing file exits with 3."""
     copy = shutil.copy(ledger, tmp_path / "copy.db")
 
     assert Command(tmp_path / "another")("audit", "verify", "--file", str(copy)).code == 0
@@ -230,8 +232,8 @@ def test_status_and_doctor_say_whether_decisions_are_signed(
     assert checks_of(aileron("doctor", "--json"))["decisions"] == check
 
 
-def test_status_and_doctor_tell_of_settings_without_consent(fake: FakeDaemon, aileron: Command) -> None:
-    """The settings with consent remain in force; status has no such line if none wait."""
+def test_status_and_doctor_report_settings_that_wait_for_consent(fake: FakeDaemon, aileron: Command) -> None:
+    """Earlier values remain in effect meanwhile; the line is absent if no setting waits."""
     assert "settings" not in aileron("status").out
     status = fake.reply(Seen("operator", "GET", "/v1/status", {}, {}, None))[1]
     fake.script("GET", "/v1/status", (200, {**status, "settings_waiting": ["egress.private", "sandbox.mode"]}))
@@ -244,8 +246,8 @@ def test_status_and_doctor_tell_of_settings_without_consent(fake: FakeDaemon, ai
     ]
 
 
-def test_status_lists_the_approvals_that_wait(fake: FakeDaemon, aileron: Command) -> None:
-    """The output has their number, and the first three in words with the agent that requested them."""
+def test_status_lists_pending_approvals(fake: FakeDaemon, aileron: Command) -> None:
+    """The output has their number, and the first three in words with the agent that asked."""
     kinds = ("binding", "action_file", "grant", "secret")
     fake.approvals = [
         subject_question(SUBJECTS[kind], approval_id=f"act-{number}", agent="claude")
@@ -285,7 +287,7 @@ def checks_of(said: Any) -> dict[str, tuple[str, str | None]]:
 
 @pytest.mark.jail
 def test_doctor_finds_no_problem_on_a_sound_machine(aileron: Command, fake: FakeDaemon) -> None:
-    """The command starts a jail and describes the machine."""
+    """The command starts a real jail and describes the machine."""
     fake.passphrase, fake.is_locked = "x", False
     said = aileron("doctor", "--json").exits(0)
     found = checks_of(said)
@@ -300,7 +302,7 @@ def test_doctor_finds_no_problem_on_a_sound_machine(aileron: Command, fake: Fake
 
 @pytest.mark.jail
 def test_doctor_reports_each_problem_with_its_fix(aileron: Command, fake: FakeDaemon, home: Path) -> None:
-    """Each finding has its own state and fix; the exit code is 1."""
+    """Each problem has a state and a fix of its own; the exit code is 1."""
     home.chmod(0o755)
     (home / "config.toml").write_text('[egress]\nprivat = ["a:1"]\n')
     fake.version = "9.9.9"
@@ -386,8 +388,8 @@ def test_a_missing_log_is_reported(aileron: Command) -> None:
     assert aileron("daemon", "logs").code == 3
 
 
-def test_a_log_is_followed_into_its_next_file(aileron: Command, home: Path) -> None:
-    """Appended lines appear, also after the old file was renamed."""
+def test_logs_follow_continues_after_log_rotation(aileron: Command, home: Path) -> None:
+    """Appended lines appear before and after the file is renamed."""
     (home / "logs").mkdir(parents=True)
     log = home / "logs" / "daemon.log"
     log.write_text("first\n")

@@ -75,7 +75,7 @@ def new(aileron: Command, tmp_path: Path) -> Any:
     ],
 )
 def test_options_choose_the_operations_to_import(new: Any, words: list[str], ops: list[str]) -> None:
-    """The default is operations that read and are not deprecated."""
+    """Operations that read and are not deprecated are the default."""
     assert [action["op"] for action in new(DOCUMENT, *words, "--json").json["actions"]] == ops
 
 
@@ -91,8 +91,8 @@ def test_the_import_is_summarized(new: Any, tmp_path: Path) -> None:
     assert "Pets" in (tmp_path / "made" / "README.md").read_text()
 
 
-def test_a_second_import_uses_the_key_of_the_first(new: Any, tmp_path: Path) -> None:
-    """The directory was removed to import again, but the key remains. A file that is no key is left alone."""
+def test_importing_a_document_again_reuses_the_publishers_key(new: Any, tmp_path: Path) -> None:
+    """The directory was removed before, but the key remains. A file that is not a key is left alone."""
     first = new(DOCUMENT, "--all", "--json")
     shutil.rmtree(tmp_path / "made")
     second = new(DOCUMENT, "--all")
@@ -108,8 +108,8 @@ def test_a_second_import_uses_the_key_of_the_first(new: Any, tmp_path: Path) -> 
     assert (refused.code, (tmp_path / "made.signing-key").read_text()) == (2, "the only copy")
 
 
-def test_the_json_of_an_import_is_complete(new: Any) -> None:
-    """The object includes what was not imported and what was left out, with the reasons."""
+def test_the_json_of_an_import_lists_everything_that_was_left_out(new: Any) -> None:
+    """The object has the reason for each omission."""
     odd = {"name": "odd", "in": "cookie", "schema": {}}
     paths = {
         "/a": {"get": {"operationId": "a", "parameters": [odd], "responses": {}}},
@@ -125,8 +125,8 @@ def test_the_json_of_an_import_is_complete(new: Any) -> None:
     assert {"manifest.toml", "connector.py", "service/document.json", "actions/pets-a/action.md"} <= set(told["files"])
 
 
-def test_all_hosts_are_shown_before_a_key_is_bound(new: Any) -> None:
-    """This includes hosts of single operations, look-alike hosts, and the hosts for signing in."""
+def test_an_import_shows_all_hosts_before_its_api_key_is_bound(new: Any) -> None:
+    """The list includes hosts of single operations, look-alike hosts, and hosts for signing in."""
     flow = {"authorizationUrl": "https://id.example/a", "tokenUrl": "https://tok.example/t"}
     schemes = {"key": {"type": "oauth2", "flows": {"authorizationCode": flow}}}
     get = {"security": [{"key": ["read"]}], "responses": {}}
@@ -197,7 +197,7 @@ def test_the_former_command_is_in_no_help(aileron: Command, tmp_path: Path) -> N
 
 
 def test_text_of_a_document_cannot_control_the_terminal(new: Any, tmp_path: Path) -> None:
-    """Control characters appear neither in the output nor in a file."""
+    """Control characters of the document reach neither the output nor a generated file."""
     evil = "\x1b[2J\x1b]0;x\x07\u202eevil%%key%%\r\n+++\n# x"
     get = {"operationId": evil, "summary": evil, "tags": [evil], "description": evil, "responses": {}}
     broken = {**get, "parameters": [{"name": evil, "in": "cookie", "required": True}]}
@@ -213,7 +213,7 @@ def test_text_of_a_document_cannot_control_the_terminal(new: Any, tmp_path: Path
 def test_an_imported_connector_passes_its_tests_in_the_jail_and_is_built(
     new: Any, aileron: Command, tmp_path: Path
 ) -> None:
-    """Each operation sends what the document says, with the credential in the stated place."""
+    """Each operation sends what the document says, with the credential in the place that it names."""
     assert new(DOCUMENT, "--all").code == 0
     tried = aileron("connector", "test", str(tmp_path / "made"), "--json").exits(0)
     assert (tried.json["passed"], tried.json["failed"]) == (5, 0)

@@ -36,7 +36,7 @@ def opener(tmp_path: Path) -> Path:
 
 
 def test_open_prints_the_address_and_opens_the_browser(home: DaemonHome, opener: Path, tmp_path: Path) -> None:
-    """The browser opens only at a terminal that has one; otherwise, and with --print, the address is only printed."""
+    """The browser opens only at a terminal; without one, without a browser or with --print, the address is printed."""
     aileron, asked = Command(home.path), home.asked("ask-first", {"text": "x"})
     name, address = asked["approval_id"], asked["review_url"]
     queue = address.rpartition("/")[0]
@@ -53,8 +53,8 @@ def test_open_prints_the_address_and_opens_the_browser(home: DaemonHome, opener:
     assert not (tmp_path / "opened").exists()
 
 
-def test_a_pending_answer_names_the_page_and_the_command_that_opens_it(home: DaemonHome) -> None:
-    """The message has the address of the response, and the command prints the same."""
+def test_a_pending_run_names_its_page_and_the_command_that_opens_it(home: DaemonHome) -> None:
+    """The message has the response's address, and the command prints the same."""
     asked = home.asked("ask-first", {"text": "x"})
     command = re.search(r"`aileron (open approval \S+)`", asked["message"])
 
@@ -64,7 +64,7 @@ def test_a_pending_answer_names_the_page_and_the_command_that_opens_it(home: Dae
 
 
 def test_opening_an_unknown_approval_exits_with_3(home: DaemonHome) -> None:
-    """Any command about an unknown approval does."""
+    """All commands use this code for an approval that does not exist."""
     said = Command(home.path)("open", "approval", "act-20260101T000000-00000000000000000000")
 
     assert (said.code, said.out) == (3, "")

@@ -69,8 +69,8 @@ def lines(words: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
 @pytest.mark.parametrize("words", EVERY, ids=" ".join)
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
-def test_a_line_read_without_typer_is_read_as_typer_does(words: tuple[str, ...], data: st.DataObject) -> None:
-    """The function and its values, with their types, are the same; a line that is left to typer may be valid or not."""
+def test_the_fast_parser_agrees_with_typer(words: tuple[str, ...], data: st.DataObject) -> None:
+    """Function, values and types are equal for every line that the parser does not leave to typer."""
     line = data.draw(lines(words))
     call = parsing.call_of(line)
 
@@ -86,8 +86,8 @@ def shown(call: Call | int) -> Any:
 
 
 @pytest.mark.parametrize("words", EVERY, ids=" ".join)
-def test_a_plain_line_needs_no_typer(words: tuple[str, ...]) -> None:
-    """Each command is given all its parameters. Positive control of the test above, which would pass if typer read everything."""
+def test_the_fast_parser_reads_every_plain_line_itself(words: tuple[str, ...]) -> None:
+    """Positive control of the test above, which would pass if every line were left to typer."""
     parameters = parameters_of(imported(EVERY[words]))
     line = [*words]
     for parameter in parameters:

@@ -26,8 +26,8 @@ def asking(tmp_path: Path) -> Command:
 
 
 @pytest.mark.parametrize("kind", QUESTIONS)
-def test_only_a_single_line_typed_after_the_question_is_an_answer(asking: Command, kind: str) -> None:
-    """Earlier lines, and several lines at once, were pasted for another purpose; a single line that follows is accepted."""
+def test_a_prompt_accepts_only_a_single_line_typed_after_it(asking: Command, kind: str) -> None:
+    """Earlier lines, and several lines at once, were typed or pasted for another purpose."""
     question, typed, answer = QUESTIONS[kind]
     said = asking.at_terminal(question, ahead="y\nahead\n", answers=[("Say", "y\nsecond\nthird"), ("Say", typed)])
 
@@ -36,8 +36,8 @@ def test_only_a_single_line_typed_after_the_question_is_an_answer(asking: Comman
 
 
 @pytest.mark.parametrize("kind", ["choice", "unseen"])
-def test_a_possible_secret_is_not_shown(asking: Command, kind: str) -> None:
-    """A person may type a passphrase at a question with choices; only a valid choice is echoed."""
+def test_a_prompt_with_choices_echoes_only_valid_choices(asking: Command, kind: str) -> None:
+    """A person may type a passphrase there by mistake."""
     question, typed, _ = QUESTIONS[kind]
     said = asking.at_terminal(question, answers=[("Say", SECRET), *([("Say", typed)] if kind == "choice" else [])])
     shown = said.out.partition("answer: ")[0]
@@ -47,7 +47,7 @@ def test_a_possible_secret_is_not_shown(asking: Command, kind: str) -> None:
 
 
 def test_a_third_invalid_answer_means_no(asking: Command) -> None:
-    """The prompt reads all three lines, so that none is left for the shell."""
+    """The prompt reads all three lines, so that none of them becomes input of the shell."""
     said = asking.at_terminal(QUESTIONS["choice"][0], answers=[("Say", SECRET)] * 3)
 
     assert said.out.rstrip().endswith("answer: False")

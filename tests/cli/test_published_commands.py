@@ -68,8 +68,10 @@ def test_installing_without_a_terminal_requires_yes(aileron: Command, publisher:
     assert (done.code, f"verified: {KEY.public.fingerprint}" in done.err) == (0, True)
 
 
-def test_the_given_hash_must_match(aileron: Command, publisher: Publisher) -> None:
-    """Another hash is refused, also if the version is installed already. An incomplete hash is wrong usage."""
+def test_install_refuses_a_connector_whose_hash_differs_from_the_given_one(
+    aileron: Command, publisher: Publisher
+) -> None:
+    """This holds even if the version is installed already. An incomplete hash is wrong usage."""
     pin = publisher.connector("1.0.0")
     command = ("connector", "install", f"{MAIL}@1.0.0", "--hash")
 
@@ -120,7 +122,7 @@ def test_a_wrong_signature_is_refused_even_with_yes(aileron: Command, publisher:
     assert (unsigned.code, "UNSIGNED, although you trust a key of its publisher" in unsigned.err) == (0, True)
 
 
-def test_an_action_is_installed_with_its_connectors_and_one_question_each(
+def test_installing_an_action_asks_about_it_and_each_of_its_connectors(
     aileron: Command, publisher: Publisher, home: DaemonHome
 ) -> None:
     """A no to any question installs nothing; the connector that needs a credential is named afterwards."""
@@ -169,8 +171,10 @@ def test_an_update_shows_the_changes_and_keeps_local_edits(
     assert (back.code, aileron("action", "list").out.startswith("say\t1.0.0")) == (0, True)
 
 
-def test_a_check_that_reached_no_forge_fails(aileron: Command, publisher: Publisher, forge: ForgeServer) -> None:
-    """The exit code is 7 if every check failed; it is 0 if there was nothing to check, or, with a note, if one of two failed."""
+def test_an_update_check_that_reached_no_forge_exits_with_7(
+    aileron: Command, publisher: Publisher, forge: ForgeServer
+) -> None:
+    """A check that reached one of two forges exits with 0 and a note, and so does one with nothing to check."""
     nothing = aileron("connector", "check")
     aileron("action", "add", publisher.action("say", "1.0.0", [publisher.connector("1.0.0")]), "--yes")
     both = aileron("connector", "check")
@@ -215,10 +219,10 @@ def test_an_update_conflict_is_resolved_in_an_editor(
     assert 'version = "1.1.0"' in file.read_text(encoding="utf-8")
 
 
-def test_a_suite_installs_what_it_can(
+def test_installing_a_suite_continues_after_a_missing_action(
     aileron: Command, publisher: Publisher, forge: ForgeServer, tmp_path: Path
 ) -> None:
-    """Actions are installed in order; a missing one does not stop the others and is reported last."""
+    """Actions are installed in order, and the missing one is reported last."""
     pin = publisher.connector("1.0.0")
     for handle in ("say", "say-more"):
         publisher.action(handle, "1.0.0", [pin])
@@ -297,8 +301,8 @@ def test_each_part_of_an_install_is_signed_if_there_is_an_approver(
     assert aileron("run", "say").code == 0
 
 
-def test_the_given_hash_is_compared_with_an_installed_version_too(aileron: Command, publisher: Publisher) -> None:
-    """A version that is installed with other content is no success."""
+def test_install_with_a_hash_fails_if_the_installed_version_differs(aileron: Command, publisher: Publisher) -> None:
+    """An installed version with other content must not count as success."""
     pin = publisher.connector("1.0.0")
     aileron("connector", "install", f"{MAIL}@1.0.0", "--yes")
 
@@ -308,10 +312,10 @@ def test_the_given_hash_is_compared_with_an_installed_version_too(aileron: Comma
     assert (same.code, other.code) == (0, 9)
 
 
-def test_a_resolved_conflict_still_needs_consent(
+def test_an_update_with_a_resolved_conflict_still_needs_consent(
     aileron: Command, publisher: Publisher, home: DaemonHome, tmp_path: Path
 ) -> None:
-    """Closing the editor is not a yes: the publisher's other changes come with the file."""
+    """Closing the editor is not an approval: the publisher's other changes come with the file."""
     pin = publisher.connector("1.0.0")
     aileron("action", "add", publisher.action("say", "1.0.0", [pin], gated=True), "--yes")
     file = home.path / "actions" / "say.md"

@@ -121,7 +121,7 @@ def test_a_release_without_a_key_warns_and_an_empty_key_is_an_error(
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-def test_a_key_that_others_can_use_is_refused(
+def test_a_signing_key_that_other_users_can_read_is_refused(
     aileron: Command, sources: Path, key: Path, tmp_path: Path, mode: int
 ) -> None:
     """The fix is the chmod command, as for ssh; a key for its owner only is accepted."""
@@ -145,8 +145,10 @@ def test_a_key_that_others_can_use_is_refused(
     assert taken.code == 0, taken
 
 
-def test_an_invalid_key_is_named_and_not_quoted(aileron: Command, sources: Path, key: Path, tmp_path: Path) -> None:
-    """The content is not shown, whether it comes from a file or from the variable."""
+def test_the_error_for_an_invalid_signing_key_names_its_source_not_its_content(
+    aileron: Command, sources: Path, key: Path, tmp_path: Path
+) -> None:
+    """The key comes from a file or from the workflow's variable."""
     out = str(tmp_path / "dist")
     key.write_text("canary-canary-canary")
     by_file = aileron("connector", "release", "--version", "1.2.0", str(sources), "--key", str(key), "-o", out)
@@ -183,10 +185,10 @@ def test_a_failed_release_leaves_nothing_and_names_the_line(aileron: Command, so
     assert (again.code, "already exists" in again.err) == (2, True)
 
 
-def test_a_key_other_than_the_published_one_signs_nothing(
+def test_sign_refuses_a_key_other_than_the_published_one(
     aileron: Command, sources: Path, key: Path, tmp_path: Path
 ) -> None:
-    """A release signed with it could not be installed; the published key is accepted."""
+    """A release with such a signature could not be installed; the published key is accepted."""
     (sources / "keys").mkdir()
     public = sources / "keys" / "publisher.pub"
     public.write_text(SigningKey(Secret(b"x" * 32)).public.to_pem())
@@ -272,8 +274,10 @@ scopes = []
     assert (said.json["tokens_for"], said.json["scopes"]) == ("https://notes.example.com/mcp", "none")
 
 
-def test_a_region_is_given_when_the_connector_is_built(aileron: Command, sources: Path, tmp_path: Path) -> None:
-    """The manifest's description says so before, and building without --region is refused."""
+def test_a_connector_whose_manifest_needs_a_region_is_not_built_without_it(
+    aileron: Command, sources: Path, tmp_path: Path
+) -> None:
+    """The description of the manifest mentions the option --region before."""
     key = 'kind = "api_key"\nscope = "Read notes"\nheader = "X-Key"\nformat = "{key}"\n'
     signed = 'kind = "aws_sigv4"\nscope = "Read notes"\n[capabilities.credential.aws]\nservice = "s3"\n'
     signed += 'region = "bound-at-build"\n'
@@ -315,7 +319,7 @@ def test_a_mistake_in_a_manifest_is_reported_with_its_line(
 
 
 def test_a_missing_manifest_exits_with_3(aileron: Command, sources: Path) -> None:
-    """Neither the directory nor a file in it exists. Positive control: an existing one is accepted."""
+    """Neither the directory nor a manifest in it exists. Positive control: an existing one is accepted."""
     assert aileron("connector", "check-manifest", str(sources)).code == 0
     shutil.rmtree(sources)
     assert aileron("connector", "check-manifest", str(sources)).code == 3

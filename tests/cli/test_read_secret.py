@@ -25,10 +25,10 @@ def in_der(pem: bytes) -> bytes:
     return subprocess.run(command, input=pem, capture_output=True, check=True, timeout=30).stdout
 
 
-def test_a_certificate_in_der_is_refused_and_a_random_key_is_not(
+def test_a_der_certificate_is_refused_but_a_random_key_that_resembles_it_is_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Each key starts with the byte of a SEQUENCE, like one random key in 256; none is a SEQUENCE as a whole."""
+    """About one random key in 256 starts with the first byte of DER; such a key must be accepted."""
     der = in_der(ClientAuthority(tmp_path_factory.mktemp("authority")).issue())
     for whole in (der, b"\x30\x80" + der[4:] + b"\0\0"):
         with pytest.raises(Problem, match="is in the form DER; PEM is required"):

@@ -49,8 +49,8 @@ def test_a_list_of_records_is_a_table_at_a_terminal_only(fake: FakeDaemon, ailer
     assert json.loads(at_terminal(aileron, "--json"))["result"] == MAILS
 
 
-def test_values_beside_the_only_list_are_shown_above_it(fake: FakeDaemon, aileron: Command) -> None:
-    """The token of the next page is an example."""
+def test_values_beside_a_list_of_records_are_shown_above_its_table(fake: FakeDaemon, aileron: Command) -> None:
+    """The example is the token of the next page."""
     result(fake, {"mails": [{"id": 1}], "next": "abc", "more": None})
 
     assert at_terminal(aileron).splitlines() == ["next  abc", "more  -", "id", " 1"]
@@ -75,14 +75,14 @@ def test_values_beside_the_only_list_are_shown_above_it(fake: FakeDaemon, ailero
     ids=str,
 )
 def test_a_value_that_makes_no_readable_table_is_shown_as_json(fake: FakeDaemon, aileron: Command, value: Any) -> None:
-    """The value is no list of records, or its table would be unreadable in 80 columns."""
+    """The result is no list of records, or its table would be unreadable in 80 columns."""
     result(fake, value)
 
     assert at_terminal(aileron) == json.dumps(value, indent=2) + "\n"
 
 
-def test_rejecting_an_unreadable_table_is_cheap() -> None:
-    """A result can be of any length: this one has the greatest number of columns, each of the same great width."""
+def test_a_table_that_is_too_wide_is_rejected_without_reading_every_character() -> None:
+    """A result may have any length: here every column is equally long, and there are as many as allowed."""
     calls = Counter[str]()
     sys.setprofile(lambda _frame, event, _what: calls.update([event]))
     try:
@@ -105,7 +105,7 @@ def test_rows_beyond_fifty_are_counted_and_not_shown(fake: FakeDaemon, aileron: 
 
 
 def test_hostile_text_stays_in_its_column(fake: FakeDaemon, aileron: Command) -> None:
-    """Control characters in names and values are escaped; a line end starts no row, and blanks start no column."""
+    """Control characters are escaped; a line end starts no row, and spaces start no column."""
     result(fake, [{"name\x1b[2J": "a\nerror: no\r\x1b[2K", "b": "x" + " " * 30 + "y"}])
     shown = at_terminal(aileron)
 
@@ -132,8 +132,8 @@ def test_no_line_is_wider_than_the_terminal(records: list[dict[str, Any]], width
     assert len(table.lines) > len(records) - table.more
 
 
-def test_short_columns_stay_whole_if_long_ones_can_give_way() -> None:
-    """A time is not folded to make room for an id that is folded in any case."""
+def test_long_columns_are_wrapped_before_short_ones() -> None:
+    """A timestamp is not wrapped to make room for an id that must be wrapped anyway."""
     table = table_of([{"id": "a" * 60, "at": "2026-11-21T05:29:24Z", "what": "the meeting " * 3}], 60)
 
     assert table is not None

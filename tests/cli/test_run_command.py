@@ -117,7 +117,7 @@ def test_a_command_in_the_daemons_message_becomes_the_fix(
     assert aileron("run", "act").err.splitlines() == [f"error: {what}", *([f"  fix: {fix}"] if fix else [])]
 
 
-def test_the_fix_for_an_ambiguous_credential_is_an_option(fake: FakeDaemon, aileron: Command) -> None:
+def test_the_fix_for_an_ambiguous_credential_is_an_option_that_chooses_one(fake: FakeDaemon, aileron: Command) -> None:
     """The daemon's error lists the candidates."""
     details = {"choices": ["basic/caldav/home", "basic/caldav/work"]}
     fake.script("POST", RUN, error("binding_required", 409, "2 credentials could serve", details=details))
@@ -133,17 +133,17 @@ def test_the_fix_for_an_ambiguous_credential_is_an_option(fake: FakeDaemon, aile
         (("--args", json.dumps({"to": "x" * 2000})), "… (with the same arguments)"),
     ],
 )
-def test_the_command_with_the_choice_repeats_the_given_arguments(
+def test_the_suggested_command_with_a_credential_repeats_the_arguments(
     fake: FakeDaemon, aileron: Command, words: tuple[str, ...], typed: str
 ) -> None:
-    """Typed as shown, it is the same call; arguments too long for a line are left out whole."""
+    """The person can run it as it is; arguments too long for one line are left out completely."""
     details = {"choices": ["basic/caldav/home"]}
     fake.script("POST", RUN, error("binding_required", 409, "2 credentials could serve", details=details))
 
     assert aileron("run", "act", *words).err.endswith(f"  fix: aileron run act {typed} --as basic/caldav/home\n")
 
 
-def test_the_log_of_a_connector_is_marked_as_its_own(fake: FakeDaemon, aileron: Command) -> None:
+def test_every_line_of_a_connectors_log_is_marked(fake: FakeDaemon, aileron: Command) -> None:
     """A log can have many lines, and none may pass for output of Aileron."""
     details = {"step": "one", "log": "Traceback:\nerror: all is well\n  fix: rm -r ~"}
     fake.script("POST", RUN, error("connector_runtime_error", 502, "it exited", details=details, audit_id="run-1"))
@@ -161,7 +161,7 @@ def test_the_log_of_a_connector_is_marked_as_its_own(fake: FakeDaemon, aileron: 
 # Requests
 
 
-def test_values_are_parsed_by_their_declared_types(fake: FakeDaemon, aileron: Command) -> None:
+def test_run_parses_values_by_their_declared_types(fake: FakeDaemon, aileron: Command) -> None:
     """The declared type alone counts: digits are text for an input of type string."""
     said = aileron("run", "act", "text=7", "count=-12", "share=1.5e3", "sure=true")
 
@@ -170,7 +170,7 @@ def test_values_are_parsed_by_their_declared_types(fake: FakeDaemon, aileron: Co
 
 
 @pytest.mark.parametrize("text", ["", "=", "a=b", " true ", "null", '"x"', "ü", "-", "@file", "line\nline"])
-def test_text_is_sent_as_typed(fake: FakeDaemon, aileron: Command, text: str) -> None:
+def test_a_text_argument_is_sent_exactly_as_typed(fake: FakeDaemon, aileron: Command, text: str) -> None:
     """The text may look like JSON, an option or another argument."""
     assert aileron("run", "act", f"text={text}").json == {"text": text}
 
@@ -188,15 +188,15 @@ def test_text_is_sent_as_typed(fake: FakeDaemon, aileron: Command, text: str) ->
         ("sure=1", "sure='1' is not true or false"),
     ],
 )
-def test_a_value_of_the_wrong_type_runs_nothing(fake: FakeDaemon, aileron: Command, word: str, told: str) -> None:
-    """The message has the name and the type."""
+def test_run_refuses_a_value_of_the_wrong_type(fake: FakeDaemon, aileron: Command, word: str, told: str) -> None:
+    """The error has the input's name and type."""
     said = aileron("run", "act", word).exits(2)
     assert told in said.err
     assert fake.asked("POST") == []
 
 
-def test_an_unknown_input_runs_nothing_and_the_nearest_is_suggested(fake: FakeDaemon, aileron: Command) -> None:
-    """All inputs are listed if none is near."""
+def test_run_refuses_an_unknown_input_and_suggests_the_nearest(fake: FakeDaemon, aileron: Command) -> None:
+    """The error lists all inputs if none is similar."""
     near, far = aileron("run", "act", "txt=1"), aileron("run", "act", "zzz=1")
 
     assert (near.code, far.code) == (2, 2)
@@ -205,7 +205,7 @@ def test_an_unknown_input_runs_nothing_and_the_nearest_is_suggested(fake: FakeDa
     assert fake.asked("POST") == []
 
 
-def test_an_input_given_twice_runs_nothing(fake: FakeDaemon, aileron: Command) -> None:
+def test_run_refuses_an_input_that_is_given_twice(fake: FakeDaemon, aileron: Command) -> None:
     """The input is given twice as words, twice in JSON, or once in each."""
     assert "'text' is given twice" in aileron("run", "act", "text=1", "text=2").err
     assert "duplicate key 'text'" in aileron("run", "act", "--args", '{"text": "1", "text": "2"}').err
@@ -229,21 +229,21 @@ def test_json_arguments_come_from_an_option_a_file_or_standard_input(
 @pytest.mark.parametrize(
     "args", ["{", "[1]", "7", '{"a": NaN}', '{"a": 1, "a": 2}', "@/nowhere", "@/", "[" * 100_000, '{"a": 1} {}']
 )
-def test_arguments_that_are_no_json_object_run_nothing(fake: FakeDaemon, aileron: Command, args: str) -> None:
+def test_run_refuses_arguments_that_are_not_a_json_object(fake: FakeDaemon, aileron: Command, args: str) -> None:
     """The exit code is 2, whatever is wrong with them."""
     said = aileron("run", "act", "--args", args).exits(2)
     assert said.err.startswith("error: --args")
     assert fake.asked("POST") == []
 
 
-def test_too_much_on_standard_input_is_refused(fake: FakeDaemon, aileron: Command) -> None:
-    """The limit of 1 MiB bounds the memory."""
+def test_run_refuses_more_than_1_mib_on_standard_input(fake: FakeDaemon, aileron: Command) -> None:
+    """The limit bounds the memory."""
     aileron("run", "act", "--args", "-", given=b" " * ((1 << 20) + 1)).exits(2)
     assert fake.asked("POST") == []
 
 
-def test_options_are_sent_to_the_daemon(fake: FakeDaemon, aileron: Command) -> None:
-    """They can be in any order and in both spellings."""
+def test_the_options_of_run_are_sent_to_the_daemon(fake: FakeDaemon, aileron: Command) -> None:
+    """Options can be in any order and in both spellings."""
     aileron("run", "--idempotency-key", "k-1", "act", "--as=home", "--wait=90s", "--again", "run-1")
     (sent,) = fake.asked("POST")
 
@@ -267,22 +267,22 @@ def test_run_uses_the_agent_socket(fake: FakeDaemon, aileron: Command) -> None:
 
 
 @pytest.mark.parametrize("name", ["../connectors", "a/b", "act?wait", "act#x", "ä"])
-def test_an_action_name_cannot_be_another_route(fake: FakeDaemon, aileron: Command, name: str) -> None:
-    """The name is one segment of the path, whatever it contains."""
+def test_an_action_name_with_slashes_cannot_reach_another_route(fake: FakeDaemon, aileron: Command, name: str) -> None:
+    """The name is always quoted as one segment of the URL's path."""
     aileron("run", name).exits(3)
     assert [seen.path.count("/") for seen in fake.asked("POST")] == [4]
     assert {seen.path for seen in fake.asked("GET")} == {"/v1/actions"}
 
 
 def test_a_run_without_arguments_takes_one_request(fake: FakeDaemon, aileron: Command) -> None:
-    """The action's types are requested only if they are needed."""
+    """The action's types are fetched only if there are arguments to convert."""
     aileron("run", "act")
 
     assert [seen.method for seen in fake.seen] == ["POST"]
 
 
-def test_a_longer_run_is_polled_by_its_id(fake: FakeDaemon, aileron: Command) -> None:
-    """The command asks until the run ends."""
+def test_run_polls_a_long_run_until_it_ends(fake: FakeDaemon, aileron: Command) -> None:
+    """The response to the request has the run's id, by which the command polls."""
     fake.script("POST", RUN, (202, {"status": "running", "run_id": "run-1", "poll_after_ms": 10}))
     running = (200, {"status": "running", "audit_id": "run-1"})
     fake.script("GET", "/v1/runs/run-1", running, running, (200, {"status": "completed", "audit_id": "r", "result": 7}))
@@ -335,8 +335,8 @@ def test_a_given_passphrase_unlocks_the_vault_and_the_run_is_sent_again(
         ]
 
 
-def test_a_locked_vault_is_a_failure_without_a_person(fake: FakeDaemon, aileron: Command) -> None:
-    """The run fails in a pipe, for a program, and for an agent, even at a terminal: with a session's token or in a cell."""
+def test_run_prompts_for_no_passphrase_unless_a_person_is_at_the_terminal(fake: FakeDaemon, aileron: Command) -> None:
+    """A locked vault is an error in a pipe, for a program, and for an agent, even one at a terminal."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED)
     token = {"NO_COLOR": "1", "AILERON_SESSION_TOKEN": "of-an-agent"}
@@ -353,7 +353,7 @@ def test_a_locked_vault_is_a_failure_without_a_person(fake: FakeDaemon, aileron:
 
 
 def test_a_locked_vault_is_unlocked_by_the_person_at_the_terminal(fake: FakeDaemon, aileron: Command) -> None:
-    """They have three tries before the command gives up; other commands ask in the same way."""
+    """The person has three tries before the command gives up; other commands prompt in the same way."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED, DONE)
     question = "The vault is locked. Its passphrase: "
@@ -368,8 +368,8 @@ def test_a_locked_vault_is_unlocked_by_the_person_at_the_terminal(fake: FakeDaem
     assert (listed.code, fake.is_locked) == (0, False)
 
 
-def test_a_third_wrong_passphrase_is_the_last(fake: FakeDaemon, aileron: Command) -> None:
-    """The command runs nothing; if there is no vault, it does not ask for a passphrase."""
+def test_run_gives_up_after_three_wrong_passphrases(fake: FakeDaemon, aileron: Command) -> None:
+    """The command runs nothing; there is no prompt at all if there is no vault."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED)
     said = aileron.at_terminal("run", "act", answers=[("passphrase: ", "wrong")] * 3)
@@ -379,8 +379,8 @@ def test_a_third_wrong_passphrase_is_the_last(fake: FakeDaemon, aileron: Command
     assert aileron.at_terminal("run", "act").code == 4
 
 
-def test_a_vault_is_unlocked_only_once(fake: FakeDaemon, aileron: Command) -> None:
-    """A vault that is locked again is a failure."""
+def test_run_unlocks_the_vault_at_most_once(fake: FakeDaemon, aileron: Command) -> None:
+    """A vault that is locked again before the second try is an error."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED)
 
@@ -388,8 +388,8 @@ def test_a_vault_is_unlocked_only_once(fake: FakeDaemon, aileron: Command) -> No
     assert len(fake.asked("POST", RUN)) == 2
 
 
-def test_a_wrong_passphrase_is_not_followed_by_another_run(fake: FakeDaemon, aileron: Command) -> None:
-    """The passphrase is not shown."""
+def test_a_wrong_passphrase_causes_no_second_run_request(fake: FakeDaemon, aileron: Command) -> None:
+    """The passphrase is not in the output."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED)
     said = aileron("run", "act", AILERON_VAULT_PASSPHRASE="wrong-word").exits(6)
@@ -450,19 +450,19 @@ def imported(home: Path, *words: str) -> set[str]:
 
 @pytest.mark.parametrize("answer", [DONE, (202, {"status": "pending_approval", "approval_id": "a", "message": "m"})])
 def test_a_run_imports_no_expensive_module(fake: FakeDaemon, home: Path, answer: tuple[int, object]) -> None:
-    """An agent waits for every millisecond, each time."""
+    """An agent runs many commands, and waits for the imports of each."""
     fake.script("POST", RUN, answer)
 
     assert imported(home, "run", "act", "text=x", "--json") & DEAR == set()
 
 
 def test_daemon_status_imports_no_expensive_module(tmp_path: Path) -> None:
-    """`daemon start` checks first, and a home without a daemon has nothing to read."""
+    """`daemon start` calls this check first, and without a daemon there is no response to parse."""
     assert imported(tmp_path / "none", "daemon", "status") & DEAR == set()
 
 
 def test_wrong_usage_imports_typer(fake: FakeDaemon, home: Path) -> None:
-    """Positive control of the test above: the measurement sees an expensive module."""
+    """Positive control of the test above: the measurement sees an expensive module where there is one."""
     assert {"typer", "inspect"} <= imported(home, "status", "--no-such")
 
 
@@ -470,7 +470,7 @@ def test_wrong_usage_imports_typer(fake: FakeDaemon, home: Path) -> None:
 def test_commands_and_the_daemon_compute_the_same_home_path(
     configured: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Commands do without pathlib, which home.py uses."""
+    """Two implementations exist: commands avoid importing pathlib, which home.py uses."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("AILERON_HOME", raising=False)
     if configured is not None:
@@ -479,7 +479,7 @@ def test_commands_and_the_daemon_compute_the_same_home_path(
     assert home_path() == str(Home.from_environment().path)
 
 
-def test_wrong_usage_imports_no_pydantic(home: Path) -> None:
+def test_wrong_usage_imports_typer_without_pydantic(home: Path) -> None:
     """Importing it takes 100 ms, three times as long as typer, which works without it until 0.29."""
     assert imported(home, "secret", "list", "--no-such") & {"typer", "pydantic"} == {"typer"}
 
@@ -516,10 +516,10 @@ def test_the_version_is_printed(aileron: Command) -> None:
     assert aileron("--version").out.startswith("aileron ")
 
 
-def test_a_name_that_does_not_resolve_has_a_fix_unless_a_connector_reported_it(
+def test_a_failed_dns_lookup_has_a_suggested_fix_unless_a_connector_reported_it(
     fake: FakeDaemon, aileron: Command
 ) -> None:
-    """The fix queries the system for the same name. Text that a connector may have written never becomes a command."""
+    """The fix is a command that queries the same name. Text of a connector never becomes a command."""
     fake.add_action("send")
     message = "api.example.invalid:443: name resolution failed: Name or service not known"
     for details, has_cure in (({"phase": "resolve"}, True), ({"phase": "resolve", "step": "one"}, False)):
@@ -549,7 +549,7 @@ CURES = [
 @pytest.mark.parametrize(
     ("name", "details", "message", "fix"), CURES, ids=[f"{name}-{at}" for at, (name, *_) in enumerate(CURES)]
 )
-def test_a_failed_run_has_a_fix_only_if_no_connector_could_have_written_it(
+def test_a_failed_run_suggests_a_fix_only_if_no_connector_could_have_written_it(
     fake: FakeDaemon, aileron: Command, name: str, details: dict[str, Any], message: str, fix: str | None
 ) -> None:
     """The fix is a command in the daemon's own message, or fixed text without any variable part."""

@@ -115,7 +115,7 @@ def events(home: DaemonHome, kind: str, approval: str) -> list[dict[str, Any]]:
     return [event for event in found if event["type"] == kind and event.get("approval") == approval]
 
 
-def test_enter_a_pin_and_a_touch_approve_and_the_ledger_verifies(desk: Desk) -> None:
+def test_a_security_key_approves_with_enter_a_pin_and_a_touch(desk: Desk) -> None:
     """The decision is on record with the passkey's id; the ledger verifies on its own afterwards."""
     question, touched = desk.asked(), desk.key.touched
     said = desk.approve(question, ENTER, ASK_PIN).exits(0)
@@ -129,7 +129,7 @@ def test_enter_a_pin_and_a_touch_approve_and_the_ledger_verifies(desk: Desk) -> 
 
 
 def test_the_passphrase_still_decides_if_a_key_is_plugged_in(desk: Desk) -> None:
-    """The key need not be touched."""
+    """The security key need not be touched."""
     question, touched = desk.asked(), desk.key.touched
     said = desk.approve(question, SIGN)
 
@@ -138,15 +138,15 @@ def test_the_passphrase_still_decides_if_a_key_is_plugged_in(desk: Desk) -> None
     assert decided["key_id"].startswith("ed25519:")
 
 
-def test_without_a_key_none_is_offered_and_enter_alone_is_no_answer(desk: Desk) -> None:
-    """The passphrase is asked for again, and decides."""
+def test_without_a_security_key_an_empty_line_asks_for_the_passphrase_again(desk: Desk) -> None:
+    """The prompt offers no security key; the passphrase then decides."""
     question = desk.asked()
     said = Command(desk.home.path).at_terminal("approve", question, answers=[TYPE_YES, ENTER, SIGN]).exits(0)
     assert OFFER not in flat(said)
 
 
-def test_a_denial_is_signed_by_a_touch_too(desk: Desk) -> None:
-    """The agent gets the reason."""
+def test_a_touch_of_the_security_key_signs_a_denial(desk: Desk) -> None:
+    """The agent gets the person's reason."""
     question = desk.asked()
     desk.at_terminal("deny", question, answers=[("sent to the agent", "not today"), ENTER, ASK_PIN]).exits(0)
     result = desk.result(question)
@@ -170,7 +170,7 @@ def test_a_wrong_pin_is_asked_for_again_and_without_a_touch_nothing_is_decided(d
 
 
 def test_keys_typed_while_waiting_for_a_touch_are_discarded(desk: Desk) -> None:
-    """They are not echoed, and do not answer the next prompt."""
+    """Typed keys are not echoed, and do not answer the next prompt."""
     question = desk.asked()
     looks = itertools.count()
     has_typed = threading.Event()
@@ -185,7 +185,7 @@ def test_keys_typed_while_waiting_for_a_touch_are_discarded(desk: Desk) -> None:
 
 
 def test_the_pin_is_in_no_file_of_the_home_and_not_in_the_audit_trail(desk: Desk) -> None:
-    """Positive control: the text of the question is."""
+    """Positive control: the same search finds the text of the question."""
     question = desk.asked()
     assert desk.approve(question, ENTER, ("PIN of Test Key 5: ", "wrong-pin-1357"), ("Wrong PIN", PIN)).code == 0
 
@@ -272,7 +272,7 @@ def test_a_revoked_passkey_cannot_sign(desk: Desk) -> None:
 # A preview
 
 
-def test_a_preview_takes_a_touch_of_its_own_and_the_pin_is_typed_once(upstream: CountingServer, tmp_path: Path) -> None:
+def test_a_preview_and_its_approval_take_two_touches_and_one_pin(upstream: CountingServer, tmp_path: Path) -> None:
     """The second touch signs a digest that covers the preview."""
     with probed_home(upstream.port) as home, Plugged(SoftKey()) as port:
         file = tmp_path / "seen.md"
@@ -298,7 +298,7 @@ def test_a_preview_takes_a_touch_of_its_own_and_the_pin_is_typed_once(upstream: 
 # In the console
 
 
-def test_the_console_in_tmux_takes_a_pin_and_a_touch_for_a_yes(desk: Desk) -> None:
+def test_in_tmux_an_approval_in_the_console_takes_a_pin_and_a_touch(desk: Desk) -> None:
     """The person types no passphrase in tmux, where other programs could have typed the keys."""
     question, touched = desk.asked(), desk.key.touched
     with Tmux([*with_keys(desk.port), "console"], variables(desk.home.path)) as at:

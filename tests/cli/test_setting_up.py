@@ -107,7 +107,7 @@ def test_actions_are_listed_with_their_state(fake: FakeDaemon, aileron: Command)
     ]
 
 
-def test_sources_of_actions_are_readable_in_80_columns(fake: FakeDaemon, aileron: Command) -> None:
+def test_action_list_shows_sources_without_breaking_80_columns(fake: FakeDaemon, aileron: Command) -> None:
     """They are a column if every row fits; otherwise each row has its intent and source below it, whole and indented."""
     fake.add_action("send", source="hub://mail/send@1.0.0")
     fake.add_action("read")
@@ -139,7 +139,7 @@ def test_an_empty_list_prints_nothing_in_a_pipe_and_a_hint_at_a_terminal(fake: F
 
 
 def test_each_row_of_an_actions_prose_starts_with_a_bar(fake: FakeDaemon, aileron: Command) -> None:
-    """The prose has a line longer than the terminal and an indented one: no row starts at the margin, like output of Aileron."""
+    """An author's long or indented line must not start at the margin like output of Aileron."""
     prose = "A line " + "of many words " * 20 + "\n\n    - indented " + "and long " * 20
     fake.add_action("send", body=prose, hosts=[])
     shown = aileron.at_terminal("action", "show", "send", NO_COLOR="1").out.rstrip("\n").split("\n")
@@ -308,7 +308,7 @@ def test_a_connector_can_be_named_in_several_ways(fake: FakeDaemon, aileron: Com
 
 
 def test_an_unknown_or_ambiguous_connector_is_reported(fake: FakeDaemon, aileron: Command) -> None:
-    """The error lists what would tell several apart; nothing is removed by a guess."""
+    """The error lists the names that tell several apart; no connector is removed by a guess."""
     other = {**CALDAV, "version": "0.2.0", "hash": "sha256:" + "ef" * 32}
     fake.connectors = [CALDAV, other]
     none, several = aileron("connector", "remove", "github://a/b"), aileron("connector", "remove", str(CALDAV["name"]))
@@ -346,7 +346,7 @@ def test_an_empty_or_oversized_secret_is_not_stored(fake: FakeDaemon, aileron: C
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 def test_a_closed_stream_is_not_taken_for_a_terminal(fake: FakeDaemon, home: Path, closed: str) -> None:
-    """Some supervisors start programs so: no question is asked, and a command that needs no answer succeeds."""
+    """Some supervisors start programs with closed streams: a command must not prompt, and may still succeed."""
     words = f"{sys.executable} -m aileron"
     environment = {**os.environ, "AILERON_HOME": str(home)}
     asked = subprocess.run(["sh", "-c", f"{words} secret set token <&- {closed}"], env=environment, timeout=30)
@@ -356,7 +356,7 @@ def test_a_closed_stream_is_not_taken_for_a_terminal(fake: FakeDaemon, home: Pat
     assert fake.secrets == {}
 
 
-def test_a_secret_is_typed_without_echo(fake: FakeDaemon, aileron: Command) -> None:
+def test_secret_set_at_a_terminal_reads_the_secret_without_echo(fake: FakeDaemon, aileron: Command) -> None:
     """The value comes from the terminal."""
     said = aileron.at_terminal("secret", "set", "token", answers=[("Value of token", SECRET)]).exits(0)
     assert fake.secrets == {"token": SECRET.encode()}
@@ -418,7 +418,7 @@ def test_a_vault_is_locked_and_unlocked(fake: FakeDaemon, aileron: Command) -> N
 
 
 def test_commands_that_need_a_vault_say_how_to_create_one(fake: FakeDaemon, aileron: Command) -> None:
-    """They say so before a person types a passphrase in vain."""
+    """The error comes before a person types a passphrase in vain."""
     fake.remove_vault()
 
     for words in (("vault", "unlock"), ("secret", "set", "token")):
@@ -451,7 +451,7 @@ def test_a_script_creates_a_binding_without_questions(fake: FakeDaemon, aileron:
         (["--name", "basic/caldav/home", "--username", "mira"], ["--secret NAME"]),
     ],
 )
-def test_a_script_is_told_which_options_are_missing(
+def test_binding_setup_in_a_script_names_the_missing_options(
     fake: FakeDaemon, aileron: Command, given: list[str], missing: list[str]
 ) -> None:
     """Lines on standard input are not taken for answers."""
@@ -496,8 +496,8 @@ def test_setup_asks_only_for_values_that_are_not_given(fake: FakeDaemon, aileron
     assert list(fake.bindings) == [f"basic/cal/{getpass.getuser()}"]
 
 
-def test_the_prompt_for_an_api_key_says_so(fake: FakeDaemon, aileron: Command) -> None:
-    """The prompt uses the service's term: a person with an API key does not look for a password."""
+def test_the_prompt_for_an_api_key_calls_it_an_api_key(fake: FakeDaemon, aileron: Command) -> None:
+    """A person with an API key does not look for a password."""
     fake.connectors = [{**CALDAV, "credential": {**CALDAV["credential"], "kind": "api_key"}}]
     answers = [("Service [caldav]: ", ""), ("Identity", "home"), ("API key or token: ", SECRET)]
     aileron.at_terminal("binding", "setup", str(CALDAV["name"]), answers=answers).exits(0)
@@ -515,7 +515,7 @@ def test_a_locked_vault_is_unlocked_before_the_credential_is_typed(fake: FakeDae
 
 
 def test_a_stored_secret_is_never_overwritten_by_a_typed_one(fake: FakeDaemon, aileron: Command) -> None:
-    """The typed one gets another name."""
+    """Setup stores the typed secret under another name."""
     fake.secrets = {"caldav-home": b"the other"}
     words = ["--name", "basic/caldav/home", "--username", "mira"]
     aileron.at_terminal("binding", "setup", str(CALDAV["name"]), *words, answers=[("Password or token: ", SECRET)])
@@ -533,8 +533,8 @@ def test_a_typed_secret_is_removed_if_it_cannot_be_bound(fake: FakeDaemon, ailer
     assert fake.secrets == {}
 
 
-def test_the_fix_for_a_missing_secret_names_it(fake: FakeDaemon, aileron: Command) -> None:
-    """The command can be typed as it is, without a placeholder."""
+def test_the_fix_for_a_missing_secret_is_a_complete_command(fake: FakeDaemon, aileron: Command) -> None:
+    """The person can type the command as it is, with the secret's name and without a placeholder."""
     words = ["--name", "basic/caldav/home", "--username", "mira", "--secret", "pw"]
     said = aileron("binding", "setup", str(CALDAV["name"]), *words).exits(3)
     assert said.err.endswith("  fix: aileron secret set pw\n")
@@ -557,7 +557,7 @@ def test_bindings_are_listed_and_revoked(fake: FakeDaemon, aileron: Command) -> 
     assert fake.asked("DELETE")[0].path == "/v1/bindings/basic%2Fcaldav%2Fhome"
 
 
-def test_the_end_of_input_ends_setup(fake: FakeDaemon, aileron: Command) -> None:
+def test_the_end_of_input_aborts_binding_setup(fake: FakeDaemon, aileron: Command) -> None:
     """Ctrl-D exits with 2, and nothing is sent."""
     aileron.at_terminal("binding", "setup", str(CALDAV["name"]), answers=[("Service", "\x04")]).exits(2)
     assert fake.asked("POST") == []

@@ -30,7 +30,7 @@ def real() -> Iterator[DaemonHome]:
 
 
 def harmless(passed: Passed, seen: list[str], approval_id: str) -> Any:
-    """Return a false answer as a socket in between could: the first two reads get the truth, and later ones another text."""
+    """Return the answer of a hostile socket in between: true for the first two reads, another text from then on."""
     if passed.method != "GET" or not passed.path.endswith(approval_id):
         return passed.answer
     seen.append(passed.path)
@@ -65,8 +65,8 @@ def test_a_long_value_can_be_shown_in_full_before_it_is_signed(real: DaemonHome,
     assert "harmless" not in said.out
 
 
-def test_a_long_value_is_shown_in_full_if_no_question_is_asked(real: DaemonHome) -> None:
-    """`--yes` answers the question at which the person could have asked for the rest."""
+def test_approve_with_yes_shows_long_values_in_full(real: DaemonHome) -> None:
+    """The option skips the prompt at which the person could have asked for the rest."""
     approval_id = real.asked("give-back", {"text": WORDS})["approval_id"]
     said = Command(real.path).at_terminal("approve", approval_id, "--yes", answers=[SIGN], NO_COLOR="1").exits(0)
     assert flat(TAIL) in flat(said.out)

@@ -88,7 +88,7 @@ def assert_signed(approver: Approver, body: dict[str, Any], digest: str, decisio
 
 
 def test_the_shown_run_is_signed_after_a_yes(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
-    """The run is shown and confirmed, then the passphrase is asked for. The command computes the digest, and signs the head."""
+    """The command computes the digest itself, and signs the ledger's head as well. The passphrase comes last."""
     said = at_terminal(aileron, "approve", ID, "--reason", "fine", answers=[(YES_OR_NO, "yes"), SIGN]).exits(0)
     (body,) = sent(fake)
     assert body["reason"] == "fine"
@@ -104,7 +104,9 @@ def test_a_denial_is_signed_with_its_reason(fake: FakeDaemon, aileron: Command, 
     assert_signed(approver, sent(fake)[0], plan().digest, "deny")
 
 
-def test_answering_no_needs_no_passphrase(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
+def test_answering_no_at_the_approval_prompt_needs_no_passphrase(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
     """The exit code is 75, and nothing is sent."""
     said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "n")]).exits(75)
     assert PASSPHRASE not in said.out
@@ -136,8 +138,8 @@ def test_denying_without_a_reason_withdraws_the_request(
     assert ("withdrawn" in f"{said.out}{said.err}") is (typed != "deny --json")
 
 
-def test_the_option_yes_skips_only_the_question(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
-    """The run is still shown, and the decision is signed."""
+def test_the_option_yes_skips_only_the_approval_prompt(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
+    """The run is still shown, and the person still signs the decision."""
     said = at_terminal(aileron, "approve", ID, "--yes", answers=[SIGN]).exits(0)
     assert YES_OR_NO not in said.out
     assert "Send mail: to “mira@example.com”" in said.out
@@ -160,7 +162,7 @@ def test_a_script_cannot_sign_a_decision(
 
 
 def test_piped_input_at_a_terminal_cannot_sign_a_decision(fake: FakeDaemon, home: Path, approver: Approver) -> None:
-    """Neither the yes nor the passphrase is read from a pipe."""
+    """The command reads neither the yes nor the passphrase from a pipe."""
     script = f'printf "y\\n{APPROVER}\\n" | exec {sys.executable} -m aileron "$@"'
     Command(home, program=["sh", "-c", script, "sh"]).at_terminal("approve", ID).exits(6)
     assert sent(fake) == []
@@ -177,7 +179,9 @@ def test_a_wrong_approver_passphrase_is_asked_for_again(fake: FakeDaemon, ailero
     assert len(sent(fake)) == 1
 
 
-def test_the_third_wrong_passphrase_ends_the_command(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
+def test_the_third_wrong_approver_passphrase_ends_the_command(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
     """The exit code is 6, and nothing is sent."""
     wrong = (PASSPHRASE, "something else")
     said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), wrong, wrong, wrong]).exits(6)
@@ -185,14 +189,16 @@ def test_the_third_wrong_passphrase_ends_the_command(fake: FakeDaemon, aileron: 
     assert sent(fake) == []
 
 
-def test_an_interrupt_at_the_passphrase_decides_nothing(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
+def test_an_interrupt_at_the_passphrase_prompt_decides_nothing(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
     """The exit code is 130."""
     at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), (PASSPHRASE, "\x03")]).exits(130)
     assert sent(fake) == []
 
 
 def test_the_vaults_passphrase_is_asked_for_separately(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
-    """The vault's and the approver's passphrase are asked for by their names if the vault is locked."""
+    """Each prompt names its passphrase, the vault's or the approver's, if the vault is locked."""
     fake.passphrase, fake.is_locked = "the vault's", True
     fake.approver = {"status": "locked"}
     answers = [("Its passphrase: ", "the vault's"), (YES_OR_NO, "yes"), SIGN]
@@ -200,9 +206,7 @@ def test_the_vaults_passphrase_is_asked_for_separately(fake: FakeDaemon, aileron
     assert_signed(approver, sent(fake)[0], plan().digest, "approve")
 
 
-def test_a_key_file_of_another_key_signs_nothing(
-    fake: FakeDaemon, aileron: Command, home: Path, approver: Approver
-) -> None:
+def test_a_replaced_key_file_signs_nothing(fake: FakeDaemon, aileron: Command, home: Path, approver: Approver) -> None:
     """The exit code is 9: a program that replaced the file knows its passphrase, but is not this home's approver."""
     with keyfile.create(home / "approver.json", Secret(APPROVER.encode()), replace=True):
         pass
@@ -256,7 +260,7 @@ LIES: dict[str, Callable[[], dict[str, Any]]] = {
 def test_a_question_that_does_not_match_its_digest_is_not_signed(
     fake: FakeDaemon, aileron: Command, approver: Approver, command: str, lie: str
 ) -> None:
-    """The exit code is 9, before anything is asked. Positive control: every other test here."""
+    """The command exits with 9 before its prompt. Positive control: every other test here."""
     asks(fake, LIES[lie]())
     said = at_terminal(aileron, command, ID).exits(9)
     assert "nothing was signed" in said.out
@@ -264,8 +268,10 @@ def test_a_question_that_does_not_match_its_digest_is_not_signed(
     assert sent(fake) == []
 
 
-def test_an_approver_in_doubt_decides_nothing(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
-    """An older vault replaced this one: the exit code is 9, and the message is the daemon's."""
+def test_nothing_is_signed_if_the_daemon_reports_a_problem_with_the_approver(
+    fake: FakeDaemon, aileron: Command, approver: Approver
+) -> None:
+    """The vault was replaced by an older one: the exit code is 9, and the message is the daemon's."""
     fake.approver = {"status": "problem", "problem": "the record tells of an approver and this vault of none"}
 
     assert at_terminal(aileron, "approve", ID).code == 9
@@ -291,7 +297,7 @@ def test_the_preview_is_shown_first_and_signed_with_the_plan(
 
 
 def test_a_false_flag_cannot_suppress_the_preview(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
-    """The plan says that there is a preview, and the flag beside it does not count."""
+    """The daemon's flag says that there is no preview, but the signed plan has one, and the plan counts."""
     asks(fake, question(previewed(), has_preview=False))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, FIELDS))
     said = at_terminal(aileron, "approve", ID, answers=[SIGN, (YES_OR_NO, "n")])
@@ -313,7 +319,7 @@ def test_a_failed_preview_is_shown_as_failed(fake: FakeDaemon, aileron: Command,
 def test_a_change_limited_to_its_preview_is_not_approved_without_one(
     fake: FakeDaemon, aileron: Command, approver: Approver, given: tuple[str, ...]
 ) -> None:
-    """The exit code is 2 with the reason, and no question is asked; with a preview that has fields the run can be approved."""
+    """The command gives the reason, exits with 2 and does not prompt; a preview with fields can be approved."""
     asks(fake, question(rehearsed()))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, rehearsed().digest, None, "no such table"))
     said = at_terminal(aileron, "approve", ID, *given, answers=[SIGN]).exits(2)
@@ -329,7 +335,7 @@ def test_a_change_limited_to_its_preview_is_not_approved_without_one(
 
 
 def test_a_preview_with_a_false_digest_is_not_signed(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
-    """The exit code is 9: the daemon keeps other fields than those shown."""
+    """The exit code is 9: the daemon stored a digest of other fields than those shown."""
     asks(fake, question(previewed()))
     script = sealed_preview(approver, previewed().digest, FIELDS, digest="sha256:" + "00" * 32)
     fake.script("POST", f"{ONE}/preview", script)
@@ -375,7 +381,7 @@ def test_a_denial_needs_no_preview(fake: FakeDaemon, aileron: Command, approver:
 
 
 def waits(fake: FakeDaemon) -> None:
-    """Make `run send-mail` ask for approval."""
+    """Make `run send-mail` wait for approval."""
     pending = {"status": "pending_approval", "approval_id": ID, "audit_id": "run-1", "message": "Ask Mira."}
     fake.script("POST", "/v1/actions/send-mail/run", (202, pending))
 
@@ -393,7 +399,9 @@ def test_a_run_is_signed_at_the_terminal_where_it_was_typed(
 @pytest.mark.parametrize(
     "answers", [[(THREE_WAYS, "")], [(THREE_WAYS, "\x03")], [(THREE_WAYS, "y"), (PASSPHRASE, "\x03")]]
 )
-def test_a_run_that_is_not_signed_waits(fake: FakeDaemon, aileron: Command, approver: Approver, answers: Any) -> None:
+def test_a_run_that_is_not_signed_in_place_stays_pending(
+    fake: FakeDaemon, aileron: Command, approver: Approver, answers: Any
+) -> None:
     """Enter exits with 75 and Ctrl-C with 130, with the commands that decide."""
     waits(fake)
     said = at_terminal(aileron, "run", "send-mail", answers=answers).exits(75 if answers == [(THREE_WAYS, "")] else 130)
@@ -401,7 +409,7 @@ def test_a_run_that_is_not_signed_waits(fake: FakeDaemon, aileron: Command, appr
     assert sent(fake) == []
 
 
-def test_an_agents_run_is_told_to_wait(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
+def test_a_gated_run_of_an_agent_waits_without_a_prompt(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
     """A pipe gets no question, and the operator socket is not used."""
     waits(fake)
     aileron("run", "send-mail", given=f"y\n{APPROVER}\n").exits(75)
@@ -417,7 +425,7 @@ def test_the_persons_question_is_shown_to_the_agent(fake: FakeDaemon, aileron: C
     assert "question from the person: why \\x1b[2Jhim?\n" in aileron("run", "send-mail").err
 
 
-def test_changed_arguments_are_reported(fake: FakeDaemon, aileron: Command) -> None:
+def test_run_reports_that_the_approver_changed_the_arguments(fake: FakeDaemon, aileron: Command) -> None:
     """The agent must not believe that its own arguments were used."""
     done = {"audit_id": "run-1", "result": 7, "executed_arguments": {"to": "other@example.com"}}
     fake.script("POST", "/v1/actions/send-mail/run", (200, done))
@@ -429,8 +437,8 @@ def test_changed_arguments_are_reported(fake: FakeDaemon, aileron: Command) -> N
     assert aileron("run", "send-mail", "--json").json["executed_arguments"] == {"to": "other@example.com"}
 
 
-def test_a_held_run_says_when_it_starts(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
-    """The output also says how to cancel it until then."""
+def test_a_run_in_its_undo_window_says_when_it_starts(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
+    """The output also says how to cancel the run until then."""
     asks(fake, question(), answer={"held_until": "2099-11-21T04:01:00Z"})
     fake.script(
         "GET", f"{ONE}/result", (200, {"status": "approved", "held_until": "2099-11-21T04:01:00Z", "audit_id": "r"})
@@ -478,15 +486,15 @@ def test_consent_can_be_given_in_place_and_the_run_is_repeated_once(
 def test_a_run_without_consent_is_not_repeated(
     fake: FakeDaemon, aileron: Command, approver: Approver, answers: Any, code: int
 ) -> None:
-    """The consent is left waiting, or denied."""
+    """The person leaves the consent pending, or denies it."""
     needs_consent(fake)
 
     assert at_terminal(aileron, "run", "send-mail", answers=answers).code == code
     assert len(fake.asked("POST", "/v1/actions/send-mail/run")) == 1
 
 
-def test_consent_is_asked_for_only_once(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
-    """The file changed once more meanwhile: the exit code is 6."""
+def test_run_asks_for_consent_only_once(fake: FakeDaemon, aileron: Command, approver: Approver) -> None:
+    """The file changes again after the consent: the exit code is 6, and there is no second prompt."""
     needs_consent(fake)
     said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN]).exits(6)
     assert said.out.count(THREE_WAYS) == 1
@@ -607,7 +615,7 @@ def test_each_kind_of_consent_is_shown_and_signed(
 @pytest.mark.parametrize(
     ("gate", "words"), [("", "RUNS WITHOUT APPROVAL"), ("[approval]\nrequired = true\n", "needs approval")]
 )
-def test_a_card_says_whether_an_action_will_ask(
+def test_a_card_says_whether_runs_of_an_action_will_need_approval(
     fake: FakeDaemon, aileron: Command, approver: Approver, gate: str, words: str
 ) -> None:
     """The card derives this from the signed text, which is too long to be seen whole; every line fits the terminal."""
@@ -707,10 +715,10 @@ KINDS = ["action_file", "connector", "binding", "secret", "grant"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_change_waits_if_no_person_can_sign(
+def test_a_change_stays_pending_if_no_person_can_sign_it(
     fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], kind: str
 ) -> None:
-    """The exit code is 75, with --yes as well: the id is on standard output, the command on standard error."""
+    """The exit code is 75, with --yes too: the id is on standard output, the command to decide on standard error."""
     asks(fake, subject_question(SUBJECTS[kind]))
     plain = aileron(*changes[kind], "--yes", given="value-value")
     as_json = aileron(*changes[kind], "--json", given="value-value")
@@ -724,10 +732,10 @@ def test_a_change_waits_if_no_person_can_sign(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_change_is_shown_and_signed_where_it_was_typed(
+def test_a_change_is_shown_and_signed_by_the_command_that_requests_it(
     fake: FakeDaemon, aileron: Command, approver: Approver, changes: dict[str, tuple[str, ...]], kind: str
 ) -> None:
-    """The command's output is then the same as without an approver."""
+    """The command's output is then that of a home without an approver."""
     made = {"name": "what was done", "digest": "d", "hash": "h", "new": True, "replaced": [], "signature": "unsigned"}
     granted = {"id": ID, "action": "send-mail", "uses": 3, "until": "2099-11-21T04:15:00Z"}
     bound = {"kind": "basic", "connector": "c", "secret": "s", "username": "u", "account": "u", "created_at": "c"}
@@ -741,7 +749,7 @@ def test_a_change_is_shown_and_signed_where_it_was_typed(
 
 
 @pytest.mark.parametrize(("answers", "code"), [([(THREE_WAYS, "")], 75), ([(THREE_WAYS, "n"), (WHY, "no"), SIGN], 5)])
-def test_a_change_can_be_left_waiting_or_denied(
+def test_a_requested_change_can_be_left_pending_or_denied(
     fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], answers: Any, code: int
 ) -> None:
     """The command that decides is shown if the question is left; a denial exits with 5."""
@@ -751,7 +759,7 @@ def test_a_change_can_be_left_waiting_or_denied(
 
 
 @pytest.mark.parametrize(("status", "code"), [("denied", 6), ("expired", 6), ("completed", 0)])
-def test_a_decision_about_a_change_made_elsewhere_stands(
+def test_a_decision_made_elsewhere_about_a_change_takes_precedence(
     fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], status: str, code: int
 ) -> None:
     """The other decision came between the question and the signature."""
@@ -764,7 +772,7 @@ def test_a_decision_about_a_change_made_elsewhere_stands(
 def test_the_option_yes_does_not_sign_a_change(
     fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]]
 ) -> None:
-    """The change is shown, the question is skipped, and the passphrase is asked for."""
+    """The option skips the prompt, but the change is shown, and the passphrase is still needed."""
     asks(
         fake,
         subject_question(SUBJECTS["action_file"]),
@@ -819,7 +827,7 @@ def test_edited_arguments_are_shown_and_signed(
 
 
 def test_edited_arguments_can_come_from_a_file(fake: FakeDaemon, aileron: Command, edits: Plan, tmp_path: Path) -> None:
-    """They can come from the command line too; the decision is still signed at the terminal."""
+    """The command line can have them too; the decision is still signed at the terminal."""
     file = tmp_path / "args.json"
     file.write_text(json.dumps(edits.args))
     said = at_terminal(aileron, "approval", "edit", ID, "--args", f"@{file}", answers=[(YES_OR_NO, "yes"), SIGN])
@@ -836,8 +844,10 @@ def test_an_unchanged_edit_decides_nothing(fake: FakeDaemon, aileron: Command, e
     assert fake.asked("POST", f"{ONE}/edit") == []
 
 
-def test_an_edit_that_is_not_json_can_be_repeated_or_left(fake: FakeDaemon, aileron: Command, edits: Plan) -> None:
-    """The exit code is 2 if it is left, and nothing is decided."""
+def test_an_edit_that_is_not_json_can_be_corrected_or_abandoned(
+    fake: FakeDaemon, aileron: Command, edits: Plan
+) -> None:
+    """Abandoning the edit exits with 2 and decides nothing."""
     answers = [("Edit it again? [Y/n] ", "n")]
     at_terminal(aileron, "approval", "edit", ID, answers=answers, VISUAL="sed -i s/{/[/").exits(2)
     assert sent(fake) == []
@@ -847,20 +857,22 @@ def test_an_edit_that_is_not_json_can_be_repeated_or_left(fake: FakeDaemon, aile
 def test_edit_without_a_working_editor_fails(
     fake: FakeDaemon, aileron: Command, edits: Plan, editor: str, code: int
 ) -> None:
-    """The arguments stay as they were."""
+    """The question keeps its arguments."""
     assert at_terminal(aileron, "approval", "edit", ID, EDITOR=editor, VISUAL="").code == code
     assert aileron("approval", "edit", ID).code == 2
     assert fake.asked("POST", f"{ONE}/edit") == []
 
 
-def test_an_edit_with_other_arguments_than_typed_is_refused(fake: FakeDaemon, aileron: Command, edits: Plan) -> None:
-    """The daemon's plan must have the typed arguments; otherwise the exit code is 9."""
+def test_an_edit_whose_plan_has_other_arguments_than_typed_is_not_signed(
+    fake: FakeDaemon, aileron: Command, edits: Plan
+) -> None:
+    """The daemon makes the plan of the edit, so the command compares the two and exits with 9."""
     at_terminal(aileron, "approval", "edit", ID, "--args", '{"to": "bert@example.com"}').exits(9)
     assert sent(fake) == []
 
 
 def test_approve_does_not_approve_an_edit(fake: FakeDaemon, aileron: Command, approver: Approver, edits: Plan) -> None:
-    """Any process of the user can make an edit: `approve` decides the original request, and lists the edits."""
+    """Any process of the user can make an edit, so `approve` decides the original request, and lists the edits."""
     said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), SIGN])
 
     assert_signed(approver, sent(fake)[0], plan().digest, "approve")
@@ -871,7 +883,7 @@ def test_approve_does_not_approve_an_edit(fake: FakeDaemon, aileron: Command, ap
 
 
 def test_a_person_can_ask_the_agent_a_question(fake: FakeDaemon, aileron: Command) -> None:
-    """The question is an argument or typed at a terminal; without one nothing is sent."""
+    """The text is an argument or typed at a terminal; an empty one sends nothing."""
     asks(fake, question())
     fake.script("POST", f"{ONE}/ask", (200, {"approval_id": ID, "question": "why him?"}))
 
@@ -924,8 +936,8 @@ def test_a_host_in_look_alike_letters_is_marked(fake: FakeDaemon, aileron: Comma
     assert "mail.example:443  (!" not in said
 
 
-def test_a_cut_value_is_always_marked(fake: FakeDaemon, aileron: Command) -> None:
-    """A terminal says how much is missing and how to show it; a pipe, and --full, show all of it."""
+def test_a_truncated_value_is_always_marked(fake: FakeDaemon, aileron: Command) -> None:
+    """A terminal shows how much is missing and how to see it; a pipe, and --full, get the whole value."""
     text, value = "a line\n" * 300 + "the end of it", "x" * 5000 + "the end of that"
     asks(fake, question(plan({"body": text, "blob": value})))
     cut = at_terminal(aileron, "approval", "show", ID).out
@@ -942,7 +954,7 @@ def test_a_cut_value_is_always_marked(fake: FakeDaemon, aileron: Command) -> Non
 
 
 def test_arguments_have_the_labels_of_their_author(fake: FakeDaemon, aileron: Command) -> None:
-    """They are in the order of the file; if it cannot be read, only their names are shown."""
+    """Labels and order are those of the action file; if it cannot be read, the arguments' names are shown."""
     text = _ACTION.replace("TYPE", "string")
     asks(fake, question(plan({"body": "b", "to": "a"}, action_text=text)))
     labelled = aileron("approval", "show", ID).out
@@ -980,7 +992,7 @@ description = "What it says."
 """
 
 
-def test_a_signed_decision_names_its_key(fake: FakeDaemon, aileron: Command) -> None:
+def test_a_signed_decision_is_shown_with_its_key(fake: FakeDaemon, aileron: Command) -> None:
     """A decision without a signature says so."""
     asks(fake, question(status="denied", decided_at="2026-11-21T04:01:00Z", key_id="ed25519:" + "ab" * 16))
     signed = aileron("approval", "show", ID).out
@@ -1004,7 +1016,7 @@ def _with_text(value: Any, text: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
-def test_a_consent_with_hostile_text_is_harmless(
+def test_hostile_text_in_a_consent_is_escaped(
     fake: FakeDaemon, aileron: Command, approver: Approver, kind: str
 ) -> None:
     """The text is in an action's file, a path or a value; the consent is asked about, shown and listed."""
@@ -1022,7 +1034,7 @@ def test_a_consent_with_hostile_text_is_harmless(
 
 
 @hostile
-def test_hostile_text_around_a_plan_is_harmless(
+def test_hostile_text_around_a_plan_is_escaped(
     fake: FakeDaemon, aileron: Command, approver: Approver, text: str
 ) -> None:
     """The text is in the preview, difference, edits, conversation and session."""

@@ -76,7 +76,7 @@ def test_a_run_is_signed_at_the_terminal_and_recorded(aileron: Command, upstream
     assert f"signed by {status['key_id']}" in " ".join(aileron("doctor").out.split())
 
 
-def test_a_locked_vault_is_unlocked_before_a_run(home: DaemonHome, aileron: Command) -> None:
+def test_run_prompts_for_the_vaults_passphrase_in_a_home_with_an_approver(home: DaemonHome, aileron: Command) -> None:
     """The vault holds the approver, so nothing runs while it is locked, as after each restart of the daemon."""
     home.must("POST", "/v1/vault/lock")
     assert aileron("run", "effect").code == 4
@@ -98,8 +98,10 @@ def test_an_agents_request_is_signed_at_another_terminal(aileron: Command, upstr
     assert "signed\tby ed25519:" in aileron("approval", "show", asked).out
 
 
-def test_a_denial_is_signed(aileron: Command, upstream: CountingServer) -> None:
-    """The agent gets the reason."""
+def test_a_denial_signed_at_a_terminal_reaches_the_agent_with_its_reason(
+    aileron: Command, upstream: CountingServer
+) -> None:
+    """The agent reads the reason in the result of its own request."""
     asked, before = waiting(aileron, "effect", "--idempotency-key", "no"), upstream.effects
     at_terminal(aileron, "deny", asked, "--reason", "not today", answers=[SIGN]).exits(0)
     assert aileron("run", "effect", "--idempotency-key", "no", "--json").json["error"]["details"] == {
@@ -108,8 +110,8 @@ def test_a_denial_is_signed(aileron: Command, upstream: CountingServer) -> None:
     assert upstream.effects == before
 
 
-def test_a_preview_is_read_for_the_person(aileron: Command, upstream: CountingServer) -> None:
-    """The preview is shown first and signed with the plan; the action runs once."""
+def test_approve_loads_the_preview_before_the_prompt_and_signs_it(aileron: Command, upstream: CountingServer) -> None:
+    """The decision covers preview and plan; the action runs once."""
     upstream.page = "the draft that only the person reads"
     asked, before = waiting(aileron, "seen", "path=/x"), upstream.effects
     said = at_terminal(aileron, "approve", asked, answers=[SIGN, YES_OR_NO])
@@ -148,7 +150,7 @@ def test_the_agent_answers_a_question_of_the_person(aileron: Command, home: Daem
     assert aileron("approval", "cancel", asked).code == 0
 
 
-def test_a_held_run_can_be_cancelled(aileron: Command, upstream: CountingServer) -> None:
+def test_a_run_can_be_cancelled_during_its_undo_window(aileron: Command, upstream: CountingServer) -> None:
     """The run has not started while its undo window is open."""
     asked, before = waiting(aileron, "held", "path=/x"), upstream.effects
     said = at_terminal(aileron, "approve", asked, "--wait", "0", answers=[YES_OR_NO, SIGN]).exits(0)
@@ -169,8 +171,10 @@ def test_an_action_is_added_with_a_signature(aileron: Command, tmp_path: Path) -
     assert aileron("run", "added", "text=7").json["text"] == "7"
 
 
-def test_a_removed_gate_needs_consent(aileron: Command, home: DaemonHome, upstream: CountingServer) -> None:
-    """The file was edited directly: the run is refused with the fix, and runs without approval after consent."""
+def test_removing_an_actions_approval_rule_needs_consent(
+    aileron: Command, home: DaemonHome, upstream: CountingServer
+) -> None:
+    """The file was edited directly: runs are refused with the fix, and need no approval after consent."""
     file = home.path / "actions" / "undoable.md"
     text, before = file.read_text(), upstream.effects
     without = text.replace("irreversible = false\nrequired = true", "irreversible = false\nrequired = false")
@@ -192,7 +196,7 @@ def test_a_removed_gate_needs_consent(aileron: Command, home: DaemonHome, upstre
 
 
 def test_a_binding_and_a_secret_wait_for_a_signature(aileron: Command, home: DaemonHome) -> None:
-    """The changes are another secret for the connector, and a new value for a secret in use."""
+    """The changes are a different secret for the connector, and a new value for a secret in use."""
     words = ("binding", "setup", PROBE, "--name", "basic/probe/other", "--username", "u", "--secret", "pw")
     assert aileron(*words).code == 75
     bound = at_terminal(aileron, *words, answers=[YES, SIGN])
@@ -222,8 +226,8 @@ def test_a_publishers_key_waits_for_a_signature(aileron: Command, tmp_path: Path
     assert aileron("keyring", "list").out == ""
 
 
-def test_a_grant_allows_runs_that_fit_it(aileron: Command, upstream: CountingServer) -> None:
-    """The grant is signed once; a run outside it needs approval, and so does every run after it is revoked."""
+def test_a_signed_grant_allows_runs_within_its_constraints(aileron: Command, upstream: CountingServer) -> None:
+    """A run outside the grant needs approval, and so does every run after the grant is revoked."""
     before = upstream.effects
     irreversible = aileron("grant", "add", "effect", "--uses", "2", "--for", "1h")
     words = ("grant", "add", "undoable", "--one-of", "path=/a,/b", "--uses", "2", "--for", "1h")
@@ -252,8 +256,8 @@ def test_a_locked_vault_is_unlocked_before_a_decision(aileron: Command, upstream
     assert (said.code, upstream.effects) == (0, before + 1), said
 
 
-def test_waiting_consents_are_listed(aileron: Command, tmp_path: Path) -> None:
-    """`approval list` and `status` show a consent that waits."""
+def test_pending_consents_are_listed(aileron: Command, tmp_path: Path) -> None:
+    """Both `approval list` and `status` show them."""
     file = tmp_path / "counted.md"
     file.write_text(probe_action("give_back", "text:string?", name="counted"))
     assert aileron("action", "add", str(file)).code == 75

@@ -144,7 +144,7 @@ def test_a_paused_terminal_does_not_delay_the_command(fake: FakeDaemon, home: Pa
 
 
 def test_a_run_that_becomes_a_question_removes_the_progress_line(fake: FakeDaemon, aileron: Command) -> None:
-    """The line is painted and erased before the text about the question."""
+    """The line is painted and erased before the text about the pending approval."""
     shown = aileron.at_terminal("run", "act", answers=[until_painted(fake, (202, PENDING))]).out
 
     painted, wiped, rest = shown.rpartition("\r\x1b[K")
@@ -158,7 +158,7 @@ _NUMBERS = st.none() | st.integers() | st.floats() | st.booleans()
 
 
 @given(st.text(max_size=99), _NUMBERS, _NUMBERS, st.text(max_size=300) | st.just(EVERYTHING), st.integers(10, 200))
-def test_a_progress_line_of_any_report_is_one_harmless_line(
+def test_any_progress_report_becomes_one_escaped_line_that_fits(
     name: str, done: Any, total: Any, message: str, columns: int
 ) -> None:
     """The line is no wider than the terminal and has no hidden characters."""

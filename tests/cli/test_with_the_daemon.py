@@ -89,7 +89,7 @@ def test_a_credential_is_used_and_not_shown(aileron: Command, upstream: Counting
 def test_a_refusal_says_what_happened_and_how_to_fix_it(
     aileron: Command, words: list[str], code: int, told: str
 ) -> None:
-    """Each has its own exit code."""
+    """Each kind of refusal has an exit code of its own."""
     said = aileron("run", *words).exits(code)
     assert said.err.startswith("error: ")
     assert told in said.err
@@ -104,7 +104,9 @@ def test_a_connectors_progress_is_shown_while_it_runs(aileron: Command) -> None:
     assert (said.code, rest) == (0, "4\n")
 
 
-def test_a_run_outlives_its_command(aileron: Command, home: DaemonHome, upstream: CountingServer) -> None:
+def test_a_run_continues_after_its_command_stopped_waiting(
+    aileron: Command, home: DaemonHome, upstream: CountingServer
+) -> None:
     """The command says that the run continues, and `audit show` has its end."""
     with upstream.holding():
         said = aileron("run", "fetch", "path=/held", "--wait", "100ms", "--json")
@@ -115,8 +117,8 @@ def test_a_run_outlives_its_command(aileron: Command, home: DaemonHome, upstream
     assert shown.out.splitlines()[1] == "status\tcompleted"
 
 
-def test_the_same_idempotency_key_is_the_same_run(aileron: Command) -> None:
-    """Repeating the key with other arguments is a conflict."""
+def test_two_runs_with_one_idempotency_key_are_one_run(aileron: Command) -> None:
+    """Repeating the key with different arguments is a conflict."""
     first = aileron("run", "give-back", "text=a", "--idempotency-key", "k", "--json").json
     again = aileron("run", "give-back", "text=a", "--idempotency-key", "k", "--json").json
     other = aileron("run", "give-back", "text=b", "--idempotency-key", "k")
@@ -144,7 +146,7 @@ def test_a_dry_run_is_not_recorded(aileron: Command) -> None:
 
 
 def test_action_show_lists_the_constraints_that_a_refusal_names(aileron: Command, tmp_path: Path) -> None:
-    """Both use the same words; an array is JSON on the command line."""
+    """`action show` and the error use the same words; an array is typed as JSON."""
     file = tmp_path / "a.md"
     text = probe_action("give_list", "text:string?", "number:array?", name="with-rules")
     text = text.replace('type = "array"', 'type = "array"\nschema = {maxItems = 1}\ndefault = [7]')
@@ -203,7 +205,7 @@ def test_the_audit_trail_is_filtered_and_verified(aileron: Command) -> None:
 
 
 def test_action_names_are_completed(aileron: Command) -> None:
-    """They come from the running daemon."""
+    """The running daemon provides the names."""
     said = Command(aileron.home, module="tests.cli.patient")(
         COMP_WORDS="aileron run fe", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash"
     )
@@ -331,7 +333,7 @@ def test_a_denied_or_withdrawn_run_does_not_happen(aileron: Command, asked: str,
     ],
     ids=["yes", "no", "enter", "ctrl-c"],
 )
-def test_a_person_at_the_terminal_decides_in_place(
+def test_a_person_at_the_terminal_can_approve_or_deny_their_own_run(
     aileron: Command, upstream: CountingServer, answers: list[tuple[str, str]], code: int, effects: int
 ) -> None:
     """Each answer has its exit code, and only a yes runs the action."""
@@ -344,7 +346,7 @@ def test_a_person_at_the_terminal_decides_in_place(
 def test_a_decision_made_elsewhere_first_is_reported(
     aileron: Command, home: DaemonHome, upstream: CountingServer
 ) -> None:
-    """The question is on the screen when it is denied elsewhere; the yes comes too late."""
+    """The question is denied elsewhere while it is on the screen, so the person's approval comes too late."""
     before = upstream.effects
 
     def late() -> str:
@@ -375,7 +377,7 @@ def test_an_expired_question_cannot_be_decided(aileron: Command, upstream: Count
 def test_a_run_approved_with_a_locked_vault_starts_when_it_is_unlocked(
     aileron: Command, asked: str, home: DaemonHome, upstream: CountingServer
 ) -> None:
-    """The command exits with 0 and says so; the run starts after the unlock."""
+    """The command exits with 0 and reports the locked vault; the run starts after the unlock."""
     before = upstream.effects
     assert aileron("vault", "lock").code == 0
     said = aileron("approve", asked).exits(0)
@@ -410,8 +412,10 @@ def shape(value: Any) -> Any:
 @pytest.mark.parametrize(
     "path", ["/v1/actions", "/v1/connectors", "/v1/bindings", "/v1/secrets", "/v1/vault/status", "/v1/status"]
 )
-def test_the_fake_daemons_responses_have_names_of_the_real_one(home: DaemonHome, tmp_path: Path, path: str) -> None:
-    """This covers each response that commands read; the real one may have more names."""
+def test_the_fake_daemons_responses_have_only_fields_of_the_real_daemons(
+    home: DaemonHome, tmp_path: Path, path: str
+) -> None:
+    """Each response that commands read is compared; the real one may have more fields."""
     home.unlock()
     answers = json.loads(json.dumps(shape(home.must("GET", path))))
     fake = FakeDaemon(tmp_path)
@@ -496,7 +500,7 @@ NEEDS = {
 
 
 def test_commands_import_only_what_they_need(home: DaemonHome) -> None:
-    """A person or a script waits for each of them, each time."""
+    """A person or a script waits for the imports of each command."""
     needs: dict[str, set[str]] = {**{command: set() for command in NEEDS_NOTHING}, **NEEDS}
     home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
     waiting = {

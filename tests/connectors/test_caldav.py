@@ -186,7 +186,7 @@ def test_events_of_all_calendars_are_sorted_and_complete(server: RadicaleServer,
 
 
 def test_a_recurring_event_is_listed_as_its_instances(server: RadicaleServer, call: Call) -> None:
-    """The server expands it: over the change of the clocks, without the cancelled instance, with the moved one."""
+    """The server expands it, across a clock change, without the cancelled instance and with the moved one."""
     server.put(
         "work/weekly.ics",
         calendar_object(
@@ -209,8 +209,8 @@ def test_a_recurring_event_is_listed_as_its_instances(server: RadicaleServer, ca
     assert {event["recurrence"] for event in report.output["events"]} == {None}
 
 
-def test_without_a_span_the_coming_days_are_listed(server: RadicaleServer, call: Call) -> None:
-    """The list starts now and has seven days by default."""
+def test_without_a_time_span_the_next_seven_days_are_listed(server: RadicaleServer, call: Call) -> None:
+    """The list starts now. Seven days are the default."""
     now = datetime.now(UTC)
     for name, days in (("past", -2), ("soon", 2), ("later", 20)):
         start = (now + timedelta(days=days)).strftime("%Y%m%dT%H%M%SZ")
@@ -219,7 +219,7 @@ def test_without_a_span_the_coming_days_are_listed(server: RadicaleServer, call:
     assert titles(call("list_events", days=30)) == ["soon", "later"]
 
 
-def test_a_calendar_is_named_by_title_or_href(server: RadicaleServer, call: Call) -> None:
+def test_a_calendar_can_be_named_by_title_or_href(server: RadicaleServer, call: Call) -> None:
     """Case does not matter; the error for a wrong name lists the calendars."""
     server.make_calendar("home", "Home")
     server.put("home/a.ics", calendar_object("UID:a\nSUMMARY:At home\nDTSTART:20260330T070000Z"))
@@ -257,7 +257,7 @@ def test_a_long_listing_is_cut_and_says_so(server: RadicaleServer, call: Call) -
         ({"start": "0001-01-01"}, "start"),
     ],
 )
-def test_an_invalid_span_is_bad_input(call: Call, args: dict[str, Any], argument: str) -> None:
+def test_an_invalid_time_span_is_bad_input(call: Call, args: dict[str, Any], argument: str) -> None:
     """The failure comes before any request."""
     report = call("list_events", **args)
     assert report.failure.failure_class == "bad_input"
@@ -295,7 +295,7 @@ def test_two_dates_make_an_all_day_event(call: Call) -> None:
         assert (created["start"], created["end"], created["all_day"]) == ("2026-03-30", stored, True)
 
 
-def test_an_event_in_a_zone_is_stored_in_it(server: RadicaleServer, call: Call) -> None:
+def test_an_event_in_a_time_zone_is_stored_in_that_zone(server: RadicaleServer, call: Call) -> None:
     """Local times are read in the zone, and the file contains the zone's rules."""
     created = call(
         "create_event",
@@ -423,7 +423,7 @@ def test_a_uid_with_markup_is_searched_literally(server: RadicaleServer, call: C
 
 
 def test_the_password_never_enters_the_connector(server: RadicaleServer, call: Call) -> None:
-    """The password is not in what goes in, comes out or is printed, in no encoding; and the server accepted it each time."""
+    """All that goes in, comes out or is printed is searched, in every encoding; the server accepted the password."""
     before = len(server.accepted_users())
     report = call("create_event", title="T", start_time="2026-03-30", end_time="2026-03-31")
     assert report.output["event"]["title"] == "T"
@@ -445,7 +445,7 @@ def test_a_wrong_password_is_reported(server: RadicaleServer, program: Path) -> 
 
 
 def test_the_connector_works_over_tls(tmp_path: Path, program: Path) -> None:
-    """This is the usual case: https, and hrefs that are resolved against it."""
+    """This is the usual case: hrefs are resolved against an https address."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     certificate = authority.issue_cert("127.0.0.1")
@@ -463,7 +463,7 @@ def test_the_connector_works_over_tls(tmp_path: Path, program: Path) -> None:
 
 
 def test_an_unreachable_server_is_a_network_error(program: Path) -> None:
-    """The error is the host's."""
+    """The error is the host's, and not one of the connector's own."""
     granted = GrantedHost("127.0.0.1", 1, True)
     assert PlainHost(program, hosts=[granted]).call("list_calendars").failure.failure_class == "network_error"
 
@@ -520,7 +520,7 @@ def listing_from(program: Path, changed: dict[tuple[str, str], tuple[int, str]])
         return PlainHost(program, hosts=[granted], basic=("u", "password-password")).call("list_events")
 
 
-def test_an_honest_small_server_is_understood(program: Path) -> None:
+def test_a_minimal_honest_server_is_understood(program: Path) -> None:
     """This is the positive control of the lies below."""
     assert listing_from(program, {}).output["events"] == []
 
@@ -611,7 +611,7 @@ def test_one_broken_event_does_not_hide_the_others(program: Path) -> None:
     assert (warning.level, warning.fields["href"]) == ("warning", "/home/cal/bad.ics")
 
 
-def test_a_server_that_does_not_expand_events_returns_the_rule(program: Path) -> None:
+def test_an_event_that_the_server_does_not_expand_is_returned_with_its_rule(program: Path) -> None:
     """The event is the first instance, marked with its rule: never silently the wrong date."""
     data = calendar_object("UID:w\nSUMMARY:W\nDTSTART:20200106T070000Z\nRRULE:FREQ=WEEKLY")
     answer = found("/home/cal/w.ics", f"<C:calendar-data>{data}</C:calendar-data>")

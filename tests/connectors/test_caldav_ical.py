@@ -92,8 +92,8 @@ def test_any_text_is_read_as_events_or_is_an_ical_error(found: list[str]) -> Non
 
 @settings(deadline=None)
 @given(st.binary(max_size=100))
-def test_any_bytes_are_an_ical_error(data: bytes) -> None:
-    """Short bytes without the frame of a calendar are never events, and never another exception."""
+def test_bytes_without_the_frame_of_a_calendar_are_an_ical_error(data: bytes) -> None:
+    """The reader never returns events for them, and raises no other exception."""
     with pytest.raises(ical.ICalError):
         ical.read_events(data)
 
@@ -106,7 +106,7 @@ def test_any_bytes_are_an_ical_error(data: bytes) -> None:
 @example(datetime(2026, 10, 25, 2, 30))
 @example(datetime(2026, 10, 25, 3, 0))
 def test_a_vtimezone_means_the_same_as_the_zone_database(local: datetime) -> None:
-    """The moments include the skipped hour and the doubled hour."""
+    """Both give the same offsets, also in the hour that is skipped and the hour that occurs twice."""
     # The second of a doubled hour cannot be told from the first in iCalendar (RFC 5545 section 3.3.5).
     local = local.replace(microsecond=0, fold=0)
     stamp = f"DTSTART;TZID=Europe/Berlin:{local:%Y%m%dT%H%M%S}"
@@ -126,7 +126,7 @@ def test_a_vtimezone_means_the_same_as_the_zone_database(local: datetime) -> Non
     st.datetimes(datetime(1990, 1, 1), datetime(2037, 1, 1), timezones=st.just(UTC)),
     st.timedeltas(timedelta(minutes=1), timedelta(days=300)),
 )
-def test_an_event_in_a_zone_keeps_its_moments(name: str, start: datetime, length: timedelta) -> None:
+def test_an_event_in_a_time_zone_keeps_its_start_and_end(name: str, start: datetime, length: timedelta) -> None:
     """The file contains its own zone, and read without the machine's zone data it gives the same moments."""
     start = start.replace(second=0, microsecond=0)
     times = ical.Times(start, start + timedelta(minutes=length // timedelta(minutes=1)))
@@ -138,8 +138,8 @@ def test_an_event_in_a_zone_keeps_its_moments(name: str, start: datetime, length
             assert moment == original
 
 
-def test_the_machines_zone_is_used_if_the_file_has_none() -> None:
-    """A zone that is unknown to the machine too leaves the local time without an offset, with the zone's name."""
+def test_the_machine_s_zone_data_is_used_if_the_file_has_none() -> None:
+    """A zone that the machine does not know either leaves the time without an offset, but with the zone's name."""
     known = event("DTSTART;TZID=Europe/Berlin:20260701T100000")
     assert known.start.isoformat() == "2026-07-01T10:00:00+02:00"
     unknown = event("DTSTART;TZID=Nowhere:20260701T100000")
@@ -163,7 +163,7 @@ def test_the_machines_zone_is_used_if_the_file_has_none() -> None:
         (["DTSTART;TZID=Europe/Berlin:20260328T120000", "DURATION:PT24H"], "2026-03-29T13:00:00+02:00"),
     ],
 )
-def test_the_end_is_found_as_the_standard_says(given_lines: list[str], end: str) -> None:
+def test_the_end_of_an_event_is_found_as_the_standard_says(given_lines: list[str], end: str) -> None:
     """The end comes from DTEND, from DURATION, or from neither."""
     found = event(*given_lines, zone=BERLIN).end
     expected = date.fromisoformat(end) if len(end) == 10 else datetime.fromisoformat(end)
@@ -209,26 +209,26 @@ def test_parameters_may_contain_separators_and_carets() -> None:
         "FREQ=YEARLY;BYMONTH=3;BYDAY=-1SU;UNTIL=20991231T000000Z",
     ],
 )
-def test_a_rule_may_be_written_in_other_ways(rule: str) -> None:
+def test_a_time_zone_rule_may_be_written_in_other_ways(rule: str) -> None:
     """Outlook, Apple and others write the last Sunday of March like this."""
     zone = BERLIN.replace("FREQ=YEARLY;BYMONTH=3;BYDAY=-1SU", rule).replace("Europe/Berlin", "Mine")
     assert event("DTSTART;TZID=Mine:20260329T120000", zone=zone).start.utcoffset() == timedelta(hours=2)
     assert event("DTSTART;TZID=Mine:20260328T120000", zone=zone).start.utcoffset() == timedelta(hours=1)
 
 
-def test_a_rule_that_has_ended_stays_at_its_last_change() -> None:
+def test_a_time_zone_rule_that_has_ended_keeps_its_last_offset() -> None:
     """The example is a country that gave up summer time."""
     zone = BERLIN.replace("BYDAY=-1SU", "BYDAY=-1SU;UNTIL=20101231T000000Z").replace("Europe/Berlin", "Mine")
     assert event("DTSTART;TZID=Mine:20260701T120000", zone=zone).start.utcoffset() == timedelta(hours=1)
     assert event("DTSTART;TZID=Mine:20100701T120000", zone=zone).start.utcoffset() == timedelta(hours=2)
 
 
-def test_before_the_first_change_the_offset_is_the_one_it_left() -> None:
+def test_before_its_first_change_a_time_zone_has_that_change_s_old_offset() -> None:
     """The standard says so, and it holds down to the year 1."""
     assert event("DTSTART;TZID=Europe/Berlin:00010101T000000", zone=BERLIN).start.utcoffset() == timedelta(hours=1)
 
 
-def test_an_unsupported_rule_makes_the_zone_unknown() -> None:
+def test_an_unsupported_time_zone_rule_makes_the_zone_unknown() -> None:
     """The time has no offset, rather than one that is wrong by an hour."""
     zone = BERLIN.replace("FREQ=YEARLY", "FREQ=MONTHLY").replace("Europe/Berlin", "Mine")
     found = event("DTSTART;TZID=Mine:20260701T120000", zone=zone)

@@ -63,7 +63,7 @@ def _ran(program: Path) -> tuple[Any, int, list[str]]:
 
 @pytest.mark.parametrize("case", _CASES)
 def test_a_forked_connector_acts_like_a_started_one(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison has its arguments, environment, streams, descriptors and signals, what it prints, and how it ends."""
+    """Compared are arguments, environment, streams, descriptors, signals, printed text, and exit."""
     program = written(tmp_path, _CASES[case])
     forked = _ran(program)
     monkeypatch.setattr(forks, "is_allowed", False)

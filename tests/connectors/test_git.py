@@ -128,8 +128,8 @@ def test_refs_files_and_commits_are_read(program: Path, origin: Path, version: i
     assert set(host.commands) == {"git-upload-pack 'site.git'"}
 
 
-def test_links_and_bytes_are_returned_as_data(program: Path, origin: Path) -> None:
-    """A link says where it leads and is not followed; a file that is not text is base64."""
+def test_symbolic_links_and_binary_files_are_returned_as_data(program: Path, origin: Path) -> None:
+    """A link's target is returned and not followed; a file that is not text is base64."""
     host = GitHost(program, origin)
     link = host.call("read_file", repository="site.git", path="link").output
     logo = host.call("read_file", repository="site.git", path="docs/logo.bin").output
@@ -153,8 +153,10 @@ def test_a_commit_and_a_comparison_show_gits_diff(program: Path, origin: Path, v
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_a_bundle_has_the_commits_that_are_not_known(program: Path, origin: Path, tmp_path: Path, version: int) -> None:
-    """git clones from a whole bundle, and fetches from one without the known commits. A commit that the server lacks
+def test_a_bundle_has_only_the_commits_that_the_caller_lacks(
+    program: Path, origin: Path, tmp_path: Path, version: int
+) -> None:
+    """git clones from a whole bundle, and fetches from a partial one. A commit that the server lacks
     is an error.
     """
     host, third = GitHost(program, origin, version=version), tip(origin, "main~2")
@@ -174,8 +176,8 @@ def test_a_bundle_has_the_commits_that_are_not_known(program: Path, origin: Path
     assert unknown.message == f"the server does not have {'1' * 40}; leave it out of known"
 
 
-def test_missing_things_are_reported(host: GitHost) -> None:
-    """The cases are an unknown repository, ref or file, an empty repository, and a folder in place of a file."""
+def test_a_missing_repository_ref_or_file_is_reported(host: GitHost) -> None:
+    """An empty repository and a folder in place of a file are among the cases."""
     asked = [
         ("list_refs", {"repository": "nothing.git"}, "the server ended the connection"),
         ("log_commits", {"repository": "site.git", "ref": "nothing"}, "there is no ref 'nothing'"),
@@ -219,8 +221,10 @@ def test_the_previewed_commit_is_the_one_that_is_pushed(host: GitHost, repositor
     assert "100755 blob" in git("ls-tree", "-r", "main", "src/run", at=repositories / "site.git")
 
 
-def test_a_branch_that_moved_is_not_touched(host: GitHost, repositories: Path, tmp_path: Path) -> None:
-    """The push is refused if the branch is no longer at the expected commit, and the error says where it is."""
+def test_a_branch_that_is_not_at_the_expected_commit_is_not_changed(
+    host: GitHost, repositories: Path, tmp_path: Path
+) -> None:
+    """The push is refused, and the error says where the branch is."""
     asked = change(repositories)
     work = clone(repositories / "site.git", tmp_path)
     (work / "other").write_text("of somebody else")
@@ -235,7 +239,7 @@ def test_a_branch_that_moved_is_not_touched(host: GitHost, repositories: Path, t
     assert tip(repositories) == theirs
 
 
-def test_new_branches_and_first_commits_need_new_branch(host: GitHost, repositories: Path) -> None:
+def test_new_branches_and_first_commits_need_the_argument_new_branch(host: GitHost, repositories: Path) -> None:
     """An existing branch is an error with `new_branch`, and a missing one without it."""
     made = host.call("push_commit", **change(repositories, branch="feature/x", new_branch=True)).output
     again = host.call("push_commit", **change(repositories, branch="feature/x", new_branch=True, message="b")).failure
@@ -346,7 +350,9 @@ def test_commits_of_a_working_copy_are_pushed_as_a_bundle(host: GitHost, reposit
     git("fsck", "--strict", at=repositories / "site.git")
 
 
-def test_a_repository_cannot_choose_how_it_is_shown(host: GitHost, repositories: Path, tmp_path: Path) -> None:
+def test_a_repository_cannot_influence_how_its_diffs_are_shown(
+    host: GitHost, repositories: Path, tmp_path: Path
+) -> None:
     """The attempts are attributes, the zone and encoding of a commit, and a mode that changes where no diff is shown."""
     work = clone(repositories / "site.git", tmp_path)
     (work / ".gitattributes").write_text("*.txt -diff\nreadme.txt diff=none linguist-generated\n")
@@ -411,7 +417,9 @@ def test_a_bundle_with_a_dangerous_tree_is_refused(host: GitHost, repositories: 
 # Refs
 
 
-def test_branches_and_tags_are_created_once_and_deleted_as_expected(host: GitHost, repositories: Path) -> None:
+def test_branches_and_tags_are_created_once_and_deleted_only_at_the_expected_commit(
+    host: GitHost, repositories: Path
+) -> None:
     """A tag is never moved, and a branch is deleted only where it is expected to be."""
     at = {"repository": "site.git", "at": tip(repositories, "main~1")}
     made = host.call("create_branch", **at, branch="old").output, host.call("create_tag", **at, tag="v0").output
@@ -487,7 +495,7 @@ def test_refs_with_unprintable_names_are_left_out(program: Path, tmp_path: Path)
     assert found == {"head": None, "refs": [{"name": "refs/heads/good", "id": "2" * 40}], "left_out": 0}
 
 
-def test_an_endless_server_is_too_large(program: Path, tmp_path: Path) -> None:
+def test_an_endless_list_of_refs_is_refused_as_too_large(program: Path, tmp_path: Path) -> None:
     """The server sends refs without end."""
     ref = "2" * 40 + " refs/heads/main"
     host = GitHost(program, tmp_path, serve=lambda _command: ["yes", f"{len(ref) + 5:04x}{ref}"])
@@ -500,7 +508,7 @@ def test_an_endless_server_is_too_large(program: Path, tmp_path: Path) -> None:
 
 
 def test_only_reads_run_without_approval() -> None:
-    """Each push has a preview that only reads, and `force` is in one action file alone."""
+    """Each push has a read-only preview, and only one action file allows `force`."""
     actions = {
         path.parent.name: parse_action(path.read_text(), file=str(path), allow_placeholder=True)
         for path in (ROOT / "connectors" / "git" / "actions").glob("*/action.md")

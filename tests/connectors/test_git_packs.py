@@ -102,7 +102,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return found.read_bytes()
 
 
-def test_a_pack_of_gits_is_read_completely(real: bytes) -> None:
+def test_a_pack_written_by_git_is_read_completely(real: bytes) -> None:
     """Every object has its id: commits, trees and files, deltas included."""
     objects = Objects()
     ids = objects.add_pack(real)
@@ -143,8 +143,8 @@ def test_any_bytes_are_a_pack_or_an_error(real: bytes, data: st.DataObject) -> N
         (b"PACK", "not a pack of git's"),
     ],
 )
-def test_a_lying_pack_is_refused(data: bytes, words: str) -> None:
-    """The refusal comes before what the pack claims is unpacked."""
+def test_an_invalid_pack_or_one_with_false_sizes_is_refused(data: bytes, words: str) -> None:
+    """The refusal comes before the claimed content is unpacked."""
     assert words in failure_of(data).message
 
 
@@ -207,7 +207,7 @@ def test_nested_empty_folders_are_read_up_to_a_limit() -> None:
 
 
 def test_malformed_objects_are_reported() -> None:
-    """A tree, a commit and a tag cannot be read, in a pack that can."""
+    """The pack can be read, but a tree, a commit or a tag in it cannot."""
     for kind, data in ((1, b"tree x"), (2, b"100644"), (4, b"object x")):
         objects = Objects()
         (sha,) = objects.add_pack(pack(entry(kind, data)))
@@ -276,6 +276,6 @@ def test_a_diff_that_ends_at_the_limit_is_cut_only_if_another_file_follows() -> 
     assert "cut here" not in whole["diff"]
 
 
-def test_the_modules_are_the_connectors_own() -> None:
-    """A package with a module of the same name is not loaded in its place."""
+def test_the_connector_loads_its_own_modules() -> None:
+    """An installed package with a module of the same name is not loaded instead."""
     assert {Path(str(module.__file__)).parent for module in GIT.values()} == {ROOT / "connectors" / "git"}

@@ -68,7 +68,7 @@ def raw(**fields: str) -> bytes:
 
 
 def test_the_manifest_and_the_actions_are_valid() -> None:
-    """They are read as an install would once the application is bound; without one the build is refused."""
+    """They are read as in an install, with an application bound; without an application the build is refused."""
     manifest = parse_connector_manifest(build(SOURCE, (), APPLICATION).manifest, file="m")
     actions = {
         path.parent.name: parse_action(path.read_text(), file=str(path), allow_placeholder=True)
@@ -166,7 +166,7 @@ def test_html_alone_becomes_text(google: GoogleServer, call: Call) -> None:
 # Writing mail
 
 
-def test_a_message_is_sent_to_everybody_without_showing_bcc(google: GoogleServer, call: Call) -> None:
+def test_a_message_is_sent_to_all_recipients_without_showing_bcc(google: GoogleServer, call: Call) -> None:
     """The message has several recipients, and names and a subject outside ASCII; once sent, it can be listed."""
     report = call(
         "send_email",
@@ -417,7 +417,7 @@ def test_a_message_appears_only_in_the_result(google: GoogleServer, call: Call) 
 
 
 def test_an_expired_token_asks_for_a_new_sign_in(google: GoogleServer, call: Call) -> None:
-    """The failure has status 401, after whatever the host has tried, and the command."""
+    """The host has already tried to renew the token. The failure has status 401 and the command."""
     google.allow(TOKEN, expires_at=1.0)
     failed = call("list_recent_emails").failure
 
@@ -524,10 +524,10 @@ LIES: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize(("op", "body"), LIES.values(), ids=LIES)
-def test_an_answer_unlike_the_reference_is_a_clear_failure(
+def test_an_answer_that_contradicts_google_s_reference_is_a_clear_failure(
     google: GoogleServer, call: Call, op: str, body: Any
 ) -> None:
-    """The failure is clear: never a crash, never half a result, never a retry."""
+    """The connector does not crash, returns no partial result, and does not cause a retry."""
     google.fail(200, body if isinstance(body, bytes) else json.dumps(body).encode(), times=9)
     args = {"message_id": "1"} if op == "get_email" else {}
     failed = call(op, **args).failure
@@ -538,8 +538,8 @@ def test_an_answer_unlike_the_reference_is_a_clear_failure(
 
 
 @pytest.mark.parametrize("half", [b"\\ud83d", b"\xff"])
-def test_half_a_character_does_not_lose_a_message(google: GoogleServer, call: Call, half: bytes) -> None:
-    """Half a character becomes U+FFFD; the rest of the message stays as it is."""
+def test_invalid_unicode_does_not_lose_a_message(google: GoogleServer, call: Call, half: bytes) -> None:
+    """A lone surrogate or an invalid byte becomes U+FFFD; the rest of the message stays as it is."""
     google.fail(200, json.dumps({**MESSAGE, "snippet": "x~"}).encode().replace(b"~", half), times=9)
     read = call("get_email", message_id="1").output
     assert (read["snippet"], read["text"]) == ("x\ufffd", "a")
@@ -566,7 +566,7 @@ def test_a_listed_id_cannot_change_the_path(google: GoogleServer, call: Call) ->
     ]
 
 
-def test_a_message_deleted_meanwhile_is_left_out(google: GoogleServer, call: Call) -> None:
+def test_a_message_deleted_during_a_listing_is_left_out(google: GoogleServer, call: Call) -> None:
     """The other messages are listed."""
     kept = google.receive(subject="kept")
     google.fail(200, json.dumps({"messages": [{"id": "0123456789abcdef"}, {"id": kept}]}).encode())
@@ -582,7 +582,7 @@ def test_a_hundred_messages_with_long_fields_fit_into_a_result(google: GoogleSer
     assert {len(message["subject"]) for message in listed} == {301}
 
 
-def test_an_unreadable_answer_to_a_sent_message_says_that_it_may_be_sent(google: GoogleServer, call: Call) -> None:
+def test_an_unreadable_answer_after_sending_says_that_the_message_may_be_sent(google: GoogleServer, call: Call) -> None:
     """An agent that repeated the call without looking would send it twice."""
     google.fail(200, b"<html>", path="/send")
     failed = call("send_email", to="ann@example.com", subject="s", body="b").failure

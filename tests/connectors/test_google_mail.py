@@ -249,8 +249,8 @@ def test_an_unknown_charset_is_read_as_utf_8(charset: str) -> None:
     assert text_of(**part("text/plain", b"a\\n+AGE- \xff", charset)) == ("a\\n+AGE- \ufffd", "plain")
 
 
-def test_the_plain_form_is_preferred() -> None:
-    """Parts beside each other are all read, of alternatives only one; a part with a name is an attachment."""
+def test_the_plain_text_alternative_is_preferred() -> None:
+    """Parallel parts are all read, of alternatives only one; a part with a file name is an attachment."""
     plain, page = part("text/plain", b"plain"), part("text/html", b"<p>page</p>")
     both = {"mimeType": "multipart/alternative", "parts": [page, plain]}
     attached = {
@@ -326,7 +326,7 @@ def test_any_markup_becomes_text(pieces: list[str]) -> None:
     ],
 )
 def test_encoded_words_are_decoded(value: str, shown: str | None) -> None:
-    """Invalid ones stay as they are, and none becomes a second line."""
+    """Invalid encoded words stay as they are, and none becomes a second line."""
     found = mail.field(message({"subject": value}), "Subject")
     assert "\n" not in found
     assert shown is None or found == shown
@@ -344,7 +344,7 @@ def test_a_name_that_spells_an_address_does_not_become_one() -> None:
 @pytest.mark.parametrize(
     "piece", ["<a ", "<!--", "<a href='", "<a x=", "</", "&", "<script>", "<svg>", "<a href=x>", '<a "']
 )
-def test_a_page_made_to_be_slow_is_read_in_time(piece: str) -> None:
+def test_an_html_page_made_to_be_slow_is_read_in_time(piece: str) -> None:
     """The page has as many of these pieces as a part may have: a quadratic reader takes minutes, and fails by the
     test's time limit.
     """
@@ -352,7 +352,7 @@ def test_a_page_made_to_be_slow_is_read_in_time(piece: str) -> None:
 
 
 @given(st.text(max_size=300))
-def test_any_field_becomes_one_line(value: str) -> None:
+def test_any_header_field_becomes_one_line(value: str) -> None:
     """The reader raises no exception and returns no control character."""
     found = mail.field(message({"Subject": value, "From": value}), "From")
     assert not any(ord(char) < 32 or char in "\x85\u2028\u2029" for char in found)

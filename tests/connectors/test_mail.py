@@ -176,7 +176,7 @@ def account(program: Path, authority: Authority) -> Iterator[Account]:
 
 
 def test_the_manifest_and_the_actions_are_valid() -> None:
-    """They are read as an install would once both servers are bound; without them the build is refused."""
+    """They are read as in an install, with both servers bound; without bound servers the build is refused."""
     manifest = parse_connector_manifest(build(SOURCE, logins=LOGINS).manifest, file="m")
     assert manifest.credential is not None
     assert manifest.credential.logins == tuple(LOGINS)
@@ -230,8 +230,10 @@ def test_messages_are_found_newest_first_and_page_by_page(account: Account) -> N
         ({"subject": "\\"}, []),
     ],
 )
-def test_every_condition_applies(account: Account, searched: None, args: dict[str, Any], subjects: list[str]) -> None:
-    """Values may be ASCII or not, and quotes in them are only quotes."""
+def test_every_search_condition_is_applied(
+    account: Account, searched: None, args: dict[str, Any], subjects: list[str]
+) -> None:
+    """Values may be outside ASCII, and quotes in them have no special meaning."""
     found = account.done("search_messages", folder="Searched", **args)
     assert [message["subject"] for message in found["messages"]] == subjects
 
@@ -257,7 +259,9 @@ def searched(account: Account) -> None:
         ({"limit": 51}, "limit"),
     ],
 )
-def test_arguments_that_no_command_can_carry_are_refused(loaded: None, args: dict[str, Any], argument: str) -> None:
+def test_arguments_that_would_break_a_mail_command_are_refused(
+    loaded: None, args: dict[str, Any], argument: str
+) -> None:
     """The failure names the argument, and no request is made."""
     failed = call("search_messages", args).failure
     assert (failed.failure_class, failed.details["argument"]) == ("bad_input", argument)
@@ -315,8 +319,10 @@ NESTED = b"--q\r\nContent-Type: multipart/alternative%s\r\n\r\n--r\r\n\r\ninner\
     ],
     ids=["whole", "epilogue", "empty", "cut", "none", "another", "preamble", "nested", "second", "nested whole"],
 )
-def test_a_message_without_its_boundary_is_not_empty(account: Account, raw: bytes, text: str, damage: str) -> None:
-    """The output has what came, and says what is wrong with it; a real server finds no part in it."""
+def test_the_text_of_a_multipart_message_without_its_boundary_is_returned(
+    account: Account, raw: bytes, text: str, damage: str
+) -> None:
+    """The damage is reported. A real server finds no part in such a message."""
     found = account.done("read_message", message_id=account.put(raw))
     assert text in found["text"]
     assert [report[: len(damage)] for report in found.get("damage", [])] == ([damage] if damage else [])
@@ -347,7 +353,7 @@ def test_an_attachment_too_large_for_an_answer_is_refused(account: Account) -> N
     assert "more than the 524288 bytes" in failed[1]
 
 
-def test_an_id_never_means_another_message(account: Account) -> None:
+def test_a_message_id_never_refers_to_another_message(account: Account) -> None:
     """A folder that was created again numbers its messages from the start, and an old id is refused."""
     old = account.put(mail(Subject="old"), "Anew")
     with account.client() as client:
@@ -555,8 +561,8 @@ def test_no_argument_can_add_a_header_field_or_another_recipient(
     assert call("send_message", sending, hosts=TWO).failure.failure_class == "network_error"
 
 
-def test_addresses_outside_ascii_need_a_server_that_takes_them(account: Account) -> None:
-    """Postfix takes them, and has no such user; a domain has to be given in ASCII."""
+def test_addresses_outside_ascii_need_a_server_that_supports_them(account: Account) -> None:
+    """Postfix does, but has no such user; a domain has to be given in ASCII."""
     account.put(mail())
     sending = {"from_address": FROM, "subject": "x", "body": "y"}
     asked = account.previewed("check_recipients", **sending, to="jürgen@example.com")
@@ -582,7 +588,7 @@ def test_messages_are_marked_and_moved(account: Account) -> None:
 
 
 def test_a_repeated_step_has_the_same_message_id(account: Account) -> None:
-    """A person can therefore tell whether a try arrived. The host of these tests has one run for all calls."""
+    """A person can therefore tell whether an earlier try arrived. All calls here belong to one run."""
     sending = {"from_address": FROM, "to": "noor@example.com", "subject": "x", "body": "y", "save_copy": False}
     first, second = (account.done("send_message", **sending) for _ in range(2))
     assert first["message_id"] == second["message_id"]

@@ -62,8 +62,8 @@ def test_the_cases_pass_in_the_jail(aileron: Command) -> None:
     assert (said.json["passed"], said.json["failed"]) == (29, 0)
 
 
-def test_the_packed_document_matches_the_sources_document(aileron: Command, copy: Path) -> None:
-    """Importing the document as it lies there changes no file; else one of the two was changed alone."""
+def test_the_packed_document_matches_the_document_beside_the_sources(aileron: Command, copy: Path) -> None:
+    """Importing it again changes no file; otherwise somebody changed only one of the two."""
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     said = aileron("connector", "import", str(copy / "openapi.yaml"), NAME, str(copy), "--update")
 
@@ -71,8 +71,8 @@ def test_the_packed_document_matches_the_sources_document(aileron: Command, copy
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
 
 
-def test_a_newer_document_keeps_what_was_changed_by_hand(aileron: Command, copy: Path) -> None:
-    """A message gets another limit and description: gates, previews, fixed inputs, labels and summaries stay as they were."""
+def test_importing_a_newer_document_keeps_changes_made_by_hand(aileron: Command, copy: Path) -> None:
+    """The newer document has another limit and description. Gates, previews, fixed inputs and labels stay."""
     document = yaml.safe_load((copy / "openapi.yaml").read_text())
     send = document["paths"]["/_matrix/client/v3/rooms/{roomId}/send/m.room.message/{txnId}"]["put"]
     body = send["requestBody"]["content"]["application/json"]["schema"]["properties"]["body"]

@@ -107,7 +107,7 @@ def test_values_are_sent_beside_the_statement(database: Database) -> None:
     assert row == dict(zip("abcde", values, strict=True)) | {"a_2": values[0]}
 
 
-def test_rows_stop_at_the_limit_and_at_what_fits(database: Database) -> None:
+def test_rows_are_returned_up_to_the_limit_and_up_to_what_fits_a_frame(database: Database) -> None:
     """The output says whether there are more."""
     two = database.call("query", sql="SELECT * FROM generate_series(1, 3) AS n", limit=2).output
     assert (two["rows"], two["row_count"], two["more"]) == ([{"n": 1}, {"n": 2}], 2, True)
@@ -133,8 +133,8 @@ def test_a_row_that_does_not_fit_is_reported_as_too_large(database: Database, mi
     assert found["more"] is True
 
 
-def test_the_hosts_reason_is_passed_on(database: Database) -> None:
-    """The host refuses the login: its class, message and details are passed on as they are."""
+def test_the_reason_of_a_login_refused_by_the_host_is_passed_on(database: Database) -> None:
+    """The class, message and details are unchanged."""
     told = {"phase": "connect", "reason": "refused"}
     failed = database.refused(told).failure
     assert (failed.failure_class, failed.message, failed.details) == ("network_error", "nobody there", told)
@@ -171,7 +171,7 @@ def test_a_missing_table_is_reported(database: Database) -> None:
 
 
 def test_a_statement_with_a_nul_is_refused(database: Database) -> None:
-    """A server would end the statement there, and it is not run without the character either."""
+    """A server would end the statement at the NUL, and the statement must not run without it either."""
     failed = database.call("query", sql="SELECT 1\0").failure
     assert (failed.failure_class, "NUL" in failed.message) == ("bad_input", True)
     assert database.call("query", sql="SELECT 1").output["rows"]

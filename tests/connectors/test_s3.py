@@ -105,8 +105,8 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
 # Keys
 
 
-def test_an_object_with_an_awkward_key_is_read_and_listed_under_it(call: Call, bucket: str, moto: Moto) -> None:
-    """The keys have blanks, percent signs, and slashes in a row: the signed path is that of the object, and its key
+def test_an_object_with_special_characters_in_its_key_is_read_and_listed(call: Call, bucket: str, moto: Moto) -> None:
+    """The keys have spaces, percent signs, and repeated slashes: the signed path is the object's, and its key
     comes back.
     """
     for key in AWKWARD:
@@ -144,8 +144,8 @@ def test_arguments_that_would_change_the_request_are_refused(call: Call, args: d
     assert report.requests == []
 
 
-def test_without_a_bucket_the_host_is_the_buckets_own(call: Call, moto: Moto) -> None:
-    """The path begins with the key."""
+def test_without_a_bucket_argument_the_host_belongs_to_the_bucket(call: Call, moto: Moto) -> None:
+    """The path then begins with the object's key."""
     moto.says(answer(b"hello"))
 
     assert call("get_object", key="a/b").output["content"] == "hello"
@@ -325,7 +325,7 @@ def test_a_mistake_of_the_caller_names_the_argument(call: Call, moto: Moto, code
     assert call("get_object", bucket="notes", key="a").failure.details == {"argument": argument}
 
 
-def test_a_change_that_may_have_been_made_says_so(call: Call, moto: Moto) -> None:
+def test_a_failure_after_which_a_change_may_have_been_made_says_so(call: Call, moto: Moto) -> None:
     """Storing and deleting must not simply be tried again; reading can be."""
     for op, args, is_said in (
         ("put_object", {"content": "x"}, True),

@@ -92,7 +92,7 @@ def fields_of(request: Request) -> dict[str, str]:
 
 
 def test_a_request_names_the_credential_and_has_no_placeholder_signature() -> None:
-    """The path is boto3's, to the last escape; the payload's hash stays, for the host that signs."""
+    """boto3's path is unchanged; the payload's hash stays for the host, which signs the request."""
 
     @op
     def x() -> str:
@@ -175,8 +175,8 @@ def test_a_presigned_url_names_the_credential_and_stays_presigned() -> None:
     ]  # fmt: skip
 
 
-def test_a_divided_download_is_refused() -> None:
-    """The host leaves out the Range, and boto3 would write the whole answer for each part. An undivided download is correct."""
+def test_a_download_in_several_ranges_is_refused() -> None:
+    """The host may drop the Range, and boto3 would write the whole answer for each part. A single download works."""
     content = bytes(range(256)) * (33 << 10)  # above 8 MiB, from where boto3 divides
 
     def give(request: Request) -> Reply:
@@ -202,7 +202,7 @@ def test_a_divided_download_is_refused() -> None:
     assert [request.method for request in divided.requests] == ["HEAD"]
 
 
-def test_a_url_with_an_older_signature_says_what_to_do() -> None:
+def test_a_url_signed_with_an_older_signature_version_is_refused_with_the_fix() -> None:
     """The rest of the URL, without its key, is no signature that the host could replace."""
 
     @op
@@ -216,7 +216,7 @@ def test_a_url_with_an_older_signature_says_what_to_do() -> None:
 
 
 def test_a_packed_boto3_finds_its_data_in_the_archive(tmp_path: Path) -> None:
-    """boto3 is packed as its author would, in a process that has no other boto3; the request is a real one."""
+    """boto3 is packed as an author would, and used in a process that has no other boto3."""
     source, program = tmp_path / "source", tmp_path / "connector"
     source.mkdir()
     pack_boto3(source, "s3")

@@ -121,8 +121,8 @@ def is_valid(value: Any, schema: Any) -> bool:
 @example(3, {"exclusiveMinimum": 3})
 @example([[], {}], {"enum": [[{}, []]]})
 @example({"a": [{"a": [{"b": "x"}]}]}, {"$ref": "#/components/schemas/Tree"})
-def test_the_verdict_is_that_of_another_implementation(value: Any, schema: Any) -> None:
-    """This holds for any schema and any value."""
+def test_the_verdict_is_that_of_the_jsonschema_library(value: Any, schema: Any) -> None:
+    """Any schema and any value give the same verdict."""
     assert (problem(value, schema) is None) == is_valid(value, schema)
 
 
@@ -130,7 +130,7 @@ def test_the_verdict_is_that_of_another_implementation(value: Any, schema: Any) 
 @example({"a": 1}, {"not": {"required": ["b"]}})
 @example({"a": 1}, {"anyOf": [{"not": {"additionalProperties": False}}, {"required": ["b"]}]})
 def test_a_value_that_fits_strictly_fits_as_an_answer(value: Any, schema: Any) -> None:
-    """Rules that are not checked in answers can only let more pass."""
+    """Answers are checked with fewer rules than arguments, so more values pass."""
     if problem(value, schema) is None:
         assert problem(value, schema, reading="answer") is None
 
@@ -150,8 +150,8 @@ def test_a_value_that_fits_strictly_fits_as_an_answer(value: Any, schema: Any) -
         ([], False),
     ],
 )
-def test_an_answer_may_have_less_and_more_than_its_document(value: Any, fits: bool) -> None:
-    """A value of another type is refused: its user would fail there."""
+def test_an_answer_may_lack_fields_and_have_additional_ones(value: Any, fits: bool) -> None:
+    """A value of another type is refused, because code that uses it would fail."""
     owner = {"type": "object", "properties": {"login": {"type": "string"}}, "required": ["login"]}
     schema = {
         "type": "object",
@@ -209,14 +209,14 @@ BANK = {"properties": {"type": {"const": "bank"}, "iban": {"type": "string"}}, "
     ],
 )
 @pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
-def test_the_problem_is_that_of_the_alternative_that_was_meant(keyword: str, value: Any, words: str) -> None:
-    """An alternative of another kind was not meant."""
+def test_the_reported_problem_is_that_of_the_closest_alternative(keyword: str, value: Any, words: str) -> None:
+    """An alternative for another type of value was not meant."""
     typed = [{"type": "object", **alternative} for alternative in (CARD, BANK)]
     assert problem(value, {keyword: [{"type": "null"}, *typed]}) == words
 
 
-def test_an_alternative_that_fails_deep_inside_was_meant() -> None:
-    """This holds for a type too: only near the top does a type tell alternatives apart."""
+def test_an_alternative_that_fails_deep_inside_is_the_closest() -> None:
+    """Even a wrong type deep inside does not rule out an alternative; only a wrong type near the top does."""
     deep = {"properties": {"a": {"properties": {"b": {"type": "string"}}}}}
     assert (
         problem({"a": {"b": 1}}, {"anyOf": [{"required": ["x"]}, deep]})
@@ -231,7 +231,7 @@ def test_a_whole_float_is_an_integer_but_not_as_an_argument() -> None:
     assert problem(1.0, {"type": "number"}, reading="argument") is None
 
 
-def test_multiples_tolerate_binary_fractions() -> None:
+def test_multiple_of_tolerates_rounding_of_binary_fractions() -> None:
     """The example is 19.99 / 0.01, which is 1998.9999999999998."""
     assert problem(19.99, {"multipleOf": 0.01}) is None
     assert problem(19.995, {"multipleOf": 0.01}) is not None
@@ -240,7 +240,7 @@ def test_multiples_tolerate_binary_fractions() -> None:
     assert problem(0, {"multipleOf": 0}) is not None
 
 
-def test_time_and_depth_are_bounded() -> None:
+def test_the_time_and_depth_of_a_check_are_bounded() -> None:
     """The cases are schemas that lead to themselves, alternatives that double with each level, and very deep values."""
     round_and_round = named({"A": {"$ref": "#/components/schemas/B"}, "B": {"$ref": "#/components/schemas/A"}})
     doubling = named({"A": {"anyOf": [{"items": {"$ref": "#/components/schemas/A"}, "minItems": 1}] * 2}})
@@ -266,7 +266,7 @@ def test_time_and_depth_are_bounded() -> None:
     assert "deeper" in str(maybe_problem(deep, {"uniqueItems": True}, named({})))
 
 
-def test_an_exhausted_check_fits_no_alternative() -> None:
+def test_a_check_that_reached_its_limit_counts_as_a_failure() -> None:
     """A value that could not be checked does not fit, not even by `not`."""
     round_and_round = named({"A": {"$ref": "#/components/schemas/A"}})
     a: Schema = {"$ref": "#/components/schemas/A"}
@@ -275,7 +275,7 @@ def test_an_exhausted_check_fits_no_alternative() -> None:
     assert maybe_problem(1, {"anyOf": [a, True]}, round_and_round) is not None
 
 
-def test_a_dangling_reference_is_the_documents_fault() -> None:
+def test_a_dangling_reference_is_reported_as_an_error_of_the_document() -> None:
     """The error is not a problem of the value."""
     with pytest.raises(ConnectorError, match="the document has no schema '#/components/schemas/Gone'"):
         maybe_problem(1, {"$ref": "#/components/schemas/Gone"}, named({}))

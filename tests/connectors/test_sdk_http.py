@@ -98,8 +98,8 @@ def test_a_request_is_one_frame_and_its_answer_is_read_in_pieces(tmp_path: Path)
         assert output(process) == [200, "text/plain", True, None, ["one", "two"], []]
 
 
-def test_hosts_are_known_with_their_origin(tmp_path: Path) -> None:
-    """The usual port is left out, and plain means http."""
+def test_each_host_is_known_by_its_origin(tmp_path: Path) -> None:
+    """The default port is left out, and a host without TLS has an http origin."""
     with connector(tmp_path, "return [h.url for h in hosts()] + [h.host for h in http.hosts()]") as process:
         assert output(process) == [
             "https://api.example.com",
@@ -109,7 +109,7 @@ def test_hosts_are_known_with_their_origin(tmp_path: Path) -> None:
         ]
 
 
-def test_an_answer_reads_as_bytes_text_and_json(tmp_path: Path) -> None:
+def test_an_answer_can_be_read_as_bytes_text_and_json(tmp_path: Path) -> None:
     """An answer that was read completely can be read again."""
     body = """
         r = http.request("GET", "https://api.example.com/")
@@ -155,7 +155,7 @@ def test_an_error_status_is_an_answer_until_it_is_raised(tmp_path: Path) -> None
         )
 
 
-def test_an_answer_that_is_not_json_is_the_services_fault(tmp_path: Path) -> None:
+def test_an_answer_that_is_not_json_is_an_error_of_the_service(tmp_path: Path) -> None:
     """Most often, such an answer is a proxy's HTML page."""
     with asking(tmp_path, "return http.request('GET', 'https://h/x').json()") as process:
         answer(process, 1, b"<html>")
@@ -164,8 +164,8 @@ def test_an_answer_that_is_not_json_is_the_services_fault(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("when", ["before the head", "after the head"])
 @pytest.mark.parametrize("failure_class", ["network_error", "binding_required"])
-def test_a_refusal_has_its_class(tmp_path: Path, when: str, failure_class: str) -> None:
-    """NetworkError stands for the network, Refused for the rest; uncaught, the class passes through."""
+def test_a_refusal_by_the_host_has_its_own_exception_class(tmp_path: Path, when: str, failure_class: str) -> None:
+    """NetworkError stands for the network, Refused for all else. An uncaught one keeps its failure class."""
     body = """
         try:
             http.request("GET", "https://h/").read()
@@ -208,7 +208,7 @@ def test_an_answer_left_unread_is_cancelled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["head", "body"])
-def test_a_late_answer_is_given_up(tmp_path: Path, when: str) -> None:
+def test_a_request_without_an_answer_times_out(tmp_path: Path, when: str) -> None:
     """The operation gets TimeoutError, and the host is told to stop."""
     body = """
         import time
@@ -292,7 +292,7 @@ def test_an_upload_stops_when_the_answer_is_complete(tmp_path: Path) -> None:
 
 
 def test_an_upload_that_breaks_is_cancelled(tmp_path: Path) -> None:
-    """A half-sent body must never look whole."""
+    """The service must never take a half-sent body for a complete one."""
     body = """
         def broken():
             yield b"half"
@@ -309,7 +309,7 @@ def test_an_upload_that_breaks_is_cancelled(tmp_path: Path) -> None:
 
 
 def test_two_full_pipes_do_not_deadlock(tmp_path: Path) -> None:
-    """The host writes megabytes and reads nothing until it is done, while the connector uploads: both get through."""
+    """The host writes megabytes before it reads anything, while the connector uploads: both finish."""
     body = """
         first = http.request("GET", "https://h/")
         sent = http.request("PUT", "https://h/", body=bytes(3 << 20))
@@ -340,7 +340,7 @@ def test_unread_answers_are_bounded(tmp_path: Path) -> None:
         assert "read or close one before you wait for another" in failed.message
 
 
-def test_many_requests_at_once_are_not_mixed_up(tmp_path: Path) -> None:
+def test_answers_to_many_concurrent_requests_are_not_mixed_up(tmp_path: Path) -> None:
     """Hundreds of requests, 32 at a time, answered in any order and interleaved: each gets its own bytes."""
     # Synchronous requests wait for their heads, so what is in flight at once is bodies: heads first, bodies shuffled.
     body = f"""
@@ -371,7 +371,7 @@ def test_many_requests_at_once_are_not_mixed_up(tmp_path: Path) -> None:
         assert output(process) == {str(n): f"<{n}>" for n in range(320)}
 
 
-def test_one_request_too_many_is_reported_to_the_author(tmp_path: Path) -> None:
+def test_exceeding_the_limit_of_concurrent_requests_is_reported_to_the_author(tmp_path: Path) -> None:
     """The failure comes before the request is sent, and has the limit."""
     with connector(tmp_path, "[http.request('GET', 'https://h/') for _ in range(33)]") as process:
         for _ in range(MAX_IN_FLIGHT):
@@ -388,7 +388,7 @@ def test_one_request_too_many_is_reported_to_the_author(tmp_path: Path) -> None:
         ("http.request('GET', 'https://h/' + 'x' * 70000)", "at most 65536"),
     ],
 )
-def test_a_request_that_cannot_be_sent_is_the_connectors_mistake(tmp_path: Path, call: str, words: str) -> None:
+def test_an_invalid_request_is_reported_as_a_mistake_of_the_connector(tmp_path: Path, call: str, words: str) -> None:
     """The host gets no part of the request."""
     with connector(tmp_path, call) as process:
         failed = failure(process)

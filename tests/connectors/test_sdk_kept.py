@@ -56,7 +56,7 @@ def unread(pieces: Iterator[bytes]) -> Iterator[tuple[Conversation, int]]:
 
 @pytest.mark.parametrize("size", [1, 1 << 20], ids=["bytes", "megabytes"])
 def test_unread_answers_are_kept_up_to_a_limit(size: int) -> None:
-    """A service that sends a byte at a time ends the wait, as does one that sends much."""
+    """A service that sends many single bytes reaches the limit too, not only one that sends large pieces."""
     sent = 0
 
     def pieces() -> Iterator[bytes]:

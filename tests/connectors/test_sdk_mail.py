@@ -18,13 +18,13 @@ PLAIN = st.from_regex(r"[a-z]{1,10}@[a-z]{1,10}\.example", fullmatch=True)
 
 
 @given(st.lists(st.builds(mail.Address, NAMES, PLAIN), min_size=1, max_size=5))
-def test_displayed_addresses_read_back_as_the_same(people: list[mail.Address]) -> None:
-    """A name that spells an address, or has a comma, is in quotes."""
+def test_displayed_addresses_are_parsed_back_unchanged(people: list[mail.Address]) -> None:
+    """A name that looks like an address, or has a comma, is in quotes."""
     assert mail.addresses(", ".join(map(str, people)), "to") == people
 
 
 @given(st.text(max_size=200), st.lists(st.builds(mail.Address, NAMES, PLAIN), min_size=1, max_size=5))
-def test_a_field_stays_one_field(text: str, people: list[mail.Address]) -> None:
+def test_a_header_field_stays_one_field(text: str, people: list[mail.Address]) -> None:
     """The field's text cannot begin another field, and no line is too long for a server."""
     try:
         mail.check_line(text, "subject")
@@ -62,7 +62,7 @@ def test_only_unambiguous_addresses_are_mailboxes(text: str, is_ascii: bool, is_
 
 
 @given(st.text(max_size=300))
-def test_any_text_is_readable_on_one_line(value: str) -> None:
+def test_any_text_becomes_one_printable_line(value: str) -> None:
     """The function raises no exception and returns no control character."""
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", mail.readable(value, is_address=True))
 

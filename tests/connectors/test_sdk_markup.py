@@ -48,7 +48,7 @@ HIDDEN = [
 
 @pytest.mark.parametrize("page", HIDDEN)
 def test_hidden_text_is_separate_from_visible_text(page: str) -> None:
-    """The parser knows each way in which mails hide what they say to programs."""
+    """Mails hide text in many ways, to address programs and not people; each known way is tried."""
     texts = texts_from(f"<body><p>{page}")
     assert "X" not in texts.seen
     assert "X" in texts.hidden
@@ -72,7 +72,7 @@ SEEN = [
 
 @pytest.mark.parametrize("page", SEEN)
 def test_visible_text_is_not_taken_for_hidden(page: str) -> None:
-    """The cases are from newsletters, and look as if their text were hidden."""
+    """The cases are from newsletters, whose styles resemble those that hide text."""
     assert texts_from(page) == ("abX", "")
 
 

@@ -151,7 +151,7 @@ def test_an_output_without_a_json_form_is_the_connectors_mistake(run: Run, value
     ],
 )
 def test_an_output_that_no_frame_can_carry_is_not_lost(run: Run, value: str, output: Any) -> None:
-    """The operation is done by then: numbers come as text, halves of characters as U+FFFD, with their places."""
+    """The operation has been done: numbers become text and lone surrogates U+FFFD, and their places are noted."""
     assert run(f"@op\ndef x() -> Any:\n    return {value}").output == output
 
 
@@ -197,7 +197,7 @@ def test_a_large_output_arrives_and_a_too_large_one_is_a_failure(run: Run) -> No
         ("raise OSError(2, 'none')", "connector_runtime_error", "FileNotFoundError: [Errno 2] none", {}),
     ],
 )
-def test_every_end_of_an_operation_has_a_failure_class(
+def test_every_way_in_which_an_operation_fails_has_a_failure_class(
     run: Run, statement: str, failure_class: str, message: str, details: dict[str, Any]
 ) -> None:
     """Connector errors keep their class, limits have their name, and everything else is the connector's bug."""
@@ -221,8 +221,8 @@ def test_a_failure_that_cannot_be_sent_is_sent_without_its_details(run: Run) -> 
     assert "cannot be sent" in shaped(failed.details)["details"]
 
 
-def test_a_report_that_does_not_fit_does_not_fail_the_operation(run: Run) -> None:
-    """An id of 64 bits and half of a character are converted, in a fact, in progress and in a failure's details."""
+def test_a_report_that_no_frame_can_carry_does_not_fail_the_operation(run: Run) -> None:
+    """A 64-bit id and a lone surrogate are converted, in an audit fact, in progress and in a failure's details."""
     report = run("""
         @op
         def x() -> None:
@@ -281,7 +281,7 @@ def test_a_log_line_never_fails_the_operation(run: Run) -> None:
 
 
 def test_printed_text_goes_to_the_log_and_not_into_the_frames(run: Run) -> None:
-    """This holds for bytes that look like a frame, and if nothing flushes them."""
+    """Printed bytes may look like a frame, and need not be flushed."""
     report = run("""
         @op
         def x():
@@ -382,7 +382,7 @@ def test_another_protocol_version_is_refused_with_a_reason(tmp_path: Path) -> No
 
 
 def test_a_host_that_goes_away_ends_the_connector(tmp_path: Path) -> None:
-    """This holds inside `except Exception` too, and the log has the reason."""
+    """Code inside `except Exception` cannot prevent it, and the log has the reason."""
     source = """
         @op
         def x():
@@ -400,7 +400,7 @@ def test_a_host_that_goes_away_ends_the_connector(tmp_path: Path) -> None:
 
 
 def test_an_invalid_frame_of_the_host_ends_the_connector(tmp_path: Path) -> None:
-    """A frame that may not follow is not answered."""
+    """The connector does not answer a frame that may not follow."""
     source = "@op\ndef x():\n    http.request('GET', 'https://h/')"
     with ConnectorProcess(written(tmp_path, source), invoke("x")) as connector:
         connector.receive()

@@ -27,7 +27,7 @@ def test_the_rehearsal_leaves_nothing_behind() -> None:
 
 
 def test_the_rehearsal_is_a_whole_invocation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An operation is called with checked arguments and answered. A failing rehearsal raises its error and still
+    """The template calls an operation with checked arguments. A failing rehearsal raises its error, and still
     leaves nothing.
     """
     called: list[tuple[str, object]] = []

@@ -170,8 +170,8 @@ def test_unsupported_uses_of_a_stream_are_errors_with_a_reason(tmp_path: Path, u
         "socket.socket().connect_ex(('127.0.0.1', {port}))",
     ],
 )
-def test_a_destination_that_was_not_granted_is_left_alone(tmp_path: Path, use: str) -> None:
-    """The call behaves as without the SDK: outside a jail it connects, and inside it ends the program."""
+def test_a_connection_to_a_host_that_was_not_granted_is_an_ordinary_connection(tmp_path: Path, use: str) -> None:
+    """The SDK does not handle it: outside a jail it connects, and inside a jail it ends the program."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         code = f"""
         import socket
@@ -243,7 +243,9 @@ def redis(stream: Stream) -> None:
     [(PG8000, postgres, [[1]]), (PYMYSQL, mysql, "Too many connections"), (REDIS, redis, "value")],
     ids=["pg8000", "PyMySQL", "redis-py"],
 )
-def test_unmodified_drivers_work(tmp_path: Path, code: str, serve: Callable[[Stream], None], found: Any) -> None:
+def test_unmodified_database_drivers_work(
+    tmp_path: Path, code: str, serve: Callable[[Stream], None], found: Any
+) -> None:
     """Each driver uses its socket in its own way, before and after it is connected."""
     with connector(tmp_path, code) as process:
         serve(Stream(process))

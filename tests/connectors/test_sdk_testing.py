@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("own_operations")
 ORIGIN = "https://notes.example.com"
 
 
-def test_an_operation_runs_with_replies_in_order_and_its_requests_are_recorded() -> None:
+def test_an_operation_gets_the_given_replies_in_order_and_its_requests_are_recorded() -> None:
     """The result has the output, the requests with the credential they named, and what the operation reported."""
 
     @op
@@ -52,8 +52,8 @@ def test_an_operation_runs_with_replies_in_order_and_its_requests_are_recorded()
     assert [told.done for told in done.progress] == [0, 1]
 
 
-def test_a_failure_is_the_one_that_the_caller_would_see() -> None:
-    """The failure has its class and details; reading the output then is an assertion that says so."""
+def test_a_failed_operation_has_the_failure_that_its_caller_would_see() -> None:
+    """Reading the output of a failed operation is an assertion error that says so."""
 
     @op
     def fail() -> None:
@@ -97,7 +97,7 @@ def test_an_unreachable_service_and_an_undeclared_host_are_refused() -> None:
 
 
 def test_an_exception_of_an_answer_function_reaches_the_test() -> None:
-    """An assertion about a request can therefore stand in the answer function."""
+    """A function that answers a request can therefore contain assertions about that request."""
 
     @op
     def get() -> int:
@@ -137,7 +137,7 @@ def test_a_real_server_is_reached_without_a_jail(tmp_path: Path) -> None:
 
 
 def test_a_key_in_a_path_becomes_its_placeholder() -> None:
-    """A library's path has the text placeholder, the SDK's own has `{key}`; both need a named credential of kind api_key."""
+    """A library's path has the literal placeholder, an SDK path has `{key}`; both need a named api_key credential."""
     key = transports.placeholder("api_key")
 
     @op
@@ -203,14 +203,14 @@ def test_a_request_does_not_depend_on_how_its_bytes_are_cut(seed: int, size: int
     assert [value for name, value in request.headers if name == "X-Twice"] == ["1", "2"]
 
 
-def test_outside_an_invocation_a_placeholder_is_only_a_text() -> None:
-    """A text that can be no kind of credential is an error."""
+def test_outside_an_invocation_a_placeholder_is_an_ordinary_string() -> None:
+    """A placeholder for a kind that cannot exist is an error."""
     assert transports.placeholder("api_key") == "aileron-credential-api_key-goes-here"
     with pytest.raises(ValueError, match="not a kind of credential"):
         transports.placeholder("not a kind")
 
 
-def test_a_request_with_two_lengths_is_not_sent() -> None:
+def test_a_request_with_two_framings_is_not_sent() -> None:
     """requests makes one for a generator with a Content-Length, and would then send neither framing."""
 
     @op
@@ -243,7 +243,7 @@ def test_an_error_status_raises_the_librarys_own_error() -> None:
 
 
 def test_a_proxy_is_refused_with_the_reason() -> None:
-    """A jail has no proxy, and nothing may look as if there were one."""
+    """A jail has no proxy, so a request must not appear to use one."""
 
     @op
     def get() -> str:

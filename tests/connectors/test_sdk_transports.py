@@ -72,8 +72,8 @@ def test_an_asynchronous_client_sends_concurrently(library: ModuleType) -> None:
     ]
 
 
-def test_a_cancelled_task_hands_over_the_watch() -> None:
-    """The first task watches the frames for all; if it is cancelled, the tasks that waited behind it must not wait for ever."""
+def test_cancelling_the_task_that_reads_frames_lets_another_task_read_them() -> None:
+    """A single task reads for all. If it is cancelled, the tasks that wait behind it must not wait for ever."""
     release = threading.Event()
 
     def slow(request: Request) -> Reply:
@@ -107,7 +107,7 @@ async def _outcome(task: asyncio.Task[Any]) -> BaseException | None:
 
 
 def test_an_answer_read_by_another_tasks_upload_wakes_its_task() -> None:
-    """A task watches; another sends and reads all that has come. Nothing comes afterwards, and the first must still know."""
+    """A task waits for frames; another sends and reads them all. No event follows, but the first must wake up."""
     is_watching = threading.Event()
 
     def answer_late(request: Request) -> Reply:
@@ -144,7 +144,7 @@ def test_an_answer_read_by_another_tasks_upload_wakes_its_task() -> None:
 
 
 def test_an_asynchronous_client_raises_its_own_timeouts_and_refusals() -> None:
-    """They are ReadTimeout, and ConnectError if nothing was sent."""
+    """They are httpx's ReadTimeout, and its ConnectError if nothing was sent."""
     release = threading.Event()
 
     def answer(request: Request) -> Reply:
@@ -194,7 +194,7 @@ def test_a_client_outside_an_invocation_connects_as_usual() -> None:
 
 
 def test_unread_answers_that_are_dropped_free_their_places() -> None:
-    """The answers are more than may be open at once, and none is read to its end."""
+    """More answers than may be open at once are requested, and none is read to its end."""
 
     @op
     def x() -> int:
@@ -245,7 +245,7 @@ def test_a_plain_origin_and_a_port_go_into_the_url_as_granted() -> None:
 
 
 def test_a_target_that_is_no_path_never_becomes_part_of_a_host() -> None:
-    """http.client sends any target: joined to the origin, `.evil.example.com` would name another host."""
+    """http.client sends any target; appended to the origin, `.evil.example.com` would change the host."""
 
     @op
     def x() -> list[str]:
@@ -292,8 +292,8 @@ def test_a_stream_is_refused_in_an_authors_test() -> None:
     assert "install the connector" in call("x").failure.message
 
 
-def test_importing_the_sdk_imports_no_library() -> None:
-    """An unused library costs a connector nothing: none of these is loaded, and neither are our halves of them."""
+def test_importing_the_sdk_imports_no_networking_library() -> None:
+    """An unused library costs a connector nothing, and neither do the SDK's adapters for it."""
     code = """
 import sys
 import aileron_connector

@@ -175,12 +175,14 @@ def test_a_channel_is_described_for_the_approver(slack: SlackServer, call: Call)
         ({"is_archived": True}, "nobody: the channel is archived, and Slack will refuse the message"),
     ],
 )
-def test_readers_are_described_in_words(slack: SlackServer, call: Call, fields: dict[str, Any], words: str) -> None:
+def test_the_readers_of_a_channel_are_described_in_words(
+    slack: SlackServer, call: Call, fields: dict[str, Any], words: str
+) -> None:
     """The approver need not know Slack's fields."""
     assert call("get_channel", channel=slack.channel("x", **fields)).output["seen_by"] == words
 
 
-def test_a_private_channel_needs_a_scope_to_be_described_and_none_to_be_posted_to(
+def test_a_private_channel_needs_a_scope_for_its_description_but_not_for_posting(
     slack: SlackServer, call: Call
 ) -> None:
     """The channel is named by its id; the failed preview says which scope is missing."""
@@ -215,7 +217,7 @@ def test_a_message_is_posted_once_to_the_named_channel(slack: SlackServer, call:
 
 @pytest.mark.parametrize("mrkdwn", [False, True])
 def test_no_text_becomes_a_mention(slack: SlackServer, call: Call, mrkdwn: bool) -> None:
-    """Formatted or not, the text is what the approver saw, and nobody is notified. A link shows its own address."""
+    """Formatted or not, no text notifies anybody, and a link shows its real address."""
     general = slack.channel("general")
     link = "https://github.com/acme/app/pull/4218?a=1&b=2"
     call("post_message", channel=general, text=MASS, link=link, mrkdwn=mrkdwn).output  # noqa: B018
@@ -229,7 +231,7 @@ def test_no_text_becomes_a_mention(slack: SlackServer, call: Call, mrkdwn: bool)
         assert post.asked[name] == value
 
 
-def test_a_request_that_asks_for_mentions_would_notify(slack: SlackServer, authority: Authority) -> None:
+def test_a_raw_request_with_mentions_notifies_people(slack: SlackServer, authority: Authority) -> None:
     """This is the positive control of the test above: the server's list of notified people is not always empty."""
     general = slack.channel("general")
     body = json.dumps({"channel": general, "text": "<!channel> @here", "parse": "full"}).encode()
@@ -371,7 +373,7 @@ def test_a_search_continues_by_page(slack: SlackServer, call: Call) -> None:
 
 
 def test_a_hundred_long_messages_fit_into_a_result(slack: SlackServer, call: Call) -> None:
-    """The number of bytes that their characters take does not matter."""
+    """Characters of several bytes make no difference."""
     slack.channel("general")
     for _ in range(100):
         slack.message("general", "word " + "\x01" * 3000, username="\x01" * 1000, permalink="x" * 5000)
@@ -382,7 +384,7 @@ def test_a_hundred_long_messages_fit_into_a_result(slack: SlackServer, call: Cal
 
 
 def test_an_answer_that_is_too_long_says_to_ask_for_less(slack: SlackServer, call: Call) -> None:
-    """A hundred messages of 40,000 characters do not fit into the connector; ten of them do."""
+    """A hundred messages of 40,000 characters exceed what the connector reads; ten of them do not."""
     slack.channel("general")
     for _ in range(100):
         slack.message("general", "word " + "é" * 39_000)
@@ -452,8 +454,10 @@ def test_tokens_and_messages_appear_only_in_the_result(slack: SlackServer, call:
 
 
 @pytest.mark.parametrize("error", ["token_revoked", "account_inactive", "invalid_auth", "token_expired"])
-def test_an_invalid_token_asks_for_another(slack: SlackServer, call: Call, error: str) -> None:
-    """The failure has status 401, although Slack answers 200, Slack's word, and the command."""
+def test_an_invalid_token_is_reported_with_the_command_that_replaces_it(
+    slack: SlackServer, call: Call, error: str
+) -> None:
+    """Slack answers with status 200; the failure has 401, Slack's error code, and the command."""
     slack.revoke(TOKEN, error)
     failed = call("list_channels").failure
 
@@ -500,7 +504,7 @@ def test_an_apps_token_lists_and_posts_but_cannot_search(slack: SlackServer, hos
     ],
 )
 def test_a_refusal_the_caller_can_fix_is_bad_input(slack: SlackServer, call: Call, error: str, argument: str) -> None:
-    """The failure has the argument, and Slack's word."""
+    """The failure names the argument, and has Slack's error code."""
     slack.disturb("chat.postMessage", {"ok": False, "error": error})
     failed = call("post_message", channel=slack.channel("x"), text="hi").failure
 
@@ -593,7 +597,7 @@ def test_an_answer_that_does_not_fit_slacks_reference_is_a_clear_failure(
     assert failed.failure_class == "external_api_error"
 
 
-def test_an_unreadable_answer_to_a_posted_message_says_it_may_be_there(slack: SlackServer, call: Call) -> None:
+def test_an_unreadable_answer_after_posting_says_that_the_message_may_be_posted(slack: SlackServer, call: Call) -> None:
     """An agent that repeated the call without looking would post it twice."""
     channel = slack.channel("x")
     for body, status in ((b"<html>", "200 OK"), (b'{"ok": true}', "200 OK"), (b"", "502 Bad Gateway")):

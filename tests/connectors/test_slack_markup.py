@@ -15,7 +15,7 @@ TEXTS = st.text() | st.lists(
 
 
 @given(TEXTS)
-def test_escaped_text_reads_back_as_it_was(text: str) -> None:
+def test_escaped_text_is_converted_back_unchanged(text: str) -> None:
     """The text may have entities and brackets; the escaped text has nothing that Slack would act on."""
     escaped = MARKUP.escaped(text)
 
@@ -25,8 +25,8 @@ def test_escaped_text_reads_back_as_it_was(text: str) -> None:
 
 
 @given(TEXTS)
-def test_any_text_can_be_read(text: str) -> None:
-    """The reader raises no exception, and the text never gets much longer."""
+def test_any_slack_text_is_converted_without_an_exception(text: str) -> None:
+    """The converted text is never much longer than the original."""
     assert len(MARKUP.plain(text)) <= 2 * len(text) + 8
 
 
@@ -56,7 +56,7 @@ def test_both_parts_of_a_mention_or_link_are_shown(text: str, shown: str) -> Non
     assert MARKUP.plain(text) == shown
 
 
-def test_reading_takes_linear_time() -> None:
-    """A hundred thousand brackets of an unknown author are read at once."""
+def test_converting_slack_text_takes_linear_time() -> None:
+    """A text with a hundred thousand brackets, which anybody can post, is converted at once."""
     for text in ("<" * 100_000, "<a|" * 50_000, "&amp" * 50_000, "<" + "|" * 100_000 + ">"):
         assert len(MARKUP.plain(text)) <= 2 * len(text)

@@ -116,7 +116,7 @@ def test_the_cases_pass_in_the_jail() -> None:
 
 
 def test_updates_are_kept_until_they_are_acknowledged(telegram: TelegramServer, call: Call) -> None:
-    """Updates come again without `after`; with it, earlier ones are gone at Telegram. No request waits for updates."""
+    """Updates come again unless `after` acknowledges them. No request waits for new updates."""
     group = telegram.chat("Releases", username="releases")
     first = telegram.write(group, "is it <b>out</b>?", name="Ann")
     second = telegram.write(group, None, kind="edited_message", caption="a photo")
@@ -153,7 +153,7 @@ def test_a_full_page_of_long_messages_fits_into_a_result(telegram: TelegramServe
 
 @pytest.mark.parametrize("group", sorted(GROUPS))
 def test_hostile_text_is_passed_on_as_data(telegram: TelegramServer, call: Call, group: str) -> None:
-    """The surfaces make it visible; nothing of it is in the log."""
+    """The surfaces that show it make control characters visible; the log has none of the text."""
     hostile = as_in_a_file(GROUPS[group])
     telegram.write(telegram.chat(hostile[:80]), hostile, name=hostile[:80])
     report = call("read_updates")
@@ -260,7 +260,7 @@ def test_a_refusal_is_explained_in_words(
     parameters: dict[str, int],
     expected: tuple[str | int, str],
 ) -> None:
-    """The failure depends on the code and the description, and says how long to wait."""
+    """The words depend on Telegram's code and description, and say how long to wait."""
     body: dict[str, Any] = {"ok": False, "error_code": code, "description": description}
     telegram.disturb("sendMessage", body | ({"parameters": parameters} if parameters else {}), status=f"{code} No")
     failed = call("send_message", chat=str(telegram.chat("x")), text="hi").failure
@@ -292,8 +292,8 @@ def test_an_invalid_answer_is_a_failure(telegram: TelegramServer, call: Call, bo
     assert len(failed.message) < 300
 
 
-def test_a_message_whose_answer_is_lost_may_be_sent(telegram: TelegramServer, call: Call) -> None:
-    """The failure says so."""
+def test_a_lost_answer_after_sending_says_that_the_message_may_be_sent(telegram: TelegramServer, call: Call) -> None:
+    """An agent that repeated the call without looking might send it twice."""
     telegram.disturb("sendMessage", b"{")
     failed = call("send_message", chat=str(telegram.chat("x")), text="hi").failure
 

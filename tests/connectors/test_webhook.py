@@ -63,7 +63,7 @@ def call(upstream: Upstream, program: Path, authority: Authority) -> Call:
 
 
 def test_the_manifest_the_action_and_the_suite_are_valid() -> None:
-    """They are read as an install would; sending is gated, and not tried again."""
+    """They are read as in an install; sending is gated, and never retried."""
     manifest = parse_connector_manifest(build(SOURCE, [HostPort(HOST, 443)]).manifest, file="m")
     path = SOURCE / "actions" / "send-webhook" / "action.md"
     action = parse_action(path.read_text(encoding="utf-8"), file=str(path), allow_placeholder=True)
@@ -128,7 +128,7 @@ def test_an_event_that_cannot_be_sent_is_refused_before_any_request(
     ids=["302", "401", "404", "410", "503"],
 )
 def test_a_receivers_refusal_is_a_failure(call: Call, hooks: Hooks, status: str, says: str) -> None:
-    """The message is ours: a receiver's answer to events is not for agents."""
+    """The message is in our words: the text of a receiver's answer is not for agents."""
     hooks.status = status
     report = call("send_event", event="a.b", data={})
 

@@ -97,7 +97,7 @@ def test_the_tests_of_the_page_pass(source: Path) -> None:
 
 
 def test_the_library_and_stream_examples_of_the_page_work(tmp_path: Path) -> None:
-    """The library's request goes out with the credential; the stream examples are operations that ask for a stream."""
+    """The library's request names the credential, and the operations of the stream examples request a stream."""
     library, aws = examples("5. Use a client library")
     streams, websockets = examples("6. Mail, databases, anything with TCP")
     program = tmp_path / "connector.py"

@@ -140,7 +140,7 @@ def test_a_decision_with_another_questions_digest_is_refused(home: DaemonHome, g
     ],
 )
 def test_a_malformed_decision_decides_nothing(home: DaemonHome, gated: str, body: dict[str, object]) -> None:
-    """An unknown word, a missing digest, and a signature that cannot be checked yet are refused."""
+    """The cases are an unknown word, a missing digest, and a signature that cannot be checked yet."""
     question = home.asked(gated)
 
     answer = home.ask("POST", f"/v1/action-approvals/{question['approval_id']}/decide", body)
@@ -182,7 +182,7 @@ def test_the_agent_can_cancel_its_question_before_the_run_begins(
 
 
 def test_a_run_that_has_begun_cannot_be_cancelled(home: DaemonHome, upstream: CountingServer) -> None:
-    """The caller is told that the run is running, and later that it is completed."""
+    """The agent that tries is told that the run is in progress, and later that it is completed."""
     home.add_probe_action("fetch", "path:string", name="gated-fetch", gated=True)
     question = home.asked("gated-fetch", {"path": "/held"})
     cancel = f"/v1/action-approvals/{question['approval_id']}/cancel"
@@ -214,7 +214,7 @@ def test_an_unanswered_question_expires(home: DaemonHome, upstream: CountingServ
 
 
 def test_simultaneous_approvals_cause_one_effect(home: DaemonHome, gated: str, upstream: CountingServer) -> None:
-    """The first approval is accepted, the others are refused as already decided, and the effect happens once."""
+    """The first approval is accepted, and the others are refused as already decided."""
     before = upstream.effects
     for _ in range(ROUNDS):
         question = home.asked(gated)
@@ -225,10 +225,10 @@ def test_simultaneous_approvals_cause_one_effect(home: DaemonHome, gated: str, u
     assert upstream.effects == before + ROUNDS
 
 
-def test_approve_deny_and_cancel_at_once_have_one_outcome(
+def test_simultaneous_approve_deny_and_cancel_requests_have_one_outcome(
     home: DaemonHome, gated: str, upstream: CountingServer
 ) -> None:
-    """The first one wins; the others are told the outcome, and the effect happens only if the approval won."""
+    """The first request wins; the others get that outcome, and the effect happens only if the approval won."""
     before, outcomes = upstream.effects, Counter[str]()
     for _ in range(ROUNDS):
         question = home.asked(gated)
@@ -249,10 +249,10 @@ def test_approve_deny_and_cancel_at_once_have_one_outcome(
     assert upstream.effects == before + outcomes["completed"]
 
 
-def test_an_approval_at_the_last_moment_either_counts_or_is_too_late(
+def test_an_approval_at_the_moment_of_expiry_either_runs_or_is_expired(
     home: DaemonHome, upstream: CountingServer
 ) -> None:
-    """Approvals at the very end of the question's time: each response agrees with what happened."""
+    """A response must never say `approved` for a run without an effect, or `expired` for a run with one."""
     home.add_probe_action("effect", name="last-moment", gated=True, expires_in="1s")
     before = upstream.effects
     questions = [home.asked("last-moment") for _ in range(ROUNDS)]
@@ -270,10 +270,10 @@ def test_an_approval_at_the_last_moment_either_counts_or_is_too_late(
     assert upstream.effects == before + sum(result["status"] == "completed" for _, result in decided)
 
 
-def test_the_plan_that_was_shown_runs_although_the_file_changed(
+def test_the_plan_that_was_shown_runs_even_if_its_action_file_changed(
     home: DaemonHome, gated: str, upstream: CountingServer
 ) -> None:
-    """The file is edited to another operation while the question waits, and then to nonsense."""
+    """The file is changed to another operation, and then to invalid text, while the question is pending."""
     question = home.asked(gated, {"path": "/as-shown"})
     file = home.path / "actions" / f"{gated}.md"
     file.write_text(probe_action("fetch", name=gated, gated=True), encoding="utf-8")
@@ -288,7 +288,7 @@ def test_the_plan_that_was_shown_runs_although_the_file_changed(
 def test_an_action_disabled_or_removed_after_the_question_does_not_run(
     home: DaemonHome, upstream: CountingServer
 ) -> None:
-    """The user's later change prevails; the run fails with its failure class, and the approval is used up."""
+    """The user's later change prevails: the run fails with the class for it, and the approval is used up."""
     for name in ("off", "gone"):
         home.add_probe_action("effect", name=name, gated=True)
     before = upstream.effects
@@ -309,7 +309,7 @@ def test_an_action_disabled_or_removed_after_the_question_does_not_run(
 
 
 def test_a_binding_replaced_after_the_question_is_not_used(own_home: DaemonHome, upstream: CountingServer) -> None:
-    """A binding that is revoked, or revoked and bound again under the same name, is not the one that was shown."""
+    """A revoked binding that was created again under the same name is not the binding that was shown."""
     before = upstream.effects
     revoked, anew = own_home.asked("gated"), own_home.asked("gated")
     own_home.must("DELETE", "/v1/bindings/basic/probe/me")
@@ -327,8 +327,10 @@ def test_a_binding_replaced_after_the_question_is_not_used(own_home: DaemonHome,
     assert own_home.result(again)["status"] == "completed"
 
 
-def test_an_exception_withdrawn_after_the_question_is_not_used(own_home: DaemonHome, upstream: CountingServer) -> None:
-    """The plan was shown with a private host that config.toml no longer allows."""
+def test_an_egress_exception_withdrawn_after_the_question_is_not_used(
+    own_home: DaemonHome, upstream: CountingServer
+) -> None:
+    """The plan was shown with a private host that config.toml allowed then and no longer allows."""
     before = upstream.effects
     question = own_home.asked("gated")
     own_home.stop()
@@ -410,7 +412,7 @@ def test_a_question_that_expired_while_no_daemon_ran_is_expired_at_the_next_star
 
 
 def test_decisions_during_a_restart_count_once_or_not_at_all(own_home: DaemonHome, upstream: CountingServer) -> None:
-    """The daemon stops in the middle of decisions: every answered decision is on record, and nothing happens twice."""
+    """The daemon stops between decisions: each decision with a response is on record, and no effect happens twice."""
     before = upstream.effects
     questions = [own_home.asked("gated") for _ in range(6)]
 
@@ -439,7 +441,7 @@ def test_decisions_during_a_restart_count_once_or_not_at_all(own_home: DaemonHom
 def test_the_same_idempotency_key_gives_the_same_question(
     home: DaemonHome, gated: str, upstream: CountingServer
 ) -> None:
-    """The key is used again while the question waits, after it was carried out, and after another was cancelled."""
+    """The key is repeated while the question is pending, after its run, and after another question was cancelled."""
     before = upstream.effects
     key, other = {"Idempotency-Key": "gated-1"}, {"Idempotency-Key": "gated-2"}
     first, again = home.run(gated, headers=key), home.run(gated, headers=key)

@@ -18,7 +18,7 @@ def _newest(home: DaemonHome) -> int:
 
 
 def test_a_wait_ends_with_the_first_matching_event(home: DaemonHome) -> None:
-    """An event of another type does not end the wait; the requested type does, long before the wait is over."""
+    """An event of another type does not end the wait; one of the requested type does, long before the timeout."""
     home.add_probe_action("give_back", "text:string", name="told")
     after = _newest(home)
     path = f"/v1/audit?after={after}&type=run.finished&order=oldest&wait=60"
@@ -33,7 +33,7 @@ def test_a_wait_ends_with_the_first_matching_event(home: DaemonHome) -> None:
 
 
 def test_waiting_for_an_existing_event_returns_at_once(home: DaemonHome) -> None:
-    """A wait for an event that never comes returns an empty list when its time is over."""
+    """A wait for an event that never happens returns an empty list at its timeout."""
     with ThreadPoolExecutor() as pool:
         assert pool.submit(home.must, "GET", "/v1/audit?limit=1&wait=60", wait_s=60).result(DEADLINE_S)["events"]
     began = time.monotonic()
@@ -41,8 +41,8 @@ def test_waiting_for_an_existing_event_returns_at_once(home: DaemonHome) -> None
     assert time.monotonic() - began >= 0.3
 
 
-def test_a_wait_that_is_not_a_number_is_refused(home: DaemonHome) -> None:
-    """Every route that can wait refuses such a value."""
+def test_a_wait_parameter_that_is_not_a_number_is_refused(home: DaemonHome) -> None:
+    """Every route with a `wait` parameter shares this check."""
     answer = home.ask("GET", "/v1/audit?wait=soon")
 
     assert (answer.status, answer.body["error"]["class"]) == (400, "invalid_request")

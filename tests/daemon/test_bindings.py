@@ -35,7 +35,7 @@ def home(upstream: CountingServer) -> Iterator[DaemonHome]:
 
 
 def newer(home: DaemonHome, where: Path, host: str, *more: str) -> None:
-    """Install version 2.0.0 of the probe, which also asks for `more`, and its action `fetch-newer`."""
+    """Install version 2.0.0 of the probe, which requests `more` as well, and its action `fetch-newer`."""
     source = where / "probe"
     shutil.copytree(SOURCE, source)
     manifest = source / "manifest.toml"
@@ -76,10 +76,10 @@ def test_a_binding_shows_its_reach_and_its_users(home: DaemonHome, upstream: Cou
     assert (before["last_used_at"], after["last_used_at"] is None) == (None, False)
 
 
-def test_a_version_with_a_wider_reach_is_not_served_until_it_is_rebound(
+def test_a_connector_version_with_a_wider_reach_needs_a_rebind(
     home: DaemonHome, upstream: CountingServer, tmp_path: Path
 ) -> None:
-    """The old version goes on; the new one gets a refusal that names the extra host, and runs once the user has rebound it."""
+    """The old version keeps working; the new one is refused with the extra host's name until the user rebinds."""
     host = f"localhost:{upstream.port}"
     newer(home, tmp_path, host, FURTHER)
 
@@ -102,10 +102,10 @@ def test_a_version_with_a_wider_reach_is_not_served_until_it_is_rebound(
     assert shown(home)["reach"]["hosts"] == sorted([FURTHER, host])
 
 
-def test_a_version_with_the_same_reach_is_served_at_once(
+def test_a_connector_version_with_the_same_reach_needs_no_rebind(
     home: DaemonHome, upstream: CountingServer, tmp_path: Path
 ) -> None:
-    """An update that asks for nothing new needs no approval."""
+    """An update that requests nothing new needs no approval."""
     newer(home, tmp_path, f"localhost:{upstream.port}")
 
     assert not uses(home, "fetch-newer").is_error
@@ -113,7 +113,7 @@ def test_a_version_with_the_same_reach_is_served_at_once(
 
 
 def test_a_pending_plan_does_not_run_with_a_changed_binding(home: DaemonHome, upstream: CountingServer) -> None:
-    """The plan was shown with the earlier binding; a new request runs."""
+    """The person saw the plan with the earlier binding. A new request runs with the changed one."""
     home.add_probe_action("fetch", "with_credential:boolean?", name="gated", gated=True)
     before = upstream.effects
     first = home.asked("gated", {"with_credential": True})
@@ -129,8 +129,10 @@ def test_a_pending_plan_does_not_run_with_a_changed_binding(home: DaemonHome, up
     assert upstream.effects >= before
 
 
-def test_rebinding_waits_for_the_approver(upstream: CountingServer, approver: Approver, tmp_path: Path) -> None:
-    """The binding does not change before the approver's consent; the question shows what the binding would reach."""
+def test_rebinding_takes_effect_only_after_the_approvers_consent(
+    upstream: CountingServer, approver: Approver, tmp_path: Path
+) -> None:
+    """The question shows what the changed binding would reach."""
     with decided_home(upstream, approver) as home:
         host = f"localhost:{upstream.port}"
         source = tmp_path / "probe"
@@ -153,7 +155,7 @@ def test_rebinding_waits_for_the_approver(upstream: CountingServer, approver: Ap
     assert (after["state"], after["reach"]["hosts"]) == ("ok", sorted([FURTHER, host]))
 
 
-def test_a_binding_can_be_given_another_secret(home: DaemonHome, upstream: CountingServer) -> None:
+def test_a_binding_can_be_changed_to_use_a_different_secret(home: DaemonHome, upstream: CountingServer) -> None:
     """The next request carries the new secret."""
     home.must("PUT", "/v1/secrets/other", {"value_base64": base64.b64encode(b"another-secret").decode()})
     home.must("PATCH", f"/v1/bindings/{BOUND}", {"secret": "other"})
@@ -163,8 +165,8 @@ def test_a_binding_can_be_given_another_secret(home: DaemonHome, upstream: Count
     assert sent == b"mira:another-secret"
 
 
-def test_a_revoked_binding_is_gone_and_its_secret_stays(home: DaemonHome) -> None:
-    """The user stored the secret, and another binding may use it; there is no provider to inform."""
+def test_revoking_a_binding_keeps_its_stored_secret(home: DaemonHome) -> None:
+    """The user stored the secret, and another binding may use it. No provider has to be informed."""
     answer = home.must("DELETE", f"/v1/bindings/{BOUND}")
 
     assert (answer["revoked"], answer["at_provider"]) == (True, None)

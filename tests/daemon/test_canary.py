@@ -123,7 +123,7 @@ def day() -> Iterator[Day]:
 
 
 def in_haste(source: Path, copy: Path) -> Path:
-    """Copy the connector under another name, with a timeout of two seconds, because its run waits forever."""
+    """Copy the connector under another name with a timeout of two seconds, because its run never ends by itself."""
     shutil.copytree(source, copy)
     manifest = copy / "manifest.toml"
     text = manifest.read_text().replace(REFLECTOR, HASTY)
@@ -191,8 +191,8 @@ def live(day: Day, liar: int) -> None:
 DOORS = ("say", "crash", "blame", "die")
 
 
-def test_the_secret_was_in_use(day: Day) -> None:
-    """Positive control: the upstream received the secret many times and reflected it, and connectors got asterisks."""
+def test_the_canary_secret_was_sent_and_reflected(day: Day) -> None:
+    """Positive control: the upstream received and reflected it many times, and connectors got asterisks instead."""
     assert day.upstream.received.count(b"Authorization: Basic " + WIRE) > 30
     assert "as it is" in find(bytes(day.upstream.received), WIRE)
     masked = [what for what, said in day.heard if b"********" in said]
@@ -200,7 +200,7 @@ def test_the_secret_was_in_use(day: Day) -> None:
 
 
 def test_no_response_contains_the_secret(day: Day) -> None:
-    """The search covers the daemon's responses, the records and the output of commands, so also all that a connector received."""
+    """The search covers responses, records and command output, and so everything that a connector received."""
     leaks = {what: found for what, said in day.heard if (found := find(said, CANARY, PAIR, WIRE))}
     assert leaks == {}
 
@@ -232,7 +232,7 @@ def _shown_by(process: psutil.Process) -> bytes:
 
 @pytest.mark.parametrize("shape", shapes(CANARY))
 def test_the_search_finds_a_planted_secret(shape: str, tmp_path: Path) -> None:
-    """Positive control: each shape is found in a file, compressed in a log, and in a page of a database."""
+    """Positive control: the search must find it in a file, compressed in a log, and in a page of a database."""
     planted = shapes(CANARY)[shape]
     (tmp_path / "plain.log").write_bytes(b"some words before " + planted + b" and after")
     (tmp_path / "old.log.gz").write_bytes(gzip.compress(b"x" * 1000 + planted))

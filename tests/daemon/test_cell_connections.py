@@ -66,7 +66,7 @@ async def test_connections_and_bytes_are_summed_by_host(ledger: Ledger) -> None:
     assert (found.reached_more, found.refused_more, found.is_whole) == (0, 0, True)
 
 
-async def test_the_number_of_hosts_in_the_list_is_bounded(ledger: Ledger) -> None:
+async def test_the_list_of_a_cells_hosts_is_bounded(ledger: Ledger) -> None:
     """The hosts with the most traffic or refusals come first, and the result says how many are left out."""
     await written(ledger, *(closed(str(n), n, 0, f"h{n}.test") for n in range(MAX_HOSTS + 3)))
     await written(ledger, *(refused(f"h{n}.test:443", n + 1) for n in range(MAX_HOSTS + 2)))
@@ -77,10 +77,10 @@ async def test_the_number_of_hosts_in_the_list_is_bounded(ledger: Ledger) -> Non
     assert found.refused[0].host == f"h{MAX_HOSTS + 1}.test:443"
 
 
-async def test_only_the_newest_events_are_read_and_the_result_says_so(
+async def test_only_a_sessions_newest_connection_events_are_read(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A session with more events than the bound is not read to its beginning."""
+    """A longer session is not read to its beginning, and the result says that it is incomplete."""
     monkeypatch.setattr(module, "MAX_EVENTS", 2)
     await written(ledger, opened("1"), closed("1", 1, 1), closed("2", 1, 1))
     found = await ledger.read(lambda look: cell_connections(look, SESSION))

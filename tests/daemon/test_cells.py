@@ -76,7 +76,7 @@ def test_a_cell_without_hosts_is_recorded_as_a_cell(home: DaemonHome, attendant:
     ],
     ids=["wide", "address", "many", "unknown"],
 )
-def test_invalid_hosts_open_no_session(attendant: Attendant, cell: dict[str, Any], problem: str) -> None:
+def test_a_session_with_invalid_hosts_is_not_opened(attendant: Attendant, cell: dict[str, Any], problem: str) -> None:
     """The refusal names the host and the reason; the same process can open a session with valid hosts."""
     refused = attendant.open_with(cell=cell)
 
@@ -111,8 +111,8 @@ def test_a_process_has_one_cell_at_a_time(home: DaemonHome, attendant: Attendant
     assert attendant.open()["status"] == "open"
 
 
-def test_a_cell_opened_within_a_session_shares_its_party_and_limits(home: DaemonHome, attendant: Attendant) -> None:
-    """Opening a cell gives no extra share and no further actions, as with every session that another one started."""
+def test_a_cell_opened_within_a_session_gets_no_extra_share_or_actions(home: DaemonHome, attendant: Attendant) -> None:
+    """Otherwise an agent could widen its limits by opening a cell. Every nested session has this rule."""
     outer = attendant.open_with(only=["give-back"]).body
     body = {"agent": "codex", "folder": "/srv/work", "pid": "own", "cell": {}}
 
@@ -134,7 +134,7 @@ def run(attendant: Attendant, **how: Any) -> Answered:
 
 
 def test_the_process_of_a_cell_is_served_as_its_session(home: DaemonHome, attendant: Attendant) -> None:
-    """The process needs no token; its runs are recorded as the session's, from an agent, and count against no other share."""
+    """The process needs no token: its runs are recorded as its session's, by an agent, and use only its own share."""
     opened = attendant.open()
 
     ran = run(attendant)
@@ -146,9 +146,9 @@ def test_the_process_of_a_cell_is_served_as_its_session(home: DaemonHome, attend
 
 
 @pytest.mark.parametrize("by", ["child", "grandchild", "passed"])
-def test_a_descendant_of_the_cells_process_is_not_served(attendant: Attendant, by: str) -> None:
-    """A connection that a child made and handed over is refused too. The process itself is served, and the child on
-    the agent socket.
+def test_a_child_of_the_cells_process_is_refused_on_the_cell_socket(attendant: Attendant, by: str) -> None:
+    """A connection that the child made and handed to the cell's process is refused too. The child is served on the
+    agent socket.
     """
     attendant.open()
     assert run(attendant).status == 200
@@ -162,7 +162,7 @@ def test_a_descendant_of_the_cells_process_is_not_served(attendant: Attendant, b
 
 
 def test_a_process_that_inherits_the_cells_connection_is_not_served(home: DaemonHome, attendant: Attendant) -> None:
-    """Requests are refused from the moment the process is gone, even if its session has not ended yet."""
+    """Requests are refused as soon as the cell's process has ended, even if its session has not ended yet."""
     opened = attendant.open()
     assert run(attendant).status == 200
 
@@ -173,8 +173,10 @@ def test_a_process_that_inherits_the_cells_connection_is_not_served(home: Daemon
     assert home.must("GET", f"/v1/sessions/{opened['id']}")["status"] == "open"
 
 
-def test_no_other_process_is_served_whatever_token_it_shows(home: DaemonHome, attendant: Attendant) -> None:
-    """A process of the same user is refused, also with the cell's token, and so is one with a session that is no cell."""
+def test_the_cell_socket_refuses_other_processes_even_with_a_valid_token(
+    home: DaemonHome, attendant: Attendant
+) -> None:
+    """A process of the same user is refused even with the cell's own token, and so is a session without a cell."""
     opened = attendant.open()
     shown = {"Authorization": f"Bearer {opened['token']}"}
 
@@ -192,7 +194,7 @@ def test_no_other_process_is_served_whatever_token_it_shows(home: DaemonHome, at
 
 
 def test_a_credential_shown_on_the_cell_socket_is_ignored(home: DaemonHome, attendant: Attendant) -> None:
-    """A caller with a placeholder, another session's token or nonsense is the cell's session and sees only its own questions."""
+    """The connection decides who calls: a placeholder or another session's token opens no other session's questions."""
     attendant.open()
     other = home.must("POST", "/v1/sessions", {"agent": "codex", "folder": "/srv/work"})
     mine = attendant.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}}).body
@@ -211,16 +213,16 @@ def test_a_credential_shown_on_the_cell_socket_is_ignored(home: DaemonHome, atte
         assert hidden.refusal == (404, "not_found")
 
 
-def test_a_cell_can_use_only_its_sessions_selection(attendant: Attendant) -> None:
-    """The selection holds on the cell socket as everywhere else."""
+def test_a_cell_can_use_only_the_actions_that_its_session_selected(attendant: Attendant) -> None:
+    """The selection applies on the cell socket as on every other one."""
     assert attendant.open_with(cell={}, only=["give-*"]).status == 200
 
     assert [action["name"] for action in attendant.ask("GET", "/v1/actions").body["actions"]] == ["give-back"]
     assert attendant.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}}).refusal == (404, "not_found")
 
 
-def test_routes_for_people_are_refused_in_a_cell(home: DaemonHome, attendant: Attendant) -> None:
-    """Every route that agents do not have is refused with a reason; the page and the protocol are not found."""
+def test_operator_routes_are_refused_on_the_cell_socket(home: DaemonHome, attendant: Attendant) -> None:
+    """Each refusal has a reason and is recorded; review pages and the MCP endpoint give 404."""
     opened = attendant.open()
     persons = [route for route in ROUTES if Scope.AGENT not in route.scopes]
 
@@ -239,8 +241,8 @@ def test_routes_for_people_are_refused_in_a_cell(home: DaemonHome, attendant: At
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:9", "127.0.0.1:65535", "[::1]:443", "LOCALHOST"])
-def test_a_cell_may_use_any_loopback_name_as_host(attendant: Attendant, host: str) -> None:
-    """Any port is accepted, because the cell's loopback is its own."""
+def test_the_cell_socket_accepts_any_loopback_name_in_the_host_header(attendant: Attendant, host: str) -> None:
+    """Any port is accepted too, because the cell has a loopback interface of its own."""
     attendant.open()
 
     assert attendant.ask("GET", "/v1/actions", headers={"Host": host}).status == 200
@@ -259,9 +261,11 @@ def test_a_cell_may_use_any_loopback_name_as_host(attendant: Attendant, host: st
         ({"Sec-Fetch-Site": "same-origin"}, "a page in a browser"),
     ],
 )
-def test_a_browser_page_in_the_cell_is_refused(attendant: Attendant, fields: dict[str, str], reason: str) -> None:
-    """A rebinding name is refused too, because a page needs no token to run actions. Without those fields the request
-    is served.
+def test_a_web_pages_request_on_the_cell_socket_is_refused(
+    attendant: Attendant, fields: dict[str, str], reason: str
+) -> None:
+    """A page would need no token to run actions, so a foreign Origin or a rebound Host name is refused. The same
+    request without these headers is served.
     """
     attendant.open()
 
@@ -272,8 +276,8 @@ def test_a_browser_page_in_the_cell_is_refused(attendant: Attendant, fields: dic
     assert run(attendant, headers={"Sec-Fetch-Mode": "cors"}).status == 200  # as node's fetch sends it
 
 
-def test_a_cell_has_a_limit_of_concurrent_requests(home: DaemonHome, attendant: Attendant) -> None:
-    """A further request gets busy, another cell is served, and so is this one when its waits are over."""
+def test_concurrent_requests_of_one_cell_are_limited(home: DaemonHome, attendant: Attendant) -> None:
+    """The next request gets `busy` while another cell is served; once the waiting requests end, it is served too."""
     attendant.open()
     question = attendant.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}}).body["approval_id"]
     attendant.hold(128, f"/v1/action-approvals/{question}/result?wait=15")
@@ -297,7 +301,7 @@ def test_a_cell_has_a_limit_of_concurrent_requests(home: DaemonHome, attendant: 
 
 
 def test_the_cell_socket_refuses_the_process_after_its_session_ended(home: DaemonHome, attendant: Attendant) -> None:
-    """Afterwards, this process may open another session."""
+    """The process may then open another session."""
     opened = attendant.open()
     assert run(attendant).status == 200
 
@@ -308,7 +312,7 @@ def test_the_cell_socket_refuses_the_process_after_its_session_ended(home: Daemo
     assert run(attendant).status == 200
 
 
-def test_a_waiting_request_ends_with_its_session(home: DaemonHome, attendant: Attendant) -> None:
+def test_a_cells_waiting_request_is_refused_when_its_session_ends(home: DaemonHome, attendant: Attendant) -> None:
     """The request waits up to a minute for a person's decision, and is refused as soon as the session ends."""
     opened = attendant.open()
     question = attendant.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}}).body["approval_id"]
@@ -321,8 +325,10 @@ def test_a_waiting_request_ends_with_its_session(home: DaemonHome, attendant: At
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_the_next_daemon_knows_the_cell(home: DaemonHome, attendant: Attendant, how: str) -> None:
-    """The next daemon also knows its process: that process is served, its child is not."""
+def test_a_restarted_daemon_still_serves_only_the_cells_process(
+    home: DaemonHome, attendant: Attendant, how: str
+) -> None:
+    """The daemon restores the cell from its record: the cell's process is served, its child is refused."""
     opened = attendant.open(hosts=HOSTS, ask=True)
     assert run(attendant).status == 200
 
@@ -371,10 +377,10 @@ def seen(client: Attendant, provider: Provider, path: str, headers: dict[str, st
     ],
     ids=["key", "bearer", "both", "another", "basic", "none"],
 )
-def test_the_vaults_key_replaces_whatever_the_client_shows(
+def test_the_vaults_api_key_replaces_any_credential_of_the_client(
     client: Attendant, provider: Provider, shown: dict[str, str]
 ) -> None:
-    """The key is sent once, in the field of that API."""
+    """The provider gets the key exactly once, in the header field of its API."""
     fields = seen(client, provider, "/v1/messages", shown)
 
     assert fields[b"x-api-key"] == [SECRET]
@@ -382,10 +388,10 @@ def test_the_vaults_key_replaces_whatever_the_client_shows(
 
 
 @pytest.mark.parametrize("shown", [["x-api-key"], ["x-api-key", "authorization"], []], ids=["one", "two", "none"])
-def test_the_key_takes_the_place_of_the_clients_first_credential_field(
+def test_the_vaults_key_replaces_the_clients_first_credential_header_in_place(
     client: Attendant, provider: Provider, shown: list[str]
 ) -> None:
-    """All other fields keep their order; if the client sent no credential, the key comes last."""
+    """The other headers keep their order; if the client sent no credential, the key comes last."""
     headers = {"a": "1", **dict.fromkeys(shown, CELL_PLACEHOLDER), "z": "1"}
 
     names = list(seen(client, provider, "/v1/messages", headers))
@@ -393,18 +399,18 @@ def test_the_key_takes_the_place_of_the_clients_first_credential_field(
     assert names[names.index(b"a") :] == ([b"a", b"x-api-key", b"z"] if shown else [b"a", b"z", b"x-api-key"])
 
 
-def test_the_clients_own_key_passes_if_the_vault_has_none(client: Attendant, provider: Provider) -> None:
-    """The client logged in with that key by itself."""
+def test_the_clients_own_api_key_is_sent_if_the_vault_has_none(client: Attendant, provider: Provider) -> None:
+    """The client logged in to the provider with that key itself."""
     fields = seen(client, provider, "/v1/responses", {"Authorization": "Bearer sk-own"})
 
     assert fields[b"authorization"] == [b"Bearer sk-own"]
 
 
-def test_neither_placeholder_nor_token_is_sent_if_the_vault_has_no_key(
+def test_no_placeholder_or_session_token_is_sent_to_a_model_provider(
     gateway_home: DaemonHome, client: Attendant, provider: Provider
 ) -> None:
-    """Neither placeholder nor token is sent, in a field or in the URL, with or without a key beside it; the refusal
-    says which it was.
+    """The vault has no key for the provider: a request with either in a header or its URL is refused, even beside a
+    real key, and the refusal says which it was.
     """
     other = gateway_home.must("POST", "/v1/sessions", {"agent": "codex", "folder": "/srv"})["token"]
 
@@ -421,10 +427,10 @@ def test_neither_placeholder_nor_token_is_sent_if_the_vault_has_no_key(
     assert not provider.is_called()
 
 
-def test_a_cells_requests_get_tools_if_its_session_injects(
+def test_tools_are_injected_only_for_the_cell_whose_session_asked_for_them(
     gateway_home: DaemonHome, provider: Provider, client: Attendant
 ) -> None:
-    """The connection alone decides, without a name in the URL; another cell's requests get no tools, not even with that name."""
+    """The connection decides: another cell gets no tools, even with the first session's path in its URL."""
     offered = {}
     body = {"model": "m", "messages": [{"role": "user", "content": "a"}]}
     with Attendant(gateway_home.path) as injecting:
@@ -442,8 +448,10 @@ def test_a_cells_requests_get_tools_if_its_session_injects(
     assert not provider.is_called()
 
 
-def test_the_vaults_key_is_for_cells_only(gateway_home: DaemonHome, client: Attendant, provider: Provider) -> None:
-    """A process without a cell reaches no model on the cell socket, and a placeholder opens nothing on the port."""
+def test_only_a_cells_requests_are_sent_with_the_vaults_api_key(
+    gateway_home: DaemonHome, client: Attendant, provider: Provider
+) -> None:
+    """A process without a cell is refused on the cell socket, and a cell's placeholder is refused on the port."""
     assert client.ask("POST", "/v1/messages", "hi", by="child").refusal == (401, "unauthorized")
     with Attendant(gateway_home.path) as other:
         assert other.ask("POST", "/v1/messages", "hi").refusal == (401, "unauthorized")
@@ -454,7 +462,9 @@ def test_the_vaults_key_is_for_cells_only(gateway_home: DaemonHome, client: Atte
     assert seen(client, provider, "/v1/messages", {})[b"x-api-key"] == [SECRET]
 
 
-def test_a_locked_vault_stops_a_cell_too(gateway_home: DaemonHome, client: Attendant, provider: Provider) -> None:
+def test_a_cells_model_requests_are_refused_while_the_vault_is_locked(
+    gateway_home: DaemonHome, client: Attendant, provider: Provider
+) -> None:
     """Requests are served again once the vault is unlocked."""
     gateway_home.must("POST", "/v1/vault/lock")
     assert client.ask("POST", "/v1/messages", "hi").refusal == (423, "vault_locked")
@@ -463,10 +473,10 @@ def test_a_locked_vault_stops_a_cell_too(gateway_home: DaemonHome, client: Atten
     assert seen(client, provider, "/v1/messages", {})[b"x-api-key"] == [SECRET]
 
 
-def test_a_response_breaks_off_when_the_session_ends(
+def test_a_models_response_is_aborted_when_the_session_ends(
     gateway_home: DaemonHome, client: Attendant, provider: Provider
 ) -> None:
-    """The response has no proper end, so that no client takes it for whole. The upstream connection ends as well."""
+    """The response has no proper end, so that no client takes it for complete. The upstream connection closes too."""
     (opened,) = [
         session
         for session in gateway_home.must("GET", "/v1/sessions")["sessions"]
@@ -482,7 +492,7 @@ def test_a_response_breaks_off_when_the_session_ends(
         assert client.answered() == (0, "IncompleteRead")
 
 
-def test_a_websocket_is_refused_at_once_in_a_cell_too(client: Attendant, provider: Provider) -> None:
+def test_a_websocket_request_on_the_cell_socket_is_refused_with_426(client: Attendant, provider: Provider) -> None:
     """The status is 426, so that a client falls back to HTTP."""
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
 
@@ -492,8 +502,8 @@ def test_a_websocket_is_refused_at_once_in_a_cell_too(client: Attendant, provide
     assert not provider.is_called()
 
 
-def test_a_cells_requests_are_not_treated_as_unknown() -> None:
-    """A cell's requests have the places and the patience of a caller with a session; a TCP request without a session has not."""
+def test_a_cells_request_does_not_count_as_one_of_an_unknown_caller() -> None:
+    """Unknown callers get fewer places and shorter timeouts, such as TCP requests without a session."""
     over_tcp = {"type": "http", "state": {"aileron.shows_session": False}}
 
     assert is_strangers(over_tcp)

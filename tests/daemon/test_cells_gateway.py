@@ -35,8 +35,8 @@ def door(provider: Provider) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_request_arrives_as_it_was_sent(name: str, provider: Provider, door: Path) -> None:
-    """Method, target, fields in their order with duplicates (Host comes first), and each byte of the body are the same."""
+def test_the_gateway_forwards_a_request_unchanged(name: str, provider: Provider, door: Path) -> None:
+    """Method, target, order and duplicates of header fields (Host comes first), and every byte of the body stay."""
     (direct, body), _ = seen(provider.port, provider, REQUESTS[name], ANSWERS["whole"])
     (passed, same_body), _ = seen(door, provider, REQUESTS[name], ANSWERS["whole"])
 
@@ -47,8 +47,8 @@ def test_a_request_arrives_as_it_was_sent(name: str, provider: Provider, door: P
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_response_arrives_as_it_was_sent(name: str, provider: Provider, door: Path) -> None:
-    """Status, fields in their order with duplicates, and each chunk with its borders are the same; not even a date is added."""
+def test_the_gateway_forwards_a_response_unchanged(name: str, provider: Provider, door: Path) -> None:
+    """Status, order and duplicates of header fields, and chunk boundaries stay; the gateway adds not even a date."""
     _, (direct, body) = seen(provider.port, provider, REQUESTS["models"], ANSWERS[name])
     _, (passed, same_body) = seen(door, provider, REQUESTS["models"], ANSWERS[name])
 
@@ -58,8 +58,8 @@ def test_a_response_arrives_as_it_was_sent(name: str, provider: Provider, door: 
     assert same_body == body
 
 
-def test_each_chunk_arrives_before_the_next_is_sent(provider: Provider, door: Path) -> None:
-    """Chunks in both directions do not wait for the next, and no two are joined."""
+def test_the_gateway_forwards_each_chunk_before_the_next_is_sent(provider: Provider, door: Path) -> None:
+    """Streaming works in both directions: the gateway neither buffers nor joins chunks."""
     with Line.to(door) as client:
         client.say(POST)
         with provider.answering() as upstream:
@@ -79,8 +79,8 @@ def test_each_chunk_arrives_before_the_next_is_sent(provider: Provider, door: Pa
 
 
 @pytest.mark.parametrize("has_begun", [False, True], ids=["silent", "in a stream"])
-def test_a_client_that_disconnects_ends_the_request(provider: Provider, door: Path, has_begun: bool) -> None:
-    """The upstream request ends before its response or during it: a response that is not read costs nothing more."""
+def test_a_client_that_disconnects_ends_the_upstream_request(provider: Provider, door: Path, has_begun: bool) -> None:
+    """The request ends before its response or during it, because tokens that nobody reads still cost money."""
     with Line.to(door) as client:
         client.say(GET)
         with provider.answering() as upstream:
@@ -92,8 +92,8 @@ def test_a_client_that_disconnects_ends_the_request(provider: Provider, door: Pa
             assert upstream.is_at_end()
 
 
-def test_a_response_that_breaks_off_is_not_ended_as_if_whole(provider: Provider, door: Path) -> None:
-    """The connection ends without the final chunk of the message."""
+def test_an_incomplete_upstream_response_is_not_presented_as_complete(provider: Provider, door: Path) -> None:
+    """The client's connection ends without the message's final chunk, as the provider's did."""
     with Line.to(door) as client:
         client.say(GET)
         with provider.answering() as upstream:

@@ -43,7 +43,7 @@ if __name__ == "__main__":
 
 
 class World:
-    """A home with the tools of a server that can be replaced by another one at the same place."""
+    """A home with the tools of a server that the test can replace with another server at the same address."""
 
     def __init__(self, home: DaemonHome, port: int, stack: contextlib.ExitStack) -> None:
         self.home = home
@@ -172,8 +172,10 @@ def test_a_changed_tool_is_suspended_and_runs_again_once_the_change_is_accepted(
     assert [event["reason"] for event in world.events("tool.resumed")] == ["accepted", "lifted"]
 
 
-def test_an_unsigned_acceptance_stops_counting_once_there_is_an_approver(world: World, approver: Approver) -> None:
-    """The acceptance survives a restart while there is no approver; afterwards the daemon asks about the tool again."""
+def test_an_unsigned_acceptance_of_a_changed_tool_ends_when_an_approver_enrolls(
+    world: World, approver: Approver
+) -> None:
+    """The acceptance survives a restart before the enrollment; after it the daemon asks about the tool again."""
     home = world.home
     world.describes(ADDS_NOW)
     world.add()
@@ -194,7 +196,7 @@ def test_an_unsigned_acceptance_stops_counting_once_there_is_an_approver(world: 
 
 @pytest.fixture(scope="module")
 def liar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
-    """Start a home with a connector that reports what it is told to, and its actions `report` and `other`."""
+    """Start a home with a connector that reports any change it is told to, and its actions `report` and `other`."""
     folder = tmp_path_factory.mktemp("liar")
     with daemon_home() as home:
         _install_liar(home, folder)
@@ -212,7 +214,7 @@ def _install_liar(bare_home: DaemonHome, tmp_path: Path) -> None:
 
 
 def says(home: DaemonHome, said: dict[str, Any], action: str = "report") -> Answer:
-    """Run an action in which the connector reports this."""
+    """Run an action in which the connector reports this change."""
     return home.run(action, {"said": json.dumps(said)})
 
 
@@ -228,10 +230,10 @@ def says(home: DaemonHome, said: dict[str, Any], action: str = "report") -> Answ
     ],
     ids=["spelled otherwise", "a name twice", "too long", "no object", "no text", "gone"],
 )
-def test_a_report_that_cannot_be_shown_in_full_suspends_only_its_own_operation(
+def test_a_tool_change_that_cannot_be_shown_in_full_suspends_only_its_own_action(
     liar: DaemonHome, said: dict[str, Any]
 ) -> None:
-    """The connector's claims about another operation are ignored; a change that cannot be shown in full becomes no question."""
+    """Claims about another operation are ignored; no question is asked about a change too large to show in full."""
     claims = {**said, "op": "other", "step": "other", "connector": "github://acme/connector-notes", "accepted": True}
     first = says(liar, claims)
     second, other = says(liar, {}), says(liar, {}, "other")
@@ -250,8 +252,8 @@ def test_a_report_that_cannot_be_shown_in_full_suspends_only_its_own_operation(
     assert liar.must("POST", "/v1/actions/report/resume", {"unchanged": True})["operations"] == ["report"]
 
 
-def test_a_change_that_can_be_shown_in_full_becomes_a_question(liar: DaemonHome) -> None:
-    """Positive control for the test above; the connector has no other way to make itself heard."""
+def test_a_tool_change_that_can_be_shown_in_full_leads_to_a_question(liar: DaemonHome) -> None:
+    """Positive control for the test above; the connector has no other way to report a change."""
     says(liar, {"before": '{"a":1}', "now": '{"a":2}'})
     question = liar.must("GET", "/v1/action-approvals")["approvals"]
 
@@ -261,10 +263,10 @@ def test_a_change_that_can_be_shown_in_full_becomes_a_question(liar: DaemonHome)
 
 
 @pytest.mark.parametrize("is_signed", [True, False], ids=["signed", "unsigned"])
-def test_a_report_of_an_accepted_change_neither_suspends_nor_asks_again(
+def test_reporting_an_accepted_tool_change_again_has_no_effect(
     bare_home: DaemonHome, tmp_path: Path, approver: Approver, is_signed: bool
 ) -> None:
-    """However often an agent calls the action, only its runs are recorded; another change leads to a question as usual."""
+    """However often an agent calls the action, only its runs are recorded; a different change leads to a question."""
     _install_liar(bare_home, tmp_path)
     bare_home.unlock()
     if is_signed:
@@ -286,11 +288,11 @@ def test_a_report_of_an_accepted_change_neither_suspends_nor_asks_again(
     assert "aileron action resume report" in other.body["error"]["message"]
 
 
-def test_an_acceptance_ends_with_its_connector_although_the_vault_was_locked(
+def test_removing_a_connector_ends_the_acceptance_of_its_changed_tools(
     bare_home: DaemonHome, tmp_path: Path, approver: Approver
 ) -> None:
-    """The vault still names the accepted change, but the acceptance was used up: the same bytes, installed again,
-    lead to a question.
+    """The vault was locked during the removal and still lists the change: the same connector, installed again, leads to
+    a question all the same.
     """
     _install_liar(bare_home, tmp_path)
     bare_home.unlock()
@@ -313,9 +315,9 @@ def test_an_acceptance_ends_with_its_connector_although_the_vault_was_locked(
     assert approver.decide(bare_home, again["approval_id"]).body["status"] == "completed"
 
 
-def test_changed_tools_leave_room_for_other_questions(bare_home: DaemonHome, tmp_path: Path) -> None:
-    """A connector that reports a new change each time cannot fill the queue; `action resume` asks about a change that
-    was left out.
+def test_questions_about_changed_tools_cannot_fill_the_queue(bare_home: DaemonHome, tmp_path: Path) -> None:
+    """A connector may report a new change each time. `action resume` asks about a change that got no question of its
+    own.
     """
     _install_liar(bare_home, tmp_path)
     for number in range(MAX_TOOLS_ASKED + 2):

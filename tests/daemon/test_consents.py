@@ -39,10 +39,10 @@ def edit(home: DaemonHome, name: str, before: str, after: str) -> None:
     file.write_text(text.replace(before, after))
 
 
-def test_a_file_that_lost_its_gate_does_not_run_until_a_person_consents(
+def test_an_action_whose_approval_rule_was_removed_needs_consent_to_run(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """Refusals name the question, which is the same for every try; after consent the file runs as it is."""
+    """Refusals name the question, the same one for every try; after consent the file runs as it is."""
     before = upstream.effects
     edit(home, "gated", GATE, "required = false")
 
@@ -59,15 +59,15 @@ def test_a_file_that_lost_its_gate_does_not_run_until_a_person_consents(
 
 
 def test_the_message_of_a_pending_change_says_where_to_decide(home: DaemonHome) -> None:
-    """Like the message of a pending run, it has the page's URL and the command that opens it."""
+    """Like the message of a pending run, it has the review page's URL and the command that opens it."""
     asked = home.must("POST", "/v1/actions", {"text": probe_action("talk", "words:string"), "file": "a test"})
 
     assert f" {asked['review_url']} " in asked["message"]
     assert f"`aileron open approval {asked['approval_id']}`" in asked["message"]
 
 
-def test_a_change_that_is_denied_stays_refused(home: DaemonHome, approver: Approver) -> None:
-    """The file runs as before once it is changed back, because that version has consent."""
+def test_a_denied_change_of_an_action_file_stays_refused(home: DaemonHome, approver: Approver) -> None:
+    """The action runs again once the file is changed back, because that version has consent."""
     edit(home, "free", 'op = "effect"', 'op = "fetch"')
     edit(home, "free", 'capabilities = ["effect"]', 'capabilities = ["effect", "fetch"]')
     refused = home.run("free")
@@ -80,8 +80,8 @@ def test_a_change_that_is_denied_stays_refused(home: DaemonHome, approver: Appro
     assert home.run("free").status == 200
 
 
-def test_prose_and_narrowing_need_no_consent(home: DaemonHome) -> None:
-    """A corrected title and an added gate take effect without a question."""
+def test_changed_prose_or_a_narrower_action_needs_no_consent(home: DaemonHome) -> None:
+    """A corrected title and an added approval rule take effect without a question."""
     edit(home, "free", "# A test", "# A better title")
     first = home.run("free")
     edit(home, "free", "+++\n\n# A better", "[approval]\nrequired = true\n+++\n\n# A better")
@@ -89,8 +89,8 @@ def test_prose_and_narrowing_need_no_consent(home: DaemonHome) -> None:
     assert (first.status, home.run("free").status) == (200, 202)
 
 
-def test_a_new_file_in_the_directory_does_not_run(home: DaemonHome, approver: Approver) -> None:
-    """A file that was put there by hand runs only after consent."""
+def test_an_action_file_copied_into_the_home_needs_consent_to_run(home: DaemonHome, approver: Approver) -> None:
+    """A file that was put into the directory by hand runs only after consent."""
     text = (home.path / "actions" / "free.md").read_text().replace('name = "free"', 'name = "dropped"', 1)
     (home.path / "actions" / "dropped.md").write_text(text)
 
@@ -102,10 +102,10 @@ def test_a_new_file_in_the_directory_does_not_run(home: DaemonHome, approver: Ap
     assert home.run("dropped").status == 200
 
 
-def test_installing_binding_and_adding_change_nothing_before_consent(
+def test_a_new_action_connector_binding_or_secret_value_waits_for_consent(
     home: DaemonHome, approver: Approver, tmp_path: Path
 ) -> None:
-    """A new action, connector or binding, and a new value of a bound secret, get 202 and are carried out after consent."""
+    """Each request gets 202 and is carried out after consent; a secret needs consent if a binding uses it."""
     archive = tmp_path / "other.tar.gz"
     archive.write_bytes(other_probe("localhost:1"))
     value = base64.b64encode(b"another-password").decode()
@@ -136,7 +136,7 @@ def test_installing_binding_and_adding_change_nothing_before_consent(
     assert home.must("GET", "/v1/audit/verify")["ok"]
 
 
-def test_a_free_secret_and_removals_need_no_consent(home: DaemonHome) -> None:
+def test_unused_secrets_and_removals_need_no_consent(home: DaemonHome) -> None:
     """A secret that no binding uses can be stored; actions can be disabled or removed, and bindings revoked."""
     value = base64.b64encode(b"some-other-value").decode()
 
@@ -146,8 +146,8 @@ def test_a_free_secret_and_removals_need_no_consent(home: DaemonHome) -> None:
     assert home.ask("DELETE", "/v1/bindings/basic/probe/me").status == 200
 
 
-def test_consent_holds_until_the_action_is_removed(home: DaemonHome) -> None:
-    """Adding the same file again is no change; after its removal, adding it again needs consent."""
+def test_consent_to_an_action_ends_with_its_removal(home: DaemonHome) -> None:
+    """Adding an installed file again is no change; after the removal, adding it needs consent again."""
     text = (home.path / "actions" / "free.md").read_text()
 
     same = home.ask("POST", "/v1/actions", {"text": text, "file": "x", "replace": True})
@@ -158,10 +158,10 @@ def test_consent_holds_until_the_action_is_removed(home: DaemonHome) -> None:
     assert (same.status, again.status, word(home.run("free"))) == (200, 202, "consent_required")
 
 
-def test_bytes_that_changed_after_they_were_shown_are_not_installed(
+def test_an_archive_replaced_after_it_was_shown_is_not_installed(
     home: DaemonHome, approver: Approver, tmp_path: Path
 ) -> None:
-    """The archive is replaced between the question and the decision."""
+    """The file changes between the question and the decision."""
     archive = tmp_path / "connector.tar.gz"
     archive.write_bytes(other_probe("localhost:1"))
     answer = home.ask("POST", "/v1/connectors", {"path": str(archive), "on_conflict": "keep_both"})
@@ -184,7 +184,7 @@ def granted(home: DaemonHome, **others: object) -> Answer:
     return home.ask("POST", "/v1/grants", {**body, **others})
 
 
-def test_a_grant_covers_its_constraints_and_number_of_uses_only(
+def test_a_grant_allows_only_runs_within_its_constraints_and_number_of_uses(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
     """A run outside the constraint, beyond the number of uses or after revocation needs approval; each use is on record."""
@@ -210,7 +210,7 @@ def test_a_grant_covers_its_constraints_and_number_of_uses_only(
 
 
 def test_a_grant_for_calls_without_an_argument_excludes_calls_with_it(home: DaemonHome, approver: Approver) -> None:
-    """The grant still does so after the vault was locked and read again."""
+    """The constraint `absent` keeps its effect after the vault was locked and read again."""
     text = probe_action("effect", "path:string?", name="exact", gated=True)
     text = text.replace("[approval]\n", "[approval]\nirreversible = false\n")
     approver.agree(home, home.ask("POST", "/v1/actions", {"text": text, "file": "x"}))
@@ -224,8 +224,8 @@ def test_a_grant_for_calls_without_an_argument_excludes_calls_with_it(home: Daem
 
 
 def test_a_question_about_a_grant_includes_the_action_file(home: DaemonHome, approver: Approver) -> None:
-    """The file has the digest that the grant names. Once the file has changed, the question no longer includes it, so
-    the console can say that the limits are unknown.
+    """The file must have the digest that the grant names. Once it has changed, the question leaves it out, so that the
+    console reports the limits as unknown.
     """
     text = probe_action("effect", "path:string?", name="undoable", gated=True)
     text = text.replace("[approval]\n", "[approval]\nirreversible = false\n")
@@ -247,7 +247,7 @@ def test_an_action_that_cannot_be_undone_is_never_granted(home: DaemonHome) -> N
 
 
 def test_a_grant_without_an_approver_is_refused_with_the_command_to_enroll_one(bare_home: DaemonHome) -> None:
-    """A home without an approver has no one to sign the grant."""
+    """A grant must be signed, and a home without an approver has no key to sign it."""
     bare_home.install_probe()
     text = probe_action("effect", "path:string?", name="undoable", gated=True)
     text = text.replace("[approval]\n", "[approval]\nirreversible = false\n")
@@ -261,10 +261,10 @@ def test_a_grant_without_an_approver_is_refused_with_the_command_to_enroll_one(b
     assert "aileron approver init" in answer.body["error"]["message"]
 
 
-def test_an_action_may_be_added_before_its_connector_without_an_approver(
+def test_only_a_home_without_an_approver_accepts_an_action_before_its_connector(
     bare_home: DaemonHome, home: DaemonHome
 ) -> None:
-    """The run then says what is missing. An approver could not be shown where the action goes, so with one it is refused."""
+    """An approver could not be shown which hosts it reaches. Without one, the run reports the missing connector."""
     text = probe_action("effect", name="early").replace("bound-at-release", "0" * 64)
 
     added = bare_home.ask("POST", "/v1/actions", {"text": text, "file": "x"})
@@ -301,7 +301,7 @@ def test_changed_settings_take_effect_after_consent(
 def test_a_tampered_copy_of_the_approved_settings_stops_every_run(
     home: DaemonHome, approver: Approver, upstream: CountingServer, tampered: str
 ) -> None:
-    """`agreed/settings.json` is trusted until the vault is open and then compared; consent to all of config.toml repairs it."""
+    """The daemon compares `agreed/settings.json` with the open vault; consent to all of config.toml repairs it."""
     home.stop()
     file = home.path / "agreed" / "settings.json"
     wider = file.read_text().replace('"egress.private":[]', '"egress.private":["evil.example:443"]')

@@ -55,7 +55,7 @@ def types(home: DaemonHome, error: dict[str, Any]) -> list[str]:
 
 
 def test_a_connector_is_lent_its_own_secret_only(bound: DaemonHome, upstream: CountingServer) -> None:
-    """Two connectors request the same kind of credential at the same host, and each gets the secret that is bound to it."""
+    """Two connectors request a credential of the same kind at the same host; each gets the secret bound to it."""
     bound.run("fetch", {"with_credential": True})
     bound.run("ask", {"credential": "basic"})
 
@@ -63,8 +63,8 @@ def test_a_connector_is_lent_its_own_secret_only(bound: DaemonHome, upstream: Co
     assert sent == [b"mira:hunter2-hunter2", b"them:" + THEIRS]
 
 
-def test_a_connector_without_a_binding_is_lent_nothing(home: DaemonHome, upstream: CountingServer) -> None:
-    """Another connector has a secret of that kind for that host, which changes nothing."""
+def test_a_connector_without_a_binding_gets_no_secret(home: DaemonHome, upstream: CountingServer) -> None:
+    """A secret that another connector uses for the same kind and host makes no difference."""
     before = len(upstream.requests)
     error = error_of(home.run("ask", {"credential": "basic"}))
 
@@ -75,10 +75,10 @@ def test_a_connector_without_a_binding_is_lent_nothing(home: DaemonHome, upstrea
 @pytest.mark.parametrize(
     "credential", ["oauth2", "api_key", "basic/probe/me", "basic/theirs/me", f"{PROBE}", "pw", "BASIC", "*"]
 )
-def test_a_credential_can_only_be_requested_by_its_kind(
+def test_a_connector_can_request_a_credential_only_by_its_kind(
     bound: DaemonHome, upstream: CountingServer, credential: str
 ) -> None:
-    """Another kind, another account, another connector and the name of a secret are refused, and the refusal is on record."""
+    """A different kind, account or connector and a secret's name are refused, and each refusal is on record."""
     before = len(upstream.requests)
     error = error_of(bound.run("ask", {"credential": credential}))
 
@@ -87,8 +87,8 @@ def test_a_credential_can_only_be_requested_by_its_kind(
     assert len(upstream.requests) == before
 
 
-def test_a_credential_is_not_sent_to_another_host(bound: DaemonHome, upstream: CountingServer) -> None:
-    """The request is denied and on record; nothing arrives at the other host."""
+def test_a_credential_is_not_sent_to_a_host_outside_its_binding(bound: DaemonHome, upstream: CountingServer) -> None:
+    """The request is denied and recorded, and nothing arrives there."""
     with CountingServer() as elsewhere:
         for url in (f"http://localhost:{elsewhere.port}/", f"http://127.0.0.1:{upstream.port}/"):
             error = error_of(bound.run("ask", {"credential": "basic", "url": url}))
@@ -97,10 +97,8 @@ def test_a_credential_is_not_sent_to_another_host(bound: DaemonHome, upstream: C
         assert elsewhere.requests == []
 
 
-def test_the_last_request_of_a_budget_is_served_and_the_next_is_refused(
-    bound: DaemonHome, upstream: CountingServer
-) -> None:
-    """Requests are counted at the upstream; the run and the record name the limit."""
+def test_a_request_beyond_the_runs_request_budget_is_refused(bound: DaemonHome, upstream: CountingServer) -> None:
+    """The last request within the budget is served, as counted upstream; the error and the record name the limit."""
     before = len(upstream.requests)
     assert bound.run("hammer", {"times": BUDGET}).body["result"] == BUDGET
     assert len(upstream.requests) == before + BUDGET
@@ -113,8 +111,8 @@ def test_the_last_request_of_a_budget_is_served_and_the_next_is_refused(
     assert "resource_limit_exceeded" in str(finished)
 
 
-def test_a_revoked_binding_lends_nothing_more(bound: DaemonHome, upstream: CountingServer) -> None:
-    """A connection that was kept from before is not used with its secret either."""
+def test_the_secret_of_a_revoked_binding_is_never_sent_again(bound: DaemonHome, upstream: CountingServer) -> None:
+    """A kept-alive connection from before the revocation does not carry the secret either."""
     assert bound.run("ask", {"credential": "basic"}).status == 200
     bound.must("DELETE", f"/v1/bindings/basic/theirs/me?connector={REFLECTOR}")
     before = len(upstream.requests)
@@ -126,7 +124,7 @@ def test_a_revoked_binding_lends_nothing_more(bound: DaemonHome, upstream: Count
         bound.must("POST", "/v1/bindings", binding)
 
 
-def test_a_locked_vault_lends_nothing(bound: DaemonHome, upstream: CountingServer) -> None:
+def test_no_secret_is_lent_while_the_vault_is_locked(bound: DaemonHome, upstream: CountingServer) -> None:
     """Requests are served again once the vault is unlocked."""
     bound.must("POST", "/v1/vault/lock")
     before = len(upstream.requests)

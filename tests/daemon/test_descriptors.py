@@ -27,8 +27,8 @@ def home() -> Iterator[DaemonHome]:
         yield made
 
 
-def test_spares_are_ended_if_no_descriptor_is_free(home: DaemonHome) -> None:
-    """The daemon ends the spares and goes on, if no descriptor is free even to check them."""
+def test_spare_jails_are_ended_when_no_file_descriptor_is_free(home: DaemonHome) -> None:
+    """The daemon keeps running: without a descriptor it cannot even check its spares."""
     pid, log = home.daemon_pid, home.path / "logs" / "daemon.log"
     assert pid is not None
     assert home.run("fetch").status == 200
@@ -46,8 +46,8 @@ def test_spares_are_ended_if_no_descriptor_is_free(home: DaemonHome) -> None:
     assert home.run("fetch").status == 200
 
 
-def test_callers_wait_while_no_descriptor_is_free_and_are_served_afterwards(home: DaemonHome) -> None:
-    """Callers that hold connections take all descriptors; others are served when they leave. The log has a few lines about it."""
+def test_callers_wait_while_no_file_descriptor_is_free_and_are_served_later(home: DaemonHome) -> None:
+    """Other callers hold connections until no descriptor is left, and then leave. The log gets only a few lines."""
     pid, log = home.daemon_pid, home.path / "logs" / "daemon.log"
     assert pid is not None
     assert home.run("fetch").status == 200
@@ -64,8 +64,8 @@ def test_callers_wait_while_no_descriptor_is_free_and_are_served_afterwards(home
     assert log.read_text().count("out of system resource") <= 3
 
 
-def test_a_daemon_without_descriptors_keeps_its_sessions(home: DaemonHome) -> None:
-    """Agents wait, the session stays open and keeps its limits, and later callers are served."""
+def test_sessions_survive_a_shortage_of_file_descriptors(home: DaemonHome) -> None:
+    """Agents wait, the session stays open with its limits, and later callers are served."""
     pid, log = home.daemon_pid, home.path / "logs" / "daemon.log"
     assert pid is not None
     assert home.run("fetch").status == 200
@@ -89,8 +89,8 @@ def test_a_daemon_without_descriptors_keeps_its_sessions(home: DaemonHome) -> No
     assert home.run("fetch").status == 404
 
 
-def test_a_run_that_finds_no_descriptor_is_refused_and_recorded(home: DaemonHome) -> None:
-    """The run fails with a reason and an event; with enough descriptors the same run succeeds."""
+def test_a_run_without_a_free_file_descriptor_fails_and_is_recorded(home: DaemonHome) -> None:
+    """The failure has a reason and an event; with enough descriptors the same run succeeds."""
     pid = home.daemon_pid
     assert pid is not None
     assert home.run("fetch").status == 200

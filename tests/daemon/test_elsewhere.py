@@ -90,8 +90,8 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
         yield made
 
 
-def test_an_action_runs_from_another_machine_with_a_token(elsewhere: Elsewhere) -> None:
-    """The command is the same as on the machine itself; without a valid token it is refused with the reason."""
+def test_an_agent_on_another_machine_can_run_an_action_with_a_token(elsewhere: Elsewhere) -> None:
+    """The command is that of a local agent; without a valid token the run is refused with the reason."""
     ran = elsewhere.aileron("run", "give-back", "text=x", "--json", AILERON_SESSION_TOKEN=elsewhere.token())
     assert (ran.returncode, json.loads(ran.stdout)["result"]["text"]) == (0, "x"), ran
 
@@ -102,7 +102,7 @@ def test_an_action_runs_from_another_machine_with_a_token(elsewhere: Elsewhere) 
 
 
 def test_a_run_from_another_machine_belongs_to_the_tokens_session(elsewhere: Elsewhere) -> None:
-    """The record therefore names the session that made the request."""
+    """The audit record therefore names the session that made the request."""
     begun = elsewhere.home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
 
     ran = elsewhere.aileron("run", "give-back", "text=x", "--json", AILERON_SESSION_TOKEN=begun["token"])
@@ -119,8 +119,8 @@ def test_commands_for_people_are_refused_if_aileron_url_is_set(elsewhere: Elsewh
     assert not (elsewhere.folder / "nowhere").exists()
 
 
-def test_only_names_in_the_certificate_are_answered(elsewhere: Elsewhere) -> None:
-    """The address and the name are accepted; a rebound name, another port and loopback's name are refused."""
+def test_only_requests_to_a_name_in_the_certificate_are_served(elsewhere: Elsewhere) -> None:
+    """The address and the name are accepted; a rebound name, another port and `localhost` get 403."""
     shown = {"Authorization": f"Bearer {elsewhere.token()}"}
 
     for host in (f"{ADDRESS}:{elsewhere.port}", f"{NAME}:{elsewhere.port}", f"AILERON.test:{elsewhere.port}"):
@@ -129,8 +129,8 @@ def test_only_names_in_the_certificate_are_answered(elsewhere: Elsewhere) -> Non
         assert elsewhere.ask("/v1/actions", host=host, **shown)[0] == 403, host
 
 
-def test_no_page_is_served_and_requests_of_pages_are_refused(elsewhere: Elsewhere) -> None:
-    """Review addresses are not served, and a request with an Origin is refused, whatever it says."""
+def test_the_remote_port_serves_no_web_pages(elsewhere: Elsewhere) -> None:
+    """Review addresses give 404, and a request with an Origin header gets 403, whatever the origin."""
     shown = {"Authorization": f"Bearer {elsewhere.token()}"}
 
     assert elsewhere.ask("/approvals", **shown)[0] == 404
@@ -159,8 +159,8 @@ def test_no_request_is_served_without_tls(elsewhere: Elsewhere) -> None:
     assert "certificate" in untrusting.stderr.lower()
 
 
-def test_the_fix_for_a_daemon_elsewhere_names_the_daemons_machine(elsewhere: Elsewhere) -> None:
-    """The daemon's log is not on this machine."""
+def test_the_fix_for_a_remote_daemon_names_its_machine(elsewhere: Elsewhere) -> None:
+    """The daemon's log is on that machine and not on the caller's."""
     (port,) = reserve_ports(1, ADDRESS)
     nobody = f"https://{ADDRESS}:{port}"
     refused = elsewhere.aileron(
@@ -173,16 +173,16 @@ def test_the_fix_for_a_daemon_elsewhere_names_the_daemons_machine(elsewhere: Els
 
 @pytest.mark.parametrize("url", ["http://192.0.2.1:8443", "ftp://localhost", "https://", "https://me@localhost:1"])
 def test_a_token_is_sent_only_over_tls_or_loopback(elsewhere: Elsewhere, url: str) -> None:
-    """Any other address is refused before anything is sent."""
+    """The client refuses any other address before it sends anything."""
     refused = elsewhere.aileron("run", "give-back", "text=x", AILERON_URL=url, AILERON_SESSION_TOKEN=elsewhere.token())
 
     assert refused.returncode == 69
     assert f"AILERON_URL is {url!r}" in refused.stderr
 
 
-def test_an_unfinished_tls_handshake_takes_no_ones_place(elsewhere: Elsewhere) -> None:
-    """Clients that connect and stay silent get no more places than any silent client: the oldest is closed, and
-    little is logged.
+def test_clients_that_never_finish_the_tls_handshake_keep_no_caller_out(elsewhere: Elsewhere) -> None:
+    """The oldest silent connection is closed at the limit; a caller with a token is served, and nothing is logged about
+    handshakes.
     """
     log = elsewhere.home.path / "logs" / "daemon.log"
     assert elsewhere.ask("/v1/actions", Authorization=f"Bearer {elsewhere.token()}")[0] == 200

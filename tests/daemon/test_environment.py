@@ -16,10 +16,10 @@ REFLECTOR = "github://aileron-tests/reflector"
 SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "reflector"
 
 
-def test_the_daemon_ignores_proxies_authorities_and_key_logs_of_its_environment(
+def test_proxy_certificate_and_key_log_variables_do_not_affect_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests go straight to their host and trust what the configuration trusts; no TLS keys are logged."""
+    """Requests go straight to their host and trust only configured authorities; no TLS session keys are logged."""
     authority = Authority(tmp_path)
     keys = tmp_path / "keys"
     with (

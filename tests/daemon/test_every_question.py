@@ -64,7 +64,7 @@ class Made(NamedTuple):
 
 
 class _Maker:
-    """Calls the record as a daemon does; the decisions are signed, as those of this home are."""
+    """A writer that calls the record as a daemon does; its decisions are signed, as those of this home are."""
 
     def __init__(self, audit: Audit, key_id: str, session: str) -> None:
         """Take the id of an open session of a cell: otherwise, a starting daemon withdraws the session's questions."""
@@ -171,8 +171,8 @@ def questions(home: DaemonHome, session: str) -> list[Made]:
     return made
 
 
-def test_there_is_a_question_of_every_kind_in_every_state(questions: list[Made]) -> None:
-    """The number follows from the closed sets: a new kind or state must be made here."""
+def test_these_tests_have_a_question_of_every_kind_in_every_state(questions: list[Made]) -> None:
+    """The number follows from the closed sets in the code, so a new kind or state fails here until it is made."""
     consents = [kind for kind in ConsentKind if kind is not ConsentKind.ACTION]
     wanted: set[tuple[ConsentKind, RunStatus]] = {
         (kind, state.status) for kind, state in itertools.product(consents, ApprovalState)
@@ -184,7 +184,7 @@ def test_there_is_a_question_of_every_kind_in_every_state(questions: list[Made])
 
 
 def test_every_route_shows_the_same_status(home: DaemonHome, questions: list[Made]) -> None:
-    """The routes are the list, the question, its result, and the error of an answer that comes too late."""
+    """The routes are the list, the question, its result, and the error of a decision that comes too late."""
     listed = {approval["approval_id"]: approval["status"] for approval in home.must("GET", ROUTE)["approvals"]}
     told = {}
     for question in questions:
@@ -202,8 +202,8 @@ def test_every_route_shows_the_same_status(home: DaemonHome, questions: list[Mad
     assert {name: status for name, status in listed.items() if name in made} == ours
 
 
-def test_an_agent_sees_its_runs_in_every_state_and_no_consent(home: DaemonHome, questions: list[Made]) -> None:
-    """HTTP and the Model Context Protocol agree."""
+def test_an_agent_sees_its_own_runs_but_no_consents(home: DaemonHome, questions: list[Made]) -> None:
+    """HTTP and the Model Context Protocol agree for every state of a run."""
     with Agent(home.path / "run" / "mcp.sock") as agent:
         for question in questions:
             over_http = home.agent.request("GET", f"{ROUTE}/{question.id}/result")
@@ -222,7 +222,7 @@ def test_an_agent_sees_its_runs_in_every_state_and_no_consent(home: DaemonHome, 
 
 
 def test_the_page_shows_every_question(home: DaemonHome, questions: list[Made]) -> None:
-    """A pending question has a form that decides it, and any other shows its status in words."""
+    """A pending question has a form to decide it; any other shows its status in words."""
     person = PageClient(home)
     assert person.unlock().status == 200
     queue = person.get("/approvals")
@@ -241,7 +241,7 @@ def test_the_page_shows_every_question(home: DaemonHome, questions: list[Made]) 
 def test_the_command_line_lists_and_shows_every_status(
     home: DaemonHome, questions: list[Made], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The status is the same as on other surfaces; one question is shown per status, the kinds in turn."""
+    """Both agree with the other surfaces; the test shows one question for each status, of varying kinds."""
     monkeypatch.setenv("AILERON_HOME", str(home.path))
     assert aileron(["approval", "list", "--json"]) == 0
     listed = {
@@ -260,8 +260,8 @@ def test_the_command_line_lists_and_shows_every_status(
 
 
 @pytest.mark.anyio
-async def test_the_console_hears_that_a_consent_was_decided_elsewhere(home: DaemonHome) -> None:
-    """The full-screen console shows the decision while it stays open."""
+async def test_the_open_console_is_updated_when_a_consent_is_decided_elsewhere(home: DaemonHome) -> None:
+    """The full-screen console shows the decision without a restart."""
     nobody = Hooks(check=lambda: None, ask=lambda _: Secret(b""), edit=str, take=lambda: None, let_go=lambda: None)
     app = Console(DaemonClient(home.path), nobody, who_else=lambda: "a test")
     async with app.run_test(size=(120, 100), notifications=True) as pilot:

@@ -32,8 +32,8 @@ def a_chain(depth: int) -> Iterator[tuple[int, int]]:
         first.communicate()
 
 
-def test_a_process_belongs_to_the_nearest_family_above_it() -> None:
-    """The family's process may be the process itself, its parent or a more distant ancestor; others belong to none."""
+def test_a_process_belongs_to_its_nearest_ancestors_session() -> None:
+    """The process itself counts, and so do its parent and all further ancestors; others belong to no session."""
     families = Families()
     assert families.name_of(os.getpid()) is None
     with a_chain(5) as (first, last), a_chain(1) as (other, below):
@@ -50,8 +50,8 @@ def test_a_process_belongs_to_the_nearest_family_above_it() -> None:
     assert families.name_of(os.getpid()) == "ses-4"
 
 
-def test_a_process_that_cannot_be_examined_is_not_taken_for_an_outsider() -> None:
-    """A process that has ended, or has too many ancestors to examine, is reported as unseen, not as one of no session."""
+def test_a_process_that_cannot_be_examined_is_reported_as_unseen() -> None:
+    """An ended process, or one with too many ancestors, must not pass for a process without a session."""
     families = Families()
     with a_chain(80) as (first, last), a_chain(1) as (other, gone):
         families.add(first, "ses-1")
@@ -62,7 +62,7 @@ def test_a_process_that_cannot_be_examined_is_not_taken_for_an_outsider() -> Non
 
 
 def test_a_family_whose_first_process_has_ended_is_forgotten() -> None:
-    """A family whose first process still runs is kept."""
+    """Families whose first process still runs are kept."""
     families = Families()
     with a_chain(1) as (stays, _):
         with a_chain(1) as (ends, _):
@@ -75,8 +75,8 @@ def test_a_family_whose_first_process_has_ended_is_forgotten() -> None:
     assert families.name_of(stays) is None, "no family is left, so nobody is looked for"
 
 
-def test_a_shortage_of_descriptors_removes_no_process_from_its_family() -> None:
-    """A process that takes every descriptor still belongs to it afterwards; a process that has ended does not."""
+def test_no_family_is_forgotten_during_a_shortage_of_file_descriptors() -> None:
+    """The check for ended processes cannot run then; it forgets ended families once descriptors are free."""
     families = Families()
     with a_chain(1) as (first, last), a_chain(1) as (other, gone):
         families.add(first, "ses-1")

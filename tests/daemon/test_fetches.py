@@ -96,8 +96,8 @@ def staged(home: DaemonHome) -> list[str]:
 # Without an approver
 
 
-def test_a_connector_is_shown_then_installed(own: DaemonHome, publisher: Publisher) -> None:
-    """The job shows what the connector may do, nothing is in the store before the installation, and all of it is on record."""
+def test_a_fetched_connector_is_shown_before_it_is_installed(own: DaemonHome, publisher: Publisher) -> None:
+    """The job shows what the connector may do. The store is empty before the installation, and all is on record."""
     pin = publisher.connector("1.0.0", hosts=["api.example.com:443"], credential="api_key")
 
     job = fetched(own, "connector", "github://acme/mail@1.0.0")
@@ -128,8 +128,8 @@ def test_a_connector_is_shown_then_installed(own: DaemonHome, publisher: Publish
     assert (installed["source"], installed["hosts"]) == ("github://acme/mail@1.0.0", ["api.example.com:443"])
 
 
-def test_an_action_comes_with_its_connectors_and_runs(own: DaemonHome, publisher: Publisher) -> None:
-    """The action has two connectors; the one that is already installed is neither fetched nor shown again."""
+def test_fetching_an_action_brings_its_missing_connectors(own: DaemonHome, publisher: Publisher) -> None:
+    """The action has two connectors; the installed one is neither fetched nor shown again. The action then runs."""
     first = publisher.connector("1.0.0")
     second = publisher.connector("2.0.0", path="/more")
     source = publisher.action("say-both", "1.0.0", [first, second])
@@ -163,8 +163,8 @@ def test_a_cancelled_fetch_leaves_nothing(own: DaemonHome, publisher: Publisher)
     assert ended["status"] == "cancelled"
 
 
-def test_a_file_that_cannot_be_written_fails_its_job_only(own: DaemonHome, publisher: Publisher) -> None:
-    """A folder is in the archive's place: that fetch fails with the reason, and the next one succeeds."""
+def test_a_fetch_that_cannot_write_its_file_does_not_affect_others(own: DaemonHome, publisher: Publisher) -> None:
+    """A folder is in the place of the archive: the job fails with the reason, and the next one succeeds."""
     pin = publisher.connector("1.0.0")
     in_the_way = own.path / "store" / "fetched" / f"{pin.hash.removeprefix('sha256:')}.tar.gz"
     in_the_way.mkdir(mode=0o700, parents=True)
@@ -178,7 +178,7 @@ def test_a_file_that_cannot_be_written_fails_its_job_only(own: DaemonHome, publi
 
 
 def test_two_versions_coexist_and_an_update_shows_what_is_new(own: DaemonHome, publisher: Publisher) -> None:
-    """Each action runs the version that it is pinned to; the wider manifest is shown as a difference."""
+    """Each action runs the version to which it is pinned; a wider manifest is shown as a difference."""
     old = publisher.connector("1.0.0", hosts=["api.example.com:443"])
     new = publisher.connector("1.1.0", hosts=["api.example.com:443", "files.example.com:443"], limits="memory_mb = 128")
     for name, pin in (("old", old), ("new", new)):
@@ -204,10 +204,10 @@ def test_two_versions_coexist_and_an_update_shows_what_is_new(own: DaemonHome, p
         ({"name": "github://acme/other"}, "invalid_request", "which is not what you requested"),
     ],
 )
-def test_an_artifact_that_is_not_its_publishers_is_refused(
+def test_an_artifact_with_an_untrusted_key_or_another_name_is_refused(
     own: DaemonHome, publisher: Publisher, how: dict[str, Any], failure: str, says: str
 ) -> None:
-    """The key is not trusted, or the manifest has another name; nothing stays."""
+    """The home keeps no part of it; a later version with the right key and name is installed."""
     publisher.connector("1.0.0", **how)
     publisher.connector("1.0.1")
 
@@ -217,8 +217,8 @@ def test_an_artifact_that_is_not_its_publishers_is_refused(
     install(own, fetched(own, "connector", "github://acme/mail@1.0.1"))
 
 
-def test_only_the_oldest_of_too_many_jobs_is_forgotten(own: DaemonHome, publisher: Publisher) -> None:
-    """The daemon knows every allowed job; with one more, it forgets the first."""
+def test_beyond_the_limit_only_the_oldest_fetch_job_is_forgotten(own: DaemonHome, publisher: Publisher) -> None:
+    """The daemon keeps as many jobs as it allows; one more makes it forget the first."""
     publisher.connector("1.0.0")
     jobs = [fetched(own, "connector", "github://acme/mail@1.0.0")["fetch"] for _ in range(MAX_JOBS)]
 
@@ -230,8 +230,8 @@ def test_only_the_oldest_of_too_many_jobs_is_forgotten(own: DaemonHome, publishe
     assert after == [404] + [200] * (MAX_JOBS - 1)
 
 
-def test_a_missing_version_is_refused_with_the_published_ones(own: DaemonHome, publisher: Publisher) -> None:
-    """The message lists the published versions."""
+def test_the_error_for_a_missing_version_lists_the_published_versions(own: DaemonHome, publisher: Publisher) -> None:
+    """The person can then choose one that exists."""
     publisher.connector("1.0.0")
     publisher.connector("1.1.0")
 
@@ -241,8 +241,8 @@ def test_a_missing_version_is_refused_with_the_published_ones(own: DaemonHome, p
     )
 
 
-def test_a_moved_tag_of_a_connector_is_a_hash_mismatch(own: DaemonHome, publisher: Publisher) -> None:
-    """The record still knows the hash after the connector was removed from the store. Another version is accepted."""
+def test_a_connector_version_republished_with_other_bytes_is_refused(own: DaemonHome, publisher: Publisher) -> None:
+    """The audit record knows the hash even after the connector was removed. A different version is accepted."""
     was = publisher.connector("1.0.0")
     install(own, fetched(own, "connector", "github://acme/mail@1.0.0"))
     own.must("DELETE", f"/v1/connectors/{was.hash}")
@@ -258,8 +258,10 @@ def test_a_moved_tag_of_a_connector_is_a_hash_mismatch(own: DaemonHome, publishe
     fetched(own, "connector", "github://acme/mail@1.0.1")
 
 
-def test_an_action_whose_connector_was_moved_is_refused(own: DaemonHome, publisher: Publisher) -> None:
-    """The action names the hash, and its forge has other bytes. Nothing of either stays."""
+def test_an_action_whose_connector_was_republished_with_other_bytes_is_refused(
+    own: DaemonHome, publisher: Publisher
+) -> None:
+    """The action pins the hash, and the forge now serves other bytes. Neither artifact stays in the home."""
     pin = publisher.connector("1.0.0")
     source = publisher.action("say", "1.0.0", [pin])
     publisher.connector("1.0.0", note="other bytes")
@@ -269,8 +271,8 @@ def test_an_action_whose_connector_was_moved_is_refused(own: DaemonHome, publish
     assert (found, pin.hash in message, staged(own), actions(own)) == ("hash_mismatch", True, [], [])
 
 
-def test_a_published_action_that_was_moved_is_a_hash_mismatch(own: DaemonHome, publisher: Publisher) -> None:
-    """The published NAME@VERSION has another text now."""
+def test_an_action_version_republished_with_other_text_is_refused(own: DaemonHome, publisher: Publisher) -> None:
+    """The text of NAME@VERSION differs from the one that was installed before."""
     pin = publisher.connector("1.0.0")
     source = publisher.action("say", "1.0.0", [pin])
     install(own, fetched(own, "action", source))
@@ -281,8 +283,8 @@ def test_a_published_action_that_was_moved_is_a_hash_mismatch(own: DaemonHome, p
     assert fetched(own, "action", source, replace=True)["consents"]
 
 
-def test_an_update_to_a_version_that_was_moved_is_a_hash_mismatch(own: DaemonHome, publisher: Publisher) -> None:
-    """The update goes back to a version that was installed before and has another text now."""
+def test_going_back_to_a_republished_action_version_is_refused(own: DaemonHome, publisher: Publisher) -> None:
+    """The version was installed before, and the forge now has another text for it."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
     publisher.action("say", "1.1.0", [pin])
@@ -318,8 +320,8 @@ def test_the_same_action_fetched_twice_can_be_installed_twice(own: DaemonHome, p
     assert (connectors(own), actions(own), staged(own)) == (["github://acme/mail@1.0.0"], ["say@1.0.0"], [])
 
 
-def test_simultaneous_installs_of_one_action_leave_it_whole(own: DaemonHome, publisher: Publisher) -> None:
-    """Four clients install four jobs of the same action at once: each succeeds, and everything is there once."""
+def test_simultaneous_installations_of_one_action_all_succeed(own: DaemonHome, publisher: Publisher) -> None:
+    """Four clients install four jobs at once: the store has the action and its connector exactly once."""
     source = publisher.action(
         "say", "1.0.0", [publisher.connector("1.0.0"), publisher.connector("1.0.0", path="/more")]
     )
@@ -337,10 +339,8 @@ def test_simultaneous_installs_of_one_action_leave_it_whole(own: DaemonHome, pub
     assert (staged(own), own.run("say").status) == ([], 200)
 
 
-def test_an_action_that_is_installed_as_published_is_not_asked_about_again(
-    own: DaemonHome, publisher: Publisher
-) -> None:
-    """The action needs no consent again; if a connector of it is gone, only that one does."""
+def test_fetching_an_installed_action_again_asks_for_no_consent(own: DaemonHome, publisher: Publisher) -> None:
+    """Only a connector of the action that was removed meanwhile needs consent."""
     pin = publisher.connector("1.0.0")
     source = publisher.action("say", "1.0.0", [pin])
     install(own, fetched(own, "action", source))
@@ -356,8 +356,8 @@ def test_an_action_that_is_installed_as_published_is_not_asked_about_again(
 
 
 def test_sync_installs_the_connectors_that_actions_are_pinned_to(own: DaemonHome, publisher: Publisher) -> None:
-    """Missing connectors are fetched by their pin; one that cannot be fetched is reported, and the rest is installed.
-    A second sync changes nothing.
+    """Sync fetches missing connectors by their pin and reports those that cannot be fetched. A second sync changes
+    nothing.
     """
     here, gone = publisher.connector("1.0.0"), publisher.connector("1.0.0", path="/gone")
     for handle, pin in (("say", here), ("say-gone", gone)):
@@ -377,7 +377,7 @@ def test_sync_installs_the_connectors_that_actions_are_pinned_to(own: DaemonHome
 
 
 def test_a_latest_tag_with_an_at_sign_is_refused_for_a_suite(own: DaemonHome, forge: ForgeServer) -> None:
-    """The name of a repository's latest release is untrusted text; a tag may contain an @, but a suite's may not."""
+    """The name of a repository's latest release is untrusted text; a suite's tag must not contain an @."""
     forge.publish("github://acme/mail", "1.0.0@home", b"")
     forge.files["github://acme/mail", "v1.0.0@home", "suite.toml"] = "name = 1"
 
@@ -418,8 +418,8 @@ def test_an_update_keeps_the_users_own_edits(own: DaemonHome, publisher: Publish
     assert "Says it, to me." in file.read_text(encoding="utf-8")
 
 
-def test_conflicting_edits_are_for_the_person_to_resolve(own: DaemonHome, publisher: Publisher) -> None:
-    """The update is refused until the person gives the resolved text, or takes the publisher's."""
+def test_an_update_that_conflicts_with_the_users_edits_is_refused(own: DaemonHome, publisher: Publisher) -> None:
+    """The person must provide the resolved text, or choose the publisher's."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
     file = own.path / "actions" / "say.md"
@@ -444,10 +444,10 @@ def test_conflicting_edits_are_for_the_person_to_resolve(own: DaemonHome, publis
     assert "Theirs again." in file.read_text(encoding="utf-8")
 
 
-def test_newer_versions_are_listed_and_nothing_is_changed(
+def test_checking_for_updates_lists_newer_versions_and_changes_nothing(
     own: DaemonHome, publisher: Publisher, forge: ForgeServer
 ) -> None:
-    """A pre-release is not recommended, but an update accepts one by name; an unreadable forge is reported as a problem."""
+    """A pre-release is not recommended, but can be requested by name; an unreadable forge is reported."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
     publisher.connector("1.1.0")
@@ -474,7 +474,7 @@ def test_newer_versions_are_listed_and_nothing_is_changed(
 # Verification and clean-up
 
 
-def test_verify_finds_a_changed_byte(own: DaemonHome, publisher: Publisher) -> None:
+def test_verify_reports_a_connector_with_a_changed_byte(own: DaemonHome, publisher: Publisher) -> None:
     """Every byte is hashed again; an intact connector has no problem."""
     whole, broken = publisher.connector("1.0.0"), publisher.connector("1.1.0")
     for pin in (whole, broken):
@@ -494,8 +494,8 @@ def test_verify_finds_a_changed_byte(own: DaemonHome, publisher: Publisher) -> N
 
 
 def test_unused_connectors_are_removed_and_needed_ones_stay(own: DaemonHome, publisher: Publisher) -> None:
-    """A connector stays while an action is pinned to it, or a pending plan of a removed action needs it; a broken
-    file stops the removal.
+    """A connector is needed by a pinned action or by a pending plan of a removed action; a broken action file stops the
+    removal.
     """
     used, waited, unused = (publisher.connector(f"1.{number}.0") for number in range(3))
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [used])))
@@ -526,7 +526,7 @@ def test_unused_connectors_are_removed_and_needed_ones_stay(own: DaemonHome, pub
 def test_an_action_with_connectors_waits_for_every_signature(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """Each artifact has its question; nothing is installed before the last approval, in whatever order; then everything is."""
+    """Each artifact has a question of its own; nothing is installed before the last approval, in any order."""
     pins = [publisher.connector("1.0.0"), publisher.connector("2.0.0", path="/more")]
     job = fetched(signed, "action", publisher.action("say-both", "1.0.0", pins))
 
@@ -552,7 +552,7 @@ def test_an_action_with_connectors_waits_for_every_signature(
 def test_one_denial_ends_the_whole_installation(
     signed: DaemonHome, publisher: Publisher, approver: Approver, which: int
 ) -> None:
-    """The denial may answer any of the questions; an approval given before is withdrawn too."""
+    """Any of the questions may be the denied one; an approval given before is withdrawn too."""
     source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
     job = fetched(signed, "action", source)
     approvals = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
@@ -571,7 +571,7 @@ def test_one_denial_ends_the_whole_installation(
 def test_a_group_of_questions_can_be_cancelled_while_the_vault_is_locked(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """A question that was approved already is cancelled too: the open vault keeps that, and nothing is installed."""
+    """A question that was already approved is cancelled too, and stays so once the vault is open."""
     job = fetched(signed, "action", publisher.action("say", "1.0.0", [publisher.connector("1.0.0")]))
     approvals = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
     approver.decide(signed, approvals[0]["approval_id"])
@@ -585,10 +585,8 @@ def test_a_group_of_questions_can_be_cancelled_while_the_vault_is_locked(
     assert (connectors(signed), actions(signed), staged(signed)) == ([], [], [])
 
 
-def test_an_artifact_installed_on_its_own_does_not_stay_in_staging(
-    signed: DaemonHome, publisher: Publisher, approver: Approver
-) -> None:
-    """A connector is installed alone, then an action whose connector is installed; neither stays in staging."""
+def test_staging_is_empty_after_an_installation(signed: DaemonHome, publisher: Publisher, approver: Approver) -> None:
+    """The test installs a connector alone, and then an action whose connector is installed already."""
     pin = publisher.connector("1.0.0")
     for what, name in (("connector", "github://acme/mail@1.0.0"), ("action", publisher.action("say", "1.0.0", [pin]))):
         job = fetched(signed, what, name)
@@ -650,7 +648,7 @@ def test_fetched_artifacts_are_checked_again_on_approval(
 def test_two_actions_that_share_a_connector_are_both_installed(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """Both installations are asked about before the first is approved: the second finds its connector installed."""
+    """Both are requested before the first is approved: the second finds its connector installed."""
     pin = publisher.connector("1.0.0")
     jobs = [fetched(signed, "action", publisher.action(handle, "1.0.0", [pin])) for handle in ("say", "shout")]
     asked = [signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"] for job in jobs]
@@ -676,10 +674,10 @@ def test_denying_one_action_keeps_the_connector_another_needs(
     assert actions(signed) == ["shout@1.0.0"]
 
 
-def test_an_approval_counts_although_the_same_was_asked_in_another_way(
+def test_two_requests_to_install_one_action_do_not_block_each_other(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """Another request for this action has `replace`: the questions of one installation do not block those of the other."""
+    """The requests differ in `replace`; approving the questions of the first still installs the action."""
     source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
     mine = fetched(signed, "action", source)
     asked = signed.ask("POST", f"/v1/fetches/{mine['fetch']}/install", {}).body["approvals"]
@@ -693,7 +691,7 @@ def test_an_approval_counts_although_the_same_was_asked_in_another_way(
 
 
 def planted(home: DaemonHome, pin: ConnectorPin, forge: ForgeServer) -> None:
-    """Put what was published as `pin` into the store by hand."""
+    """Put the published connector `pin` into the store by hand, without consent."""
     archive = forge.archives[pin.name, pin.version]
     members = unpack(archive)
     folder = home.path / "store/connectors/sha256" / pin.hash.removeprefix("sha256:")
@@ -708,7 +706,7 @@ def planted(home: DaemonHome, pin: ConnectorPin, forge: ForgeServer) -> None:
 def test_an_update_is_compared_with_the_version_that_has_consent(
     signed: DaemonHome, publisher: Publisher, approver: Approver, forge: ForgeServer
 ) -> None:
-    """A wider version that was put into the store by hand does not make the next one look harmless."""
+    """A wider version that was put into the store by hand must not make the update look harmless."""
     narrow = publisher.connector("1.0.0", hosts=["api.example.com:443"])
     wide = publisher.connector("1.4.9", hosts=["api.example.com:443", "evil.example.com:443"])
     new = publisher.connector("1.5.0", hosts=["api.example.com:443", "evil.example.com:443"])
@@ -725,12 +723,10 @@ def test_an_update_is_compared_with_the_version_that_has_consent(
     )
 
 
-def test_a_connector_without_consent_is_asked_about(
+def test_a_connector_copied_into_the_store_by_hand_still_needs_consent(
     signed: DaemonHome, publisher: Publisher, forge: ForgeServer
 ) -> None:
-    """A connector that was put into the store by hand does not count as installed: an action that needs it brings its
-    question.
-    """
+    """The connector does not count as installed: an action that needs it leads to a question about it."""
     pin = publisher.connector("1.0.0", hosts=["evil.example.com:443"])
     planted(signed, pin, forge)
 
@@ -739,10 +735,10 @@ def test_a_connector_without_consent_is_asked_about(
     assert [consent["kind"] for consent in job["consents"]] == ["connector", "action_file"]
 
 
-def test_an_unsigned_connector_in_the_store_does_not_run_without_consent(
+def test_an_action_file_is_no_consent_to_the_connector_that_it_names(
     signed: DaemonHome, publisher: Publisher, approver: Approver, forge: ForgeServer, tmp_path: Path
 ) -> None:
-    """An action file that names the connector does not count as consent to it, whether it is added or put there by hand."""
+    """The connector was put into the store by hand; the action was added by request, or by hand too."""
     pin = publisher.connector("1.0.0", unsigned=True)
     planted(signed, pin, forge)
     text = publisher.text("mine", "1.0.0", [pin]).replace('source = "', '# source = "')
@@ -762,8 +758,8 @@ def test_an_unsigned_connector_in_the_store_does_not_run_without_consent(
     assert signed.run("mine").status == 200  # the control
 
 
-def test_an_update_refuses_a_version_that_was_moved(own: DaemonHome, publisher: Publisher) -> None:
-    """A version that was installed once must have the same bytes forever, also if an update brings it."""
+def test_an_update_refuses_a_connector_republished_with_other_bytes(own: DaemonHome, publisher: Publisher) -> None:
+    """A version that was installed once must have the same bytes forever, also as part of an update."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
     publisher.action("say", "1.1.0", [pin])
@@ -777,10 +773,10 @@ def test_an_update_refuses_a_version_that_was_moved(own: DaemonHome, publisher: 
 @pytest.mark.parametrize(
     "body", [b'[{"tag_name":"v1","x":' + b"[" * 50_000, b'[{"tag_name":"\xff\xfe"}]'], ids=["depth", "no UTF-8"]
 )
-def test_an_invalid_response_of_a_forge_is_one_problem(
+def test_an_invalid_response_of_one_forge_does_not_hide_other_updates(
     own: DaemonHome, publisher: Publisher, forge: ForgeServer, body: bytes
 ) -> None:
-    """The other updates are listed all the same."""
+    """The forge is reported as a problem, and the other updates are listed."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
     forge.disturb(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
@@ -792,7 +788,7 @@ def test_an_invalid_response_of_a_forge_is_one_problem(
 
 
 def test_an_old_folder_in_staging_does_not_stop_a_fetch(own: DaemonHome, publisher: Publisher, tmp_path: Path) -> None:
-    """An old folder in staging is not a fetched file, and the next fetch succeeds."""
+    """The cleanup of old files must ignore a folder, which is no fetched file."""
     publisher.connector("1.0.0")
     fetched(own, "connector", "github://acme/mail@1.0.0")
     folder = own.path / "store" / "fetched"
@@ -805,7 +801,7 @@ def test_an_old_folder_in_staging_does_not_stop_a_fetch(own: DaemonHome, publish
 def test_files_behind_a_linked_staging_folder_are_not_removed(
     own: DaemonHome, publisher: Publisher, tmp_path: Path
 ) -> None:
-    """`store/fetched` is a symbolic link: an old file behind it stays."""
+    """The cleanup does not follow a symbolic link at `store/fetched`: an old file behind it stays."""
     own.must("GET", "/v1/status")
     own.stop()
     precious = tmp_path / "precious"
@@ -821,8 +817,8 @@ def test_files_behind_a_linked_staging_folder_are_not_removed(
     assert precious.exists()
 
 
-def test_sync_repairs_a_damaged_connector(own: DaemonHome, publisher: Publisher) -> None:
-    """An entry whose bytes do not have its hash counts as missing."""
+def test_sync_fetches_a_damaged_connector_again(own: DaemonHome, publisher: Publisher) -> None:
+    """A store entry whose bytes do not match its hash counts as missing."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
     file = own.path / "store/connectors/sha256" / pin.hash.removeprefix("sha256:") / "connector"
@@ -834,8 +830,8 @@ def test_sync_repairs_a_damaged_connector(own: DaemonHome, publisher: Publisher)
     assert own.run("say").status == 200
 
 
-def test_the_daemon_decides_what_source_it_shows_for_a_key(signed: DaemonHome) -> None:
-    """A key that was handed in is not shown as published by a repository, whatever the caller says."""
+def test_a_key_from_a_file_is_not_shown_as_published_by_a_repository(signed: DaemonHome) -> None:
+    """The daemon decides which source it shows, whatever the caller claims."""
     said = "keys/publisher.pub of github://acme/mail"
     asked = {"authority": "github://acme/mail", "key": OTHER.public.to_pem(), "source": said}
 
@@ -846,7 +842,7 @@ def test_the_daemon_decides_what_source_it_shows_for_a_key(signed: DaemonHome) -
 
 
 def test_an_update_of_many_lines_does_not_block_the_daemon(own: DaemonHome, publisher: Publisher) -> None:
-    """The comparison of these lines takes minutes: other requests are answered meanwhile, and the update ends."""
+    """Comparing these lines takes minutes: the daemon answers other requests meanwhile, and the update ends."""
     pin = publisher.connector("1.0.0")
     sides = [hard_lines(250, mark) for mark in "pq"]
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin], body=sides[0])))
@@ -873,8 +869,8 @@ def hard_lines(blocks: int, mark: str) -> str:
     return "\n".join(lines)
 
 
-def test_a_ready_fetch_is_not_pushed_out_by_failing_ones(own: DaemonHome, publisher: Publisher) -> None:
-    """Twenty failing fetches leave the ready one; and fetches that are pushed out leave nothing in staging."""
+def test_failing_fetches_do_not_evict_a_ready_one(own: DaemonHome, publisher: Publisher) -> None:
+    """The ready job survives twenty failures; jobs that are evicted leave nothing in staging."""
     publisher.connector("1.0.0")
     for number in range(20):
         publisher.connector(f"2.{number}.0")
@@ -889,10 +885,10 @@ def test_a_ready_fetch_is_not_pushed_out_by_failing_ones(own: DaemonHome, publis
     assert len(staged(own)) <= 16
 
 
-def test_a_latest_release_that_is_not_a_ref_is_refused(
+def test_a_latest_release_with_an_invalid_tag_name_is_refused(
     own: DaemonHome, forge: ForgeServer, publisher: Publisher
 ) -> None:
-    """A tag that a forge names cannot lead elsewhere, and causes no internal error."""
+    """The forge chooses the tag's name, which must neither lead to another path nor cause an internal error."""
     publisher.connector("1.0.0")
     for tag in ("../../other/repository/main", "v1 0", "x" * 300, "-"):
         body = json.dumps({"tag_name": tag}).encode()
@@ -908,7 +904,7 @@ def test_a_latest_release_that_is_not_a_ref_is_refused(
 
 
 def test_an_edited_text_is_not_shown_as_signed(own: DaemonHome, publisher: Publisher) -> None:
-    """An update whose text includes the user's edits is shown as edited, although the fetched text is signed."""
+    """The publisher signed the fetched text, but not the text that includes the user's edits."""
     pin = publisher.connector("1.0.0")
     install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin], gated=True)))
     publisher.action("say", "1.1.0", [pin], gated=True)
@@ -926,7 +922,7 @@ def test_an_edited_text_is_not_shown_as_signed(own: DaemonHome, publisher: Publi
 def test_an_update_shows_which_of_the_users_edits_it_removes(
     signed: DaemonHome, publisher: Publisher, approver: Approver
 ) -> None:
-    """A gate that the user added to the file, which needed no consent, is not removed silently."""
+    """The user had added an approval rule, which needed no consent; the update must not remove it silently."""
     pin = publisher.connector("1.0.0")
     job = fetched(signed, "action", publisher.action("say", "1.0.0", [pin]))
     for approval in signed.must("POST", f"/v1/fetches/{job['fetch']}/install", {})["approvals"]:

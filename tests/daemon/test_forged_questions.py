@@ -82,10 +82,10 @@ LIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", LIES)
-def test_a_change_that_is_not_what_the_question_says_is_not_made(
+def test_an_approved_consent_that_shows_less_than_the_change_is_not_carried_out(
     home: DaemonHome, approver: Approver, tmp_path: Path, kind: str
 ) -> None:
-    """The reach and the credentials are looked up again: a question that shows less is not carried out. The true question is."""
+    """Reach and credentials are computed again after the decision. The unforged question is carried out."""
     approval_id, subject = asked(home, kind, tmp_path)
     lists = ("actions", "connectors", "bindings")
     before = {name: home.must("GET", f"/v1/{name}") for name in lists}
@@ -102,7 +102,7 @@ def test_a_change_that_is_not_what_the_question_says_is_not_made(
 
 
 def test_a_secret_used_by_more_bindings_than_shown_is_not_replaced(home: DaemonHome, approver: Approver) -> None:
-    """The question about a credential in use is forged to say that nothing uses it."""
+    """The ledger's question is forged to say that no binding uses the secret."""
     body = {"value_base64": base64.b64encode(b"a value of their own").decode()}
     before = home.must("GET", "/v1/secrets")
     approval_id = home.ask("PUT", "/v1/secrets/pw", body).body["approval_id"]
@@ -145,7 +145,7 @@ def test_settings_that_differ_from_the_question_do_not_take_effect(home: DaemonH
 def test_a_plan_with_a_connector_that_no_approved_file_names_does_not_run(
     home: DaemonHome, approver: Approver, upstream: CountingServer, tmp_path: Path
 ) -> None:
-    """The plan has a connector of the same name and version that was put into the store by hand: it is signed and refused."""
+    """The connector has a known name and version but was put into the store by hand: the signed plan is refused."""
     question, untouched = home.asked("gated"), home.asked("gated")
     plan = Plan.from_json(approver.shown(home, question["approval_id"])["plan"])
     source = tmp_path / "probe"
@@ -172,10 +172,10 @@ def test_a_plan_with_a_connector_that_no_approved_file_names_does_not_run(
     assert home.result(untouched)["status"] == "completed"
 
 
-def test_a_plan_that_may_reach_more_than_its_file_allows_does_not_run(
+def test_a_plan_with_more_hosts_than_its_action_file_allows_does_not_run(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """The bytes and the file are the same, and the frozen plan has an extra host."""
+    """Connector and action file are the approved ones; only the frozen plan was forged to have an extra host."""
     question = home.asked("gated")
     plan = Plan.from_json(approver.shown(home, question["approval_id"])["plan"])
     step = plan.steps[0]

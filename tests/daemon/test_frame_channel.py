@@ -13,16 +13,16 @@ from aileron.executor.channel import FrameChannel, Share
 from aileron_sandbox.frames import Progress, encode
 
 
-def test_a_channel_within_its_share_never_waits() -> None:
-    """A millisecond of every ten, forever, is within a quarter of the time; so are 4 ms at once, now and then."""
+def test_a_frame_channel_within_its_share_of_the_event_loop_never_waits() -> None:
+    """The share is a quarter of the time, which neither 1 ms in every 10 nor an occasional burst of 4 ms exceeds."""
     share = Share(0.0)
     assert [share.pause_s(number / 100, 0.001) for number in range(1, 1000)] == [0.0] * 999
     assert [share.pause_s(10 + number, 0.004) for number in range(100)] == [0.0] * 100
 
 
 @pytest.mark.parametrize("piece_s", [0.00005, 0.001, 0.08])
-def test_a_channel_beyond_its_share_waits_until_it_used_a_quarter(piece_s: float) -> None:
-    """A channel without pauses of its own, in small pieces or large ones, spends a fifth to a quarter of the time."""
+def test_a_busy_frame_channel_uses_about_a_quarter_of_the_event_loop(piece_s: float) -> None:
+    """A channel that never pauses by itself gets a fifth to a quarter of the time, in small pieces or large ones."""
     share, now, spent = Share(0.0), 0.0, 0.0
     while spent < 1.0:
         now += piece_s
@@ -31,14 +31,14 @@ def test_a_channel_beyond_its_share_waits_until_it_used_a_quarter(piece_s: float
     assert 0.19 < spent / now <= 0.27
 
 
-def test_a_pause_of_the_machine_is_not_charged_to_a_channel() -> None:
-    """Three seconds pass within one frame although the frame needs none of them: the channel does not wait twelve seconds."""
+def test_a_frame_channel_is_not_delayed_long_after_the_machine_was_suspended() -> None:
+    """Three seconds pass within one frame that needs none of them: the channel must not wait twelve seconds."""
     assert Share(0.0).pause_s(3.0, 3.0) <= 0.4
 
 
 @pytest.mark.anyio
-async def test_a_full_pipe_leaves_other_tasks_their_turn() -> None:
-    """The writer always has another frame ready; other tasks on this loop still run before it ends."""
+async def test_a_pipe_that_is_always_full_does_not_starve_other_tasks() -> None:
+    """The writer always has another frame ready; other tasks of the event loop still run before it ends."""
     read, write = os.pipe()
     nothing_read, nothing_write = os.pipe()
     header, _ = encode(Progress(done=1))

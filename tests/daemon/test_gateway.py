@@ -52,8 +52,8 @@ def passed(home: DaemonHome, provider: Provider, path: str, *fields: str) -> tup
     return head.start, dict(head.fields)
 
 
-def test_a_clients_own_key_passes_if_the_vault_has_none(gateway_home: DaemonHome, provider: Provider) -> None:
-    """The gateway needs no session's token for it, unlike all other routes of the port."""
+def test_a_clients_own_api_key_is_sent_without_a_session_token(gateway_home: DaemonHome, provider: Provider) -> None:
+    """The vault has no key for this provider. All other routes of the port need a session's token."""
     start, fields = passed(gateway_home, provider, "/v1/responses?x=1", "Authorization: Bearer sk-own")
 
     assert start == b"POST /o/v1/responses?x=1 HTTP/1.1"
@@ -61,7 +61,7 @@ def test_a_clients_own_key_passes_if_the_vault_has_none(gateway_home: DaemonHome
     assert fields[b"host"] == f"127.0.0.1:{provider.port}".encode()
 
 
-def test_the_vaults_key_is_sent_for_an_open_sessions_token_only(gateway_home: DaemonHome, provider: Provider) -> None:
+def test_the_vaults_api_key_replaces_only_an_open_sessions_token(gateway_home: DaemonHome, provider: Provider) -> None:
     """Any other key, and the token of an ended session, are refused; the token itself is never sent upstream."""
     session = new_session(gateway_home)
     shown = f"x-api-key: {session['token']}"
@@ -76,8 +76,10 @@ def test_the_vaults_key_is_sent_for_an_open_sessions_token_only(gateway_home: Da
     assert not provider.is_called()
 
 
-def test_a_locked_vault_stops_both_providers(gateway_home: DaemonHome, provider: Provider) -> None:
-    """The provider without a key in the vault is stopped too: an agent that can think but not act wastes what its model costs."""
+def test_a_locked_vault_stops_requests_even_with_the_clients_own_key(
+    gateway_home: DaemonHome, provider: Provider
+) -> None:
+    """Both providers are stopped: an agent that can think but not act only costs its owner money."""
     session = new_session(gateway_home)
     gateway_home.must("POST", "/v1/vault/lock")
 
@@ -88,8 +90,8 @@ def test_a_locked_vault_stops_both_providers(gateway_home: DaemonHome, provider:
     assert passed(gateway_home, provider, "/v1/responses", "Authorization: Bearer sk-own")
 
 
-def test_no_page_reaches_a_model_through_the_gateway(gateway_home: DaemonHome, provider: Provider) -> None:
-    """A foreign Origin and a rebinding name are refused before the gateway sees them; the port's own Origin is accepted."""
+def test_no_foreign_web_page_reaches_a_model_through_the_gateway(gateway_home: DaemonHome, provider: Provider) -> None:
+    """A foreign Origin or a rebound Host name gets 403 before the gateway; the port's own Origin is accepted."""
     port = port_of(gateway_home)
     for request in (
         post(port, "/v1/responses", "Origin: https://evil.example"),
@@ -103,8 +105,10 @@ def test_no_page_reaches_a_model_through_the_gateway(gateway_home: DaemonHome, p
     assert passed(gateway_home, provider, "/v1/responses", f"Origin: http://localhost:{port}")
 
 
-def test_a_websocket_is_refused_with_426_or_for_a_page_with_403(gateway_home: DaemonHome, provider: Provider) -> None:
-    """An agent gets 426 at once; a page's Origin is refused before that."""
+def test_a_websocket_request_gets_426_and_a_foreign_pages_request_gets_403(
+    gateway_home: DaemonHome, provider: Provider
+) -> None:
+    """A client then falls back to HTTP. The Origin is checked first."""
     port = port_of(gateway_home)
     for fields, status in (((), 426), (("Origin: https://evil.example",), 403)):
         with Line.to(port) as client:
@@ -116,8 +120,8 @@ def test_a_websocket_is_refused_with_426_or_for_a_page_with_403(gateway_home: Da
     assert not provider.is_called()
 
 
-def test_a_stopping_daemon_breaks_off_a_stream(gateway_home: DaemonHome, provider: Provider) -> None:
-    """The daemon does not wait for a model that is thinking, and does not end the response as if it were whole."""
+def test_a_stopping_daemon_aborts_a_models_streaming_response(gateway_home: DaemonHome, provider: Provider) -> None:
+    """The daemon does not wait for the model, and the truncated response must not look complete."""
     port = port_of(gateway_home)
     with Line.to(port) as client:
         client.say(post(port, "/v1/responses"))
@@ -145,8 +149,10 @@ def decided(provider: Provider) -> Iterator[tuple[DaemonHome, Approver]]:
         yield made, approver
 
 
-def test_another_upstream_takes_effect_after_consent(decided: tuple[DaemonHome, Approver], provider: Provider) -> None:
-    """The approved upstream serves requests until then, and the question shows the URL of the new one."""
+def test_a_changed_gateway_upstream_takes_effect_only_after_consent(
+    decided: tuple[DaemonHome, Approver], provider: Provider
+) -> None:
+    """The approved upstream serves requests until then, and the question shows the new one's URL."""
     home, approver = decided
     with Provider() as other:
         home.stop()
@@ -164,10 +170,10 @@ def test_another_upstream_takes_effect_after_consent(decided: tuple[DaemonHome, 
     assert not provider.is_called()
 
 
-def test_an_upstream_forged_in_the_approved_settings_gets_nothing(
+def test_an_upstream_forged_in_the_approved_settings_file_gets_no_key(
     decided: tuple[DaemonHome, Approver], provider: Provider
 ) -> None:
-    """Every program of the user can write the copy of the approved settings: no key is sent to an upstream that it names."""
+    """Every program of the user can write that file, so the daemon does not trust it for where keys go."""
     home, _approver = decided
     copy = home.path / "agreed" / "settings.json"
     with Provider() as evil:
@@ -188,8 +194,8 @@ def test_an_upstream_forged_in_the_approved_settings_gets_nothing(
     assert passed(home, provider, "/v1/responses", "Authorization: Bearer sk-own")
 
 
-def test_consent_from_before_the_gateway_needs_no_new_question(provider: Provider) -> None:
-    """The approved settings of an older version have seven names, and stay approved."""
+def test_settings_approved_before_the_gateway_existed_stay_approved(provider: Provider) -> None:
+    """An older version stored seven names; the settings that came later have their defaults."""
     with daemon_home() as home:
         home.unlock()
         Approver().appoint(home)
@@ -210,8 +216,8 @@ def test_consent_from_before_the_gateway_needs_no_new_question(provider: Provide
         )  # not consent_required
 
 
-def test_another_key_replaces_the_gateways_key_only_after_consent(provider: Provider) -> None:
-    """The other key's owner could see requests to the model. Removing the key first does not avoid the question."""
+def test_the_gateways_api_key_is_replaced_only_after_consent(provider: Provider) -> None:
+    """The owner of another key could read requests to the model. Removing the key first does not avoid this."""
     approver = Approver()
     with daemon_home() as home:
         home.configure(f'[gateway.upstreams]\nanthropic = {{ url = "{provider.url}", secret = "pw" }}\n')

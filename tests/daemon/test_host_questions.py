@@ -174,7 +174,7 @@ def test_a_waiting_connection_reaches_an_approved_host(cell: Cell, host: Upstrea
 
 
 def test_a_denied_host_is_refused_until_the_session_ends(cell: Cell) -> None:
-    """The response has the person's reason, the second one comes at once and without a question; the next session asks again."""
+    """The response has the person's reason, and later tries ask no question; the next session asks again."""
     denied = cell.decided("evil.invalid:443", "deny", reason="not\x1bthat one")
     again = cell.told("evil.invalid:443")
 
@@ -202,8 +202,8 @@ def test_connections_to_one_host_and_port_share_a_question(cell: Cell) -> None:
     assert len(cell.events("host.asked")) == 2
 
 
-def test_a_session_that_does_not_ask_causes_no_question(cell: Cell) -> None:
-    """The host is refused at once, with the option that lists it; the same host leads to a question in a session that asks."""
+def test_a_session_without_host_questions_refuses_an_unlisted_host_at_once(cell: Cell) -> None:
+    """The response names the option that lists the host; a session that asks gets a question for the same host."""
     cell.open("listed.invalid", ask=False)
     refused = cell.told("other.invalid:443")
 
@@ -215,8 +215,8 @@ def test_a_session_that_does_not_ask_causes_no_question(cell: Cell) -> None:
         assert cell.question("other.invalid:443")
 
 
-def test_a_question_stays_after_its_client_gave_up(cell: Cell) -> None:
-    """The record says that the request went unanswered. A later approval lets a later try through, without a second question."""
+def test_a_host_question_stays_pending_after_its_client_disconnects(cell: Cell) -> None:
+    """The record has the request as unanswered. After approval, a new try needs no second question."""
     cell.asks("later.invalid:443").close()
     question = cell.question("later.invalid:443")
     refused = ("later.invalid:443", "host_unanswered")
@@ -231,8 +231,8 @@ def test_a_question_stays_after_its_client_gave_up(cell: Cell) -> None:
 
 
 @pytest.mark.parametrize("home", ["unsigned"], indirect=True, scope="module")  # it waits for half a minute
-def test_a_connection_without_a_decision_is_refused_with_the_question(cell: Cell) -> None:
-    """The refusal comes after twenty-five seconds, while the question still waits; after approval, the next try goes through."""
+def test_an_undecided_connection_is_refused_while_its_host_question_stays(cell: Cell) -> None:
+    """The refusal comes after 25 seconds and names the question; after approval, the next try goes through."""
     refused = cell.told("slow.invalid:443")
     question = cell.question("slow.invalid:443")
 
@@ -264,7 +264,7 @@ def test_the_number_of_pending_host_questions_is_bounded(cell: Cell) -> None:
 
 
 def test_the_number_of_hosts_a_session_asks_about_is_bounded(cell: Cell) -> None:
-    """Decided hosts count too, and keep their decisions; the next session has room again."""
+    """Decided hosts count too and keep their decisions; the next session has the whole number again."""
     names = [f"m{number}.invalid:443" for number in range(MAX_NAMES)]
     for name in names[1:]:
         cell.asks(name).close()
@@ -300,8 +300,8 @@ def test_pending_host_questions_are_withdrawn_with_the_session(cell: Cell) -> No
         assert cell.question("mine.invalid:443")
 
 
-def test_a_restart_forgets_no_host_question(cell: Cell) -> None:
-    """Allowed hosts, denied hosts and pending questions survive, and a decision made afterwards counts."""
+def test_host_questions_and_decisions_survive_a_restart(cell: Cell) -> None:
+    """Allowed and denied hosts stay so, and a pending question can be decided afterwards."""
     assert reason(cell.decided("yes.invalid:443")) == NOT_FOUND
     assert reason(cell.decided("no.invalid:443", "deny")) == ("host_denied", 403)
     cell.asks("waits.invalid:443").close()
@@ -353,8 +353,8 @@ def test_questions_of_a_session_whose_end_was_recorded_are_withdrawn_at_start(ce
     assert cell.waiting() == {}
 
 
-def test_an_unsigned_host_approval_stops_counting_once_there_is_an_approver(host: Upstream) -> None:
-    """The host leads to a question again, and a signed approval counts."""
+def test_an_unsigned_host_approval_ends_when_an_approver_enrolls(host: Upstream) -> None:
+    """The host leads to a question again, which takes a signed approval."""
     approver = Approver()
     with daemon_home() as made:
         made.unlock()
@@ -369,7 +369,7 @@ def test_an_unsigned_host_approval_stops_counting_once_there_is_an_approver(host
 
 @pytest.mark.parametrize("home", ["signed"], indirect=True)
 def test_an_unsigned_host_decision_is_refused_if_there_is_an_approver(cell: Cell) -> None:
-    """A decision with another key is refused too; the question goes on waiting for the approver."""
+    """A decision signed with another key is refused too; the question stays pending for the approver."""
     with cell.asks("signed.invalid:443") as made:
         question = cell.question("signed.invalid:443")
         body = {"decision": "approve", "digest": question["digest"]}

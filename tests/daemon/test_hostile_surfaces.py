@@ -38,8 +38,8 @@ def home() -> Iterator[DaemonHome]:
         yield made
 
 
-def test_hostile_text_is_kept_unchanged_and_shown_harmlessly(home: DaemonHome) -> None:
-    """Arguments, a question and its answer, and a refused reason: the daemon changes nothing, and the commands escape them."""
+def test_hostile_text_is_stored_unchanged_and_escaped_when_shown(home: DaemonHome) -> None:
+    """The text is an argument, a question and its answer, and the reason of a refusal."""
     aileron = Command(home.path)
     for text in map(as_in_a_file, GROUPS.values()):
         asked = home.asked("give-back", {"text": text})
@@ -82,8 +82,8 @@ def test_a_text_that_is_too_long_is_refused(home: DaemonHome) -> None:
 
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS.keys())
-def test_no_page_repeats_its_address(home: DaemonHome, text: str) -> None:
-    """The review pages answer a malformed id with 404 and fixed words; nothing of the address, a header or a query is in them."""
+def test_no_review_page_repeats_its_url(home: DaemonHome, text: str) -> None:
+    """A malformed id gets 404 and fixed words: no part of the URL, a header or the query is in the response."""
     port = int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
     quoted = urllib.parse.quote(as_in_a_file(text), safe="")
     for path in (f"/approvals/{quoted}", f"/{quoted}", f"/approvals?x={quoted}"):
@@ -99,8 +99,8 @@ def test_no_page_repeats_its_address(home: DaemonHome, text: str) -> None:
         assert quoted not in page
 
 
-def test_the_review_page_of_a_question_reveals_nothing_of_it(home: DaemonHome) -> None:
-    """The page is the same for every question, except for its id."""
+def test_a_locked_review_page_reveals_nothing_of_its_question(home: DaemonHome) -> None:
+    """Apart from the id, the page is the same for every question."""
     pages = set()
     for text in ("harmless", as_in_a_file(EVERYTHING)):
         asked = home.asked("give-back", {"text": text})

@@ -134,8 +134,8 @@ def test_the_hub_is_searched_by_intent_and_word(own: DaemonHome, served: Served)
     assert len(own.must("GET", "/v1/hub")["entries"]) == 3
 
 
-def test_an_artifact_is_shown_in_full_in_any_version(own: DaemonHome) -> None:
-    """Hosts and other facts come from that version's own manifest; this home says whether its key is trusted."""
+def test_the_hub_shows_any_version_of_an_artifact_in_full(own: DaemonHome) -> None:
+    """Hosts and other facts come from the version's own manifest; this home decides whether its key is trusted."""
     newest = own.must("GET", f"/v1/hub/entry?name={CONNECTOR}")
     old = own.must("GET", f"/v1/hub/entry?name={CONNECTOR}@1.0.0")
     candidate = own.must("GET", f"/v1/hub/entry?name={CONNECTOR}@2.0.0-rc.1%2Bb")
@@ -155,8 +155,8 @@ def test_an_artifact_is_shown_in_full_in_any_version(own: DaemonHome) -> None:
     assert own.must("GET", "/v1/hub/entry?name=hub://zeta/chat")["publisher_key"] is None
 
 
-def test_this_home_says_whether_a_key_is_trusted(served: Served, authority: Authority) -> None:
-    """Another key of the publisher does not count, nor the key under another publisher; a locked vault can leave it unknown."""
+def test_a_hub_entry_is_trusted_only_if_this_home_trusts_its_exact_key(served: Served, authority: Authority) -> None:
+    """Neither another key of the publisher nor the key under another name counts; a locked vault says `unknown`."""
     approver = Approver()
     with daemon_home() as home:
         home.configure(served.toml(authority))
@@ -176,8 +176,8 @@ def test_this_home_says_whether_a_key_is_trusted(served: Served, authority: Auth
 
 
 @pytest.mark.anyio
-async def test_a_fetch_from_the_hub_gets_what_was_built(served: Served, authority: Authority) -> None:
-    """The bytes, the list of versions and the index are those that were built."""
+async def test_a_fetch_from_the_hub_returns_the_published_bytes(served: Served, authority: Authority) -> None:
+    """The archive, the list of versions and the index are those that the build wrote."""
     place = HostPort("localhost", served.server.port)
     settings = Settings(egress_private=frozenset({place}), egress_ca_pem=authority.ca_pem)
     egress = Egress(settings, Nobody())  # type: ignore[arg-type]
@@ -195,8 +195,8 @@ async def test_a_fetch_from_the_hub_gets_what_was_built(served: Served, authorit
     assert [published.version for published in found.content.entries[0].versions] == list(versions)
 
 
-def test_a_name_that_is_not_on_the_hub_is_refused_with_help(own: DaemonHome) -> None:
-    """The error says what exists, or what to do."""
+def test_the_error_for_a_name_missing_on_the_hub_says_what_exists(own: DaemonHome) -> None:
+    """The error says what to do if nothing similar exists."""
     for asked, expected, told in (
         ("hub://acme/none", "not_found", "has no hub://acme/none: `aileron hub search none`"),
         (f"{CONNECTOR}@3.0.0", "not_found", "the newest are 2.0.0-rc.1+b, 1.1.0, 1.0.0"),
@@ -218,7 +218,7 @@ def test_a_name_that_is_not_on_the_hub_is_refused_with_help(own: DaemonHome) -> 
 
 
 def test_agents_cannot_query_the_hub(own: DaemonHome, served: Served) -> None:
-    """An agent's request sends nothing to the Hub; the person's does."""
+    """An agent's request causes no request to the Hub; the same request of a person does."""
     before = served.server.connections, len(served.server.requests)
     for path in ("/v1/hub?text=mail", f"/v1/hub/entry?name={CONNECTOR}"):
         assert word(own.agent.request("GET", path)) == "unauthorized"
@@ -269,7 +269,7 @@ def index(*entries: dict[str, Any]) -> bytes:
 def test_an_invalid_index_is_refused_as_a_whole(
     own: DaemonHome, served: Served, data: bytes, expected: str, told: str
 ) -> None:
-    """The message has no hidden characters; the index is read again once it is valid."""
+    """The error escapes hidden characters; the daemon reads the index again once it is valid."""
     served.instead["index.json"] = data
     for path in ("/v1/hub?text=mail", f"/v1/hub/entry?name={CONNECTOR}"):
         said = own.ask("GET", path)
@@ -280,7 +280,7 @@ def test_an_invalid_index_is_refused_as_a_whole(
     assert own.must("GET", "/v1/hub?text=mail")["total"] == 2
 
 
-def test_thousands_of_entries_are_searched_and_few_are_returned(own: DaemonHome, served: Served) -> None:
+def test_a_search_in_a_large_hub_returns_few_entries(own: DaemonHome, served: Served) -> None:
     """The response says how many match."""
     served.instead["index.json"] = index(*[{**ENTRY, "name": f"hub://a/m{n:05}"} for n in range(20_000)])
 
@@ -290,8 +290,8 @@ def test_thousands_of_entries_are_searched_and_few_are_returned(own: DaemonHome,
     assert names(own.must("GET", "/v1/hub?text=m19999", wait_s=60)) == [("name", "hub://a/m19999")]
 
 
-def test_no_redirect_of_a_hub_is_followed(own: DaemonHome, served: Served) -> None:
-    """Redirects are refused for the index and for documents, even to the same server."""
+def test_redirects_of_a_hub_are_refused(own: DaemonHome, served: Served) -> None:
+    """This holds for the index and for documents, even within one server."""
     for path, asked in (
         ("index.json", "/v1/hub"),
         ("acme/mail/1.1.0/manifest.toml", f"/v1/hub/entry?name={CONNECTOR}"),
@@ -324,7 +324,7 @@ def test_a_document_that_differs_from_the_index_is_refused(own: DaemonHome, serv
 
 
 def test_an_index_that_names_missing_files_is_reported_as_out_of_date(own: DaemonHome, served: Served) -> None:
-    """The index names a version whose manifest the Hub does not have."""
+    """The Hub has no manifest for a version that its index names. The error says to try again."""
     file = served.site / "acme/mail/1.1.0/manifest.toml"
     aside = shutil.move(file, served.site.parent / "aside")
     try:

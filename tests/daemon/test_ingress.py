@@ -205,25 +205,29 @@ async def test_a_passed_descriptor_that_is_not_an_exchange_is_closed(
     assert not [name for name in after - before if name.startswith("pipe:") or name == "/"]
 
 
-async def test_unknown_callers_leave_room_for_known_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slow unknown callers get half of the exchanges and no more; when they have left, others get their turn."""
+async def test_unknown_callers_get_at_most_half_of_the_concurrent_exchanges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slow unknown callers must not keep known ones out; when they leave, other unknown callers are served."""
     async with _taken_over(tmp_path, monkeypatch, _SLOW) as found:
         lines = await _lines(found, 3)
     assert set(lines[0].split()) == {"200"}
     assert lines[1:] == ["429 200", "again"]
 
 
-async def test_ingress_cannot_make_the_daemon_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process shares passed sockets and removes O_NONBLOCK: others are answered while there is nothing to read,
-    or no room.
-    """
+async def test_an_ingress_process_that_was_taken_over_cannot_block_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ingress makes passed sockets blocking again: others are served while these have no data or are full."""
     async with _taken_over(tmp_path, monkeypatch, _BLOCKING) as found:
         assert await _lines(found, 2) == ["both", "200"]
 
 
-async def test_the_daemon_ends_an_ingress_that_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The daemon has more messages than the socket holds, and the order to stop comes last: it is ended after its
-    grace period.
+async def test_an_ingress_process_that_reads_no_messages_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order to stop is behind more messages than the socket holds, so the daemon kills the process after its grace
+    period.
     """
     monkeypatch.setattr(ingress, "GRACE_S", 0.2)
     known = KnownCallers()
@@ -235,10 +239,10 @@ async def test_the_daemon_ends_an_ingress_that_reads_nothing(tmp_path: Path, mon
                 await anyio.lowlevel.checkpoint()
 
 
-async def test_requests_wait_while_no_descriptor_is_free(
+async def test_passed_sockets_wait_in_ingress_while_the_daemon_has_no_free_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The kernel drops a descriptor if no number is free for it, so the daemon leaves passed sockets in ingress until one is."""
+    """The kernel drops a passed descriptor that has no free number, so the daemon receives it only when one is free."""
     monkeypatch.setattr(ingress, "FULL_PAUSE_S", 0.01)
     async with _taken_over(tmp_path, monkeypatch, _FULL) as found:
         await _lines(found, 1)
@@ -262,8 +266,8 @@ async def _said_by(app: ASGIApp, state: dict[str, Any]) -> list[Any]:
     return said
 
 
-async def test_an_agents_request_without_a_free_descriptor_is_told_to_retry() -> None:
-    """The status is 429, so the agent knows that nothing was begun."""
+async def test_an_agents_request_gets_429_if_no_file_descriptor_is_free() -> None:
+    """The agent can retry: the status says that nothing was begun."""
     protocol = AgentProtocol(cast("Any", None), cast("Any", None), "0", lambda: None, Path("unused"))
     with at_most(os.getpid(), 3):
         said = await _said_by(protocol.http, {"session": "ses_x"})
@@ -271,8 +275,8 @@ async def test_an_agents_request_without_a_free_descriptor_is_told_to_retry() ->
     assert b"agents cannot be served now" in said[1]["body"]
 
 
-async def test_a_cells_request_whose_peer_is_unknown_is_told_to_retry() -> None:
-    """The response closes the connection, and no refused caller is recorded."""
+async def test_a_cells_request_gets_429_if_its_process_could_not_be_looked_up() -> None:
+    """The caller may be valid, because only a free descriptor was missing: no refused caller is recorded."""
     cells = OnlyOfCells(_app, cast("Any", None), cast("Any", None))
     why = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     said = await _said_by(cells, {"aileron.peer": why})
@@ -280,10 +284,10 @@ async def test_a_cells_request_whose_peer_is_unknown_is_told_to_retry() -> None:
     assert (b"connection", b"close") in said[0]["headers"]
 
 
-async def test_the_daemon_ignores_what_ingress_says_about_a_door(
+async def test_the_daemon_ignores_the_address_and_scheme_that_ingress_claims(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ingress claims another address and a request without TLS: the application gets what the daemon knows of the door."""
+    """Ingress claims another address and a request without TLS: the application gets the listener's own values."""
     seen = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -298,10 +302,10 @@ async def test_the_daemon_ignores_what_ingress_says_about_a_door(
 
 
 @pytest.mark.parametrize("speaks", [False, True])
-async def test_a_process_that_took_the_first_socket_learns_and_begins_nothing(
+async def test_a_process_that_stole_ingresss_first_socket_gets_no_messages(
     speaks: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Any process of the same user can take it before ingress hides. The daemon tells it nothing, and accepts nothing from it."""
+    """Any process of the user can steal it before ingress is protected; the daemon sends and accepts nothing there."""
     execute = ingress.execute_process
     heard: list[bytes] = []
 
@@ -345,8 +349,8 @@ async def test_a_process_that_took_the_first_socket_learns_and_begins_nothing(
 
 @pytest.mark.jail
 @pytest.mark.skipif(os.geteuid() != 0, reason="the daemon is undumpable: only root may count what it has open")
-def test_an_ingress_that_cannot_be_started_is_tried_again() -> None:
-    """The daemon has too few descriptors and logs that; the home's sockets keep working, and later the port does."""
+def test_starting_ingress_is_retried_after_a_failure() -> None:
+    """The daemon lacks descriptors and logs that; the home's sockets keep working, and later the port does."""
     with daemon_home() as home:
         port = int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
         log = home.path / "logs" / "daemon.log"
@@ -414,10 +418,10 @@ class _Impatient:
         )
 
 
-async def test_a_connection_after_ingress_ended_starts_another_process(
+async def test_a_connection_restarts_an_ingress_process_that_ended_while_unused(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The unused process ends by itself, which is not logged as an error; it does not end while a client is connected."""
+    """Ending while unused is not logged as an error, and does not happen while a client is connected."""
     async with _impatient(monkeypatch, 0.2) as begun:
         async with await begun.connected() as asks, await begun.connected() as stays:
             await stays.send(_REQUEST.replace(b"GET /", b"GET /slow"))  # at once: silent clients are not kept for long
@@ -433,8 +437,8 @@ async def test_a_connection_after_ingress_ended_starts_another_process(
     assert caplog.records == []
 
 
-async def test_a_connection_while_ingress_ends_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process ends whenever no client is connected, so between any two of these connections."""
+async def test_a_connection_is_answered_although_ingress_is_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the process ends as soon as no client is connected, so between any two of these connections."""
     async with _impatient(monkeypatch, 0.0) as begun:
         for number in range(3):
             async with await begun.connected() as asks:

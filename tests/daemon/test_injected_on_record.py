@@ -33,8 +33,8 @@ def _on_record(ledger: Ledger, kind: type[T]) -> list[T]:
     return [row.event for row in ledger.read_now(lambda look: look.events_of(kind, wanted))]
 
 
-async def test_tools_that_could_not_be_recorded_are_recorded_with_the_next_request(ledger: Ledger) -> None:
-    """Every request fails until then; afterwards the same list is not recorded again, and a different one is."""
+async def test_injected_tools_that_could_not_be_recorded_are_recorded_later(ledger: Ledger) -> None:
+    """Every request fails until the record works again; then an unchanged list is recorded only once."""
     audit = _FullDisk(ledger)
     tools = InjectedTools(None, None, audit)  # type: ignore[arg-type]
     for _ in range(2):

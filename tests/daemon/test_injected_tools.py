@@ -87,8 +87,8 @@ def shown(model: Model) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_an_action_is_listed_called_and_recorded(how: str, home: DaemonHome, model: Model) -> None:
-    """The action runs in its jail as the session's, and the record contains none of the conversation."""
+def test_a_model_calls_an_injected_tool_and_the_run_is_recorded(how: str, home: DaemonHome, model: Model) -> None:
+    """The action runs in a jail for its session, and the record contains nothing of the conversation."""
     session = session_of(home)
     model.script([Use("aileron_give_back", {"text": "hello"})], [Say("It said hello.")])
     turn = PROGRAMS[how](address_of(home, session), tools=()).ask("Give back a secret word: xylophone.")
@@ -129,8 +129,8 @@ def test_a_gated_action_waits_for_a_person_and_runs_when_approved(how: str, home
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_denial_is_reported_with_its_reason(how: str, home: DaemonHome, model: Model) -> None:
-    """A denied action does not run."""
+def test_a_model_gets_the_reason_of_a_denial(how: str, home: DaemonHome, model: Model) -> None:
+    """The denied action does not run."""
     session = session_of(home)
     asked: dict[str, Any] = {}
 
@@ -148,10 +148,9 @@ def test_a_denial_is_reported_with_its_reason(how: str, home: DaemonHome, model:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_gated_action_cannot_run_unapproved(how: str, home: DaemonHome, model: Model) -> None:
-    """The action does not run, whatever the model calls: again, under other names, with what it found out, in one
-    turn or in several, mixed with the program's own tools. Positive control above: the same action runs when a person
-    approved it.
+def test_a_model_cannot_run_a_gated_action_without_approval(how: str, home: DaemonHome, model: Model) -> None:
+    """The model calls the action again, under other names, with what it found out, in one turn or in several, mixed
+    with the program's own tools. Positive control above: the same action runs when a person approved it.
     """
     session = session_of(home)
 
@@ -182,8 +181,8 @@ def test_a_gated_action_cannot_run_unapproved(how: str, home: DaemonHome, model:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_long_result_comes_in_pages(how: str, home: DaemonHome, model: Model) -> None:
-    """The next page is requested by the run's id, as over MCP."""
+def test_a_long_result_of_an_injected_tool_is_paged(how: str, home: DaemonHome, model: Model) -> None:
+    """The model requests the next page by the run's id, as over MCP."""
     session = session_of(home)
     pages: list[dict[str, Any]] = []
 
@@ -199,8 +198,8 @@ def test_a_long_result_comes_in_pages(how: str, home: DaemonHome, model: Model) 
     assert "z" * 12_000 in "".join(page["result_json"] for page in pages)
 
 
-def test_the_address_survives_a_restart_but_not_the_sessions_end(home: DaemonHome, model: Model) -> None:
-    """The daemon recognizes the address from the record, and no file of the home contains it."""
+def test_an_injection_url_survives_a_restart_and_ends_with_its_session(home: DaemonHome, model: Model) -> None:
+    """The daemon recognizes the URL from the record, and no file of the home contains it."""
     session = session_of(home)
     model.script(*[[Say("Hello.")]] * 2)
     assert PROGRAMS["messages"](address_of(home, session)).ask("Hello?").text == "Hello."
@@ -230,8 +229,8 @@ def test_a_selection_limits_injected_tools_too(home: DaemonHome, model: Model) -
     assert [call.name for call in turn.calls] == ["aileron_ask_first"]
 
 
-def test_a_session_has_its_tools_in_one_way_only(home: DaemonHome) -> None:
-    """A session whose requests get tools has none over MCP, and a plain session has all of them there."""
+def test_a_session_with_injected_tools_has_no_tools_over_mcp(home: DaemonHome) -> None:
+    """Otherwise a model would see each tool twice. A session without injection has all of them over MCP."""
     plain = home.must("POST", "/v1/sessions", {"agent": "other", "folder": "/tmp"})
     listed = []
     for token in (plain["token"], session_of(home)["token"]):
@@ -241,8 +240,8 @@ def test_a_session_has_its_tools_in_one_way_only(home: DaemonHome) -> None:
     assert listed == [6, 0]
 
 
-def test_the_how_to_works_as_written(home: DaemonHome, model: Model, tmp_path: Path) -> None:
-    """The page's session, variables and program are used, with the address that the command printed."""
+def test_the_how_to_page_on_injected_tools_works_as_written(home: DaemonHome, model: Model, tmp_path: Path) -> None:
+    """The test uses the page's session, variables and program, with the URL that the command printed."""
     text = PAGE.read_text(encoding="utf-8")
     command = [sys.executable, "-m", "aileron", "sessions", "new", "--for", "8h", "--inject"]
     assert f"$ aileron {' '.join(command[3:])}" in text

@@ -85,7 +85,7 @@ def test_a_signed_archive_needs_a_trusted_key(own: DaemonHome, tmp_path: Path) -
     assert (trusted["authority"], trusted["key"]) == ("github://acme", KEY.public.fingerprint)
 
 
-def test_a_revoked_key_is_no_longer_trusted(own: DaemonHome, tmp_path: Path) -> None:
+def test_a_revoked_publisher_key_is_no_longer_trusted(own: DaemonHome, tmp_path: Path) -> None:
     """Installed connectors stay, new ones are refused, and a key that is not trusted cannot be revoked."""
     for key in (KEY, OTHER):
         trust(own, key=key)
@@ -103,8 +103,8 @@ def test_a_revoked_key_is_no_longer_trusted(own: DaemonHome, tmp_path: Path) -> 
     ]
 
 
-def test_a_signature_can_be_required(own: DaemonHome, tmp_path: Path) -> None:
-    """A directory is then refused too, because it has no signature."""
+def test_the_setting_require_signature_refuses_unsigned_connectors(own: DaemonHome, tmp_path: Path) -> None:
+    """A source directory is refused too, because it has no signature."""
     own.configure("[connectors]\nrequire_signature = true\n")
     trust(own)
 
@@ -131,8 +131,8 @@ def test_an_invalid_key_or_authority_is_refused(own: DaemonHome, body: dict[str,
     assert own.must("GET", "/v1/keyring")["keyring"] == []
 
 
-def test_the_key_of_a_repository_is_looked_up(own: DaemonHome, authority: CertificateAuthority) -> None:
-    """The forge gets the token if the repository is private; the result lists the other trusted keys."""
+def test_a_repositorys_key_is_fetched_from_its_forge(own: DaemonHome, authority: CertificateAuthority) -> None:
+    """The request has the forge's token if the repository is private; the result lists other trusted keys."""
     with ForgeServer(authority) as forge:
         forge.keys["github://acme/mail"] = KEY.public.to_pem()
         forge.private.add("github://acme/mail")
@@ -160,8 +160,10 @@ def test_the_key_of_a_repository_is_looked_up(own: DaemonHome, authority: Certif
 # With an approver
 
 
-def test_a_key_is_trusted_once_the_approver_signed(own_home: DaemonHome, approver: Approver, tmp_path: Path) -> None:
-    """The question has authority, fingerprint and source; the archive is refused until then."""
+def test_a_publishers_key_is_trusted_only_after_the_approver_signed(
+    own_home: DaemonHome, approver: Approver, tmp_path: Path
+) -> None:
+    """The question shows authority, fingerprint and source; archives are refused until then."""
     answer = trust(own_home)
     assert (answer.status, answer.body["kind"]) == (202, "trusted_key")
     assert word(own_home.ask("POST", "/v1/connectors", {"path": archive(tmp_path)})) == "signature_failure"
@@ -182,10 +184,10 @@ def test_a_key_is_trusted_once_the_approver_signed(own_home: DaemonHome, approve
     assert trust(own_home).body["new"] is False
 
 
-def test_a_key_that_was_written_into_the_file_is_not_trusted(
+def test_a_key_written_into_the_keyring_file_by_hand_is_not_trusted(
     own_home: DaemonHome, approver: Approver, tmp_path: Path
 ) -> None:
-    """An approved key of the same authority loses its trust too, because all keys of an authority are approved together."""
+    """An approved key of the same authority loses its trust too: an authority's keys are approved together."""
     approver.agree(own_home, trust(own_home))
     file = KeyringFile(own_home.path / "keyring.json")
     file.write(file.read().trusting(Authority.parse("github://acme"), OTHER.public))
@@ -200,7 +202,9 @@ def test_a_key_that_was_written_into_the_file_is_not_trusted(
     assert own_home.ask("POST", "/v1/connectors", {"path": archive(tmp_path, "1.1.0")}).status == 202
 
 
-def test_keys_left_after_a_revocation_stay_trusted(own_home: DaemonHome, approver: Approver, tmp_path: Path) -> None:
+def test_revoking_one_key_keeps_the_authoritys_other_keys_trusted(
+    own_home: DaemonHome, approver: Approver, tmp_path: Path
+) -> None:
     """A revocation needs no consent; revoking the last key ends the authority's consent."""
     for key in (KEY, OTHER):
         approver.agree(own_home, trust(own_home, key=key))
@@ -213,8 +217,10 @@ def test_keys_left_after_a_revocation_stay_trusted(own_home: DaemonHome, approve
     assert trust(own_home).status == 202
 
 
-def test_a_key_question_fails_once_the_keyring_changed(own_home: DaemonHome, approver: Approver) -> None:
-    """Two questions were asked; the second approval is for a keyring that has changed since."""
+def test_approving_a_key_fails_if_the_keyring_changed_after_the_question(
+    own_home: DaemonHome, approver: Approver
+) -> None:
+    """Two questions are pending: approving the first changes the keyring that the second was about."""
     first, second = trust(own_home), trust(own_home, key=OTHER)
     assert approver.agree(own_home, first)["status"] == "completed"
 
@@ -225,7 +231,7 @@ def test_a_key_question_fails_once_the_keyring_changed(own_home: DaemonHome, app
 
 
 def test_a_signature_is_checked_again_on_installation(own_home: DaemonHome, approver: Approver, tmp_path: Path) -> None:
-    """The key was revoked between the question and the approval."""
+    """The key is revoked between the question and the approval, so nothing is installed."""
     approver.agree(own_home, trust(own_home))
     asked = own_home.ask("POST", "/v1/connectors", {"path": archive(tmp_path)})
     own_home.must("POST", "/v1/keyring/revoke", {"authority": "github://acme"})
@@ -241,7 +247,7 @@ def test_a_signature_is_checked_again_on_installation(own_home: DaemonHome, appr
 def test_existing_keys_are_approved_with_the_approvers_enrollment(
     own: DaemonHome, approver: Approver, tmp_path: Path
 ) -> None:
-    """The keys are in the inventory that is shown and signed at enrollment."""
+    """The inventory that is shown and signed at enrollment contains them."""
     own.unlock()
     trust(own)
     inventory = own.must("GET", "/v1/approver/inventory")["inventory"]

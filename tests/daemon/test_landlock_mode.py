@@ -38,8 +38,10 @@ def _others_may_read(file: Path) -> bool:
     return all(folder.stat().st_mode & stat.S_IXOTH for folder in file.resolve().parents)
 
 
-def test_a_connector_works_and_the_record_names_the_mode(weaker: DaemonHome, upstream: CountingServer) -> None:
-    """The connector sends a request with a credential that it does not see."""
+def test_a_connector_works_in_landlock_mode_and_the_record_names_it(
+    weaker: DaemonHome, upstream: CountingServer
+) -> None:
+    """The connector sends a request with a credential that it never sees."""
     weaker.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
 
     answer = weaker.run("fetch", {"path": "/hello", "with_credential": True})
@@ -51,7 +53,7 @@ def test_a_connector_works_and_the_record_names_the_mode(weaker: DaemonHome, ups
     assert "pid-ns" not in started["layers"]
 
 
-def test_no_secret_and_no_file_of_the_user_can_be_read(weaker: DaemonHome) -> None:
+def test_a_connector_in_landlock_mode_cannot_read_the_users_files(weaker: DaemonHome) -> None:
     """The vault, the ledger and the daemon's environment give EACCES; the connector's own program can be read."""
     weaker.add_probe_action("open_file", "path:string")
 
@@ -60,8 +62,8 @@ def test_no_secret_and_no_file_of_the_user_can_be_read(weaker: DaemonHome) -> No
     assert weaker.run("open-file", {"path": "/proc/self/fd/5"}).body["result"] == "read"
 
 
-def test_nothing_leaves_except_through_the_supervisor(weaker: DaemonHome, upstream: CountingServer) -> None:
-    """A direct connection to the granted server, on this machine's loopback, ends the run, is named and does not arrive."""
+def test_a_connector_in_landlock_mode_cannot_connect_directly(weaker: DaemonHome, upstream: CountingServer) -> None:
+    """The granted server is on loopback: the connection does not arrive, and the error names its address."""
     weaker.add_probe_action("reach", "host:string", "port:integer")
     before = len(upstream.requests)
 
@@ -85,10 +87,10 @@ subprocess = {may_fork}
 
 
 @pytest.mark.parametrize("held", ["a compiled program", "a program that starts others"])
-def test_a_connector_these_jails_cannot_confine_is_refused_at_install(
+def test_a_connector_that_landlock_mode_cannot_confine_is_not_installed(
     weaker: DaemonHome, tmp_path: Path, held: str
 ) -> None:
-    """The refusal comes before any question and names the setting. This home's probe was installed, as control."""
+    """The error names the setting, and no question is asked. This home's probe was installed, as control."""
     is_compiled = held == "a compiled program"
     (tmp_path / "manifest.toml").write_text(_MANIFEST.format(may_fork=str(not is_compiled).lower()), encoding="utf-8")
     if is_compiled:

@@ -22,8 +22,8 @@ SENT_TO = {
 
 
 @pytest.mark.parametrize("key", SENT_TO)
-def test_a_settings_secret_is_searched_for_only_where_it_is_sent(tmp_path: Path, key: str) -> None:
-    """The daemon searches at that host and at no other, and knows the host while the vault is locked too."""
+def test_responses_are_searched_for_a_settings_secret_only_at_its_own_host(tmp_path: Path, key: str) -> None:
+    """The daemon knows which host that is even while the vault is locked."""
     url, host = SENT_TO[key]
     table, _, name = key.rpartition(".")
     config = tmp_path / "config.toml"
@@ -40,6 +40,6 @@ def test_a_settings_secret_is_searched_for_only_where_it_is_sent(tmp_path: Path,
     assert (lending.may_be_bound(there), lending.may_be_bound(elsewhere)) == (True, False)
 
 
-def test_every_setting_that_sends_a_secret_is_tested() -> None:
-    """A webhook's secret is left out, because only a signature is sent."""
+def test_these_tests_cover_every_setting_that_sends_a_secret() -> None:
+    """A webhook's secret is left out, because only a signature made with it is sent."""
     assert set(SENT_TO) == set(NAMING_A_SECRET) - {"notify.webhook_secret"}

@@ -99,7 +99,7 @@ def bind(home: DaemonHome, connector: str, name: str, **details: Any) -> Answer:
 
 
 def test_a_database_login_is_bound_and_shown_with_its_details(home: DaemonHome, tmp_path: Path) -> None:
-    """The response, the list and the full binding show user, database and that the role only reads; the connector says where."""
+    """All responses show user, database and that the role only reads; the connector's manifest says which server."""
     install_database(home, tmp_path)
 
     bound = bind(home, DATABASE, "login/db/reader", database="shop", read_only=True)
@@ -122,8 +122,8 @@ def test_a_database_login_is_bound_and_shown_with_its_details(home: DaemonHome, 
     }
 
 
-def test_details_that_the_protocol_lacks_are_refused(home: DaemonHome, tmp_path: Path) -> None:
-    """An ssh login without a host key is refused too; with one it is bound."""
+def test_a_login_with_missing_or_unsupported_details_is_not_bound(home: DaemonHome, tmp_path: Path) -> None:
+    """An ssh login needs a host key and has no database; the error names the option to add or to leave out."""
     install_git(home, tmp_path)
 
     refused = error_of(bind(home, GIT, "login/git/me"))
@@ -138,8 +138,8 @@ def test_details_that_the_protocol_lacks_are_refused(home: DaemonHome, tmp_path:
     assert bound.body["details"] == {"host_key": HOST_KEY}
 
 
-def test_a_role_is_used_only_for_what_it_was_bound_for(home: DaemonHome, tmp_path: Path) -> None:
-    """A query runs only as the reader, another operation as the writer; each refusal says how to bind the missing role."""
+def test_a_read_only_login_serves_queries_and_a_writer_everything_else(home: DaemonHome, tmp_path: Path) -> None:
+    """The error for a missing login has the command that binds it with the right role."""
     install_database(home, tmp_path)
 
     nothing = error_of(home.run("query"))
@@ -166,8 +166,8 @@ def test_a_role_is_used_only_for_what_it_was_bound_for(home: DaemonHome, tmp_pat
     assert none_to_write["details"]["setup"] == setup
 
 
-def test_a_plan_for_the_reader_does_not_run_after_the_name_became_a_writer(home: DaemonHome, tmp_path: Path) -> None:
-    """A rebound login is another binding, so the pending plan is refused."""
+def test_a_plan_for_a_read_only_login_does_not_run_after_it_became_a_writer(home: DaemonHome, tmp_path: Path) -> None:
+    """A rebound login is a different binding, so the pending plan is refused."""
     install_database(home, tmp_path)
     home.add_probe_action("query", name="asked", gated=True, connector=DATABASE)
     bind(home, DATABASE, "login/db/me", read_only=True)
@@ -198,8 +198,8 @@ def test_a_plan_for_the_reader_does_not_run_after_the_name_became_a_writer(home:
 def test_a_plan_approved_for_one_login_does_not_run_with_another(
     home: DaemonHome, tmp_path: Path, change: dict[str, Any], words: str | None
 ) -> None:
-    """The login is rebound while a person decides: another database or user name is refused before the run begins; a
-    new password is not another login.
+    """The login is rebound while a person decides: a changed database or user name fails the run before it begins; a
+    changed password does not.
     """
     install_database(home, tmp_path)
     home.add_probe_action("execute", name="asked", gated=True, connector=DATABASE)
@@ -225,11 +225,11 @@ def test_a_plan_approved_for_one_login_does_not_run_with_another(
 
 
 @pytest.mark.parametrize("is_moved", [True, False], ids=["bound for another host", "not bound anew"])
-def test_a_plan_approved_for_one_host_gets_no_secret_of_another(
+def test_a_plan_approved_for_one_host_never_uses_the_secret_of_another_host(
     home: DaemonHome, tmp_path: Path, is_moved: bool
 ) -> None:
-    """A newer version logs in at another host, and the binding is remade for that host with a new password: the
-    pending run of the older version does not begin. It does while the binding is for the old host.
+    """A newer version logs in at another host, and the login is bound again for that host with a new password: the
+    older version's pending run does not begin. It does while the binding is for the old host.
     """
     install_database(home, tmp_path)
     home.add_probe_action("execute", name="asked", gated=True, connector=DATABASE)
@@ -250,8 +250,8 @@ def test_a_plan_approved_for_one_host_gets_no_secret_of_another(
         assert ended["error"]["details"]["reason"] == "binding_changed"
 
 
-def test_another_command_suspends_and_rebinding_keeps_the_host_key(home: DaemonHome, tmp_path: Path) -> None:
-    """The old version still runs; the binding names the command that the new version wants, until it is rebound."""
+def test_a_version_with_another_ssh_command_suspends_the_login_until_rebound(home: DaemonHome, tmp_path: Path) -> None:
+    """The old version still runs, and the binding names the new command. Rebinding keeps the server's host key."""
     install_git(home, tmp_path)
     bind(home, GIT, "login/git/me", host_key=HOST_KEY)
     install_git(home, tmp_path, "2.0.0", "git-receive-pack x.git")

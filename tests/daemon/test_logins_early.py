@@ -62,10 +62,10 @@ def login(name: str, protocol: str) -> str:
     return f'kind = "login"\nscope = "all"\nlogins = ["{protocol}://{name}.example:443"]'
 
 
-async def test_the_protocols_of_installed_connectors_are_started(
+async def test_login_processes_start_early_for_the_protocols_of_installed_connectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store without a connector that logs in starts no protocol."""
+    """A home whose connectors have no logins starts no process."""
     monkeypatch.setattr(logins, "EARLY_S", 0)
     store = installed(tmp_path, one=API_KEY, two=login("two", "imap"), three=login("three", "redis"))
     starting = Starting()
@@ -77,10 +77,10 @@ async def test_the_protocols_of_installed_connectors_are_started(
     assert nothing.asked == [frozenset()]
 
 
-async def test_a_failed_early_start_is_logged_and_has_no_other_effect(
+async def test_a_failed_early_start_of_a_login_process_is_only_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The next login reports the problem to its caller."""
+    """The next login tries again and reports the problem to its caller."""
     monkeypatch.setattr(logins, "EARLY_S", 0)
     with caplog.at_level(logging.ERROR):
         await logins.start_early(installed(tmp_path, two=login("two", "imap")), cast(Keeper, Starting("no memory")))

@@ -74,8 +74,8 @@ def test_a_review_address_names_the_commands_and_shows_nothing_else(page_home: D
         "/",
     ],
 )
-def test_other_addresses_are_not_found(page_home: DaemonHome, path: str) -> None:
-    """A malformed identifier gets no page, and nothing of the address is in the response."""
+def test_a_malformed_review_address_gets_404(page_home: DaemonHome, path: str) -> None:
+    """The response repeats nothing of the address."""
     status, body, _ = get(port_of(page_home), path)
 
     assert status == 404
@@ -98,7 +98,7 @@ def test_a_request_over_tcp_needs_a_sessions_token(page_home: DaemonHome, path: 
     assert get(port, path, Authorization=f"Bearer {token_of(page_home)}")[0] != 401
 
 
-def test_a_connection_can_be_used_again_after_a_refusal(page_home: DaemonHome) -> None:
+def test_a_keep_alive_connection_is_usable_after_a_refused_request(page_home: DaemonHome) -> None:
     """The next request on the connection is answered, however large the body of the refused one was."""
     port = port_of(page_home)
 
@@ -168,7 +168,7 @@ def test_a_token_opens_no_operator_route_over_tcp(page_home: DaemonHome) -> None
     assert get(port, "/v1/actions", **shown)[0] == 200
 
 
-def test_a_page_is_confined_and_cannot_be_framed(page_home: DaemonHome) -> None:
+def test_pages_have_a_strict_content_security_policy_and_cannot_be_framed(page_home: DaemonHome) -> None:
     """The policy allows no foreign script, source, frame or cache; style and script are allowed by their hashes."""
     _, body, headers = get(port_of(page_home), f"/approvals/{KNOWN}")
 
@@ -187,7 +187,7 @@ def test_a_page_is_confined_and_cannot_be_framed(page_home: DaemonHome) -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "LOCALHOST"])
-def test_loopback_names_are_answered(page_home: DaemonHome, host: str) -> None:
+def test_requests_to_every_loopback_name_are_served(page_home: DaemonHome, host: str) -> None:
     """A person may type any of these names."""
     port = port_of(page_home)
 
@@ -205,8 +205,8 @@ def test_a_name_that_was_rebound_to_loopback_is_refused(page_home: DaemonHome, h
         assert (status, KNOWN in body) in {(403, False), (400, False)}
 
 
-def test_another_site_is_refused_by_its_origin(page_home: DaemonHome) -> None:
-    """The null Origin is refused too; the port's own is accepted."""
+def test_a_request_with_a_foreign_origin_is_refused(page_home: DaemonHome) -> None:
+    """An Origin of `null` is foreign too; the port's own is accepted."""
     port = port_of(page_home)
     path = f"/approvals/{KNOWN}"
 
@@ -224,8 +224,8 @@ def test_a_review_address_accepts_only_get(page_home: DaemonHome, method: str) -
     assert get(port_of(page_home), f"/approvals/{KNOWN}", method=method)[0] == 405
 
 
-def test_only_loopback_listens(page_home: DaemonHome) -> None:
-    """The daemon holds both loopback addresses, so that no other program can be `localhost` here, and no other address."""
+def test_the_daemon_listens_on_loopback_addresses_only(page_home: DaemonHome) -> None:
+    """The daemon holds the IPv4 and the IPv6 one, so that no other program can answer for `localhost`."""
     port = port_of(page_home)
 
     for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
@@ -238,8 +238,8 @@ def test_only_loopback_listens(page_home: DaemonHome) -> None:
         assert elsewhere.connect_ex(("127.0.0.2", port)) != 0
 
 
-def test_a_port_in_use_is_reported_at_the_start() -> None:
-    """The daemon does not start beside another program; once the port is free, it starts on it."""
+def test_a_port_in_use_keeps_the_daemon_from_starting() -> None:
+    """Another program could answer for the page otherwise; once the port is free, the daemon starts on it."""
     (port,) = reserve_ports(1)
     with daemon_home() as home, socket.create_server(("127.0.0.1", port)) as other:
         home.configure(f"[daemon]\nport = {port}\n")
@@ -251,8 +251,8 @@ def test_a_port_in_use_is_reported_at_the_start() -> None:
         assert port_of(home) == port
 
 
-def test_the_daemon_waits_for_its_port_while_the_previous_holder_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The previous holder closes the port during the pause between two tries."""
+def test_a_starting_daemon_retries_its_port_while_the_previous_owner_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The previous process closes the port between two tries."""
     held = socket.create_server(("127.0.0.1", 0))
     port = held.getsockname()[1]
     monkeypatch.setattr("aileron.daemon.http.ports.time.sleep", lambda _pause_s: held.close())
@@ -265,7 +265,7 @@ def test_the_daemon_waits_for_its_port_while_the_previous_holder_ends(monkeypatc
 
 
 def test_a_configuration_that_cannot_be_written_is_reported_at_the_start() -> None:
-    """A link to a file elsewhere is not written through; if that file has the port, it is read."""
+    """The daemon stores its port there, but never through a symbolic link; a linked file that has a port is read."""
     with daemon_home() as home:
         home.configure("")
         elsewhere = home.path / "dotfiles.toml"

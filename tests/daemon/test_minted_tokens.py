@@ -145,7 +145,7 @@ def bound(world: World) -> World:
     return world
 
 
-def test_two_runs_use_one_token_that_no_jail_sees(bound: World) -> None:
+def test_two_runs_share_one_minted_token_that_no_jail_sees(bound: World) -> None:
     """The endpoint is asked once, with the client's secret as in RFC 6749; the record has an event before and one after."""
     first, second = bound.seen(), bound.seen()
 
@@ -158,8 +158,8 @@ def test_two_runs_use_one_token_that_no_jail_sees(bound: World) -> None:
     assert bound.record() == ["binding.renewing", "binding.renewed"]
 
 
-def test_an_expired_or_refused_token_is_replaced(bound: World) -> None:
-    """An expired token is replaced in the next run; a token that the service refuses is replaced in the same request."""
+def test_an_expired_or_refused_minted_token_is_replaced(bound: World) -> None:
+    """The next run replaces an expired token; for a refused token the same request is sent again with a new one."""
     bound.server.lifetime_s = 1
     bound.ask()
     bound.refused = set(bound.server.access)
@@ -172,7 +172,7 @@ def test_an_expired_or_refused_token_is_replaced(bound: World) -> None:
     assert bound.tokens[-1] == bound.server.access[-1] == "canary-access-token-2"
 
 
-def test_no_secret_enters_a_jail_or_comes_back(bound: World) -> None:
+def test_no_client_secret_or_minted_token_reaches_a_jail(bound: World) -> None:
     """The service repeats the secrets in several forms; a jail's memory is searched while its connector waits, after
     it has read such a response.
     """
@@ -211,7 +211,7 @@ def test_a_locked_vault_forgets_the_token_but_still_masks_it(bound: World) -> No
 
 
 @pytest.mark.parametrize("change", ["secret", "rebound", "revoked"])
-def test_a_token_ends_with_its_secret_or_binding(bound: World, change: str) -> None:
+def test_a_minted_token_is_discarded_when_its_secret_or_binding_changes(bound: World, change: str) -> None:
     """The old token is not used after a new secret, client ID or binding, and is masked if the service repeats it."""
     bound.ask()
     bound.repeats = bound.server.access[0].encode()
@@ -231,7 +231,7 @@ def test_a_token_ends_with_its_secret_or_binding(bound: World, change: str) -> N
 
 
 def test_only_the_supervisor_can_use_the_token_endpoint(bound: World) -> None:
-    """A connector cannot request it although its manifest names the host; it can request another path of that host."""
+    """A connector cannot request it even if its manifest names the host; other paths of the host are allowed."""
     refused = bound.ask(url=bound.server.url("/token"), credential="").body["error"]
     allowed = bound.seen(url=bound.server.url("/else"), credential="")
 
@@ -240,8 +240,8 @@ def test_only_the_supervisor_can_use_the_token_endpoint(bound: World) -> None:
     assert [asked.path for asked in bound.server.asked] == ["/else"]
 
 
-def test_a_refused_token_request_says_what_to_do(bound: World) -> None:
-    """The endpoint is not asked again until a pause is over; a newly stored secret is tried at once."""
+def test_the_error_of_a_refused_token_request_says_what_to_do(bound: World) -> None:
+    """The endpoint is not asked again until a pause has passed; a newly stored secret is tried at once."""
     bound.server.says(oauth_error("invalid_client", "401 Unauthorized"))
     errors = [bound.ask().body["error"] for _time in range(2)]
     asked = len(bound.server.asked)
@@ -267,8 +267,8 @@ def test_a_key_of_the_wrong_type_is_refused_at_binding(world: World) -> None:
     assert world.server.asked == []
 
 
-def test_a_version_that_asks_for_fewer_scopes_is_served(world: World) -> None:
-    """The token has the approved scopes; a version that asks for another scope suspends the binding."""
+def test_a_connector_version_with_fewer_scopes_needs_no_rebind(world: World) -> None:
+    """The token has the approved scopes; a version that requests a further scope suspends the binding."""
     world.install("1.1.0", scopes=["mail.read", "mail.send"])
     assert not world.bind().is_error
     world.install("1.0.0", scopes=["mail.read"])
@@ -282,8 +282,8 @@ def test_a_version_that_asks_for_fewer_scopes_is_served(world: World) -> None:
     assert (shown["state"], shown["suspended"]) == ("suspended", ["scope mail.delete"])
 
 
-def test_another_grant_suspends_the_binding(bound: World) -> None:
-    """A version that would get its tokens in another way is not served until the person rebinds."""
+def test_a_version_that_gets_tokens_in_another_way_suspends_the_binding(bound: World) -> None:
+    """The example is another client authentication; the person must rebind before the new version is served."""
     bound.ask()
     bound.install("1.1.0", client_auth="client_secret_post")
     shown = bound.home.must("GET", f"/v1/bindings/{NAME}")

@@ -38,23 +38,23 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
         ("another credential", "credential_not_granted"),
     ],
 )
-def test_a_denied_request_of_a_connector_asks_no_name_server(
+def test_a_connectors_denied_request_causes_no_dns_lookup(
     seen: dict[str, dict[str, Any]], what: str, reason: str
 ) -> None:
-    """The daemon makes neither a look-up nor a connection, so that look-ups cannot leak data."""
+    """Otherwise a connector could leak data in the names that it requests."""
     report = seen[what]
     assert (report["asked"], report["class"], report["reason"]) == ([], "capability_denied", reason)
     assert report["connections"] == 0
 
 
-def test_the_granted_name_is_looked_up(seen: dict[str, dict[str, Any]]) -> None:
-    """Positive control: the name is looked up once for each address family, and the response arrives."""
+def test_a_connectors_granted_host_is_looked_up_in_dns(seen: dict[str, dict[str, Any]]) -> None:
+    """Positive control: there is one lookup for each address family, and the response arrives."""
     report = seen["the granted host"]
     assert report["asked"] == [["api.test", "A"], ["api.test", "AAAA"]]
     assert "ok" in str(report["result"])
     assert report["connections"] == 1
 
 
-def test_a_look_up_inside_a_jail_reaches_no_name_server(seen: dict[str, dict[str, Any]]) -> None:
-    """A jail has no socket to ask with: whatever the connector's own resolver does, the name server gets nothing."""
+def test_a_dns_lookup_inside_a_jail_reaches_no_name_server(seen: dict[str, dict[str, Any]]) -> None:
+    """A jail has no network socket, so the connector's own resolver cannot send a query."""
     assert seen["from inside the jail"]["asked"] == []

@@ -30,7 +30,7 @@ from tests.support.upstream_http import CountingServer
 
 @pytest.mark.jail
 def test_an_approval_is_answered_while_a_download_hangs(upstream: CountingServer) -> None:
-    """The forge accepts the connection and says nothing; the job is running before and after the decision."""
+    """The forge accepts the connection and never answers; the download runs before and after the decision."""
     with daemon_home() as home, socket.create_server(("127.0.0.1", 0)) as silent:
         forge = f"localhost:{silent.getsockname()[1]}"
         home.configure(
@@ -51,10 +51,8 @@ def test_an_approval_is_answered_while_a_download_hangs(upstream: CountingServer
 
 
 @pytest.mark.anyio
-async def test_a_named_path_is_read_before_the_lock_for_changes_is_taken(tmp_path: Path) -> None:
-    """A connector's path and a backup's may be on a disk that never answers: both are read while another change holds
-    the lock.
-    """
+async def test_a_users_file_is_read_without_holding_the_lock_for_changes(tmp_path: Path) -> None:
+    """The file of a connector or a backup may be on a disk that never answers, which must not block other changes."""
     changing, vault = anyio.Lock(), Vault(tmp_path / "vault.json")
     connectors = ConnectorService(
         connectors=cast(ContentStore, None),  # not reached: there is nothing to read

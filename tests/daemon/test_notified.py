@@ -67,11 +67,11 @@ def home(desk: Desk, receiver: tuple[Upstream, Path]) -> Iterator[DaemonHome]:
         yield made
 
 
-def test_a_gated_run_is_notified_in_both_ways_and_its_decision_in_neither(
+def test_a_gated_run_causes_a_desktop_and_a_webhook_notice_but_its_decision_none(
     home: DaemonHome, desk: Desk, receiver: tuple[Upstream, Path], heard: threading.Event
 ) -> None:
-    """The notices have the action's name and the question's id, but neither the arguments, which may be secret, nor
-    the outcome.
+    """Notices have the action's name and the question's id, but neither the outcome nor the arguments, which may be
+    secret.
     """
     home.add_probe_action("give_back", "text:string", gated=True)
     question = home.asked("give-back", {"text": "an argument"})

@@ -162,8 +162,8 @@ async def notifying(
         tasks.cancel_scope.cancel()
 
 
-async def test_a_notice_shows_the_agent_its_action_and_the_page(desk: Desk, tmp_path: Path) -> None:
-    """Each notice is one process, with arguments after `--`, the bus's address, and nothing else of the daemon's environment."""
+async def test_a_desktop_notice_has_the_agent_its_action_and_the_pages_url(desk: Desk, tmp_path: Path) -> None:
+    """Each notice is one process, which gets the bus's address and nothing else of the daemon's environment."""
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
         await notifier.ask("apr-2", "github://you/connector-notes", "connector", until=desk.wait_shown(2))
@@ -178,8 +178,8 @@ async def test_a_notice_shows_the_agent_its_action_and_the_page(desk: Desk, tmp_
 
 
 @hostile
-async def test_hostile_names_are_made_visible_on_the_desktop(text: str, desk: Desk, tmp_path: Path) -> None:
-    """The summary is plain ASCII without markup or escapes, and stays one line above the URL."""
+async def test_hostile_names_are_escaped_in_a_desktop_notice(text: str, desk: Desk, tmp_path: Path) -> None:
+    """The summary is plain ASCII without markup, and stays one line above the URL."""
     async with notifying(desk.environment, tmp_path) as notifier:
         await notifier.ask("apr-1", text, "action", agent=text, until=desk.wait_shown(1))
     ((summary, body),) = desk.texts
@@ -192,8 +192,8 @@ async def test_hostile_names_are_made_visible_on_the_desktop(text: str, desk: De
 
 
 @hostile
-async def test_an_agents_words_are_harmless_on_the_desktop(text: str, desk: Desk, tmp_path: Path) -> None:
-    """The details are one line, marked as the agent's, without markup."""
+async def test_an_agents_text_is_escaped_and_marked_in_a_desktop_notice(text: str, desk: Desk, tmp_path: Path) -> None:
+    """The text is one line without markup."""
     async with notifying(desk.environment, tmp_path, settings=Settings(notify_details=True)) as notifier:
         await notifier.ask("apr-1", "send-mail", "action", headline=f"Send “{text}”", until=desk.wait_shown(1))
     ((_summary, body),) = desk.texts
@@ -207,8 +207,10 @@ async def test_an_agents_words_are_harmless_on_the_desktop(text: str, desk: Desk
 
 
 @pytest.mark.parametrize("with_details", [False, True])
-async def test_details_are_shown_only_if_the_person_wants_them(with_details: bool, desk: Desk, tmp_path: Path) -> None:
-    """The notice has only the agent and the action by default."""
+async def test_desktop_notices_show_details_only_if_the_setting_is_on(
+    with_details: bool, desk: Desk, tmp_path: Path
+) -> None:
+    """The default is a notice with only the agent and the action."""
     settings = Settings(notify_details=True) if with_details else Settings()
     async with notifying(desk.environment, tmp_path, settings=settings) as notifier:
         await notifier.ask("apr-1", "delete-event", "action", headline="Delete “Dentist”", until=desk.wait_shown(1))
@@ -217,8 +219,8 @@ async def test_details_are_shown_only_if_the_person_wants_them(with_details: boo
     assert desk.texts == [("Claude asks: delete-event", f"{said}{PAGE}/approvals/apr-1")]
 
 
-async def test_a_question_decided_meanwhile_is_not_shown(desk: Desk, tmp_path: Path) -> None:
-    """A notice would call the person to a question that no longer waits; the next question is shown."""
+async def test_a_question_that_was_already_decided_causes_no_notice(desk: Desk, tmp_path: Path) -> None:
+    """The notice would call the person to a question that is no longer pending; the next question is shown."""
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
         notifier.decide("apr-1")
@@ -227,8 +229,10 @@ async def test_a_question_decided_meanwhile_is_not_shown(desk: Desk, tmp_path: P
     assert desk.texts == [("Claude asks: send-mail", f"{PAGE}/approvals/apr-2")]
 
 
-async def test_a_question_that_cannot_be_read_is_shown_by_its_name(desk: Desk, tmp_path: Path) -> None:
-    """The queue does not answer: the notice says less instead of being left out."""
+async def test_a_notice_has_at_least_the_actions_name_if_the_question_cannot_be_read(
+    desk: Desk, tmp_path: Path
+) -> None:
+    """The queue does not answer: a notice without details is better than none."""
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.is_broken = True
         await notifier.ask("apr-1", "send-mail", "action", until=desk.wait_shown(1))
@@ -254,8 +258,8 @@ async def test_the_button_opens_the_page_of_the_question(desk: Desk, tmp_path: P
     } | {name: value for name, value in opened["environment"].items() if name == "LC_CTYPE"}
 
 
-async def test_a_notice_that_is_closed_opens_no_page(desk: Desk, tmp_path: Path) -> None:
-    """The next notice's button is pressed, and opens the page."""
+async def test_closing_a_notice_opens_no_page(desk: Desk, tmp_path: Path) -> None:
+    """Pressing the next notice's button opens its page."""
     desk.has_buttons()
     async with notifying(desk.environment, tmp_path) as notifier:
         await notifier.ask("apr-1", "send-mail", "action", until=desk.wait_shown(1))
@@ -266,10 +270,10 @@ async def test_a_notice_that_is_closed_opens_no_page(desk: Desk, tmp_path: Path)
     assert (desk.folder / "helped").read_text() == "1\n"  # its features are asked for only once
 
 
-async def test_a_server_without_actions_gets_no_further_buttons(
+async def test_a_notification_server_without_buttons_is_asked_for_none_again(
     desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The server has shown the first notice all the same: it is not repeated, and no error is logged."""
+    """The server showed the first notice without its button, so that is not repeated, and no error is logged."""
     desk.has_buttons("bare")
     async with notifying(desk.environment, tmp_path) as notifier:
         await notifier.ask("apr-1", "send-mail", "action", until=desk.wait_shown(1))
@@ -280,7 +284,9 @@ async def test_a_server_without_actions_gets_no_further_buttons(
     assert said(caplog) == []
 
 
-async def test_an_older_notify_send_or_a_desktop_without_a_browser_gets_no_button(desk: Desk, tmp_path: Path) -> None:
+async def test_an_old_notify_send_or_a_missing_browser_means_a_notice_without_button(
+    desk: Desk, tmp_path: Path
+) -> None:
     """The notice is shown nevertheless."""
     desk.has_buttons("press")
     (desk.folder / "actions").unlink()
@@ -294,8 +300,8 @@ async def test_an_older_notify_send_or_a_desktop_without_a_browser_gets_no_butto
     assert [notice["arguments"][1] for notice in desk.shown] == ["--", "--"]
 
 
-async def test_only_a_bounded_number_wait_for_their_button_and_each_is_ended(desk: Desk, tmp_path: Path) -> None:
-    """Further notices get no button; no process is left when the daemon stops."""
+async def test_the_number_of_notices_that_wait_for_a_button_press_is_bounded(desk: Desk, tmp_path: Path) -> None:
+    """Further notices get no button; when the daemon stops, no notify-send process is left."""
     desk.has_buttons("wait")
     pace = NotifyTiming(desktop_s=20.0, settle_s=0.01, round_s=0.01)
     async with notifying(desk.environment, tmp_path, pace) as notifier:
@@ -307,10 +313,10 @@ async def test_only_a_bounded_number_wait_for_their_button_and_each_is_ended(des
     assert not [pid for pid in began if Path("/proc", pid).exists()]
 
 
-async def test_a_button_is_waited_for_no_longer_than_its_time(
+async def test_a_notice_waits_for_a_button_press_only_for_a_limited_time(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The notifier ends the button's notify-send, and another notice can have a button."""
+    """The notifier then ends the waiting notify-send, so that another notice can have a button."""
     desk.has_buttons("wait")
     pace = NotifyTiming(desktop_s=20.0, open_s=25.0)
     async with notifying(desk.environment, tmp_path, pace) as notifier:
@@ -388,8 +394,8 @@ async def test_a_short_lived_question_gets_no_reminder(desk: Desk, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["--help", "-u", "$(id)", "; id", "`id`", "--", ""])
-async def test_a_name_is_neither_an_option_nor_a_command(name: str, desk: Desk, tmp_path: Path) -> None:
-    """The name is an argument after `--`, unchanged; so is the agent's name, with which the text begins."""
+async def test_hostile_action_names_reach_notify_send_as_plain_arguments(name: str, desk: Desk, tmp_path: Path) -> None:
+    """Names follow `--` and go through no shell, so none is an option or a command; so do agents' names."""
     async with notifying(desk.environment, tmp_path) as notifier:
         await notifier.ask("apr-1", name, "action", agent=name, until=desk.wait_shown(1))
 
@@ -397,8 +403,8 @@ async def test_a_name_is_neither_an_option_nor_a_command(name: str, desk: Desk, 
     assert desk.shown[0]["arguments"][1:] == ["--", asks, f"{PAGE}/approvals/apr-1"]
 
 
-async def test_a_flood_is_shown_as_a_handful_and_a_count(desk: Desk, tmp_path: Path) -> None:
-    """A thousand questions give five notices by name and one with the number of the others; one process runs at a time."""
+async def test_a_flood_of_questions_causes_a_few_notices_and_a_count(desk: Desk, tmp_path: Path) -> None:
+    """A thousand questions give five notices by name and one with the number of the others, one at a time."""
     async with notifying(desk.environment, tmp_path) as notifier:
         for number in range(1000):
             notifier.asked(f"apr-{number}", "send-mail", "action")
@@ -412,8 +418,8 @@ async def test_a_flood_is_shown_as_a_handful_and_a_count(desk: Desk, tmp_path: P
     assert [notice["beside"] for notice in desk.shown] == [[]] * (HANDFUL + 1)
 
 
-async def test_a_single_question_beyond_the_handful_is_counted_too(desk: Desk, tmp_path: Path) -> None:
-    """The rounds go on: the next question is shown by name."""
+async def test_one_question_beyond_the_notice_limit_is_reported_as_a_count(desk: Desk, tmp_path: Path) -> None:
+    """The next question after the count is shown by name again."""
     pace = NotifyTiming(desktop_s=20.0, settle_s=0.01, round_s=2.0)
     async with notifying(desk.environment, tmp_path, pace) as notifier:
         for number in range(HANDFUL + 1):
@@ -426,10 +432,10 @@ async def test_a_single_question_beyond_the_handful_is_counted_too(desk: Desk, t
     assert desk.texts[HANDFUL:] == [("And 1 more waits", "aileron approval list"), ("Claude asks: send-mail", last)]
 
 
-async def test_questions_in_the_rest_of_a_round_are_counted_when_it_is_over(
+async def test_questions_after_the_notice_limit_are_counted_at_the_end_of_the_round(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A flood is followed by a few more questions, and by single ones after the round: each is reported exactly once."""
+    """Ten more questions follow a flood, and one the next round: each is reported exactly once."""
     pace = NotifyTiming(desktop_s=20.0, settle_s=0.01, round_s=30.0)
     async with notifying(desk.environment, tmp_path, pace) as notifier:
         for number in range(HANDFUL + 2):
@@ -469,10 +475,10 @@ async def test_a_hanging_notify_send_is_ended_and_the_next_notice_is_shown(
     assert said(caplog) == [f"{desk.folder}/notify-send shows nothing on the desktop: it took over 20 s"]
 
 
-async def test_a_failure_is_logged_once_until_notices_work_again(
+async def test_a_failing_notify_send_is_logged_once_until_it_works_again(
     desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The exit status is 1 twice; then a notice works; then the program is gone."""
+    """The program fails twice, then works, then is missing: the log gets two lines."""
     (desk.folder / "fail").touch()
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
@@ -499,10 +505,10 @@ async def test_a_failure_is_logged_once_until_notices_work_again(
     ],
     ids=["not in the path", "no path", "a path from somewhere", "no bus", "not a program"],
 )
-async def test_without_a_desktop_no_process_is_started(
+async def test_without_a_desktop_no_notify_send_is_started(
     change: Callable[[Desk], Any], desk: Desk, tmp_path: Path
 ) -> None:
-    """Asking causes no error either; the same desktop shows a notice before the change."""
+    """Questions cause no error either; before the desktop went away, it showed a notice."""
     async with notifying(desk.environment, tmp_path) as notifier:
         await notifier.ask("apr-before", "send-mail", "action", until=desk.wait_shown(1))
     change(desk)
@@ -512,8 +518,8 @@ async def test_without_a_desktop_no_process_is_started(
     assert len((desk.folder / "began").read_text().splitlines()) == 1
 
 
-async def test_the_sessions_default_bus_is_found(desk: Desk, tmp_path: Path) -> None:
-    """The bus is $XDG_RUNTIME_DIR/bus, as systemd has it; without that file no notice is shown."""
+async def test_the_default_session_bus_is_used_without_its_variable(desk: Desk, tmp_path: Path) -> None:
+    """The default is $XDG_RUNTIME_DIR/bus, as with systemd; without that file no notice is shown."""
     runtime = tmp_path / "runtime"
     runtime.mkdir()
     del desk.environment["DBUS_SESSION_BUS_ADDRESS"]
@@ -537,7 +543,7 @@ async def test_desktop_notices_can_be_switched_off(desk: Desk, tmp_path: Path) -
 
 
 async def test_stopping_the_daemon_ends_a_running_notify_send(desk: Desk, tmp_path: Path) -> None:
-    """A daemon that stops leaves no notify-send behind, and a question afterwards is harmless."""
+    """A question after the stop causes no error."""
     (desk.folder / "hang").touch()
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")

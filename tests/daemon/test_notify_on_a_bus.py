@@ -114,7 +114,7 @@ def desk(bus: str, tmp_path: Path) -> Desk:
 
 
 async def test_a_pressed_button_opens_the_page(bus: str, desk: Desk, tmp_path: Path) -> None:
-    """The whole way is real: the daemon's notice, the bus, the server, its signal, and the browser with the URL."""
+    """Every part is real: notify-send, the bus, the server's signal, and the browser that gets the URL."""
     settings = Settings(notify_details=True)
     with NotificationServer(bus, ["actions", "body"], presses=True) as server:
         async with notifying(desk.environment, tmp_path, PACE, settings) as notifier:

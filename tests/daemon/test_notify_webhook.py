@@ -191,7 +191,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 # What is sent
 
 
-async def test_a_notice_has_the_questions_name_and_id_and_a_valid_signature(
+async def test_a_webhook_notice_has_the_questions_name_and_id_and_a_valid_signature(
     vault: Vault,
     authority: Authority,
     receiver: Callable[..., Receiver],
@@ -228,10 +228,10 @@ async def test_a_notice_has_the_questions_name_and_id_and_a_valid_signature(
 
 
 @pytest.mark.parametrize("details", [False, True])
-async def test_details_are_sent_only_if_the_person_wants_them(
+async def test_webhook_notices_have_details_only_if_the_setting_is_on(
     details: bool, vault: Vault, authority: Authority, receiver: Callable[..., Receiver]
 ) -> None:
-    """`notify.details` is off by default; if on, the headline is sent as what the agent says."""
+    """`notify.details` is off by default; if on, the headline is sent as the agent's words."""
     vault.unlock(PASSPHRASE)
     server = receiver()
     async with told_to(server, vault, authority, details=details) as notifier:
@@ -265,8 +265,8 @@ async def test_a_reminder_is_another_notice_with_its_own_id(
     )
 
 
-def test_the_signature_matches_the_specification() -> None:
-    """The example is the one with which the specification's own libraries are tested."""
+def test_the_webhook_signature_matches_its_specification() -> None:
+    """The example is the one that the specification's own libraries are tested with."""
     secret = Secret(b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 
     assert signature(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}') == (
@@ -275,10 +275,10 @@ def test_the_signature_matches_the_specification() -> None:
 
 
 @hostile
-async def test_hostile_names_are_made_visible_in_a_notice(
+async def test_hostile_names_are_escaped_in_a_webhook_notice(
     text: str, vault: Vault, authority: Authority, receiver: Callable[..., Receiver]
 ) -> None:
-    """Names are checked before, but even a hostile one arrives as one bounded line of visible ASCII."""
+    """Names are validated earlier; even so, a hostile one arrives as one bounded line of visible ASCII."""
     vault.unlock(PASSPHRASE)
     server = receiver()
     async with told_to(server, vault, authority) as notifier:
@@ -295,12 +295,10 @@ async def test_hostile_names_are_made_visible_in_a_notice(
 # Which receiver
 
 
-async def test_an_address_of_this_machine_needs_the_persons_permission(
+async def test_a_webhook_on_this_machine_needs_permission_in_the_settings(
     vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The notifier does not connect, and logs the command that would allow it; once allowed, the same receiver gets
-    its notice.
-    """
+    """The notifier does not connect and logs the command that allows it; once allowed, the receiver gets its notice."""
     vault.unlock(PASSPHRASE)
     server = receiver()
     async with notifying(vault, f"https://{server.address}/", authority) as notifier:
@@ -333,10 +331,10 @@ async def test_a_receiver_without_a_trusted_certificate_gets_nothing(
     assert not unknown.upstream.received
 
 
-async def test_a_redirect_is_a_failure_and_is_not_followed(
+async def test_a_webhook_redirect_counts_as_a_failure_and_is_not_followed(
     vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The receiver answers 307 to another trusted receiver: it is tried three times, and the other is never connected."""
+    """A 307 to another trusted receiver causes three tries at the first and none at the other."""
     vault.unlock(PASSPHRASE)
     other = receiver()
     server = receiver(answer(b"", f"Location: https://{other.address}/", status="307 Temporary Redirect"))
@@ -349,8 +347,8 @@ async def test_a_redirect_is_a_failure_and_is_not_followed(
     assert other.upstream.connections == 0
 
 
-def test_a_url_that_egress_refuses_is_not_used(vault: Vault, caplog: pytest.LogCaptureFixture) -> None:
-    """The problem is logged, and questions can still be asked."""
+def test_a_webhook_url_that_egress_refuses_gets_no_notice(vault: Vault, caplog: pytest.LogCaptureFixture) -> None:
+    """The problem is logged, and agents can still ask questions."""
     settings = Settings(
         notify_desktop=False,
         notify_webhook="https://hooks.example.com/a/../b",
@@ -367,10 +365,10 @@ def test_a_url_that_egress_refuses_is_not_used(vault: Vault, caplog: pytest.LogC
 
 
 @pytest.mark.parametrize("secret", ["password", "short", "none-of-that-name"])
-async def test_other_secrets_of_the_vault_sign_no_notice(
+async def test_only_a_suitable_webhook_secret_signs_notices(
     secret: str, vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A password, a key that is too short and an unknown name send nothing. The right secret, used in the same way, does."""
+    """A password, a short key or an unknown name sends nothing. The right secret, used in the same way, signs."""
     vault.unlock(PASSPHRASE)
     server = receiver()
     async with told_to(server, vault, authority, secret=secret) as notifier:
@@ -423,14 +421,14 @@ async def test_notices_that_waited_too_long_for_the_vault_are_dropped(
 # Failures
 
 
-async def test_a_failed_try_is_repeated_under_the_same_id(
+async def test_a_failed_webhook_request_is_retried_with_the_same_id(
     vault: Vault,
     authority: Authority,
     receiver: Callable[..., Receiver],
     is_genuine: Callable[[str, dict[str, str], bytes], bool],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The receiver breaks off, answers 503 and then 200: three requests have one id, each is signed, and nothing is logged."""
+    """The receiver disconnects, answers 503 and then 200: each of the three is signed, and nothing is logged."""
     vault.unlock(PASSPHRASE)
     server = receiver(CLOSE, answer(status="503 Service Unavailable"), answer(b"thank you"))
     async with told_to(server, vault, authority) as notifier:
@@ -442,7 +440,7 @@ async def test_a_failed_try_is_repeated_under_the_same_id(
     assert said(caplog) == []
 
 
-async def test_each_outage_is_logged_once(
+async def test_each_outage_of_the_webhook_receiver_is_logged_once(
     vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Three notices fail, one is sent and two fail: the log has two lines, and neither the URL's path nor the key."""
@@ -459,10 +457,10 @@ async def test_each_outage_is_logged_once(
     assert KEY not in caplog.text
 
 
-async def test_a_receiver_that_never_answers_is_given_up(
+async def test_the_notifier_gives_up_on_a_receiver_that_never_answers(
     vault: Vault, authority: Authority, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every try has a deadline; the asker is not delayed."""
+    """Every try has a timeout, and asking a question is not delayed."""
     vault.unlock(PASSPHRASE)
     release = threading.Event()
 
@@ -488,10 +486,10 @@ async def test_a_receiver_that_never_answers_is_given_up(
     assert silent.connections == 3
 
 
-async def test_a_flood_is_bounded_and_logged_once(
+async def test_the_queue_of_webhook_notices_is_bounded(
     vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A thousand questions are asked while the vault is locked: the kept notices are sent, and one line reports the others."""
+    """A thousand questions arrive while the vault is locked: one log line counts the dropped notices."""
     server = receiver()
     async with told_to(server, vault, authority) as notifier:
         for number in range(1000):

@@ -226,8 +226,8 @@ def answers(walk: Walk, document: dict[str, Any]) -> Iterator[Answered]:
                 yield Answered(route, status, body, {**schema, "components": document["components"]})
 
 
-def test_every_route_is_described_and_was_called(walk: Walk, document: dict[str, Any]) -> None:
-    """The table, the document and this walk have the same routes, and every route that can succeed here did."""
+def test_every_route_is_in_the_openapi_document_and_was_called(walk: Walk, document: dict[str, Any]) -> None:
+    """The route table, the document and these requests agree, and every route that can succeed here did."""
     table = {f"{route.method} {route.path}" for route in ROUTES}
     described = {f"{method.upper()} {path}" for path, operations in document["paths"].items() for method in operations}
 
@@ -237,7 +237,7 @@ def test_every_route_is_described_and_was_called(walk: Walk, document: dict[str,
     assert (document["openapi"], document["info"]["version"]) == ("3.1.1", __version__)
 
 
-def test_every_response_matches_the_document(walk: Walk, document: dict[str, Any]) -> None:
+def test_every_response_matches_its_schema_in_the_openapi_document(walk: Walk, document: dict[str, Any]) -> None:
     """The validator knows nothing of Aileron's types; as a control, it rejects responses without their required keys."""
     seen = list(answers(walk, document))
     for response in seen:

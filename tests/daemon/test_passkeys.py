@@ -82,8 +82,8 @@ def test_a_passkey_decides_and_the_record_proves_it(
     assert found["decisions"] == {"signed": counted + 1, "unsigned": 0, "unchecked": 0}
 
 
-def test_a_decision_needs_only_what_the_daemon_tells_the_page(home: DaemonHome, device: Device) -> None:
-    """The device signs the daemon's own challenge, and the page sends it with what the daemon said: it computes nothing else."""
+def test_the_page_can_decide_with_only_the_fields_that_the_daemon_returned(home: DaemonHome, device: Device) -> None:
+    """The device signs the daemon's challenge; the page computes nothing. A changed reason is refused."""
     question = home.asked("gated")
     route = f"{ROUTE}/{question['approval_id']}"
     asked = {"decision": "deny", "digest": question["digest"], "reason": "not today"}
@@ -104,7 +104,7 @@ def test_a_decision_needs_only_what_the_daemon_tells_the_page(home: DaemonHome, 
 def test_only_a_correct_assertion_decides(
     home: DaemonHome, device: Device, approver: Approver, upstream: CountingServer
 ) -> None:
-    """Another page, party, question, key or time, and an unverified person, are refused, on record."""
+    """A wrong page, relying party, question, key or time, and an unverified person, are refused and recorded."""
     before = upstream.effects
     question, other = home.asked("gated"), home.asked("gated", {"path": "/other"})
     approval_id = question["approval_id"]
@@ -206,8 +206,10 @@ def test_a_passkey_cannot_enroll_another_but_can_deny_it(home: DaemonHome, devic
     assert second.key_id in [passkey["id"] for passkey in home.must("GET", "/v1/passkeys")["passkeys"]]
 
 
-def test_a_row_with_a_forged_kind_lets_no_passkey_enroll_another(own_home: DaemonHome, approver: Approver) -> None:
-    """The ledger is edited so that the enrollment looks like a binding: the signed subject itself says what it is."""
+def test_a_forged_kind_in_the_ledger_lets_no_passkey_approve_an_enrollment(
+    own_home: DaemonHome, approver: Approver
+) -> None:
+    """The edited row calls the enrollment a binding, but the signed subject itself says what it is."""
     device, second = Device(own_home), Device(own_home)
     device.enrol(approver)
     approval_id = second.made("a second one").body["approval_id"]
@@ -239,7 +241,7 @@ def test_settings_need_the_approvers_key(own_home: DaemonHome, approver: Approve
 
 
 def test_a_passkey_cannot_enroll_an_approver(home: DaemonHome, device: Device) -> None:
-    """A passkey can do so neither in its own name nor in that of the current key."""
+    """The signature of a passkey is refused in its own name and in that of the current key."""
     thief = Approver()
     body = thief.appointment(home, thief)
     statement = PreviewStatement(approval_id="x", recipient="x", nonce="x", at="x", key_id=device.key_id)
@@ -251,8 +253,8 @@ def test_a_passkey_cannot_enroll_an_approver(home: DaemonHome, device: Device) -
     assert [word(home.ask("POST", "/v1/approver", attempt)) for attempt in tries] == ["unauthorized"] * 2
 
 
-def test_an_enrollment_needs_a_fresh_challenge_of_this_page(home: DaemonHome, approver: Approver) -> None:
-    """Another page, an unverified person, a wrong or used challenge and an unsupported key become no question."""
+def test_enrolling_a_passkey_needs_a_fresh_challenge_of_this_page(home: DaemonHome, approver: Approver) -> None:
+    """Another page, an unverified person, a wrong or used challenge, or an unsupported key lead to no question."""
     device = Device(home)
     lies = [
         (Told(origin="http://localhost:1"), "unauthorized"),
@@ -283,7 +285,7 @@ def _twice(device: Device) -> Answer:
 
 
 def test_the_options_exclude_enrolled_passkeys_and_require_verification(home: DaemonHome, device: Device) -> None:
-    """A device therefore holds one passkey of a home, and verifies the person."""
+    """A device thus holds one passkey of a home, and verifies the person."""
     first, second = device.home.must("POST", "/v1/passkeys/options", {"name": "n"}), device.options("n")
     public = first["publicKey"]
 
@@ -328,8 +330,8 @@ def test_a_revoked_passkey_can_no_longer_decide(
     assert verified(own_home)["ok"]
 
 
-def test_a_held_approval_ends_with_its_passkey(own_home: DaemonHome, approver: Approver) -> None:
-    """The run is approved and held because it can still be undone; after the passkey is revoked, it does not run."""
+def test_revoking_a_passkey_ends_its_approvals_in_the_undo_window(own_home: DaemonHome, approver: Approver) -> None:
+    """The run was approved and can still be undone; after the revocation it does not run."""
     text = probe_action("effect", "path:string?", name="held", gated=True)
     text = text.replace("[approval]\n", "[approval]\nundo_window_s = 600\n")
     approver.agree(own_home, own_home.ask("POST", "/v1/actions", {"text": text, "file": "x"}))
@@ -345,8 +347,8 @@ def test_a_held_approval_ends_with_its_passkey(own_home: DaemonHome, approver: A
     assert verified(own_home)["ok"]
 
 
-def test_another_approver_ends_all_passkeys(own_home: DaemonHome, approver: Approver) -> None:
-    """A passkey that the previous key enrolled does not count for its successor, which can enroll it again."""
+def test_replacing_the_approver_ends_all_passkeys(own_home: DaemonHome, approver: Approver) -> None:
+    """Only the key that enrolled a passkey vouches for it; the new key can enroll the same passkey again."""
     device, successor = Device(own_home), Approver()
     device.enrol(approver)
     successor.appoint(own_home, approver)
@@ -359,8 +361,8 @@ def test_another_approver_ends_all_passkeys(own_home: DaemonHome, approver: Appr
     assert verified(own_home)["ok"]
 
 
-def test_a_passkey_survives_a_restart_but_not_another_port(own_home: DaemonHome, approver: Approver) -> None:
-    """Passkeys are in the vault. Another port is another page: the passkey is listed as unusable, and gets no challenge."""
+def test_a_passkey_survives_a_restart_but_not_a_changed_port(own_home: DaemonHome, approver: Approver) -> None:
+    """The port is part of the page's identity: on another one the passkey is listed as unusable."""
     device = Device(own_home)
     device.enrol(approver)
     own_home.stop()
@@ -386,8 +388,8 @@ def test_a_passkey_survives_a_restart_but_not_another_port(own_home: DaemonHome,
     assert word(device.decide(question["approval_id"], told=moved)) == "unauthorized"
 
 
-def test_a_locked_vault_has_no_passkeys(own_home: DaemonHome, approver: Approver) -> None:
-    """Passkeys are kept in the vault."""
+def test_no_passkey_is_available_while_the_vault_is_locked(own_home: DaemonHome, approver: Approver) -> None:
+    """The vault holds them."""
     device = Device(own_home)
     device.enrol(approver)
     own_home.must("POST", "/v1/vault/lock")
@@ -446,8 +448,8 @@ def _changed(home: DaemonHome, kind: str, where: str, value: str) -> None:
         )
 
 
-def test_a_changed_row_is_found(own_home: DaemonHome, approver: Approver) -> None:
-    """The chain's hashes show it, before any signature is checked; tests/audit covers a chain that is computed anew."""
+def test_audit_verify_finds_a_changed_passkey_event(own_home: DaemonHome, approver: Approver) -> None:
+    """The row's hash shows the change before any signature is checked; tests/audit covers a recomputed chain."""
     device = Device(own_home)
     device.enrol(approver)
     question = own_home.asked("gated")
@@ -483,8 +485,10 @@ def test_an_older_vault_does_not_restore_a_revoked_passkey(own_home: DaemonHome,
     assert found["ok"], found
 
 
-def test_a_new_ledger_still_proves_the_enrollment(own_home: DaemonHome, approver: Approver) -> None:
-    """The vault kept the approver's signature: the new ledger gets it, and the passkey's decision counts as signed."""
+def test_a_passkeys_enrollment_can_be_proved_after_the_ledger_was_deleted(
+    own_home: DaemonHome, approver: Approver
+) -> None:
+    """The vault kept the approver's signature and writes it into the new ledger."""
     device = Device(own_home)
     device.enrol(approver)
     own_home.stop()
@@ -499,6 +503,6 @@ def test_a_new_ledger_still_proves_the_enrollment(own_home: DaemonHome, approver
     assert found["decisions"] == {"signed": 1, "unsigned": 0, "unchecked": 0}
 
 
-def test_every_kind_of_question_is_considered_for_passkeys() -> None:
-    """Passkeys cannot approve a new kind of question until it is listed."""
+def test_passkeys_can_approve_every_kind_of_consent_except_two() -> None:
+    """A new kind fails here until someone decides whether a passkey may approve it."""
     assert set(ConsentKind) - PASSKEY_DECIDES == {ConsentKind.PASSKEY, ConsentKind.SETTINGS}

@@ -100,8 +100,8 @@ def answered(told: UnlockChallenge, lie: Told = Told()) -> PageUnlock:  # noqa: 
     return PageUnlock(nonce=told.nonce, at=told.at, key_id=chosen["key_id"], signature=signature)
 
 
-async def test_a_passkey_unlocks_the_page_once(world: World) -> None:
-    """An answer that was used does not count again."""
+async def test_a_passkeys_answer_unlocks_the_page_only_once(world: World) -> None:
+    """An answer that is sent again is refused."""
     asked = answered(world.passkeys.unlocking())
 
     assert await world.opened(asked) == PHONE.key_id
@@ -123,7 +123,7 @@ async def test_the_approvers_key_unlocks_the_page_too(world: World) -> None:
 
 
 async def test_an_invalid_answer_does_not_unlock_the_page(world: World) -> None:
-    """The answer is another page's, unverified, for another nonce, of an unknown key or too old; each is on record."""
+    """The answer is unverified, too old, by an unknown key, or for another page or nonce; each is on record."""
     tell = world.passkeys.unlocking
     old, told = moment(time.time() - 400), tell()
     statement = PageStatement(nonce=told.nonce, at=old, key_id=PHONE.key_id)

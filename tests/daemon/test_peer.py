@@ -63,7 +63,7 @@ def place(server: socket.socket) -> tuple[str, int]:
 
 
 def test_the_connected_process_is_identified_by_pid_and_start_time(server: socket.socket) -> None:
-    """The process's own name does not count; a second look finds the same process, and another process differs."""
+    """A process can choose its name, so that does not count; a second lookup gives the same result."""
     with client(server) as (process, end):
         found = peer_of(end, place(server))
         assert isinstance(found, Peer)
@@ -79,8 +79,8 @@ def test_the_connected_process_is_identified_by_pid_and_start_time(server: socke
             assert not found.is_same(second)
 
 
-def test_the_calling_process_itself_can_be_the_peer(server: socket.socket) -> None:
-    """The process that asks may also be the one at the other end."""
+def test_a_process_can_be_the_peer_of_its_own_connection(server: socket.socket) -> None:
+    """The process that asks holds the other end too."""
     with socket.create_connection(place(server)) as own:
         found = peer_of(own.getsockname()[:2], place(server))
 
@@ -89,13 +89,13 @@ def test_the_calling_process_itself_can_be_the_peer(server: socket.socket) -> No
 
 
 def test_a_connection_that_two_processes_hold_has_no_peer(server: socket.socket) -> None:
-    """A child that was forked with the connection may have sent the request."""
+    """A forked child holds the connection as well, so either process may have sent the request."""
     with client(server, "shared") as (_, end):
         assert peer_of(end, place(server)) is NoPeer.SEVERAL
 
 
-def test_a_process_that_cannot_be_examined_is_an_error(server: socket.socket) -> None:
-    """Reading the list of processes takes the only free descriptor, so no process can be said to hold the connection or not."""
+def test_looking_up_a_peer_without_a_free_descriptor_raises_an_error(server: socket.socket) -> None:
+    """A result of `no peer` would be wrong: without a descriptor the list of processes cannot be read."""
     with client(server) as (process, end):
         with room_for(1), pytest.raises(OSError, match="Too many open files"):
             peer_of(end, place(server))
@@ -119,7 +119,7 @@ def test_a_closed_connection_is_reported_as_gone(server: socket.socket) -> None:
     assert peer_of((end[0], 1), place(server)) is NoPeer.GONE
 
 
-def test_the_two_ends_are_not_confused(server: socket.socket) -> None:
+def test_each_end_of_a_connection_has_its_own_peer(server: socket.socket) -> None:
     """The listener's end belongs to this process, the other end to the client."""
     with client(server) as (process, end):
         there, here = peer_of(end, place(server)), peer_of(place(server), end)
@@ -130,21 +130,21 @@ def test_the_two_ends_are_not_confused(server: socket.socket) -> None:
 
 
 @as_root
-def test_another_users_connection_has_no_peer(server: socket.socket) -> None:
-    """The result does not depend on which user it is."""
+def test_a_connection_of_another_user_has_no_peer(server: socket.socket) -> None:
+    """The result says only that, and not which user it is."""
     with client(server, "other") as (_, end):
         assert peer_of(end, place(server)) is NoPeer.ANOTHER_USER
 
 
 @as_a_user
-def test_a_process_that_hides_has_no_peer(server: socket.socket) -> None:
-    """A process that is not dumpable cannot be examined."""
+def test_a_connection_of_a_process_that_is_not_dumpable_has_no_peer(server: socket.socket) -> None:
+    """Other processes cannot examine its descriptors."""
     with client(server, "hidden") as (_, end):
         assert peer_of(end, place(server)) is NoPeer.UNSEEN
 
 
 @pytest.mark.parametrize("address", ["", "localhost", "127.0.0.1:80", "1.2.3"])
-def test_a_malformed_address_is_refused(address: str) -> None:
-    """The server gives the address, and still no name is looked up."""
+def test_a_peer_address_that_is_no_ip_address_is_refused(address: str) -> None:
+    """The web server provides the address, and a host name there must not cause a lookup."""
     with pytest.raises(ValueError, match="IPv4 or IPv6"):
         peer_of((address, 80), ("127.0.0.1", 80))

@@ -68,8 +68,8 @@ def counts(known: PreviewRegistry, digest: str, question: str = "one", plan: str
     return True
 
 
-async def test_the_newest_preview_of_each_plan_and_question_counts(spine: ToldSpine, known: PreviewRegistry) -> None:
-    """A caller that names no plan reads the one that the question waits with."""
+async def test_only_the_newest_preview_of_each_plan_counts(spine: ToldSpine, known: PreviewRegistry) -> None:
+    """A caller that names no plan gets the preview of the plan in the question."""
     before = [await read(known), await read(known, plan=EDITED), await read(known, "two")]
     spine.says = "has changed: load it again"
     now = await read(known, plan=None)
@@ -80,7 +80,7 @@ async def test_the_newest_preview_of_each_plan_and_question_counts(spine: ToldSp
 
 
 @pytest.mark.parametrize("ends_last", ["began first", "began last"])
-async def test_of_two_simultaneous_readings_the_one_that_began_last_is_newest(
+async def test_of_two_concurrent_previews_the_one_that_began_last_is_newest(
     spine: ToldSpine, known: PreviewRegistry, ends_last: str
 ) -> None:
     """The order in which they end does not matter."""
@@ -106,8 +106,10 @@ async def test_of_two_simultaneous_readings_the_one_that_began_last_is_newest(
 
 
 @pytest.mark.parametrize("how", ["it breaks", "there is no room for it"])
-async def test_a_failed_reading_changes_nothing(spine: ToldSpine, known: PreviewRegistry, how: str) -> None:
-    """The newest preview stays the newest, and an older one does not count again."""
+async def test_a_failed_preview_does_not_replace_the_newest_one(
+    spine: ToldSpine, known: PreviewRegistry, how: str
+) -> None:
+    """The newest preview still counts, and an older one does not count again."""
     before = await read(known)
     spine.says = "has changed: load it again"
     newest = await read(known)
@@ -123,10 +125,10 @@ async def test_a_failed_reading_changes_nothing(spine: ToldSpine, known: Preview
     assert (counts(known, before), counts(known, newest)) == (False, True)
 
 
-async def test_an_evicted_preview_counts_once_it_is_read_again(
+async def test_an_evicted_preview_must_be_read_again_before_it_counts(
     spine: ToldSpine, known: PreviewRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plan read longest ago is evicted: reading others makes no older preview count. A failed reading takes no room."""
+    """The least recently read plan is evicted. No older preview counts instead, and failed readings take no room."""
     monkeypatch.setattr(previews, "MAX_READ", 2)
     before = await read(known)
     spine.says = "has changed: load it again"
@@ -148,10 +150,10 @@ async def test_an_evicted_preview_counts_once_it_is_read_again(
     assert (counts(known, before), counts(known, newest)) == (False, True)
 
 
-async def test_a_reading_that_ends_after_its_plan_was_evicted_is_not_newest(
+async def test_a_preview_that_ends_after_its_plan_was_evicted_does_not_count(
     spine: ToldSpine, known: PreviewRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The registry no longer knows whether something newer of its plan was read meanwhile."""
+    """The registry no longer knows whether a newer preview of the plan was read meanwhile."""
     monkeypatch.setattr(previews, "MAX_READ", 1)
     spine.holds = {"slow": anyio.Event()}
     found: list[str] = []
@@ -174,8 +176,8 @@ async def test_a_reading_that_ends_after_its_plan_was_evicted_is_not_newest(
     assert counts(known, newest)
 
 
-async def test_a_preview_from_before_the_start_counts_until_the_plan_is_read(known: PreviewRegistry) -> None:
-    """The registry knows nothing of that plan yet."""
+async def test_a_preview_from_before_a_restart_counts_until_the_plan_is_read_again(known: PreviewRegistry) -> None:
+    """The registry knows no preview of the plan that could be newer."""
     before = "sha256:" + "3" * 64
 
     assert counts(known, before)

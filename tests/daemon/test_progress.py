@@ -52,7 +52,9 @@ def watched(
             held.close()
 
 
-def test_a_watcher_gets_the_progress_of_a_run_and_then_its_result(home: DaemonHome, upstream: CountingServer) -> None:
+def test_a_caller_that_watches_a_run_gets_its_progress_and_then_its_result(
+    home: DaemonHome, upstream: CountingServer
+) -> None:
     """Each response has a later report than the one before; the last one is the result, without a report."""
     home.add_probe_action("report", *INPUTS)
 
@@ -64,10 +66,8 @@ def test_a_watcher_gets_the_progress_of_a_run_and_then_its_result(home: DaemonHo
     assert (state["status"], state["result"], "progress" in state) == ("completed", 4, False)
 
 
-def test_endless_reports_cost_a_watcher_ten_responses_a_second_and_no_record(
-    home: DaemonHome, upstream: CountingServer
-) -> None:
-    """Each response has the latest report, a tenth of a second lies between two, and no report is recorded."""
+def test_progress_is_limited_to_ten_responses_a_second(home: DaemonHome, upstream: CountingServer) -> None:
+    """A connector reports without end: each response has the latest report, and none is recorded."""
     began = time.monotonic()
     seen, state = watched(home, upstream, {"times": 2000, "seconds": 1.0})
 
@@ -82,15 +82,15 @@ def test_endless_reports_cost_a_watcher_ten_responses_a_second_and_no_record(
     ]
 
 
-def test_a_connectors_progress_message_is_cut_and_harmless(home: DaemonHome, upstream: CountingServer) -> None:
-    """Surfaces can show the message as it is."""
+def test_a_connectors_progress_message_is_truncated_and_escaped(home: DaemonHome, upstream: CountingServer) -> None:
+    """Every surface can show the message as it is."""
     seen, _state = watched(home, upstream, {"times": 1, "seconds": 0.1, "message": "a\x1b[2J\u202e" + 500 * "b"})
 
     assert seen[0]["message"] == "a\\x1b[2J\\u202e" + (MAX_MESSAGE - 6) * "b"
 
 
 def test_an_invalid_progress_amount_is_ignored() -> None:
-    """JSON has no word for such a number, or a sum of two would be infinite; the largest valid amount is passed on."""
+    """JSON cannot express such a number, or a sum of two would be infinite; the largest valid one is passed on."""
     reported = Reported()
     for done in (math.nan, math.inf, -math.inf, 1.7e308, MAX_AMOUNT + 1, -MAX_AMOUNT - 1):
         reported.note(done, None, "no amount")
@@ -101,8 +101,8 @@ def test_an_invalid_progress_amount_is_ignored() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_failed_look_at_a_run_is_the_same_error_with_and_without_progress() -> None:
-    """The ledger becomes unreadable while a run is watched."""
+async def test_an_unreadable_ledger_is_the_same_error_with_and_without_progress() -> None:
+    """The ledger becomes unreadable while a caller watches a run."""
     following = StatusWaiter(cast("Runner", None), Watch(), Board(), cast("Ledger", None))  # nothing is resumed here
     for seen in (None, 0):
         states = iter([RunState(status=RunStatus.RUNNING, audit_id="run-1")])
@@ -117,7 +117,7 @@ async def test_a_failed_look_at_a_run_is_the_same_error_with_and_without_progres
 
 
 def test_a_malformed_progress_number_is_refused(home: DaemonHome) -> None:
-    """A valid number gets not_found instead, because the run does not exist."""
+    """A valid number gets `not_found` instead, because the run of this test does not exist."""
     assert [
         word(home.ask("GET", f"/v1/runs/nobody?progress={text}")) for text in ("x", "-1", "1e3", "%D9%A3", "0")
     ] == [

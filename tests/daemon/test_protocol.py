@@ -94,8 +94,8 @@ def agent(home: DaemonHome, token: str | None = None) -> Agent:
     return Agent(home.path / "run" / "mcp.sock", token)
 
 
-def test_a_call_over_the_protocol_is_run_like_any_other(home: DaemonHome) -> None:
-    """The run takes place in a jail, and is on record as an agent's, of the session whose token began the connection."""
+def test_a_tool_call_over_mcp_runs_like_any_other_request(home: DaemonHome) -> None:
+    """The run takes place in a jail and is recorded for the session whose token opened the connection."""
     begun = begun_session(home)
     with agent(home, begun["token"]) as mine, agent(home) as local:
         for connection, expected in ((mine, begun["id"]), (local, "local")):
@@ -106,7 +106,7 @@ def test_a_call_over_the_protocol_is_run_like_any_other(home: DaemonHome) -> Non
             assert (asked["type"], asked["session"], asked["scope"]) == ("run.requested", expected, "agent")
 
 
-def test_a_connection_sees_its_own_session_only(home: DaemonHome) -> None:
+def test_an_mcp_connection_sees_only_the_questions_of_its_own_session(home: DaemonHome) -> None:
     """Another session's question does not exist for it; a second connection of the same session sees it."""
     first, second = begun_session(home), begun_session(home)
     with (
@@ -123,8 +123,8 @@ def test_a_connection_sees_its_own_session_only(home: DaemonHome) -> None:
         assert again.call("cancel_action", id=waits)["status"] == "cancelled"
 
 
-def test_a_session_that_ends_is_refused_on_its_open_connections(home: DaemonHome) -> None:
-    """A call on the connection is answered before the session ended, and refused afterwards."""
+def test_an_open_mcp_connection_is_refused_after_its_session_ended(home: DaemonHome) -> None:
+    """A call before the end is answered on the same connection."""
     begun = begun_session(home)
     with agent(home, begun["token"]) as mine:
         assert mine.call("give_back", text="x")["status"] == "completed"
@@ -139,8 +139,8 @@ def test_a_session_that_ends_is_refused_on_its_open_connections(home: DaemonHome
             assert mine.call(tool, **arguments)["error"]["class"] == "unauthorized", tool
 
 
-def test_a_connection_with_an_invalid_token_belongs_to_no_session(home: DaemonHome) -> None:
-    """The connection's calls get an error, so that the agent can report it; they do not count as `local`."""
+def test_every_call_on_an_mcp_connection_with_an_invalid_token_gets_an_error(home: DaemonHome) -> None:
+    """The agent can report the error; its calls must not count as those of the local user."""
     with agent(home, "ail_" + "A" * 43) as nobody, agent(home) as local:
         refused = nobody.call("give_back", text="x")
 
@@ -149,8 +149,8 @@ def test_a_connection_with_an_invalid_token_belongs_to_no_session(home: DaemonHo
         assert local.call("give_back", text="x")["status"] == "completed"
 
 
-def test_a_call_that_is_cancelled_in_time_does_not_begin(home: DaemonHome) -> None:
-    """Twenty calls are cancelled in the next line: each does not begin, or runs to its end. A call that is not cancelled runs."""
+def test_a_tool_call_cancelled_at_once_either_never_begins_or_completes(home: DaemonHome) -> None:
+    """Twenty calls are cancelled in the line after them. A call that is not cancelled runs."""
     before = len(asked_for(home))
     with agent(home) as connection:
         for number in range(20):
@@ -174,8 +174,8 @@ def asked_for(home: DaemonHome) -> list[dict[str, Any]]:
     return [event for event in found if event["session"] == "local"]
 
 
-def test_an_action_written_by_hand_is_announced_and_can_be_called(home: DaemonHome) -> None:
-    """The file is added, disabled, enabled and removed: an open connection is notified each time, and the list changes."""
+def test_an_open_mcp_connection_is_notified_when_an_action_file_changes(home: DaemonHome) -> None:
+    """The file is added and removed by hand, and the action disabled and enabled: the tool list changes each time."""
 
     def told() -> set[str]:
         while connection.read().get("method") != "notifications/tools/list_changed":
@@ -198,8 +198,8 @@ def test_an_action_written_by_hand_is_announced_and_can_be_called(home: DaemonHo
         assert "by_hand" not in told()
 
 
-def test_a_call_over_http_belongs_to_the_session_of_its_token(home: DaemonHome) -> None:
-    """The protocol's era without a handshake takes one request."""
+def test_an_mcp_call_over_http_belongs_to_the_session_of_its_token(home: DaemonHome) -> None:
+    """The protocol's newer version has no handshake, so this takes a single request."""
     begun = begun_session(home)
     port = int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
     envelope = {

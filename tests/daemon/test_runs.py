@@ -17,7 +17,7 @@ pytestmark = pytest.mark.jail
 LEFT_ALONE = "/v1/audit?action=left-alone"
 
 
-def test_arguments_keep_their_types_and_the_result_comes_back(home: DaemonHome) -> None:
+def test_a_run_keeps_the_types_of_its_arguments_and_returns_the_result(home: DaemonHome) -> None:
     """The operation gets the JSON arguments as declared, and its output is the result."""
     home.add_probe_action("give_back", "text:string", "number:integer?", "flag:boolean?", "share:number?")
 
@@ -32,8 +32,10 @@ def test_arguments_keep_their_types_and_the_result_comes_back(home: DaemonHome) 
     ]
 
 
-def test_a_request_is_sent_with_the_credential_and_recorded_before(home: DaemonHome, upstream: CountingServer) -> None:
-    """The upstream sees the password, the record sees the binding's name, the caller sees neither."""
+def test_a_request_is_recorded_before_it_is_sent_with_the_credential(
+    home: DaemonHome, upstream: CountingServer
+) -> None:
+    """The upstream sees the password, the record only the binding's name, and the caller neither."""
     home.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
 
     answer = home.run("fetch", {"path": "/hello?secret=1", "with_credential": True})
@@ -70,8 +72,8 @@ def test_a_connector_that_bypasses_the_supervisor_is_ended_and_recorded(
     assert (denied["request"], denied["destination"], denied["reason"]) == (0, destination, "system_call")
 
 
-def test_a_connector_that_only_checks_for_a_network_goes_on(home: DaemonHome) -> None:
-    """Positive control: a probe for IPv6 is refused, and the operation returns."""
+def test_a_connector_that_only_checks_for_a_network_is_not_ended(home: DaemonHome) -> None:
+    """Positive control: the probe for IPv6 is refused, and the operation still returns."""
     home.add_probe_action("look_for_a_network")
 
     assert home.run("look-for-a-network", {}).body["result"] == "Permission denied"
@@ -88,7 +90,7 @@ def test_a_connector_that_only_checks_for_a_network_goes_on(home: DaemonHome) ->
     ],
 )
 def test_wrong_arguments_are_refused_and_nothing_runs(home: DaemonHome, args: dict[str, object], words: str) -> None:
-    """The class is bad_input, the message names the argument, and the record has one run.refused only."""
+    """The error names the argument, and the record has nothing but one run.refused."""
     home.add_probe_action("give_back", "text:string", "number:integer?", name="strict")
 
     answer = home.run("strict", args)
@@ -98,8 +100,8 @@ def test_wrong_arguments_are_refused_and_nothing_runs(home: DaemonHome, args: di
     assert [event["type"] for event in home.events(answer.body["error"]["audit_id"])] == ["run.refused"]
 
 
-def test_an_undeclared_host_ends_the_run_and_nothing_arrives(home: DaemonHome) -> None:
-    """The request is denied before a look-up; the error names the requested host and the granted ones."""
+def test_a_request_to_an_undeclared_host_ends_the_run(home: DaemonHome) -> None:
+    """The request is denied before a DNS lookup; the error names the requested host and the granted ones."""
     home.add_probe_action("fetch_url", "url:string")
     with CountingServer() as elsewhere:
         denied = home.run("fetch-url", {"url": f"http://localhost:{elsewhere.port}/"})
@@ -116,7 +118,7 @@ def test_an_undeclared_host_ends_the_run_and_nothing_arrives(home: DaemonHome) -
 
 
 def test_a_connector_can_record_a_bounded_number_of_facts(home: DaemonHome) -> None:
-    """A step can record 256; one more ends it with the limit's name."""
+    """A step can record 256 facts; one more ends it with the limit's name."""
     home.add_probe_action("claim", "times:integer")
 
     enough, more = home.run("claim", {"times": 256}), home.run("claim", {"times": 257})
@@ -181,8 +183,8 @@ def test_a_connector_can_cancel_requests_in_the_middle_of_a_response(home: Daemo
     assert home.run("leave-unread").body["result"] == "done"
 
 
-def test_memory_over_the_limit_ends_the_run_with_the_limits_name(home: DaemonHome) -> None:
-    """The limit is 64 MiB: 512 MiB are refused, and 8 MiB are fine."""
+def test_a_run_that_exceeds_its_memory_limit_is_ended(home: DaemonHome) -> None:
+    """The limit is 64 MiB: 512 MiB end the run with an error that names it, and 8 MiB are fine."""
     home.add_probe_action("hoard", "megabytes:integer")
 
     too_much, fine = home.run("hoard", {"megabytes": 512}), home.run("hoard", {"megabytes": 8})
@@ -192,8 +194,8 @@ def test_memory_over_the_limit_ends_the_run_with_the_limits_name(home: DaemonHom
 
 
 @pytest.mark.slow
-def test_the_timeout_ends_a_run_that_sleeps(home: DaemonHome) -> None:
-    """The manifest's timeout_s is 10: a connector that sleeps longer is ended, and the error names the limit."""
+def test_a_run_that_exceeds_its_timeout_is_ended(home: DaemonHome) -> None:
+    """The manifest's timeout_s is 10, and the connector sleeps longer; the error names the limit."""
     home.add_probe_action("linger")
 
     answer = home.run("linger")
@@ -231,8 +233,8 @@ def test_all_tries_of_a_step_share_an_idempotency_key(home: DaemonHome) -> None:
     assert len({*tries, *others}) == 3
 
 
-def test_a_gated_action_waits_and_nothing_runs(home: DaemonHome, upstream: CountingServer) -> None:
-    """The response is 202 at once, the frozen plan is on record, and nothing has an effect."""
+def test_a_gated_action_waits_for_approval_without_running(home: DaemonHome, upstream: CountingServer) -> None:
+    """The caller gets 202 at once; the frozen plan is on record, and nothing has an effect."""
     home.add_probe_action("effect", name="gated-effect", gated=True)
     before = upstream.effects
 
@@ -248,8 +250,8 @@ def test_a_gated_action_waits_and_nothing_runs(home: DaemonHome, upstream: Count
     assert types == ["run.requested", "approval.requested"]
 
 
-def test_a_caller_that_does_not_wait_finds_the_run_later(home: DaemonHome) -> None:
-    """The response is 202 with status running and an id; the run goes on, and its outcome can be read later."""
+def test_a_caller_that_does_not_wait_can_read_the_outcome_later(home: DaemonHome) -> None:
+    """The response is 202 with status running and the run's id."""
     home.add_probe_action("linger", "seconds:number?", name="linger-shortly")
 
     answer = home.run("linger-shortly", {"seconds": 0.3}, wait=0.0)
@@ -259,8 +261,8 @@ def test_a_caller_that_does_not_wait_finds_the_run_later(home: DaemonHome) -> No
     assert later["status"] == "completed"
 
 
-def test_the_same_idempotency_key_is_the_same_run(home: DaemonHome, upstream: CountingServer) -> None:
-    """Two requests with one key give one run and one effect; other arguments with the key are a conflict."""
+def test_two_requests_with_one_idempotency_key_are_one_run(home: DaemonHome, upstream: CountingServer) -> None:
+    """The effect happens once; different arguments with the same key are a conflict."""
     home.add_probe_action("effect", "path:string?", name="once")
     before = upstream.effects
     key = {"Idempotency-Key": "k-1"}
@@ -285,7 +287,7 @@ def test_a_dry_run_shows_the_plan_and_has_no_effect(home: DaemonHome, upstream: 
     assert upstream.effects == before
 
 
-def test_the_agent_socket_runs_actions_but_does_not_administer(home: DaemonHome) -> None:
+def test_the_agent_socket_runs_actions_but_refuses_operator_routes(home: DaemonHome) -> None:
     """An action runs on the agent socket, which refuses the operator's routes."""
     home.add_probe_action("give_back", "text:string", name="for-agents")
 
@@ -299,7 +301,7 @@ def test_the_agent_socket_runs_actions_but_does_not_administer(home: DaemonHome)
     assert home.must("GET", "/v1/vault/status")["locked"] is False
 
 
-def test_a_locked_vault_refuses_before_anything_runs(bare_home: DaemonHome) -> None:
+def test_a_run_that_needs_a_locked_vault_is_refused_before_it_starts(bare_home: DaemonHome) -> None:
     """The error is 423 and names the command; after unlocking, the same run works."""
     lend_probe(bare_home)
     bare_home.add_probe_action("give_back", "text:string")
@@ -314,7 +316,7 @@ def test_a_locked_vault_refuses_before_anything_runs(bare_home: DaemonHome) -> N
 
 
 def test_a_connector_with_changed_bytes_does_not_run(bare_home: DaemonHome) -> None:
-    """A flipped byte in the store gives hash_mismatch and no start on record; the same run works before."""
+    """The run fails with hash_mismatch and has no start on record; it worked before the change."""
     lend_probe(bare_home)
     bare_home.add_probe_action("give_back", "text:string")
     assert bare_home.run("give-back", {"text": "a"}).status == 200
@@ -331,7 +333,7 @@ def test_a_connector_with_changed_bytes_does_not_run(bare_home: DaemonHome) -> N
 
 
 def test_a_missing_action_or_connector_is_not_found(bare_home: DaemonHome) -> None:
-    """The error about a missing connector names the command that installs it."""
+    """The error for a missing connector names the command that installs it."""
     lend_probe(bare_home)
     bare_home.add_probe_action("give_back", "text:string")
     installed = bare_home.must("GET", "/v1/connectors")["connectors"][0]
@@ -390,8 +392,8 @@ def test_a_clean_stop_records_interrupted_runs_as_unknown() -> None:
         assert verified["ok"], verified
 
 
-def test_other_bytes_of_an_installed_version_need_an_explicit_choice(bare_home: DaemonHome) -> None:
-    """The refusal names the options that keep both or replace; each option works."""
+def test_installing_other_bytes_of_an_installed_version_needs_an_explicit_choice(bare_home: DaemonHome) -> None:
+    """The error names the options, to keep both or to replace; each of them works."""
     bare_home.install_probe("localhost:1")
     archive = str(bare_home.path / "built.tar.gz")
     first = bare_home.must("GET", "/v1/connectors")["connectors"][0]["hash"]
@@ -419,8 +421,10 @@ def test_other_bytes_of_an_installed_version_need_an_explicit_choice(bare_home: 
         (b'{"args": {"n": 7}', "the body is not JSON"),
     ],
 )
-def test_a_body_with_invalid_json_values_is_refused_with_the_place(home: DaemonHome, body: bytes, words: str) -> None:
-    """The refusal never contains the value."""
+def test_the_error_for_an_invalid_json_body_names_the_place_but_not_the_value(
+    home: DaemonHome, body: bytes, words: str
+) -> None:
+    """The value may be a secret."""
     home.add_probe_action("give_back", "number:integer?", name="give-number")
     with socket.socket(socket.AF_UNIX) as caller:
         caller.settimeout(30)
@@ -435,8 +439,8 @@ def test_a_body_with_invalid_json_values_is_refused_with_the_place(home: DaemonH
     assert "s3cret" not in said
 
 
-def test_a_caller_that_disconnects_stops_nothing(home: DaemonHome, upstream: CountingServer) -> None:
-    """The connection is closed before the response; the run goes on to its end, with its effect."""
+def test_a_run_continues_after_its_caller_disconnects(home: DaemonHome, upstream: CountingServer) -> None:
+    """The connection closes before the response; the run still has its effect."""
     home.add_probe_action("effect", "path:string?", name="left-alone")
     before = upstream.effects
     body = b'{"args": {}}'
@@ -456,7 +460,7 @@ def test_a_caller_that_disconnects_stops_nothing(home: DaemonHome, upstream: Cou
 
 
 def test_a_repeated_idempotency_key_waits_for_the_running_run(home: DaemonHome, upstream: CountingServer) -> None:
-    """The second caller gets the outcome of the first one's run, or that it still runs when its wait is over."""
+    """The second caller gets the outcome of the first one's run, or at its timeout that it is still running."""
     home.add_probe_action("fetch", "path:string", name="fetch-once")
     key = {"Idempotency-Key": "held"}
     with ThreadPoolExecutor(1) as pool:
@@ -471,8 +475,8 @@ def test_a_repeated_idempotency_key_waits_for_the_running_run(home: DaemonHome, 
     assert waited.status == 200
 
 
-def test_the_same_key_at_the_same_moment_is_one_run(home: DaemonHome, upstream: CountingServer) -> None:
-    """Eight callers at once cause one effect and one run, and all get its result."""
+def test_simultaneous_requests_with_one_idempotency_key_are_one_run(home: DaemonHome, upstream: CountingServer) -> None:
+    """Eight callers cause one effect, and all of them get its result."""
     home.add_probe_action("effect", "path:string?", name="once-at-once")
     before = upstream.effects
     with ThreadPoolExecutor(8) as pool:
@@ -513,8 +517,8 @@ def test_steps_run_in_order_and_stop_at_the_first_failure(home: DaemonHome, upst
 
 
 @pytest.mark.slow
-def test_a_body_that_never_arrives_is_refused_in_time(home: DaemonHome) -> None:
-    """Half of the body arrives: the request is refused and nothing runs; an honest caller is answered meanwhile."""
+def test_a_request_whose_body_never_arrives_times_out(home: DaemonHome) -> None:
+    """Half of the body arrives: nothing runs, and another caller is answered meanwhile."""
     with socket.socket(socket.AF_UNIX) as caller:
         caller.settimeout(30)
         caller.connect(str(home.path / "run" / "agent.sock"))
@@ -529,8 +533,8 @@ def test_a_body_that_never_arrives_is_refused_in_time(home: DaemonHome) -> None:
     assert b"did not arrive" in answer
 
 
-def test_the_daemon_may_open_more_files_than_a_shell(home: DaemonHome) -> None:
-    """The daemon's soft limit is raised to what the machine allows, up to a bound."""
+def test_the_daemon_raises_its_own_limit_of_open_files(home: DaemonHome) -> None:
+    """The soft limit becomes what the machine allows, up to a bound; a shell's limit would be too low."""
     limits = Path(f"/proc/{home.daemon_pid}/limits").read_text(encoding="ascii")
     soft, hard = next(line.split()[3:5] for line in limits.splitlines() if line.startswith("Max open files"))
 

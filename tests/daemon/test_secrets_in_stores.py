@@ -146,7 +146,7 @@ def test_a_secret_in_pass_is_lent_and_stored_nowhere(world: World) -> None:
 
 
 def test_twenty_simultaneous_requests_fetch_a_secret_once(world: World) -> None:
-    """A later request does not fetch it again."""
+    """A later request uses the fetched secret too."""
     world.keep_and_bind()
     world.reopen()
     before = len(world.store.seen)
@@ -157,8 +157,8 @@ def test_twenty_simultaneous_requests_fetch_a_secret_once(world: World) -> None:
     assert len(world.store.seen) == before + 1
 
 
-def test_a_changed_secret_is_lent_only_once_the_change_is_approved(world: World) -> None:
-    """A request without the credential is refused too: the service may repeat the new secret. The command approves the change."""
+def test_a_secret_that_changed_in_its_store_is_lent_only_after_approval(world: World) -> None:
+    """Even requests without the credential are refused: the service might repeat the new secret."""
     world.keep_and_bind()
     world.reopen()
     world.store.value = SECOND
@@ -182,8 +182,8 @@ def test_a_changed_secret_is_lent_only_once_the_change_is_approved(world: World)
     assert SECOND not in json.dumps(got.body)
 
 
-def test_a_secret_that_was_lent_before_its_change_is_still_scrubbed(world: World) -> None:
-    """The service knows the earlier value and repeats it."""
+def test_the_previous_value_of_a_changed_secret_is_still_masked(world: World) -> None:
+    """The service knows the earlier value and repeats it in a response."""
     world.keep_and_bind()
     assert word(world.fetch()) == "ok"
     world.store.value = SECOND
@@ -196,8 +196,8 @@ def test_a_secret_that_was_lent_before_its_change_is_still_scrubbed(world: World
     assert SECOND not in said
 
 
-def test_a_request_without_a_credential_waits_until_the_secret_is_known(world: World) -> None:
-    """The request is refused and not sent if the secret cannot be fetched, because the response could not be searched for it."""
+def test_a_request_to_a_secrets_host_is_not_sent_before_the_secret_is_known(world: World) -> None:
+    """Even a request without a credential is held back: the response could not be searched for the secret."""
     world.keep_and_bind()
     world.reopen()
     got = world.fetch(with_credential=False)
@@ -219,7 +219,7 @@ def test_a_request_without_a_credential_waits_until_the_secret_is_known(world: W
 
 
 def test_a_connector_is_not_told_where_a_secret_is_kept(world: World) -> None:
-    """An unreachable server does not end the run: the connector learns the secret's name, and that it may try again."""
+    """The store's server is unreachable: the connector learns only the secret's name, and that it may retry."""
     world.keep_and_bind()
     world.reopen()
     world.store.is_away = True
@@ -248,7 +248,7 @@ def test_a_connector_is_not_told_where_a_secret_is_kept(world: World) -> None:
     ],
     ids=["no-entry", "env-file", "no-program", "no-secret", "sealed", "no-reference"],
 )
-def test_a_reference_that_cannot_be_fetched_is_not_stored(world: World, reference: str, why: str) -> None:
+def test_a_reference_to_a_secret_that_cannot_be_fetched_is_not_stored(world: World, reference: str, why: str) -> None:
     """The person who stores it gets the reason."""
     text = reference.replace("{store}", world.store.address)
     got = world.keep_at(text, name="unfetched", token="store-token" if text.startswith("vault:") else None)
@@ -257,8 +257,8 @@ def test_a_reference_that_cannot_be_fetched_is_not_stored(world: World, referenc
     assert "unfetched" not in [secret["name"] for secret in world.home.must("GET", "/v1/secrets")["secrets"]]
 
 
-def test_an_unusable_value_is_not_stored(world: World) -> None:
-    """The value is too short to be scrubbed, or has two lines."""
+def test_a_reference_to_an_unusable_secret_is_not_stored(world: World) -> None:
+    """The value is too short to be masked in responses, or has two lines."""
     for value, why in (("short", "has 5 bytes"), ("two lines\nof it", "contains a line end")):
         world.store.value = value
         got = world.keep_at(world.store.at("mail/home"), name="unfit")
@@ -266,7 +266,7 @@ def test_an_unusable_value_is_not_stored(world: World) -> None:
         assert why in got.body["error"]["message"]
 
 
-def test_a_reference_is_bound_by_a_command_without_a_terminal(world: World) -> None:
+def test_a_script_can_bind_a_secret_that_is_kept_elsewhere(world: World) -> None:
     """The commands then show where the secret is kept."""
     world.home.ask("DELETE", f"/v1/bindings/{BOUND}")
     world.store.value = FIRST
@@ -295,7 +295,7 @@ def test_a_reference_is_bound_by_a_command_without_a_terminal(world: World) -> N
     ids=["env-file", "token-alone", "no-reference", "both"],
 )
 def test_invalid_options_for_references_are_refused(world: World, words: tuple[str, ...], why: str) -> None:
-    """The command exits before it asks for anything."""
+    """The command exits before it prompts for anything."""
     said = world.command(*words).exits(2)
     assert why in " ".join(said.err.split())
 
@@ -348,8 +348,8 @@ def unbound(signed: Signed) -> Signed:
 
 
 def test_no_secret_is_sent_as_a_token_before_approval(unbound: Signed) -> None:
-    """A request for a reference names the server and the token, so it could send a password to a hostile server.
-    After approval the secret is fetched.
+    """A reference names the server and the token to send, so it could send a password to a hostile server. After
+    approval the secret is fetched.
     """
     home, store = unbound.home, unbound.store
     home.must("PUT", "/v1/secrets/mail-password", {"value_base64": base64.b64encode(TOKEN).decode()})
@@ -378,8 +378,8 @@ def test_no_secret_is_sent_as_a_token_before_approval(unbound: Signed) -> None:
     home.must("DELETE", "/v1/secrets/mail-password")
 
 
-def test_a_command_says_how_to_go_on_once_the_token_is_approved(unbound: Signed) -> None:
-    """A command without a terminal asks no one; the secret has a name by then, with which it is bound."""
+def test_the_command_prints_the_next_step_after_the_tokens_approval(unbound: Signed) -> None:
+    """A script cannot wait for the decision; the printed command binds the secret under its new name."""
     home, reference = unbound.home, f"vault://127.0.0.1:{unbound.store.port}/secret/mail/home#password"
     home.must("PUT", "/v1/secrets/new-token", {"value_base64": base64.b64encode(TOKEN).decode()})
     given = ("--name", BOUND, "--username", "mira", "--from", reference, "--from-token", "new-token")
@@ -404,8 +404,8 @@ def test_a_command_says_how_to_go_on_once_the_token_is_approved(unbound: Signed)
     home.must("DELETE", "/v1/secrets/new-token")
 
 
-def test_nothing_waits_for_the_server_that_gets_an_approved_token(unbound: Signed) -> None:
-    """The server is slow; meanwhile other decisions are carried out, secrets are stored, and connectors run."""
+def test_a_slow_secret_server_blocks_no_other_decision_or_run(unbound: Signed) -> None:
+    """The server answers an approved request slowly; meanwhile secrets are stored and connectors run."""
     home, store = unbound.home, unbound.store
     value = {"value_base64": base64.b64encode(TOKEN).decode()}
     home.must("PUT", "/v1/secrets/slow-token", value)
@@ -432,14 +432,14 @@ def test_nothing_waits_for_the_server_that_gets_an_approved_token(unbound: Signe
 
 
 def test_an_invalid_token_name_is_refused_before_any_question(unbound: Signed) -> None:
-    """The name belongs to no secret, or to a secret that is kept elsewhere."""
+    """A missing secret cannot be a store's token, nor can a secret that is itself kept elsewhere."""
     for token in ("nothing-here", "kept"):
         got = unbound.keep_at(unbound.store.at("mail/home"), token=token)
         assert (word(got), "is no value in this vault" in got.body["error"]["message"]) == ("invalid_request", True)
 
 
-def test_the_approved_value_is_the_one_that_was_fetched(unbound: Signed) -> None:
-    """A value that replaces it while the question waits is not lent; the first one is."""
+def test_a_secret_replaced_while_its_question_is_pending_is_not_lent(unbound: Signed) -> None:
+    """Only the value that was fetched for the question is approved."""
     assert word(unbound.keep_at("pass:probe/me", token=None)) == "ok"
     unbound.agree(unbound.bind())
     unbound.agree(unbound.keep_at(unbound.store.at("mail/home")))  # the store gets its token for the first time
@@ -456,8 +456,8 @@ def test_the_approved_value_is_the_one_that_was_fetched(unbound: Signed) -> None
     assert (word(got), got.body["error"]["details"]["code"]) == ("binding_failed", "changed")
 
 
-def test_replacing_a_secret_whose_binding_waits_needs_approval(unbound: Signed) -> None:
-    """Another value or another place would be another credential than the one in the question."""
+def test_replacing_a_secret_needs_approval_while_its_binding_is_pending(unbound: Signed) -> None:
+    """Otherwise the person would approve a credential with another value than the one in the question."""
     unbound.home.must("PUT", "/v1/secrets/kept", {"value_base64": base64.b64encode(FIRST.encode()).decode()})
     asked = unbound.bind()
     assert asked.status == 202
@@ -469,8 +469,8 @@ def test_replacing_a_secret_whose_binding_waits_needs_approval(unbound: Signed) 
     assert unbound.sent_by_service()[-1] == f"Basic {base64.b64encode(f'mira:{FIRST}'.encode()).decode()}"
 
 
-def test_where_a_secret_is_kept_is_approved_with_a_signature(unbound: Signed) -> None:
-    """The signed subject names the place; a binding question fails if the place changed meanwhile, even with an approval."""
+def test_the_approver_signs_where_a_secret_is_kept(unbound: Signed) -> None:
+    """The signed subject names the place; an approved binding fails if the place changed meanwhile."""
     home, at_store = unbound.home, unbound.store.at("mail/home")
     assert word(unbound.keep_at("pass:probe/me", token=None)) == "ok"
     asked = unbound.bind()
@@ -492,8 +492,8 @@ def test_where_a_secret_is_kept_is_approved_with_a_signature(unbound: Signed) ->
     assert unbound.keep_at("pass:probe/me", token=None).status == 200
 
 
-def test_a_replacement_fails_if_a_binding_came_after_its_question(unbound: Signed) -> None:
-    """The approval must name every binding of the secret; a binding that was revoked meanwhile may be missing."""
+def test_replacing_a_secret_fails_if_a_binding_was_added_after_the_question(unbound: Signed) -> None:
+    """The approval must name every binding that uses the secret; one that was revoked meanwhile does no harm."""
     assert word(unbound.keep_at("pass:probe/me", token=None)) == "ok"
     unbound.agree(unbound.bind())
     other = {"connector": PROBE, "name": "basic/probe/other", "username": "mira", "secret": "kept"}

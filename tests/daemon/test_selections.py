@@ -132,8 +132,8 @@ class Child:
         return json.loads(self._process.stdout.readline())
 
 
-def test_an_action_outside_the_selection_does_not_exist(home: DaemonHome) -> None:
-    """The API and the protocol neither list, show, plan nor run it; the error is that of an action that is not installed."""
+def test_an_action_outside_the_selection_is_reported_as_not_installed(home: DaemonHome) -> None:
+    """The API and MCP neither list, show, plan nor run it, with the error of an action that does not exist."""
     token = begin(home, only=["tag:notes"])["token"]
 
     assert names(home, token) == ["list-notes"]
@@ -199,8 +199,8 @@ def test_an_invalid_selector_opens_no_session(home: DaemonHome, only: list[str])
     assert "only: " in answer.body["error"]["message"]
 
 
-def test_descendants_of_a_session_are_limited_with_it(home: DaemonHome) -> None:
-    """The limits hold without the token, with another's, on the operator socket, and in a session that the process opened."""
+def test_a_sessions_selection_also_limits_its_descendants(home: DaemonHome) -> None:
+    """The limits hold without the token, with another's, on the operator socket, and in a child's own session."""
     with Child(home) as child:
         free = begin(home)["token"]
         before = child.ask("POST", "/v1/actions/give-back/run", {"args": {"text": "x"}})
@@ -266,7 +266,7 @@ def test_a_session_keeps_the_limits_of_the_one_that_opened_it(home: DaemonHome) 
 
 
 def test_a_selection_survives_a_restart(home: DaemonHome) -> None:
-    """The record has the selection."""
+    """The daemon restores it from the record."""
     token = begin(home, only=["tag:notes"])["token"]
     home.stop()
     home.unlock()
@@ -276,7 +276,7 @@ def test_a_selection_survives_a_restart(home: DaemonHome) -> None:
 
 
 def test_a_folders_selection_limits_its_sessions(home: DaemonHome, tmp_path: Path) -> None:
-    """The setting applies at once, to open sessions too, and together with their own selection. The innermost folder counts."""
+    """The setting applies to open sessions at once, together with their own selection. The innermost folder wins."""
     inside, below = begin(home, folder=str(tmp_path)), begin(home, folder=str(tmp_path / "a" / "b"))
     outside, both = begin(home, folder=f"{tmp_path}-x"), begin(home, folder=str(tmp_path), only=["*-notes", "give-*"])
     told = {"inside": inside, "below": below, "outside": outside, "both": both}
@@ -298,8 +298,8 @@ def test_a_folders_selection_limits_its_sessions(home: DaemonHome, tmp_path: Pat
     assert names(home, None) == everything, "nobody knows where a caller without a session works"
 
 
-def test_the_list_switches_to_finding_when_there_are_too_many_and_back(home: DaemonHome) -> None:
-    """A setting or an action causes the switch; the open connection is notified each time."""
+def test_mcp_lists_find_and_run_tools_in_place_of_too_many_actions(home: DaemonHome) -> None:
+    """A setting or a new action causes the switch, and its removal the switch back; open connections are notified."""
     with Agent(home.path / "run" / "mcp.sock") as agent:
 
         def changed() -> set[str]:
@@ -323,8 +323,8 @@ def test_the_list_switches_to_finding_when_there_are_too_many_and_back(home: Dae
     assert limited == {"one_more", "list_notes"}, "of two actions there are not too many"
 
 
-def test_early_answers_exclude_limited_sessions(home: DaemonHome) -> None:
-    """The file that the relay reads names limited sessions by the digests of their tokens, as long as they are open."""
+def test_the_relays_cached_answers_exclude_sessions_with_a_selection(home: DaemonHome) -> None:
+    """The cache file names these sessions by the digests of their tokens, as long as they are open."""
     session = begin(home, only=["tag:notes"])
     begin(home)
     digest = hashlib.sha256(session["token"].encode()).hexdigest()

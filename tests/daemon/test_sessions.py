@@ -53,7 +53,7 @@ def until_over(home: DaemonHome, session: str) -> dict[str, Any]:
 
 
 def test_a_session_sees_its_own_questions_only(home: DaemonHome) -> None:
-    """Each token finds its own question; another session's does not exist for it, nor for a caller without a token."""
+    """A question does not exist for another session's token, or for a caller without a token."""
     mine, yours = begin(home), begin(home, agent="codex")
     question = asked(home, mine["token"])
     path = f"/v1/action-approvals/{question['approval_id']}"
@@ -72,7 +72,7 @@ def test_a_session_sees_its_own_questions_only(home: DaemonHome) -> None:
 
 
 def test_a_session_can_list_and_run_but_not_decide(home: DaemonHome) -> None:
-    """Operator routes are refused with the reason."""
+    """Operator routes are refused, with the reason, even with a valid token."""
     token = begin(home)["token"]
     question = asked(home, token)
     decision = {"decision": "approve", "digest": "sha256:" + "0" * 64}
@@ -97,7 +97,7 @@ def test_a_session_can_list_and_run_but_not_decide(home: DaemonHome) -> None:
     ids=["unknown", "no token of ours", "empty", "another scheme", "no scheme"],
 )
 def test_an_invalid_token_is_refused(home: DaemonHome, shown: str) -> None:
-    """The request would be answered without a token, and with a valid one."""
+    """A request without any token is answered, and so is one with a valid token."""
     good = begin(home)["token"]
 
     refused = home.agent.request("GET", "/v1/actions", headers={"Authorization": shown})
@@ -120,8 +120,8 @@ def test_the_token_of_an_ended_session_is_refused(home: DaemonHome) -> None:
     assert home.result(question)["status"] == "completed"
 
 
-def test_an_end_that_could_not_be_recorded_is_recorded_later(home: DaemonHome) -> None:
-    """The token is refused after the first try. The second try writes the event, which makes the end known to the next daemon."""
+def test_a_session_end_that_could_not_be_recorded_is_recorded_later(home: DaemonHome) -> None:
+    """The token is refused from the first try on; the later event tells the next daemon that the session ended."""
     session, other = begin(home), begin(home)
     pid = home.daemon_pid
     assert pid is not None
@@ -161,7 +161,7 @@ def test_a_session_ends_with_its_process(home: DaemonHome) -> None:
 
 
 def test_the_session_that_started_a_process_can_be_looked_up(home: DaemonHome) -> None:
-    """The session may have started an ancestor of it; a process of no session gives an empty list, an invalid number an error."""
+    """The session may have started an ancestor; a process of no session gives an empty list, a bad number an error."""
 
     def of_process(pid: object) -> list[str]:
         return [entry["id"] for entry in home.must("GET", f"/v1/sessions?pid={pid}")["sessions"]]
@@ -205,8 +205,8 @@ def test_a_session_survives_a_restart() -> None:
     ],
     ids=["agent", "folder", "too short", "too long", "process"],
 )
-def test_an_invalid_session_is_refused(home: DaemonHome, facts: dict[str, Any], why: str) -> None:
-    """Each refusal says what was expected; a valid request opens a session."""
+def test_opening_a_session_with_invalid_values_is_refused(home: DaemonHome, facts: dict[str, Any], why: str) -> None:
+    """Each error says what was expected; with valid values the session opens."""
     answer = home.ask("POST", "/v1/sessions", {"agent": "claude", "folder": "/srv/work", **facts})
 
     assert (answer.status, answer.body["error"]["class"]) == (400, "invalid_request")

@@ -59,8 +59,10 @@ def status_over(caller: http.client.HTTPConnection) -> dict[str, Any]:
     return found
 
 
-def test_a_setting_is_in_force_for_the_next_run(own_home: DaemonHome, upstream: CountingServer) -> None:
-    """The running daemon refuses the run with the setting to write, sends it with the setting, and refuses it again without."""
+def test_a_changed_setting_applies_to_the_next_run_without_a_restart(
+    own_home: DaemonHome, upstream: CountingServer
+) -> None:
+    """The refusal names the setting; the run works once it is written, and is refused again once it is removed."""
     pid = own_home.daemon_pid
     without, allowing = with_port(own_home, ""), with_port(own_home, allowed(upstream))
 
@@ -77,8 +79,10 @@ def test_a_setting_is_in_force_for_the_next_run(own_home: DaemonHome, upstream: 
     assert own_home.daemon_pid == pid
 
 
-def test_an_action_that_can_reach_nothing_asks_no_question(own_home: DaemonHome, upstream: CountingServer) -> None:
-    """The run is refused with the setting that fixes it; with the setting, a person is asked."""
+def test_a_gated_action_whose_host_is_not_allowed_asks_no_question(
+    own_home: DaemonHome, upstream: CountingServer
+) -> None:
+    """An approval would be useless: the run is refused with the setting that fixes it. With it, a person is asked."""
     refused = own_home.run("gated").body["error"]
     assert (refused["class"], refused["details"]["reason"]) == ("capability_denied", "address_not_public")
     assert f"aileron config add egress.private_plain localhost:{upstream.port}" in refused["message"]
@@ -89,8 +93,8 @@ def test_an_action_that_can_reach_nothing_asks_no_question(own_home: DaemonHome,
     assert own_home.run("gated").status == 202
 
 
-def test_an_invalid_file_changes_nothing(own_home: DaemonHome, upstream: CountingServer) -> None:
-    """The earlier settings stay in force, and the status has the problem; it also names a setting that needs a restart."""
+def test_an_invalid_config_file_changes_no_setting(own_home: DaemonHome, upstream: CountingServer) -> None:
+    """The status reports the problem; it also names a changed setting that needs a restart."""
     allowing = with_port(own_home, allowed(upstream))
     own_home.configure(allowing)
     own_home.configure("[egress\n")
@@ -104,7 +108,7 @@ def test_an_invalid_file_changes_nothing(own_home: DaemonHome, upstream: Countin
     assert own_home.run("open").status == 200
 
 
-def test_a_file_that_would_block_the_daemon_is_refused(own_home: DaemonHome) -> None:
+def test_a_config_file_that_would_block_the_daemon_is_not_read(own_home: DaemonHome) -> None:
     """The file is a FIFO without a writer, or too large; a regular file afterwards is read."""
     path = own_home.path / "config.toml"
     before = path.read_text(encoding="utf-8")
@@ -121,9 +125,9 @@ def test_a_file_that_would_block_the_daemon_is_refused(own_home: DaemonHome) -> 
     assert own_home.must("GET", "/v1/status")["settings_problem"] is None
 
 
-def test_a_file_that_could_not_be_opened_is_read_later(own_home: DaemonHome) -> None:
-    """The daemon first lacks a descriptor, then the file of certificates: config.toml is read although it does not
-    change again.
+def test_a_config_file_that_could_not_be_opened_is_read_later(own_home: DaemonHome) -> None:
+    """First no descriptor is free, then the certificate file is missing: the daemon retries although config.toml does
+    not change again.
     """
     pid, certificates = own_home.daemon_pid, own_home.path / "certificates.pem"
     assert pid is not None
@@ -152,8 +156,8 @@ def test_a_file_that_could_not_be_opened_is_read_later(own_home: DaemonHome) -> 
     assert own_home.daemon_pid == pid
 
 
-def test_a_setting_waits_for_the_approver(upstream: CountingServer) -> None:
-    """A setting that is written meanwhile leads to a question at once; a refusal mentions it, and approval puts it in force."""
+def test_a_changed_setting_takes_effect_after_the_approver_signed(upstream: CountingServer) -> None:
+    """A change leads to a question at once, and a refused run mentions it."""
     approver = Approver()
     with daemon_home() as home:
         home.configure("")
@@ -192,7 +196,7 @@ memory_mb = 512
 
 
 def test_the_status_says_how_agents_are_started(own_home: DaemonHome) -> None:
-    """The file counts at once without an approver; an empty file means that no choice was made."""
+    """A change of the file takes effect at once if there is no approver; an empty file means no choice was made."""
     before = own_home.must("GET", "/v1/status")["launch"]
     own_home.configure(with_port(own_home, _CELL.format(jail="false")))
     after = own_home.must("GET", "/v1/status")["launch"]
@@ -207,8 +211,8 @@ def test_the_status_says_how_agents_are_started(own_home: DaemonHome) -> None:
     }
 
 
-def test_a_file_does_not_widen_a_cell_without_the_approver() -> None:
-    """The file puts agents into cells at once; taking them out, or letting them see more, needs a signature."""
+def test_settings_that_widen_cells_need_the_approver() -> None:
+    """Putting agents into cells takes effect at once; taking them out, or showing them more, needs a signature."""
     approver = Approver()
     with daemon_home() as home:
         home.configure("")

@@ -201,9 +201,9 @@ def small(home: DaemonHome, token: str | None) -> str:
     return said(run(home, token, "give-back", text="x"))
 
 
-def test_a_session_with_a_full_share_keeps_no_one_else_out(held: tuple[DaemonHome, Gate]) -> None:
-    """The refusal says so, and what to do; another session, callers without a token and the person can run, and so
-    can the session once a run ends.
+def test_a_session_with_a_full_share_of_runs_blocks_no_other_caller(held: tuple[DaemonHome, Gate]) -> None:
+    """The refusal says what to do. Other sessions, callers without a token and the person can run, and the session
+    itself once a run of its own ends.
     """
     home, gate = held
     with Agent(home) as mine, Agent(home) as yours:
@@ -221,9 +221,9 @@ def test_a_session_with_a_full_share_keeps_no_one_else_out(held: tuple[DaemonHom
         assert _at_last(lambda: small(home, mine.token)) == "ran"
 
 
-def test_sessions_that_a_session_starts_share_with_it(held: tuple[DaemonHome, Gate]) -> None:
-    """Nested sessions share however they are opened and whoever uses their tokens; so do the process's calls without a token, on
-    each socket. A session that the person opens has a share of its own.
+def test_nested_sessions_count_against_the_share_of_their_outer_session(held: tuple[DaemonHome, Gate]) -> None:
+    """This holds however they are opened and whoever uses their tokens, and for calls of the process without a token. A
+    session that the person opens has a share of its own.
     """
     home, _ = held
     with Agent(home) as mine, subprocess.Popen(["cat"], stdin=subprocess.PIPE) as person:
@@ -244,9 +244,7 @@ def test_sessions_that_a_session_starts_share_with_it(held: tuple[DaemonHome, Ga
 
 
 def test_sessions_without_a_process_have_one_share_together(held: tuple[DaemonHome, Gate]) -> None:
-    """Sessions without a process cost nothing to open; a session counts as one if its opener did not start the
-    process that it names.
-    """
+    """They cost nothing to open. A session that names a process which its opener did not start counts as one of them."""
     home, _ = held
     by_hand = [home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/"})["token"] for _ in range(5)]
     by_hand.append(home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/", "pid": 1})["token"])
@@ -257,12 +255,12 @@ def test_sessions_without_a_process_have_one_share_together(held: tuple[DaemonHo
         assert small(home, other.token) == "ran"
 
 
-def test_a_process_that_left_its_family_gets_a_part_of_what_is_left(
+def test_a_detached_agent_cannot_take_the_places_of_others(
     held: tuple[DaemonHome, Gate],
 ) -> None:
-    """The limit of shares: an agent that detaches looks like another party, and gets two thirds of what is left.
-    Sessions without a process get that once, together; each session with a process gets it again. Neither another
-    session nor the person is kept out.
+    """This is the limit of shares: an agent that detaches looks like another caller, and gets two thirds of the free
+    places. Sessions without a process get that once, together; each session with a process gets it again. Neither
+    another session nor the person is kept out.
     """
     home, _ = held
     with Agent(home) as mine, Agent(home) as yours:
@@ -275,8 +273,8 @@ def test_a_process_that_left_its_family_gets_a_part_of_what_is_left(
 
 
 def test_approved_runs_of_one_session_do_not_delay_anothers(held: tuple[DaemonHome, Gate]) -> None:
-    """Twenty approved runs of one session wait for places, and another session's begins at once. They begin as places
-    become free.
+    """Twenty approved runs of one session are queued, and another session's begins at once. The queued runs begin as
+    places become free.
     """
     home, gate = held
     with Agent(home) as mine, Agent(home) as yours:
@@ -295,7 +293,7 @@ def test_approved_runs_of_one_session_do_not_delay_anothers(held: tuple[DaemonHo
         assert {home.result(question)["status"] for question in asked} == {"completed"}
 
 
-def test_a_free_place_goes_to_a_session_that_has_none(held: tuple[DaemonHome, Gate]) -> None:
+def test_a_free_place_goes_first_to_a_session_without_a_running_action(held: tuple[DaemonHome, Gate]) -> None:
     """Twelve sessions have taken all places for agents. Three approved runs wait, two for sessions that already have
     places and one for a session that has none: that one gets the first place, although it was approved last. The
     person can run all the time.
@@ -320,10 +318,8 @@ def test_a_free_place_goes_to_a_session_that_has_none(held: tuple[DaemonHome, Ga
         assert [home.result(question)["status"] for question in asked[:2]] == ["completed", "completed"]
 
 
-def test_a_session_with_a_full_share_of_questions_keeps_no_one_from_asking() -> None:
-    """Pending questions are counted by party, as recorded: those of a nested session still count after the outer
-    session ended, and after a restart.
-    """
+def test_a_session_with_a_full_share_of_questions_blocks_no_other_caller() -> None:
+    """Nested sessions count with their outer session: from the record, after it ended and after a restart."""
     with waiting_home() as (home, _), Agent(home) as mine, Agent(home) as yours:
         nested = mine.begin()["token"]
         answers = [run(home, nested, "ask-first", text="x") for _ in range(_QUESTIONS)]

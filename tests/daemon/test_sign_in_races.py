@@ -97,8 +97,8 @@ def test_a_binding_revoked_during_a_sign_in_stays_revoked(world: World) -> None:
     assert [secret["name"] for secret in world.home.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
 
 
-def test_two_accounts_that_wait_for_one_name_are_not_mixed_up(world: World, approver: Approver) -> None:
-    """Both are approved: the first is bound; the second fails, and changes neither the account shown nor the token sent."""
+def test_two_pending_sign_ins_for_one_name_are_not_mixed_up(world: World, approver: Approver) -> None:
+    """A person approves both: the first is bound, and the second fails without changing its account or token."""
     approver.appoint(world.home)
     first = signed_in_as(world, "me@example.test", OWN)
     second = signed_in_as(world, "other@example.test", THEIRS)
@@ -109,7 +109,7 @@ def test_two_accounts_that_wait_for_one_name_are_not_mixed_up(world: World, appr
     assert (world.binding()["account"], sent(world)) == ("me@example.test", OWN)
 
 
-def test_a_secret_that_took_the_name_meanwhile_is_not_overwritten(world: World, approver: Approver) -> None:
+def test_a_sign_in_does_not_overwrite_a_secret_that_took_its_name_meanwhile(world: World, approver: Approver) -> None:
     """The question names where the tokens would be stored; when it is approved, another secret has that name.
 
     A person has approved that as well: while a question names the secret, another value is not stored without approval.
@@ -127,7 +127,7 @@ def test_a_secret_that_took_the_name_meanwhile_is_not_overwritten(world: World, 
 
 
 def test_rebinding_is_for_the_account_that_was_shown(world: World, approver: Approver) -> None:
-    """The question is about one account, and a sign-in with another is bound before its approval."""
+    """The name is bound to another account while the question is pending: the approval must not apply to that."""
     signed_in_as(world, "me@example.test", OWN)
     approver.appoint(world.home)
     stale = world.home.ask("PATCH", f"/v1/bindings/{NAME}", {}).body["approval_id"]
@@ -144,7 +144,7 @@ def test_rebinding_is_for_the_account_that_was_shown(world: World, approver: App
 
 @pytest.mark.parametrize("lie", ["account", "connector", "name", "secret", "replaces"])
 def test_a_sign_ins_tokens_are_bound_only_as_shown(world: World, approver: Approver, lie: str) -> None:
-    """The question's text is forged, about the same tokens, and approved: nothing is bound. The true question is."""
+    """A question with forged text about the same tokens is approved: nothing is bound. The true question binds."""
     approver.appoint(world.home)
     question = signed_in_as(world, "other@example.test", THEIRS)
     true = subject_of(world, question["approval_id"])
@@ -164,8 +164,8 @@ def test_a_sign_ins_tokens_are_bound_only_as_shown(world: World, approver: Appro
     assert outcome(approver.decide(world.home, again["approval_id"])) == ("completed", None)
 
 
-def test_tokens_are_not_released_as_the_value_of_a_secret(world: World, approver: Approver) -> None:
-    """A question about a new value of a secret is forged to name a sign-in's tokens: a service would be sent all of them."""
+def test_a_sign_ins_tokens_cannot_be_stored_as_an_ordinary_secret(world: World, approver: Approver) -> None:
+    """A forged question names the tokens as a secret's new value; a service would then be sent all of them."""
     assert not store(world, "own", OWN.encode()).is_error
     plain = {"connector": CONNECTOR, "name": "oauth2/mail/plain", "secret": "own"}
     world.home.must("POST", "/v1/bindings", plain)
@@ -182,8 +182,8 @@ def test_tokens_are_not_released_as_the_value_of_a_secret(world: World, approver
     assert kept == ("completed", None)  # they are bound by their own question
 
 
-def test_a_denied_sign_in_is_not_kept(world: World, approver: Approver) -> None:
-    """A copy of the denied question, forged in the place of another and approved by mistake, finds nothing to bind."""
+def test_the_tokens_of_a_denied_sign_in_are_discarded(world: World, approver: Approver) -> None:
+    """A copy of its question, forged in the place of another and approved by mistake, finds no tokens to bind."""
     approver.appoint(world.home)
     denied = signed_in_as(world, "other@example.test", THEIRS)
     about = subject_of(world, denied["approval_id"])

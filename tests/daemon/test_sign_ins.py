@@ -11,8 +11,8 @@ from tests.support.token_server import SCOPES, oauth_error
 pytestmark = pytest.mark.jail
 
 
-def test_a_person_signs_in_and_the_connector_is_served(world: World) -> None:
-    """The provider's callback is answered with a page, and the binding exists; the request has the token, the result does not."""
+def test_after_a_sign_in_the_connectors_requests_carry_the_token(world: World) -> None:
+    """The provider's callback gets a page and the binding exists; the run's result does not contain the token."""
     begun = world.begin()
     page = called_back(begun["authorize_url"])
     ended = world.end(begun)
@@ -32,8 +32,8 @@ def test_a_person_signs_in_and_the_connector_is_served(world: World) -> None:
     ]
 
 
-def test_a_device_without_a_browser_signs_in_by_code(world: World) -> None:
-    """The sign-in shows the code to type; the provider is asked until it has an answer."""
+def test_a_sign_in_on_a_device_without_a_browser_uses_a_code(world: World) -> None:
+    """The response has the code to type; the daemon polls the provider until the person has finished."""
     begun = world.begin(flow="device")
     ended = world.end(begun, wait=20.0)
 
@@ -79,8 +79,8 @@ def test_an_expired_token_is_renewed_before_it_is_sent(world: World) -> None:
 
 
 def test_a_token_that_the_service_refuses_is_renewed_once(world: World) -> None:
-    """The service answers 401, and the same request is sent again with a new token: the connector sees only the
-    second response, and both are on record.
+    """The service answers 401, and the same request is sent again with a new token: the connector sees only the second
+    response, and both requests are on record.
     """
     world.sign_in()
     world.service.accepts = {"canary-access-token-2"}
@@ -109,8 +109,8 @@ def test_a_grant_revoked_at_the_provider_says_to_sign_in_again(world: World) -> 
     assert world.ask().status == 200
 
 
-def test_a_revoked_sign_in_is_revoked_at_the_provider_too(world: World) -> None:
-    """Both tokens are revoked there, and the stored ones are deleted; the next run has no credential."""
+def test_revoking_a_binding_also_revokes_its_tokens_at_the_provider(world: World) -> None:
+    """The stored tokens are deleted as well, and the next run has no credential."""
     world.sign_in()
     answered = world.home.must("DELETE", f"/v1/bindings/{NAME}")
 
@@ -121,7 +121,7 @@ def test_a_revoked_sign_in_is_revoked_at_the_provider_too(world: World) -> None:
 
 
 def test_a_connector_cannot_use_the_token_endpoint(world: World) -> None:
-    """The connector declares the endpoint's host; the run ends without a request. Another path of the host is allowed."""
+    """The manifest names the endpoint's host: the run fails without a request. Other paths are allowed."""
     world.sign_in()
     before = len(world.provider.asked)
     refused = world.home.run("ask", {"url": world.provider.url("/token"), "method": "POST", "credential": "oauth2"})
@@ -162,8 +162,8 @@ def test_an_approver_consents_before_tokens_are_stored(world: World, approver: A
     assert world.ask().status == 200
 
 
-def test_a_sign_in_is_not_bound_after_a_restart(world: World, approver: Approver) -> None:
-    """The tokens were in memory only: the person is told to sign in again, and nothing is bound."""
+def test_a_sign_in_that_waits_for_consent_is_lost_at_a_restart(world: World, approver: Approver) -> None:
+    """The tokens were only in memory, so the person is told to sign in again."""
     approver.appoint(world.home)
     ended = world.sign_in()
     approval_id = ended["result"]["approval_id"]
@@ -176,7 +176,7 @@ def test_a_sign_in_is_not_bound_after_a_restart(world: World, approver: Approver
     assert world.home.must("GET", "/v1/bindings")["bindings"] == []
 
 
-def test_a_provider_that_is_down_loses_no_grant(world: World) -> None:
+def test_an_outage_of_the_provider_does_not_end_the_grant(world: World) -> None:
     """The connector gets a network error; the same grant works once the provider is back."""
     world.provider.lifetime_s = 0
     world.sign_in()

@@ -49,8 +49,8 @@ def own_home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHom
         yield made
 
 
-def test_a_signed_decision_counts(home: DaemonHome, approver: Approver, upstream: CountingServer) -> None:
-    """The run is carried out, and the record verifies with the signature in it."""
+def test_a_signed_approval_starts_the_run(home: DaemonHome, approver: Approver, upstream: CountingServer) -> None:
+    """The record verifies with the signature in it."""
     before = upstream.effects
     question = home.asked("gated")
 
@@ -68,7 +68,7 @@ def test_a_signed_decision_counts(home: DaemonHome, approver: Approver, upstream
 def test_only_a_correctly_signed_decision_counts(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """An unsigned decision, another key, another question's signature, other words and another time are refused, on record."""
+    """Unsigned, by another key, or signed for other words, another question or time: each is refused, on record."""
     before = upstream.effects
     question, other = home.asked("gated"), home.asked("gated", {"path": "/other"})
     approval_id = question["approval_id"]
@@ -101,7 +101,7 @@ def test_only_a_correctly_signed_decision_counts(
 
 
 def test_a_denial_must_be_signed_too(home: DaemonHome, approver: Approver) -> None:
-    """Other programs cannot deny in the person's place; the person's reason reaches the caller."""
+    """Other programs must not deny in the person's name; the signed reason reaches the caller."""
     question = home.asked("gated")
     unsigned = home.decide({**question}, "deny", "no")
     signed = approver.decide(home, question["approval_id"], "deny", reason="not today")
@@ -110,8 +110,8 @@ def test_a_denial_must_be_signed_too(home: DaemonHome, approver: Approver) -> No
     assert home.result(question)["reason"] == "not today"
 
 
-def test_a_locked_vault_decides_nothing_and_runs_nothing(own_home: DaemonHome, approver: Approver) -> None:
-    """The vault holds the approver's public key."""
+def test_nothing_is_decided_or_run_while_the_vault_is_locked(own_home: DaemonHome, approver: Approver) -> None:
+    """The vault holds the approver's public key, so no signature can be checked."""
     question = own_home.asked("gated")
     good = approver.decision(own_home, question["approval_id"])
     own_home.must("POST", "/v1/vault/lock")
@@ -147,8 +147,8 @@ def test_replacing_the_approvers_key_needs_the_old_one(own_home: DaemonHome, app
     assert own_home.must("GET", "/v1/audit/verify")["ok"]
 
 
-def test_an_enrollment_fails_if_the_inventory_changed(bare_home: DaemonHome) -> None:
-    """An action is added between the list and the signature."""
+def test_enrolling_an_approver_fails_if_the_inventory_changed_meanwhile(bare_home: DaemonHome) -> None:
+    """The test adds an action between the list that is shown and the signature."""
     bare_home.install_probe()
     bare_home.unlock()
     approver = Approver()
@@ -193,8 +193,8 @@ def test_an_approval_written_into_the_ledger_runs_nothing(
     assert upstream.effects == before + 1
 
 
-def test_an_older_vault_does_not_make_decisions_unsigned(upstream: CountingServer) -> None:
-    """A vault from before the enrollment is put back while the daemon is stopped: it does not open, and nothing runs."""
+def test_restoring_an_older_vault_file_does_not_remove_the_approver(upstream: CountingServer) -> None:
+    """A file from before the enrollment is put back while the daemon is stopped: it does not open."""
     approver = Approver()
     with probed_home(upstream.port) as home:
         home.add_probe_action("effect", name="gated", gated=True)
@@ -215,7 +215,7 @@ def test_an_older_vault_does_not_make_decisions_unsigned(upstream: CountingServe
         assert word(approver.decide(home, question["approval_id"])) == "approved"
 
 
-def test_an_edited_call_runs_as_the_approver_signed_it(
+def test_arguments_edited_by_the_approver_are_the_ones_that_run(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
     """Other arguments give another digest, which the approver signs; the result tells the agent what ran."""
@@ -234,8 +234,8 @@ def test_an_edited_call_runs_as_the_approver_signed_it(
     assert upstream.requests[-1][1] == "/edited"
 
 
-def test_the_agent_answers_a_question_once_and_the_person_sees_it(home: DaemonHome, approver: Approver) -> None:
-    """The agent sees the question when it polls, and answers on its own socket; the person sees the answer as the agent's."""
+def test_an_agent_can_answer_the_persons_question_once(home: DaemonHome, approver: Approver) -> None:
+    """The agent finds the question when it polls; the person sees the answer marked as the agent's."""
     question = home.asked("gated")
     route = f"/v1/action-approvals/{question['approval_id']}"
     early = home.agent.request("POST", f"{route}/answer", {"answer": "nobody asked"})
@@ -253,8 +253,8 @@ def test_the_agent_answers_a_question_once_and_the_person_sees_it(home: DaemonHo
     assert word(approver.decide(home, question["approval_id"], "deny")) == "denied"
 
 
-def test_a_call_is_compared_with_the_last_approved_one(home: DaemonHome, approver: Approver) -> None:
-    """The difference shows another value of an argument; a denied call is not compared with."""
+def test_a_question_is_compared_with_the_last_approved_call(home: DaemonHome, approver: Approver) -> None:
+    """The difference shows an argument's other value; denied calls are not compared with."""
     first = home.asked("gated", {"path": "/one"})
     approver.decide(home, first["approval_id"])
     assert home.result(first)["status"] == "completed"
@@ -269,8 +269,8 @@ def test_a_call_is_compared_with_the_last_approved_one(home: DaemonHome, approve
     assert (same["problem"], other["problem"]) == (None, None)
 
 
-def test_a_call_is_compared_with_the_most_similar_signed_one(own_home: DaemonHome, approver: Approver) -> None:
-    """The newest one does not take precedence; an older row whose signature does not verify does not count."""
+def test_a_question_is_compared_with_the_most_similar_signed_call(own_home: DaemonHome, approver: Approver) -> None:
+    """The newest call does not take precedence; one whose signature does not verify is not used."""
     home = own_home
     asked = [home.asked("gated", {"path": path}) for path in ("/one", "/two")]
     for each in asked:
@@ -288,7 +288,7 @@ def test_a_call_is_compared_with_the_most_similar_signed_one(own_home: DaemonHom
     assert [(change["before"], change["after"]) for change in other["changes"]] == [("/two", "/one")]
 
 
-def test_a_call_approved_without_a_signature_is_marked_as_such(own_home: DaemonHome, approver: Approver) -> None:
+def test_a_comparison_with_an_unsigned_approval_says_so(own_home: DaemonHome, approver: Approver) -> None:
     """The text says "that approval", because its reader is deciding another one, with a signature."""
     home = own_home
     first = home.asked("gated", {"path": "/one"})
@@ -301,8 +301,8 @@ def test_a_call_approved_without_a_signature_is_marked_as_such(own_home: DaemonH
     assert (found["approval_id"], found["problem"]) == (first["approval_id"], "that approval was not signed")
 
 
-def test_the_list_shows_questions_to_the_agent_and_identical_calls(own_home: DaemonHome, approver: Approver) -> None:
-    """The agent is asked about one of two identical calls, and then answers."""
+def test_the_approval_list_shows_conversations_and_identical_calls(own_home: DaemonHome, approver: Approver) -> None:
+    """The person asks the agent about one of two identical calls, and the agent answers."""
     home = own_home
     first, second = (home.asked("gated", {"path": "/same"})["approval_id"] for _ in range(2))
 
@@ -321,7 +321,7 @@ def test_the_list_shows_questions_to_the_agent_and_identical_calls(own_home: Dae
 
 
 def test_a_comparison_that_is_impossible_is_reported(home: DaemonHome, approver: Approver) -> None:
-    """A locked vault cannot tell whether the last call was the person's; the comparison does not claim that there was none."""
+    """The vault is locked, so no signature can be checked; the question must not claim to be the first call."""
     first = home.asked("gated", {"path": "/one"})
     approver.decide(home, first["approval_id"])
     assert home.result(first)["status"] == "completed"
@@ -375,8 +375,8 @@ def test_a_preview_is_for_the_approver_only_and_is_signed_with_the_plan(
 def test_an_approval_of_an_outdated_preview_does_not_count(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """An older preview that is passed off as the newest gets no valid approval. A denial counts, and so does a
-    preview whose content is current again.
+    """The newest preview's digest is needed. A denial counts, and so does an older preview whose content is current
+    again.
     """
     asked = [home.asked(previewing(home, approver, "fetch"))["approval_id"] for _ in range(2)]
     upstream.page = "as it was"
@@ -394,7 +394,7 @@ def test_an_approval_of_an_outdated_preview_does_not_count(
 
 
 def test_a_preview_can_only_read(home: DaemonHome, approver: Approver, upstream: CountingServer) -> None:
-    """A preview that would write is refused by egress; the person learns that it failed, and can decide without it."""
+    """Egress refuses a preview that would write; the person learns that it failed, and can decide without it."""
     question = home.asked(previewing(home, approver, "effect", step="fetch"))
     effects = upstream.effects
 
@@ -406,11 +406,11 @@ def test_a_preview_can_only_read(home: DaemonHome, approver: Approver, upstream:
     assert word(approver.decide(home, question["approval_id"])) == "approved"
 
 
-def test_a_preview_forged_in_the_ledger_does_nothing(
+def test_a_preview_forged_in_the_ledger_sends_nothing(
     own_home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """The frozen plan's preview is the effect itself and may write: the person requests it, and nothing is sent. Its
-    digest matches, but no one has signed it yet, so it must be what the approved file gives.
+    """The forged preview would carry out the effect itself. Its digest matches, but an unsigned plan must be what the
+    approved file gives.
     """
     name = previewing(own_home, approver, "fetch")
     question, untouched = own_home.asked(name), own_home.asked(name)
@@ -458,7 +458,7 @@ def test_only_the_approver_gets_a_preview(home: DaemonHome, approver: Approver) 
 
 
 def test_a_request_for_a_preview_is_answered_once(home: DaemonHome, approver: Approver) -> None:
-    """Any program could send the captured request again; it gets nothing."""
+    """Another program could capture the signed request and repeat it, and gets nothing."""
     question = home.asked(previewing(home, approver, "fetch"))
     route = f"/v1/action-approvals/{question['approval_id']}/preview"
     body = approver.preview_body(approver.preview_statement(question["approval_id"], Recipient().public))
@@ -474,7 +474,7 @@ def add_held(home: DaemonHome, approver: Approver, name: str, window_s: int) -> 
     approver.agree(home, home.ask("POST", "/v1/actions", {"text": text, "file": "a test"}))
 
 
-def test_a_held_run_can_be_cancelled_and_otherwise_begins_by_itself(
+def test_a_run_in_its_undo_window_can_be_cancelled_and_otherwise_begins(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
     """`undo_window_s` delays an approved run, and `held_until` says until when."""
@@ -493,10 +493,10 @@ def test_a_held_run_can_be_cancelled_and_otherwise_begins_by_itself(
     assert home.result(taken_back)["status"] == "cancelled"
 
 
-def test_a_held_run_survives_a_killed_daemon(
+def test_a_run_in_its_undo_window_survives_a_killed_daemon(
     own_home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """The daemon is killed while it holds the run: after the vault is open again, the run begins once, when its time has come."""
+    """The daemon is killed before the window ends: once the vault is open again, the run begins once."""
     add_held(own_home, approver, "held", 600)
     before = upstream.effects
     question = own_home.asked("held")
@@ -515,8 +515,8 @@ def test_a_held_run_survives_a_killed_daemon(
     assert started["at"] >= held[:-1]
 
 
-def test_callers_on_the_wrong_socket_are_recorded(home: DaemonHome) -> None:
-    """An agent that tries an operator route is refused, and the record has the route. An operator's mistake is not in it."""
+def test_an_agent_that_tries_an_operator_route_is_recorded(home: DaemonHome) -> None:
+    """The record has the route. A mistake of an operator is not recorded."""
     answer = home.agent.request("POST", "/v1/action-approvals/act-1/decide", {"decision": "approve", "digest": "x"})
     mistake = home.ask("POST", "/v1/action-approvals/act-1/decide", {"decision": "approve", "digest": "x"})
 
@@ -529,7 +529,7 @@ def test_callers_on_the_wrong_socket_are_recorded(home: DaemonHome) -> None:
 def test_a_run_cancelled_while_the_vault_was_locked_stays_cancelled(
     own_home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
-    """Another caller locks the vault during the undo window, and the ledger is set back afterwards."""
+    """A caller locks the vault during the undo window, and the ledger is set back to before the cancellation."""
     add_held(own_home, approver, "held", 600)
     add_held(own_home, approver, "soon", 2)
     question, other = own_home.asked("held"), own_home.asked("soon")

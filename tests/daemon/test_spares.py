@@ -26,8 +26,8 @@ def early() -> Iterator[DaemonHome]:
         yield home
 
 
-def test_a_spares_module_state_is_recent_and_its_randomness_its_own(early: DaemonHome) -> None:
-    """The connector was loaded before the run was requested, at most half a minute ago; no two runs draw the same numbers."""
+def test_each_spare_was_loaded_recently_and_draws_its_own_random_numbers(early: DaemonHome) -> None:
+    """A spare was loaded at most half a minute before its run; no two runs may draw the same numbers."""
     early.run("tell")
     told = [when_it_waited(early) for _ in range(3)]
     for result in told:
@@ -72,10 +72,10 @@ def _change_settings(home: DaemonHome) -> None:
 
 
 @pytest.mark.parametrize("change", [_lock, _disable, _remove, _change_settings])
-def test_no_spare_waits_after_a_lock_a_removal_or_other_settings(
+def test_spares_end_when_the_vault_locks_or_their_connector_or_settings_change(
     early: DaemonHome, change: Callable[[DaemonHome], None]
 ) -> None:
-    """The spare ends at once, long before its time is over."""
+    """They end at once, long before their own timeout."""
     early.run("tell")
     wait_until(lambda: jails_with_threads(early) > 0, "a connector waits")
     change(early)
@@ -84,8 +84,8 @@ def test_no_spare_waits_after_a_lock_a_removal_or_other_settings(
     wait_until(lambda: jails_with_threads(early) == 0, "no connector waits", within_s=10)
 
 
-def test_no_spare_from_before_a_lock_is_used_after_it(early: DaemonHome) -> None:
-    """The vault is unlocked again at once; later spares are used."""
+def test_no_spare_from_before_a_vault_lock_is_used_afterwards(early: DaemonHome) -> None:
+    """Even if the vault is unlocked at once, only spares that were started later are used."""
     when_it_waited(early)
     wait_until(lambda: jails_with_threads(early) > 0, "the next one waits")
     locked = time.time()

@@ -41,7 +41,7 @@ def test_the_daemon_starts_with_the_first_request_and_stops_when_told(bare_home:
     assert sorted(path.name for path in (bare_home.path / "run").iterdir()) == ["daemon.lock"]
 
 
-def test_only_the_user_reaches_the_sockets_and_no_process_can_attach(bare_home: DaemonHome) -> None:
+def test_the_sockets_are_private_and_no_process_can_read_the_daemons_memory(bare_home: DaemonHome) -> None:
     """Directories have mode 0700, sockets 0600, and other processes of the user cannot open the daemon's memory."""
     bare_home.must("GET", "/healthz")
     run = bare_home.path / "run"
@@ -57,8 +57,8 @@ def test_only_the_user_reaches_the_sockets_and_no_process_can_attach(bare_home: 
     assert next(line for line in limits if "core file" in line).split()[4] == "0"
 
 
-def test_the_start_time_is_before_the_daemon_was_ready(bare_home: DaemonHome) -> None:
-    """The first request, for which the rooms are built, comes later."""
+def test_the_reported_start_time_is_not_after_the_daemon_was_ready(bare_home: DaemonHome) -> None:
+    """The time of the first request would be wrong: it comes later, and imports most modules."""
     Client(bare_home.path).start()
     ready = utc(time.time())
 
@@ -76,8 +76,8 @@ def test_after_a_kill_the_next_request_starts_another_daemon(bare_home: DaemonHo
     assert bare_home.daemon_pid not in (None, first)
 
 
-def test_callers_that_start_the_daemon_at_once_are_all_answered(bare_home: DaemonHome) -> None:
-    """A daemon has the lock and does not listen yet when the others give way to it."""
+def test_callers_that_start_the_daemon_simultaneously_are_all_answered(bare_home: DaemonHome) -> None:
+    """Only one daemon gets the lock, and it may not listen yet when the others exit in its favour."""
     for _ in range(3):
         with ThreadPoolExecutor(4) as pool:
             clients = [Client(bare_home.path) for _ in range(4)]
@@ -107,7 +107,7 @@ def test_a_home_that_others_can_read_keeps_the_daemon_from_starting(bare_home: D
     assert bare_home.must("GET", "/healthz") == {"status": "ok"}
 
 
-def test_a_file_in_the_homes_place_keeps_the_daemon_from_starting(bare_home: DaemonHome) -> None:
+def test_a_home_that_is_a_file_keeps_the_daemon_from_starting(bare_home: DaemonHome) -> None:
     """The error names the path and the problem, without a traceback."""
     bare_home.path.write_text("", encoding="utf-8")
 
@@ -121,8 +121,8 @@ def test_a_path_too_long_for_a_socket_is_refused_before_the_start(tmp_path: Path
         Client(tmp_path / ("x" * 120)).request("GET", "/healthz")
 
 
-def test_a_response_before_the_request_was_read_reaches_the_client(tmp_path: Path) -> None:
-    """A refusal needs no body: a client that is still sending gets the response, not a broken pipe."""
+def test_a_client_still_sending_its_body_gets_the_refusal(tmp_path: Path) -> None:
+    """The daemon refuses the request before it has read the body, which must not end in a broken pipe."""
     with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as pool:
         home = Home(tmp_path)
         home.run.mkdir(mode=0o700)
@@ -155,10 +155,10 @@ def test_a_daemon_that_cannot_be_imported_reports_the_reason(
         bare_home.ask("GET", "/healthz")
 
 
-def test_a_daemon_whose_rooms_cannot_be_imported_answers_with_an_error(
+def test_a_daemon_whose_modules_cannot_be_imported_answers_with_an_error(
     bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Rooms are imported for the first request, after `ready`: it gets an error, the log has the reason, and the daemon ends."""
+    """They are imported for the first request: it gets an error, the log has the reason, and the daemon ends."""
     (tmp_path / "hypercorn.py").write_text("raise ImportError('hypercorn is broken here')", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
@@ -171,7 +171,7 @@ def test_a_daemon_whose_rooms_cannot_be_imported_answers_with_an_error(
 
 
 @pytest.mark.parametrize("is_replaced", [True, False], ids=["replaced", "as it was"])
-def test_a_daemon_imports_nothing_of_another_installation(
+def test_a_running_daemon_imports_nothing_of_a_newer_installation(
     bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_replaced: bool
 ) -> None:
     """Most modules are imported after `ready`, and another version may be installed by then."""
@@ -198,7 +198,9 @@ def test_a_daemon_imports_nothing_of_another_installation(
         assert answer.status == 200
 
 
-def test_the_daemon_keeps_no_secret_in_its_environment(bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_started_by_a_command_does_not_keep_its_secret_variables(
+    bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The secret was meant for the command that started the daemon; other variables are kept."""
     monkeypatch.setenv("AILERON_VAULT_PASSPHRASE", "correct horse battery")
     monkeypatch.setenv("AILERON_SIGNING_KEY", "a-publishers-key")
@@ -249,8 +251,8 @@ def test_without_user_namespaces_the_daemon_refuses_to_start_with_the_fix(bare_h
     assert recorded == ["daemon.started", "genesis"]
 
 
-def test_the_template_waits_for_few_imports() -> None:
-    """The template's process is started before the rooms are imported, and prepares runs in parallel."""
+def test_the_template_process_starts_after_few_imports() -> None:
+    """The template prepares runs while the daemon imports its other modules."""
     before = "import sys; from aileron.daemon import begin; print(*sys.modules)"
 
     imported = subprocess.run([sys.executable, "-c", before], capture_output=True, text=True, timeout=60, check=True)
@@ -331,8 +333,8 @@ MOST_IMPORTED = 320
 """Modules that a start may import, Python's own included: there were 900."""
 
 
-def test_a_start_imports_no_room(bare_home: DaemonHome, tmp_path: Path) -> None:
-    """A start does not wait for imports that it does not use: the rooms are imported after `ready`, with the first request."""
+def test_the_daemon_is_ready_before_it_imports_most_modules(bare_home: DaemonHome, tmp_path: Path) -> None:
+    """A start does not wait for imports that it does not use: they follow with the first request."""
     ready, told = os.pipe()
     with (tmp_path / "stderr").open("wb") as before_the_log:
         process = subprocess.Popen(
@@ -369,8 +371,8 @@ def _is_one_of(module: str, names: Collection[str]) -> bool:
 @pytest.mark.parametrize(
     "begun", ["aileron.__main__.main()", "aileron.daemon.__main__.main([sys.argv[1]])"], ids=["command", "daemon"]
 )
-def test_a_process_that_ends_is_not_searched_for_cycles(tmp_path: Path, begun: str) -> None:
-    """The kernel frees all memory; a search by the garbage collector would take a quarter of a short command."""
+def test_a_process_skips_garbage_collection_at_its_exit(tmp_path: Path, begun: str) -> None:
+    """The kernel frees all memory; a search for reference cycles would take a quarter of a short command."""
     code = (
         "import atexit, gc, sys; "
         "atexit.register(lambda: print(gc.get_freeze_count() > 10_000, len(gc.get_objects()) < 1_000)); "

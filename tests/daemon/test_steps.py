@@ -25,7 +25,7 @@ def _connector(text: str) -> str:
 
 
 def test_a_step_gets_an_earlier_steps_result(home: DaemonHome) -> None:
-    """The result is inserted as a value and inside a text; text in it that looks like a reference is passed on unchanged."""
+    """The result is inserted as a value or inside a text; text in it that looks like a reference stays text."""
     add(home, 'text = "it said ${first.text}, ${first.number}"\nflag = "${first.flag}"')
 
     answer = home.run("give-back", {"text": "${first.number} ☃", "flag": True})
@@ -52,8 +52,8 @@ def test_steps_of_a_run_have_different_idempotency_keys(home: DaemonHome) -> Non
     assert first != second
 
 
-def test_a_result_without_the_value_ends_the_action_before_the_step(home: DaemonHome) -> None:
-    """The error is bad_input with the reference; the first step stays done, and no jail is made for the second."""
+def test_an_action_fails_if_an_earlier_result_lacks_the_referenced_value(home: DaemonHome) -> None:
+    """The error is bad_input with the reference; the first step stays done, and the second gets no jail."""
     add(home, 'text = "${first.messages.0.id}"')
 
     answer = home.run("give-back", {"text": "x"})
@@ -64,8 +64,8 @@ def test_a_result_without_the_value_ends_the_action_before_the_step(home: Daemon
     assert types == ["run.requested", "run.started", "run.finished"]
 
 
-def test_a_person_sees_where_a_value_will_come_from(home: DaemonHome) -> None:
-    """The question names the place and the step; the approved run uses the value of that step's result."""
+def test_a_question_shows_which_step_a_value_will_come_from(home: DaemonHome) -> None:
+    """The approved run then uses the value of that step's result."""
     add(home, 'text = "again ${first.text}"', gated=True)
     question = home.asked("give-back", {"text": "x"})
 

@@ -64,8 +64,8 @@ with tempfile.TemporaryDirectory() as made:
 """
 
 
-def test_periodic_tasks_wait_for_a_thread() -> None:
-    """The check of sessions fails and is repeated, a read of the ledger is refused, and a process is reaped all the same."""
+def test_the_daemons_tasks_survive_a_shortage_of_threads() -> None:
+    """The check of sessions is retried, a read of the ledger is refused as busy, and child processes are reaped."""
     ended = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60, check=False)
 
     assert ended.returncode == 0, ended.stderr

@@ -109,7 +109,7 @@ async def test_an_expiring_token_is_renewed_before_it_is_sent(tmp_path: Path) ->
         assert rooms.renewing.stored == SECOND.encode()
 
 
-async def test_one_renewal_serves_all_waiting_requests_through_one_slot(tmp_path: Path) -> None:
+async def test_one_renewal_serves_all_waiting_requests_without_a_deadlock(tmp_path: Path) -> None:
     """Twelve requests and the renewal that they wait for share an engine with one slot."""
     async with joined(tmp_path, only(SECOND), PATIENT) as rooms:
         rooms.egress.slots = anyio.Semaphore(1)  # type: ignore[misc]
@@ -129,7 +129,7 @@ async def test_one_renewal_serves_all_waiting_requests_through_one_slot(tmp_path
 
 
 async def test_many_refused_requests_are_served_after_one_renewal(tmp_path: Path) -> None:
-    """The provider has revoked the token: each request is sent once more, and the provider is asked once."""
+    """The provider has revoked the token: each request is sent once more, but the provider is asked only once."""
     async with joined(tmp_path, only(SECOND)) as rooms:
         rooms.egress.slots = anyio.Semaphore(2)  # type: ignore[misc]
         meter, got = Meter(Budget()), list[tuple[int, bytes]]()
@@ -147,7 +147,7 @@ async def test_many_refused_requests_are_served_after_one_renewal(tmp_path: Path
 
 
 async def test_a_service_that_refuses_everything_cannot_flood_the_provider(tmp_path: Path) -> None:
-    """A connector's own host is requested 200 times in 8 steps: there is one renewal and one extra request."""
+    """The service answers 401 to 200 requests in 8 steps: there is one renewal and one repeated request."""
     async with joined(tmp_path, lambda _seen: REFUSAL, JobTiming(fresh_s=600.0)) as rooms:
         for _step in range(8):
             meter = Meter(rooms.grant.budget)
@@ -159,8 +159,8 @@ async def test_a_service_that_refuses_everything_cannot_flood_the_provider(tmp_p
         assert rooms.sent == [FIRST] + [SECOND] * 200
 
 
-async def test_a_step_causes_at_most_one_renewal_at_any_pace(tmp_path: Path) -> None:
-    """The pace would renew after every refusal; the engine itself allows one renewal a step."""
+async def test_a_step_causes_at_most_one_token_renewal(tmp_path: Path) -> None:
+    """The limit holds even if the configured pace would allow a renewal after every refusal."""
     eager = JobTiming(fresh_s=0.0, least_s=0.0)
     async with joined(tmp_path, lambda _seen: REFUSAL, eager) as rooms:
         for _step in range(3):
@@ -172,8 +172,8 @@ async def test_a_step_causes_at_most_one_renewal_at_any_pace(tmp_path: Path) -> 
         assert len(rooms.sent) == 63
 
 
-async def test_a_token_that_was_never_stored_is_still_masked(tmp_path: Path) -> None:
-    """The disk is full, so the token is sent from memory; its binding is revoked; then the service shows it to another."""
+async def test_a_token_that_could_not_be_stored_is_still_masked(tmp_path: Path) -> None:
+    """The disk is full, so the token is sent from memory; later another request's response repeats it."""
     kept = [b"nothing yet"]
 
     def script(seen: Seen) -> bytes:
@@ -213,7 +213,7 @@ async def test_a_revoked_sign_in_is_reported_to_the_person(tmp_path: Path) -> No
 
 
 async def test_a_locked_vault_stops_a_request_before_it_is_sent(tmp_path: Path) -> None:
-    """A locked vault lends and renews nothing; once it is open, requests are sent again."""
+    """A locked vault lends and renews no token; once it is open, requests are sent again."""
     async with joined(tmp_path, only(FIRST)) as rooms:
         rooms.renewing.vault.lock()
         with pytest.raises(AileronError) as caught:

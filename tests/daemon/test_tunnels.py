@@ -75,7 +75,7 @@ def on_record(home: DaemonHome, session: str, is_so: Callable[[list[dict[str, An
     return wait_until(lambda: found if is_so(found := rows()) else [], "it is on record", seen=rows)
 
 
-def test_curl_leaves_a_cell_through_its_door(
+def test_curl_in_a_cell_reaches_only_listed_hosts_through_the_proxy(
     home: DaemonHome, session: str, door: Door, upstream: Upstream, authority: Authority
 ) -> None:
     """The listed host is reached and another is not; both are on record."""
@@ -118,7 +118,7 @@ def test_curl_leaves_a_cell_through_its_door(
 def test_only_the_process_of_a_cell_gets_a_tunnel(
     home: DaemonHome, session: str, door: Door, upstream: Upstream, by: str
 ) -> None:
-    """A child and another process are refused, and so is the cell's process after its session. Before, it gets a tunnel."""
+    """A child and another process are refused, and so is the cell's process once its session has ended."""
     client, control = ask(door, f"localhost:{upstream.port}")
     client.close()
     assert control.status == 200
@@ -169,10 +169,10 @@ def test_a_tunnel_ends_with_its_session(
     assert closed["reason"] == "session ended"
 
 
-def test_a_crowd_of_silent_connections_keeps_no_cell_out(
+def test_many_silent_connections_do_not_block_a_cells_tunnels(
     home: DaemonHome, session: str, door: Door, upstream: Upstream
 ) -> None:
-    """Another process holds four hundred connections and says nothing: the cell's own are answered meanwhile."""
+    """Another process holds four hundred connections and sends nothing: the cell's own are served meanwhile."""
     program = (
         "import socket, sys\n"
         "held = []\n"
@@ -192,7 +192,7 @@ def test_a_crowd_of_silent_connections_keeps_no_cell_out(
     assert crowd.returncode == 0
 
 
-def test_a_flood_of_refused_hosts_gives_few_events(home: DaemonHome, session: str, door: Door) -> None:
+def test_a_flood_of_refused_hosts_is_recorded_in_few_events(home: DaemonHome, session: str, door: Door) -> None:
     """Three hundred hosts are refused; the record counts those that it does not list."""
     for number in range(300):
         client, answered = ask(door, f"a{number}.example.com:443")

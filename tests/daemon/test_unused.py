@@ -36,8 +36,8 @@ def _below(home: DaemonHome, word: str) -> list[psutil.Process]:
     return [process for process, command in commands.items() if any(word in part for part in command)]
 
 
-def test_a_run_after_the_template_ended_works_and_is_recorded_as_usual(home: DaemonHome) -> None:
-    """The template ends and starts again twice. While idle, the daemon is the only process."""
+def test_a_run_restarts_a_template_that_ended_while_unused(home: DaemonHome) -> None:
+    """Twice, the idle daemon has no child process left, and the next run is recorded as usual."""
     for _ in range(2):
         before = home.run("give-back", {"text": "x"})
         wait_gone(*(process.pid for process in _below(home, "aileron_sandbox")))
@@ -49,8 +49,8 @@ def test_a_run_after_the_template_ended_works_and_is_recorded_as_usual(home: Dae
         assert [event["layers"] for event in started] == [home.must("GET", "/v1/status")["jail"]["layers"]]
 
 
-def test_imported_modules_are_not_searched_for_garbage_but_later_objects_are(home: DaemonHome) -> None:
-    """The search is on from the first response; before that it is off."""
+def test_the_garbage_collector_skips_imported_modules_only(home: DaemonHome) -> None:
+    """The collector is off during the imports, and on from the first response."""
     assert home.daemon_pid is not None
     home.must("GET", "/healthz")
     told = home.path / "garbage"

@@ -65,8 +65,8 @@ def test_recovery_codes_are_printed_once_and_unlock_the_vault(home: DaemonHome, 
     assert "typing mistake in group 7 of the recovery code" in " ".join(said.out.split())
 
 
-def test_a_person_replaces_a_forgotten_passphrase_with_a_code(home: DaemonHome, aileron: Command) -> None:
-    """A mistyped code is asked for again, the new passphrase is not; afterwards the old passphrase and codes are invalid."""
+def test_a_recovery_code_replaces_a_forgotten_passphrase(home: DaemonHome, aileron: Command) -> None:
+    """A mistyped code is asked for again; afterwards the old passphrase and all codes are invalid."""
     codes = aileron("vault", "init", "--recovery-codes", AILERON_VAULT_PASSPHRASE=PASSPHRASE).out.split()
     aileron("vault", "lock")
     new = "New vault passphrase"
@@ -97,8 +97,8 @@ def test_a_script_rotates_the_vault_with_variables_or_files(home: DaemonHome, ai
     old.unlink()
 
 
-def test_a_new_passphrase_is_in_no_process_that_a_command_starts(home: DaemonHome, aileron: Command) -> None:
-    """The daemon that `vault rotate` starts has neither variable in its environment."""
+def test_vault_rotate_passes_no_passphrase_on_to_the_daemon(home: DaemonHome, aileron: Command) -> None:
+    """The daemon that the command starts has neither variable in its environment."""
     aileron("vault", "init", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
     home.stop()
     both = {"AILERON_VAULT_PASSPHRASE": PASSPHRASE, "AILERON_NEW_VAULT_PASSPHRASE": PASSPHRASE}
@@ -136,8 +136,8 @@ def test_a_backup_is_written_and_restored(home: DaemonHome, aileron: Command, tm
     assert aileron("vault", "unlock", AILERON_VAULT_PASSPHRASE=PASSPHRASE).code == 0
 
 
-def test_a_backup_becomes_the_vault_of_another_machine(home: DaemonHome, aileron: Command, tmp_path: Path) -> None:
-    """The other home had no vault: the backup is restored and unlocked there."""
+def test_a_vault_backup_can_be_restored_on_another_machine(home: DaemonHome, aileron: Command, tmp_path: Path) -> None:
+    """The other home had no vault before, and the restored one can be unlocked."""
     aileron("vault", "init", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
     aileron("secret", "set", "mail", given="some value")
     copy = tmp_path / "copy"
@@ -156,7 +156,7 @@ def test_a_backup_becomes_the_vault_of_another_machine(home: DaemonHome, aileron
         ("keyring.backends.null.Keyring", "did not return the stored key"),
     ],
 )
-def test_without_a_keyring_the_command_fails_and_creates_nothing(
+def test_vault_creation_with_keyring_fails_without_a_usable_keyring(
     home: DaemonHome, aileron: Command, backend: str, words: str
 ) -> None:
     """The machine has no desktop, or its keyring stores nothing: the vault can be created without --keyring."""
@@ -247,10 +247,10 @@ class Keyring(KeyringBackend):
 """
 
 
-def test_a_person_is_offered_the_keyring_if_the_vault_is_locked(
+def test_a_command_offers_to_unlock_the_vault_with_the_keyring(
     home: DaemonHome, aileron: Command, tmp_path: Path
 ) -> None:
-    """Enter alone uses the keyring, for `vault unlock` and for another command; without its key, the passphrase still works."""
+    """Enter alone accepts, for `vault unlock` and other commands; without a key there, the passphrase works."""
     (tmp_path / "in_a_file.py").write_text(IN_A_FILE)
     ring = {"PYTHON_KEYRING_BACKEND": "in_a_file.Keyring", "PYTHONPATH": str(tmp_path)}
     aileron("vault", "init", "--keyring", AILERON_VAULT_PASSPHRASE=PASSPHRASE, **ring).exits(0)

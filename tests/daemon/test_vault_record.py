@@ -76,8 +76,8 @@ def generation_on_record(home: DaemonHome, least: int) -> None:
 
 
 @pytest.mark.parametrize("end", [DaemonHome.stop, DaemonHome.kill])
-def test_an_older_vault_file_is_found_by_the_next_daemon(home: DaemonHome, tmp_path: Path, end: Any) -> None:
-    """The older file is intact, with the right passphrase: it is refused with the command that accepts it. The newest opens."""
+def test_an_older_vault_file_is_refused_by_the_next_daemon(home: DaemonHome, tmp_path: Path, end: Any) -> None:
+    """The file is intact and its passphrase right: the error names the command that accepts it. The newest opens."""
     file, old = home.path / "vault.json", tmp_path / "old.json"
     shutil.copy(file, old)
     store(home, "later")
@@ -99,8 +99,8 @@ def test_an_older_vault_file_is_found_by_the_next_daemon(home: DaemonHome, tmp_p
     assert names(home) == ["later", "pw"]
 
 
-def test_changes_that_a_killed_daemon_did_not_record_still_open(home: DaemonHome) -> None:
-    """The vault is written first, so each change is on disk whatever the record says."""
+def test_a_vault_with_changes_that_a_killed_daemon_did_not_record_opens(home: DaemonHome) -> None:
+    """The file is written before the record, so a newer file than recorded must be accepted."""
     for number in range(5):
         store(home, f"later-{number}")
     home.kill()
@@ -109,8 +109,8 @@ def test_changes_that_a_killed_daemon_did_not_record_still_open(home: DaemonHome
     assert recorded(home, "vault.unlocked")[0]["way"] == "passphrase"
 
 
-def test_a_backup_counts_only_once_it_is_restored(home: DaemonHome, tmp_path: Path) -> None:
-    """The restored vault is locked and has its earlier contents; the previous file is kept beside it, and counts as older."""
+def test_a_vault_backup_opens_only_after_it_was_restored_by_command(home: DaemonHome, tmp_path: Path) -> None:
+    """The restored vault has its earlier contents and is locked; the previous file stays beside it, as older."""
     copy, file = tmp_path / "copy", home.path / "vault.json"
     home.must("POST", "/v1/vault/backup", {"file": str(copy)})
     store(home, "later")
@@ -135,8 +135,8 @@ def test_a_backup_counts_only_once_it_is_restored(home: DaemonHome, tmp_path: Pa
     assert word(unlocked(home)) == "ok"
 
 
-def test_a_file_put_back_by_hand_can_be_restored_in_its_place(home: DaemonHome, tmp_path: Path) -> None:
-    """The refusal says so: the file is restored from where it is."""
+def test_an_older_vault_file_put_back_by_hand_can_be_restored_in_place(home: DaemonHome, tmp_path: Path) -> None:
+    """The error says so: the command accepts the vault's own path."""
     file, old = home.path / "vault.json", tmp_path / "old.json"
     shutil.copy(file, old)
     store(home, "later")
@@ -148,8 +148,8 @@ def test_a_file_put_back_by_hand_can_be_restored_in_its_place(home: DaemonHome, 
     assert names(home) == ["pw"]
 
 
-def test_another_vault_is_opened_only_if_it_is_restored(home: DaemonHome, tmp_path: Path) -> None:
-    """Otherwise, whoever put it there would learn the next secret that is stored."""
+def test_a_foreign_vault_file_opens_only_after_it_was_restored_by_command(home: DaemonHome, tmp_path: Path) -> None:
+    """Otherwise, whoever put it there could read the next secret that the user stores."""
     file = home.path / "vault.json"
     with daemon_home() as elsewhere:
         elsewhere.unlock()
@@ -167,7 +167,7 @@ def test_another_vault_is_opened_only_if_it_is_restored(home: DaemonHome, tmp_pa
 
 
 @pytest.mark.parametrize("passphrase", [PASSPHRASE, "a wrong one"])
-def test_a_failed_restore_changes_nothing(home: DaemonHome, tmp_path: Path, passphrase: str) -> None:
+def test_a_failed_vault_restore_changes_nothing(home: DaemonHome, tmp_path: Path, passphrase: str) -> None:
     """The backup is damaged or the passphrase wrong: the vault stays open and in place, and the try is on record."""
     copy, before = tmp_path / "copy", (home.path / "vault.json").read_bytes()
     damaged = bytearray(before)
@@ -182,9 +182,7 @@ def test_a_failed_restore_changes_nothing(home: DaemonHome, tmp_path: Path, pass
     assert recorded(home, "vault.restoring") == []
 
 
-def test_with_an_approver_a_backup_from_after_their_last_decision_is_restored(
-    signed: DaemonHome, tmp_path: Path
-) -> None:
+def test_a_backup_from_after_the_approvers_last_decision_can_be_restored(signed: DaemonHome, tmp_path: Path) -> None:
     """The restore undoes no approval: only a secret that nothing uses was stored since, and it is gone again."""
     copy = tmp_path / "copy"
     signed.must("POST", "/v1/vault/backup", {"file": str(copy)})
@@ -195,8 +193,8 @@ def test_with_an_approver_a_backup_from_after_their_last_decision_is_restored(
     assert signed.must("GET", "/v1/approver")["status"] == "ready"
 
 
-def test_with_an_approver_no_backup_brings_back_what_was_revoked(signed: DaemonHome, tmp_path: Path) -> None:
-    """The refusal says what would be undone and what to do; the vault is neither replaced nor locked."""
+def test_a_backup_that_would_undo_a_revocation_is_not_restored(signed: DaemonHome, tmp_path: Path) -> None:
+    """The home has an approver: the error says what would be undone; the vault is neither replaced nor locked."""
     copy, file = tmp_path / "copy", signed.path / "vault.json"
     signed.must("POST", "/v1/vault/backup", {"file": str(copy)})
     signed.must("DELETE", "/v1/bindings/basic/probe/me")
@@ -214,7 +212,7 @@ def test_with_an_approver_no_backup_brings_back_what_was_revoked(signed: DaemonH
     assert word(unlocked(signed)) == "hash_mismatch"  # putting it back by hand does not help either
 
 
-def test_with_an_approver_no_vault_without_one_is_restored(signed: DaemonHome, tmp_path: Path) -> None:
+def test_a_vault_without_an_approver_cannot_replace_one_with_an_approver(signed: DaemonHome, tmp_path: Path) -> None:
     """Such a vault would let everything run unsigned."""
     with daemon_home() as elsewhere:
         elsewhere.unlock()
@@ -225,7 +223,7 @@ def test_with_an_approver_no_vault_without_one_is_restored(signed: DaemonHome, t
 
 
 def test_a_rotation_is_recorded_and_unlocks_the_vault(home: DaemonHome) -> None:
-    """The vault is rotated with the passphrase and with a recovery code; the codes are in the response and in no file."""
+    """The vault is rotated with the passphrase or a recovery code; new codes are in the response and in no file."""
     body = {"passphrase": PASSPHRASE, "new_passphrase": NEW, "recovery_codes": True}
     home.must("POST", "/v1/vault/lock")
     found = home.must("POST", "/v1/vault/rotate", body, wait_s=30)
@@ -246,8 +244,8 @@ def test_a_rotation_is_recorded_and_unlocks_the_vault(home: DaemonHome) -> None:
 
 
 def test_a_refused_rotation_leaves_the_vault_as_it_was(home: DaemonHome) -> None:
-    """The new passphrase of a locked vault is too short, or the old one of an open vault wrong; only the second
-    counts as a try.
+    """The new passphrase of a locked vault is too short, or the old one of an open vault is wrong; only the second
+    counts as a failed try.
     """
     home.must("POST", "/v1/vault/lock")
     body = {"passphrase": PASSPHRASE, "new_passphrase": "short"}
@@ -262,7 +260,7 @@ def test_a_refused_rotation_leaves_the_vault_as_it_was(home: DaemonHome) -> None
 
 
 def test_a_recovery_code_cannot_enroll_an_approver(home: DaemonHome, approver: Approver) -> None:
-    """A person who finds the paper can open the vault, but not become the approver; the passphrase's owner can."""
+    """A person who finds the paper can open the vault, but not become the approver; the passphrase can do both."""
     body = {"passphrase": PASSPHRASE, "new_passphrase": PASSPHRASE, "recovery_codes": True}
     codes = home.must("POST", "/v1/vault/rotate", body, wait_s=30)["codes"]
     assert word(unlocked(home, codes[0])) == "ok"
@@ -290,8 +288,8 @@ def test_an_unused_vault_locks_itself(home: DaemonHome) -> None:
     assert [event["reason"] for event in recorded(home, "vault.locked")] == ["idle", "idle"]
 
 
-def test_the_status_says_when_the_vault_locks_and_use_defers_it(home: DaemonHome) -> None:
-    """The vault does not lock within the hour, and every change defers the time."""
+def test_each_use_postpones_the_vaults_lock_time_in_the_status(home: DaemonHome) -> None:
+    """Every change of the vault defers the time."""
     home.stop()
     home.configure('[vault]\nlock_after = "1h"\n')
     assert word(unlocked(home)) == "ok"
@@ -312,8 +310,8 @@ def test_an_invalid_lock_time_keeps_the_daemon_from_starting(value: str) -> None
 
 
 @pytest.mark.anyio
-async def test_between_the_two_events_of_a_restore_either_vault_is_accepted(tmp_path: Path) -> None:
-    """A daemon may be killed after each event: at no moment would every vault be refused."""
+async def test_during_a_vault_restore_the_record_accepts_the_old_and_the_new_vault(tmp_path: Path) -> None:
+    """A daemon may be killed between the two events, and must not refuse every vault afterwards."""
     tmp_path.chmod(0o700)
     with Ledger.open(tmp_path / "ledger.db", tmp_path, "1.0.0") as ledger:
         audit = Audit(ledger)

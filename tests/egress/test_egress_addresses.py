@@ -29,7 +29,7 @@ FORBIDDEN = [
 
 
 @pytest.mark.parametrize("kind", AddressKind)
-def test_each_address_has_its_kind(kind: AddressKind) -> None:
+def test_addresses_are_classified_as_public_loopback_private_or_forbidden(kind: AddressKind) -> None:
     """The samples include both edges of ranges and the metadata servers of the large clouds."""
     table = {
         AddressKind.PUBLIC: PUBLIC,
@@ -118,7 +118,7 @@ def test_a_range_begins_and_ends_at_the_right_addresses(
     assert {address: classify(str(address))[0] for address in neighbours} == neighbours
 
 
-def test_every_row_of_the_table_has_its_borders_tested() -> None:
+def test_every_row_of_the_address_table_has_boundary_tests() -> None:
     """A new row of the table needs a line in BORDERS."""
     tested = [ipaddress.ip_network(row[0]) for row in BORDERS]
     for network, _kind, _what in TABLE:
@@ -157,8 +157,8 @@ def reasons(addresses: list[str], **allowed: bool) -> Reason | None:
     return None
 
 
-def test_one_private_answer_among_public_ones_refuses_all() -> None:
-    """Order and address family make no difference; the public answers alone pass."""
+def test_one_private_address_in_a_dns_response_refuses_all_its_addresses() -> None:
+    """Order and address family make no difference; a response with only the public addresses passes."""
     assert reasons(["1.1.1.1", "2606:4700::1111"]) is None
     assert reasons(["1.1.1.1", "10.0.0.1"]) is Reason.ADDRESS_NOT_PUBLIC
     assert reasons(["10.0.0.1", "1.1.1.1"]) is Reason.ADDRESS_NOT_PUBLIC

@@ -175,16 +175,16 @@ def test_the_presigned_query_matches_botocore(path: str, pairs: list[str]) -> No
 # --- what goes on the wire ---
 
 
-def test_a_plus_in_a_query_is_sent_as_a_percent_encoded_blank() -> None:
-    """Servers read `+` in two ways; it goes out as the blank that it means in forms, and is signed as that."""
+def test_a_plus_in_a_query_is_sent_as_a_percent_encoded_space() -> None:
+    """Servers read `+` in two ways. It goes out, and is signed, as the space that it means in HTML forms."""
     made, _signature = signed(outgoing(query="q=a+b"), KEY, SCOPE, AT, EMPTY)
     text, _names = canonical_request(made, "service", EMPTY)
     assert made.url.query == "q=a%20b"
     assert text.split("\n")[2] == "q=a%20b"
 
 
-def test_s3_keeps_the_slashes_of_a_path_and_others_do_not() -> None:
-    """A key of S3 may begin with a slash."""
+def test_repeated_slashes_in_a_path_are_kept_for_s3_and_merged_for_other_services() -> None:
+    """The key of an S3 object may begin with a slash, so merging slashes would name another object."""
     lines = [canonical_request(outgoing(path="//a%20b//"), service, EMPTY)[0].split("\n") for service in ("s3", "sqs")]
     assert [line[1] for line in lines] == ["//a%20b//", "/a%2520b/"]
 
@@ -192,7 +192,7 @@ def test_s3_keeps_the_slashes_of_a_path_and_others_do_not() -> None:
 OWN = "AWS4-HMAC-SHA256 Credential=placeholder/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=00"
 
 
-def test_a_signature_made_by_a_library_is_left_out() -> None:
+def test_the_signature_fields_of_a_client_library_are_removed() -> None:
     """The spelling of the field names makes no difference; a field that is no such signature stays."""
     fields = [
         ("Authorization", OWN),
@@ -235,7 +235,7 @@ def test_a_presigned_url_is_presigned_again_for_a_short_time(asked: str, given: 
     ["AWSAccessKeyId=a&Signature=b&Expires=1", "X-Amz-Algorithm=AWS4-ECDSA-P256-SHA256&X-Amz-Signature=00"],
     ids=["version-2", "asymmetric"],
 )
-def test_a_url_signed_in_another_way_is_refused(query: str) -> None:
+def test_a_url_with_an_unsupported_signature_is_refused(query: str) -> None:
     """Two signatures would be sent, one of them worthless. The positive control is a URL whose signature is replaced."""
     with pytest.raises(RefusedError) as refused:
         check_own_query(parse_url(f"https://{HOST}/?{query}"))

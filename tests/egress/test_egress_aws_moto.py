@@ -57,8 +57,8 @@ def action(name: str, body: bytes) -> Options:
     return {"method": "POST", "headers": fields, "body": body}
 
 
-async def test_objects_are_put_and_read(world: World, moto: Moto) -> None:
-    """The key has blanks and non-ASCII letters; the listing has an empty parameter."""
+async def test_s3_objects_are_written_and_read_back(world: World, moto: Moto) -> None:
+    """The key has spaces and non-ASCII letters; the listing has an empty parameter."""
     bucket = moto.bucket("egress-objects")
     key = urllib.parse.quote("a b/ü+c~.txt", safe="/~")
     put = await ask(
@@ -73,8 +73,8 @@ async def test_objects_are_put_and_read(world: World, moto: Moto) -> None:
     assert_clean(moto.asked[-1].head, moto.secret.encode())
 
 
-async def test_a_queue_is_made_and_used(world: World, moto: Moto) -> None:
-    """The actions are in the body, whose hash is signed without a header field for it."""
+async def test_an_sqs_queue_is_created_and_used(world: World, moto: Moto) -> None:
+    """SQS actions are in the body, whose hash is signed without a header field for it."""
     made = await ask(world, moto, "sqs", "/", **action("CreateQueue", b'{"QueueName": "egress"}'))
     listed = await ask(world, moto, "sqs", "/", **action("ListQueues", b"{}"))
 

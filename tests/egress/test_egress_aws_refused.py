@@ -181,7 +181,9 @@ KEY = {
 
 
 @pytest.mark.parametrize("case", KEY, ids=[name.replace(" ", "-") for name in KEY])
-async def test_a_refused_key_is_the_binding_s_fault(world: World, tls_upstream: MakeUpstream, case: str) -> None:
+async def test_a_refused_access_key_is_reported_as_a_failed_binding(
+    world: World, tls_upstream: MakeUpstream, case: str
+) -> None:
     """The message has the command that stores another key."""
     with tls_upstream(lambda _seen: dated(KEY[case])) as upstream:
         error = await failure(world, upstream)
@@ -219,10 +221,10 @@ RELAYED = {
 
 
 @pytest.mark.parametrize("case", RELAYED, ids=[name.replace(" ", "-") for name in RELAYED])
-async def test_a_response_of_the_connector_s_concern_is_relayed(
+async def test_an_error_that_is_not_about_the_signature_is_relayed(
     world: World, tls_upstream: MakeUpstream, case: str
 ) -> None:
-    """The response arrives whole and unchanged; so does an error about signatures in a response to a request without one."""
+    """The response arrives unchanged; so does an error about signatures if the request was sent without one."""
     with tls_upstream(lambda _seen: dated(RELAYED[case])) as upstream:
         grant = world.grant_for(upstream, credential=SIGNING)
         world.vault.secret, world.vault.username = SECRET, ID

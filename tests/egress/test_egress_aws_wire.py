@@ -66,10 +66,10 @@ async def ask(world: World, upstream: Upstream, path: str = "/", **options: obje
 
 @pytest.mark.parametrize("service", ["s3", "s3express"])
 @pytest.mark.parametrize("query", ["session", "session=", "x-id=CreateSession&SESSION", "%73ession"])
-async def test_s3_is_never_asked_for_session_keys(
+async def test_a_request_for_s3_session_keys_is_refused(
     world: World, tls_upstream: MakeUpstream, service: str, query: str
 ) -> None:
-    """A response with new keys could not be masked. To another service, or without the credential, the word means nothing."""
+    """The new keys in the response could not be masked. For other services `session` is an ordinary parameter."""
     with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
         grant = world.grant_for(upstream, credential=signing(service))
         error = await world.refusal(upstream, f"/?{query}", credential="aws_sigv4", grant=grant)
@@ -120,7 +120,7 @@ async def test_a_server_accepts_the_signature(
 async def test_any_change_after_signing_breaks_the_signature(
     world: World, tls_upstream: MakeUpstream, change: str
 ) -> None:
-    """The checker sees a change on the way: it refuses the same bytes with one thing changed."""
+    """Control for the checking server: it refuses the same bytes with one thing changed."""
     with tls_upstream(CHECKER) as upstream:
         assert await ask(world, upstream, "/b/k?x=1", method="PUT", body=b"hello", headers=(("X-Own", "1"),)) == b"fine"
 
@@ -199,10 +199,10 @@ async def test_a_session_token_is_sent_signed_and_masked_in_the_response(
     assert ID.encode() in said  # no secret: it says which key was used
 
 
-async def test_the_signature_is_masked_in_its_own_response_and_the_key_in_all(
+async def test_a_signature_is_masked_in_its_own_response_and_the_key_in_every_response(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
-    """A signature belongs to one request. Its response shows it in no usual form; the next request has another."""
+    """A signature belongs to one request, so the next request has another. No usual form of either comes back."""
     with tls_upstream(
         lambda seen: answer(f"you sent {seen.values('authorization')[0]}".encode() + b" " + SECRET)
     ) as upstream:
@@ -214,8 +214,8 @@ async def test_the_signature_is_masked_in_its_own_response_and_the_key_in_all(
         assert said.endswith(b"Signature=" + b"*" * 64 + b" " + b"*" * len(SECRET))
 
 
-async def test_the_parts_of_a_key_document_are_scrubbed_at_their_host() -> None:
-    """The needles hold for every caller; a document that is no key was never sent and has none."""
+async def test_each_secret_in_a_key_document_is_scrubbed_from_responses_of_its_host() -> None:
+    """A document without a key gives no needles: it was never sent, so it cannot come back."""
     whole = LentCredential("aws_sigv4", Secret(document()))
     needles = needles_for([whole], HostPort(HOST, 443))
     for part in (SECRET, TOKEN):
@@ -226,7 +226,7 @@ async def test_the_parts_of_a_key_document_are_scrubbed_at_their_host() -> None:
 # --- bodies ---
 
 
-async def test_a_body_without_a_hash_is_held_and_signed(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_streamed_body_without_a_hash_is_buffered_and_signed(world: World, tls_upstream: MakeUpstream) -> None:
     """The request gets a Content-Length, for S3 and for other services."""
     with tls_upstream(CHECKER) as upstream:
         for service in ("s3", "sqs"):
@@ -238,7 +238,7 @@ async def test_a_body_without_a_hash_is_held_and_signed(world: World, tls_upstre
 
 
 @pytest.mark.parametrize("length", [(), (("Content-Length", "5"),)], ids=["chunked", "sized"])
-async def test_a_streamed_body_with_a_hash_is_sent_as_it_comes(
+async def test_a_streamed_body_with_a_hash_is_sent_without_buffering(
     world: World, tls_upstream: MakeUpstream, length: tuple[tuple[str, str], ...]
 ) -> None:
     """The request is signed with the hash that the connector gave."""
@@ -289,7 +289,7 @@ async def test_a_whole_body_that_does_not_match_its_hash_is_refused_at_once(
 
 @pytest.mark.parametrize("value", ["UNSIGNED-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"])
 async def test_an_unsigned_body_is_sent_only_over_tls(world: World, tls_upstream: MakeUpstream, value: str) -> None:
-    """The value that stands for its hash is signed; without TLS the request is refused."""
+    """`UNSIGNED-PAYLOAD` is signed in place of the hash; without TLS the request is refused."""
     given = (("x-amz-content-sha256", value),)
     with tls_upstream(CHECKER) as upstream:
         assert await ask(world, upstream, method="PUT", body=pieces(b"hel", b"lo"), headers=given) == b"fine"
@@ -342,7 +342,7 @@ def iso(**delta: float) -> str:
     ],
     ids=["expired", "other-id", "not-a-key", "no-id", "no-token", "swapped"],
 )
-async def test_a_key_that_cannot_sign_is_reported_as_the_binding_s_fault(
+async def test_a_key_that_cannot_sign_is_reported_as_a_failed_binding(
     world: World, tls_upstream: MakeUpstream, secret: bytes, username: str | None, says: str
 ) -> None:
     """The request is not sent; the message says what to do, and quotes no secret."""
@@ -360,8 +360,8 @@ async def test_a_key_that_cannot_sign_is_reported_as_the_binding_s_fault(
     assert_clean(str(caught.value), SECRET, TOKEN)
 
 
-async def test_a_request_in_http2_is_signed_as_it_is_sent(world: World, authority: Authority) -> None:
-    """Names in lower case and the host as a pseudo-field make no difference to a signature."""
+async def test_the_signature_of_an_http2_request_matches_what_is_sent(world: World, authority: Authority) -> None:
+    """Lower-case field names and the host as a pseudo-header field make no difference to a signature."""
     heard: list[H2Seen] = []
 
     def script(seen: H2Seen) -> list[bytes]:

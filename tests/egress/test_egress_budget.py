@@ -58,10 +58,10 @@ async def test_the_last_request_of_a_budget_is_sent_and_the_next_is_not(
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("over", [0, 1])
-async def test_the_limit_of_bytes_up_is_exact(
+async def test_the_limit_on_bytes_sent_is_exact(
     world: World, tls_upstream: MakeUpstream, streamed: bool, over: int
 ) -> None:
-    """The last byte is sent; the byte after it is not, and neither is the chunk that holds it."""
+    """The last allowed byte is sent; the byte after it is not, and neither is the chunk that contains it."""
     with tls_upstream(lambda seen: answer(seen.body)) as upstream:
         budget = Budget(bytes_up=10)
         grant, meter = world.grant_for(upstream, budget=budget), Meter(budget)
@@ -79,7 +79,7 @@ async def test_the_limit_of_bytes_up_is_exact(
 
 @pytest.mark.parametrize("framed", ["by its length", "in chunks", "compressed"])
 @pytest.mark.parametrize("over", [0, 1])
-async def test_the_limit_of_bytes_down_is_exact(
+async def test_the_limit_on_bytes_received_is_exact(
     world: World, tls_upstream: MakeUpstream, framed: str, over: int
 ) -> None:
     """Bytes count as the connector sees them: decoded. A response that ends at the limit is whole."""
@@ -133,7 +133,7 @@ async def test_concurrent_requests_share_one_budget(world: World, tls_upstream: 
 async def test_a_slow_peer_cannot_stretch_the_deadline(
     world: World, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The peer sends a byte now and then, for ever: the deadline is absolute, not a timeout for silence."""
+    """The peer sends a byte now and then without end: the deadline is absolute, not an idle timeout."""
     begin = {
         "a status line": b"HTTP/1.1 200 ",
         "a field": b"HTTP/1.1 200 OK\r\nX: ",
@@ -164,7 +164,7 @@ async def test_a_slow_peer_cannot_stretch_the_deadline(
 async def test_a_peer_that_never_reads_cannot_stretch_the_deadline(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connector that feeds its upload one byte at a time cannot stretch it either."""
+    """Nor can a connector extend the deadline by uploading one byte at a time."""
     asked, release, drops = threading.Event(), threading.Event(), [0]
 
     class Deaf(Upstream):
@@ -194,7 +194,7 @@ async def test_a_peer_that_never_reads_cannot_stretch_the_deadline(
 
 @pytest.mark.parametrize("kept", [True, False])
 async def test_nothing_is_sent_after_the_deadline(world: World, tls_upstream: MakeUpstream, kept: bool) -> None:
-    """Even a kept connection gets not a byte, and nothing is lent; with a new deadline the same request is sent."""
+    """Even an open connection gets no byte, and no secret is lent; with a new deadline the same request is sent."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=use())
         if kept:
@@ -213,8 +213,10 @@ async def test_nothing_is_sent_after_the_deadline(world: World, tls_upstream: Ma
 # --- a machine that has no more to give -----------------------------------------------------------------------------
 
 
-async def test_without_a_descriptor_a_request_is_a_network_error(world: World, tls_upstream: MakeUpstream) -> None:
-    """The connection could not be made; afterwards the same request is sent."""
+async def test_a_request_without_a_free_file_descriptor_is_a_network_error(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
+    """The connection could not be made. When a descriptor is free again, the same request is sent."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         with at_most(os.getpid(), 3):  # 0, 1 and 2 are open, and a number that another thread frees is too high
             error = await world.refusal(upstream)
@@ -225,7 +227,7 @@ async def test_without_a_descriptor_a_request_is_a_network_error(world: World, t
 
 
 async def test_an_address_that_cannot_be_checked_is_not_dialled(world: World) -> None:
-    """The kernel says whether the address is this machine's own. That check needs a descriptor; without one there is no dial."""
+    """The check that an address is not this machine's own needs a file descriptor, and none is free."""
     world.resolver.table[HOST] = ["1.1.1.1"]
     with at_most(os.getpid(), 3):
         error = await world.refusal(None, grant=Grant(hosts=(HostPort(HOST, 443),)))
@@ -233,8 +235,8 @@ async def test_an_address_that_cannot_be_checked_is_not_dialled(world: World) ->
     assert world.journal.rows == []
 
 
-async def test_a_lookup_without_a_thread_fails_instead_of_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next lookup, with a thread, does not wait for the failed one."""
+async def test_a_dns_lookup_without_a_free_thread_fails_instead_of_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next lookup of the name, when there is a thread, does not wait for the failed one."""
     resolver = SystemResolver()
 
     def refuse(_thread: threading.Thread) -> None:

@@ -104,7 +104,7 @@ async def test_the_server_sees_the_certificate_and_no_authorization_field(
 
 @needs_nginx
 async def test_a_request_without_the_credential_has_no_certificate(mira: World, nginx: Nginx) -> None:
-    """A request with the certificate has just left a connection. Cases: the same host, another of the grant, a redirect."""
+    """An idle connection with the certificate must not be reused: for the same host, another one, or a redirect."""
     before = await served(mira, nginx.port)
 
     got = await mira.ask(None, url=f"https://{HOST}:{nginx.port}/", grant=grant_at(mira, nginx.port))
@@ -124,10 +124,10 @@ async def test_a_request_without_the_credential_has_no_certificate(mira: World, 
 
 @needs_nginx
 @pytest.mark.parametrize("port", ["port", "port_1"])
-async def test_a_connection_made_with_another_certificate_is_not_reused(
+async def test_a_connection_made_with_a_replaced_certificate_is_not_reused(
     mira: World, nginx: Nginx, clients: ClientAuthority, port: str
 ) -> None:
-    """The secret was replaced under the same binding; after the vault is locked, no connection serves at all."""
+    """The secret of the binding was replaced. With a locked vault, no connection with a certificate is used."""
     at = getattr(nginx, port)
     first, again = await served(mira, at), await served(mira, at)
     mira.vault.secret = clients.issue("noor@example.test")
@@ -145,8 +145,8 @@ async def test_a_connection_made_with_another_certificate_is_not_reused(
 
 
 @needs_nginx
-async def test_a_locked_vault_leaves_no_connection_that_was_made_with_a_certificate(mira: World, nginx: Nginx) -> None:
-    """Idle connections go, and so do those in use then or made with an earlier loan; one without a certificate stays."""
+async def test_locking_the_vault_closes_every_connection_made_with_a_certificate(mira: World, nginx: Nginx) -> None:
+    """Idle connections and those in use are closed; a connection without a certificate stays open."""
     plain = await served(mira, nginx.open_port, credential=None)
     first = await served(mira, nginx.port)
     mira.egress.forget_certificates()
@@ -210,7 +210,7 @@ async def test_a_tls_alert_is_reported_as_a_failed_binding(
 async def test_a_websocket_is_opened_with_the_certificate_too(
     world: World, authority: Authority, clients: ClientAuthority, others: ClientAuthority
 ) -> None:
-    """The server opens none without it; its refusal of another authority's certificate is reported in the same words."""
+    """The server refuses a WebSocket without one. Refusal of an untrusted certificate is reported as for a request."""
     tls = verifying(authority, clients, ssl.TLSVersion.TLSv1_3)
     with WebSocketServer(tls) as server, Upstream(lambda _: answer(), tls) as upstream:
 
@@ -234,7 +234,7 @@ async def test_a_websocket_is_opened_with_the_certificate_too(
 async def test_a_server_that_asks_for_a_missing_certificate_is_reported_with_the_fix(
     world: World, authority: Authority, clients: ClientAuthority
 ) -> None:
-    """The request named no credential."""
+    """The connector's request named no credential, so the fix is to name it."""
     with Upstream(lambda _: answer(b"hello"), verifying(authority, clients, ssl.TLSVersion.TLSv1_3)) as upstream:
         error = await world.refusal(upstream)
 
@@ -244,7 +244,7 @@ async def test_a_server_that_asks_for_a_missing_certificate_is_reported_with_the
 
 
 @pytest.mark.parametrize(("begins_in", "ends_in", "said"), [(-9, -1, "expired on"), (1, 9, "is not valid before")])
-async def test_a_certificate_that_is_not_valid_now_is_not_sent(
+async def test_an_expired_or_not_yet_valid_certificate_is_not_sent(
     world: World,
     tls_upstream: Callable[..., Upstream],
     clients: ClientAuthority,
@@ -312,7 +312,9 @@ async def test_the_connector_s_own_authorization_may_stand_beside_the_certificat
     assert upstream.requests[0].values("authorization") == ["Bearer of-the-connector"]
 
 
-def test_the_request_is_unchanged_and_nothing_is_scrubbed(clients: ClientAuthority) -> None:
+def test_a_client_certificate_changes_nothing_in_the_request_and_adds_nothing_to_scrub(
+    clients: ClientAuthority,
+) -> None:
     """The private key is not sent, so no response can contain it."""
     pem = clients.issue()
     request = Outgoing("GET", parse_url("https://api.example.com/v1"), (("Host", "api.example.com"),))
@@ -374,8 +376,8 @@ async def test_no_other_host_is_shown_the_certificate(
     assert (other.connections, mira.vault.lent) == (0, 1)
 
 
-def test_a_request_names_only_the_kind_of_credential() -> None:
-    """Fields that a connector can set do not choose a certificate."""
+def test_a_connector_s_request_has_no_field_that_chooses_a_certificate() -> None:
+    """A request names only the kind of credential; the binding decides which certificate is used."""
     assert {"method", "url", "headers", "credential", "body"} == set(EgressRequest.__dataclass_fields__)
 
 

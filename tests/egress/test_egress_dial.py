@@ -31,8 +31,8 @@ def connected() -> Iterator[tuple[Wire, socket.socket, socket.socket]]:
             yield Wire(ours), ours, theirs
 
 
-async def test_an_open_silent_connection_is_quiet() -> None:
-    """A wire closed from this side is neither open nor quiet; closing it again does nothing."""
+async def test_an_open_connection_without_incoming_data_is_reusable() -> None:
+    """`is_quiet` must be true before a connection is reused. A closed connection may be closed again."""
     with connected() as (wire, _ours, _theirs):
         assert (wire.is_open(), wire.is_quiet()) == (True, True)
         wire.close()
@@ -41,8 +41,8 @@ async def test_an_open_silent_connection_is_quiet() -> None:
 
 
 @pytest.mark.parametrize("how", ["data", "end", "reset"])
-async def test_a_connection_on_which_the_peer_acted_is_not_quiet(how: str) -> None:
-    """The peer sent unrequested bytes, an end of stream, or a reset."""
+async def test_a_connection_with_unrequested_bytes_an_end_or_a_reset_is_not_reusable(how: str) -> None:
+    """Each makes `is_quiet` false: the next request could get a response that is not its own."""
     with connected() as (wire, ours, theirs):
         if how == "data":
             theirs.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -56,8 +56,8 @@ async def test_a_connection_on_which_the_peer_acted_is_not_quiet(how: str) -> No
         assert not wire.is_quiet()
 
 
-async def test_a_session_ticket_does_not_count_as_a_response(authority: Authority) -> None:
-    """TLS 1.3 servers send tickets after the handshake: the socket is readable, and the connection is still good."""
+async def test_a_tls_session_ticket_leaves_the_connection_reusable(authority: Authority) -> None:
+    """TLS 1.3 servers send tickets after the handshake, which make the socket readable like unrequested data."""
     with Upstream(lambda _seen: answer(), authority.server_context(HOST)) as upstream:
         wire, address = await dial(["127.0.0.1"], upstream.port, client_context(authority.ca_pem), HOST)
         with anyio.fail_after(10):
@@ -81,8 +81,8 @@ async def test_a_reset_raises_a_read_or_a_write_error() -> None:
             await wire.write(b"x")
 
 
-async def test_a_truncated_tls_stream_is_an_error_and_not_an_end(authority: Authority) -> None:
-    """Anyone on the path could truncate a stream without close_notify; Python's default does not matter."""
+async def test_a_tls_stream_that_ends_without_close_notify_is_an_error(authority: Authority) -> None:
+    """Anyone on the network path could truncate it; Python's default setting does not matter."""
     for is_cut in (True, False):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
@@ -108,8 +108,8 @@ def _say_and_leave(listener: socket.socket, authority: Authority, is_cut: bool) 
                 peer.unwrap()
 
 
-async def test_reading_can_be_limited() -> None:
-    """The limit counts all that comes in until it is lifted."""
+async def test_the_number_of_bytes_read_from_a_connection_can_be_limited() -> None:
+    """The limit counts every received byte until it is lifted."""
     with connected() as (wire, _ours, theirs):
         theirs.sendall(b"12345678")
         wire.limit_reading(6)
@@ -122,6 +122,6 @@ async def test_reading_can_be_limited() -> None:
 
 
 def test_an_address_without_a_route_is_not_this_machine_s_own() -> None:
-    """The kernel's error for such an address means the same; an own address is found."""
+    """The kernel reports an error for such an address; an address of this machine is recognized."""
     assert is_own_address("127.0.0.1")
     assert not is_own_address("2606:4700::1111")

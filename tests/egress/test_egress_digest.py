@@ -196,7 +196,7 @@ def test_the_strongest_challenge_is_found(values: list[str], algorithm: str) -> 
         'Digest realm="r" nonce="n" qop="auth"',
     ],
 )  # fmt: skip
-def test_a_challenge_that_cannot_be_answered_is_not_read(value: str) -> None:
+def test_a_challenge_that_cannot_be_answered_is_ignored(value: str) -> None:
     """Malformed fields, repeated parameters and RFC 2069 without qop are rejected instead of guessed at."""
     assert read_challenges([value]).best is None
     assert read_challenges([", ".join([GOOD, *(f"x{number}=y" for number in range(29))])]).best == Challenge("r", "n")
@@ -221,8 +221,8 @@ def test_reading_challenges_never_raises_and_never_invents_a_scheme(values: list
 
 
 @pytest.mark.parametrize("username", [None, "", "a:b", "a\nb"], ids=["none", "empty", "colon", "line"])
-def test_a_user_name_that_no_answer_can_hold_fails(username: str | None) -> None:
-    """Such a name would have been refused at binding."""
+def test_a_user_name_that_digest_cannot_carry_is_a_failed_binding(username: str | None) -> None:
+    """Binding refuses such a name, so this is a second check."""
     lent = LentCredential("digest", Secret(PASSWORD), username, round=Round(RFC, "c"))
     with pytest.raises(AileronError, match="user name") as caught:
         inject(use("digest"), lent, asked())
@@ -238,8 +238,8 @@ def test_no_field_is_added_without_a_challenge() -> None:
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
-def test_a_challenge_is_kept_for_a_while_for_one_password() -> None:
-    """Each answer raises the count and keeps the client nonce; another host, binding or password gets none."""
+def test_a_challenge_is_cached_for_one_host_binding_and_password() -> None:
+    """Each answer raises the nonce count and keeps the client nonce; a cached challenge expires."""
     clock = [0.0]
     rounds, name, other = Rounds(lambda: clock[0]), BindingName("digest", "s", "a"), BindingName("digest", "s", "b")
     here, there = HostPort("a.example", 443), HostPort("b.example", 443)
@@ -262,8 +262,8 @@ def test_a_challenge_is_kept_for_a_while_for_one_password() -> None:
     assert rounds.next(name, here, b"x") is None
 
 
-def test_the_number_of_kept_challenges_is_bounded() -> None:
-    """The challenge that was used longest ago is dropped."""
+def test_the_number_of_cached_challenges_is_bounded() -> None:
+    """The least recently used challenge is dropped."""
     rounds, name = Rounds(), BindingName("digest", "s", "a")
     for number in range(MAX_KEPT):
         rounds.keep(name, HostPort("a.example", number + 1), b"x", Round.first(RFC))
@@ -334,7 +334,7 @@ def mufasa(world: World) -> World:
 
 
 async def test_the_answers_to_one_nonce_are_counted(mufasa: World, tls_upstream: MakeUpstream) -> None:
-    """A nonce serves many requests, with any method, path and body."""
+    """A nonce serves many requests, with any method, path and body, each with the next count."""
     service = Strict()
     with tls_upstream(service) as upstream:
         first = await ask(mufasa, upstream, "/a?b=c", method="POST", body=b"one")
@@ -347,8 +347,8 @@ async def test_the_answers_to_one_nonce_are_counted(mufasa: World, tls_upstream:
     assert PASSWORD not in bytes(upstream.received)
 
 
-async def test_a_stale_nonce_costs_one_exchange(mufasa: World, tls_upstream: MakeUpstream) -> None:
-    """The service says that only the nonce was stale; the password is not paused."""
+async def test_a_stale_nonce_costs_one_extra_exchange(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """The service reports that only the nonce was stale, so this is no failed try of the password."""
     service = Strict()
     with tls_upstream(service) as upstream:
         await ask(mufasa, upstream)
@@ -360,10 +360,10 @@ async def test_a_stale_nonce_costs_one_exchange(mufasa: World, tls_upstream: Mak
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["at-first", "later"])
-async def test_a_service_that_calls_every_answer_stale_is_given_up(
+async def test_a_service_that_calls_every_answer_stale_gets_at_most_three_answers(
     mufasa: World, tls_upstream: MakeUpstream, is_known: bool
 ) -> None:
-    """The service gets three answers at most, even if it accepted one before: this cannot be told from a wrong password."""
+    """A service that always answers `stale` cannot be told from one that refuses the password."""
     service = Strict()
     with tls_upstream(service) as upstream:
         grant = mufasa.grant_for(upstream, credential=use("digest"))
@@ -385,7 +385,7 @@ async def test_a_service_that_calls_every_answer_stale_is_given_up(
 async def test_a_status_that_says_nothing_about_the_password_keeps_the_state(
     mufasa: World, tls_upstream: MakeUpstream, status: str
 ) -> None:
-    """The response is relayed: its challenge is not kept, and a kept challenge stays."""
+    """The response is relayed: its challenge is not cached, and a cached challenge stays."""
     service, before = Strict(), [False]
 
     def half_open(seen: Seen) -> bytes:
@@ -408,10 +408,10 @@ async def test_a_status_that_says_nothing_about_the_password_keeps_the_state(
         assert await says(is_relayed=False) == ["stale", "welcome"]  # answered at once; the count before was lost
 
 
-async def test_a_password_that_was_changed_at_the_service_is_tried_once_more(
+async def test_a_password_that_was_accepted_before_is_tried_once_more_after_a_refusal(
     mufasa: World, tls_upstream: MakeUpstream
 ) -> None:
-    """A service that does not report stale nonces may refuse an accepted password for its nonce; a second refusal is final."""
+    """Some services do not report stale nonces, so the nonce may be at fault. A second refusal is final."""
     service = Strict()
     with tls_upstream(service) as upstream:
         grant = mufasa.grant_for(upstream, credential=use("digest"))
@@ -503,7 +503,9 @@ async def parts(*chunks: bytes) -> AsyncIterator[bytes]:
         yield chunk
 
 
-async def test_a_streamed_body_is_held_and_sent_again(mufasa: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_streamed_body_is_buffered_and_sent_again_after_the_challenge(
+    mufasa: World, tls_upstream: MakeUpstream
+) -> None:
     """A body of more than 1 MiB is refused."""
     service = Strict()
     with tls_upstream(service) as upstream:
@@ -518,7 +520,7 @@ async def test_a_streamed_body_is_held_and_sent_again(mufasa: World, tls_upstrea
 
 
 async def test_a_request_that_needs_no_password_is_sent_once(mufasa: World, tls_upstream: MakeUpstream) -> None:
-    """A service that does not ask gets no answer and no second request."""
+    """A service that sends no challenge gets no digest answer and no second request."""
     with tls_upstream(lambda seen: http(repr(seen.values("authorization")).encode())) as upstream:
         got = await ask(mufasa, upstream, method="POST", body=b"x")
 
@@ -562,8 +564,10 @@ async def test_a_connector_cannot_send_its_own_digest_answer(mufasa: World, tls_
         assert (await ask(mufasa, upstream, grant=grant)).status == 200
 
 
-async def test_neither_password_nor_proof_comes_back(mufasa: World, tls_upstream: MakeUpstream) -> None:
-    """The response reflects its request; neither the response nor the rows have them."""
+async def test_neither_the_password_nor_the_digest_answer_reaches_the_connector(
+    mufasa: World, tls_upstream: MakeUpstream
+) -> None:
+    """The service reflects the request; neither its response nor the recorded rows contain them."""
     sent: list[str] = []
 
     def reflects(seen: Seen) -> bytes:
@@ -579,8 +583,10 @@ async def test_neither_password_nor_proof_comes_back(mufasa: World, tls_upstream
     assert_clean([got, mufasa.journal.rows], PASSWORD, sent[0].encode())
 
 
-async def test_the_service_s_own_proof_is_not_relayed(mufasa: World, tls_upstream: MakeUpstream) -> None:
-    """A connector could check guesses of the password against it. In a response without the credential the field is relayed."""
+async def test_the_authentication_info_field_of_a_response_is_not_relayed(
+    mufasa: World, tls_upstream: MakeUpstream
+) -> None:
+    """A connector could check password guesses against it. It is relayed if no credential was sent."""
     field = 'tion-Info: nextnonce="n", rspauth="6629fae49393a05397450978507c4ef1"'
     said = http(b"", f"Authentica{field}", f"proxy-authentica{field}", "X-Other: 1")
     with tls_upstream(lambda _seen: said) as upstream:

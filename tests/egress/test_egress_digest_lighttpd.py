@@ -59,7 +59,7 @@ async def test_lighttpd_accepts_the_answer_and_challenges_only_once(
 
 
 async def test_a_wrong_password_is_tried_at_lighttpd_only_once(world: World, lighttpd: Lighttpd) -> None:
-    """The next request with it fails without a try; another password is tried."""
+    """The next request with that password fails without a try; another password is tried."""
     wrong = at(lighttpd, world, b"not the password")
     for expected in ("refused the user name or the password", f"is not tried again for {PAUSE_S:.0f} s"):
         with pytest.raises(AileronError) as caught:
@@ -74,7 +74,7 @@ async def test_a_wrong_password_is_tried_at_lighttpd_only_once(world: World, lig
     assert [response.status async for response in at(lighttpd, world)("sha/page")] == [200]
 
 
-async def test_a_service_that_asks_for_basic_gets_nothing(world: World, lighttpd: Lighttpd) -> None:
+async def test_no_credential_is_sent_to_a_service_that_asks_for_basic_instead(world: World, lighttpd: Lighttpd) -> None:
     """A downgrade to Basic would send the password itself."""
     with pytest.raises(AileronError, match='asks for Basic, not Digest; the connector needs kind = "basic"'):
         _ = [response async for response in at(lighttpd, world)("basic/page")]
@@ -82,7 +82,7 @@ async def test_a_service_that_asks_for_basic_gets_nothing(world: World, lighttpd
 
 
 async def test_two_realms_of_one_host_are_answered_in_turn(world: World, lighttpd: Lighttpd) -> None:
-    """Only the last realm's challenge is kept: each change costs an exchange, and locks nothing."""
+    """Only the last realm's challenge is cached: each change of realm costs an exchange, but locks no account."""
     got = [response.status async for response in at(lighttpd, world)("md5/page", "sha/page", "md5/page")]
 
     assert got == [200, 200, 200]

@@ -32,7 +32,9 @@ async def parts(*chunks: bytes) -> AsyncIterator[bytes]:
         yield chunk
 
 
-async def test_a_granted_request_reaches_its_host_and_comes_back(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_granted_request_reaches_its_host_and_its_response_comes_back(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """Method, target and body arrive; status, fields and body come back."""
     with tls_upstream(lambda seen: answer(b"pong:" + seen.body, "X-Kind: test", status="201 Created")) as upstream:
         got = await world.ask(upstream, "/v1/items?x=1", method="POST", body=b"ping")
@@ -43,7 +45,7 @@ async def test_a_granted_request_reaches_its_host_and_comes_back(world: World, t
 
 
 async def test_the_wire_carries_exactly_the_checked_request(world: World, tls_upstream: MakeUpstream) -> None:
-    """Byte for byte it is our Host, the connector's fields as spelled, identity, our framing, and the credential."""
+    """Byte for byte: our Host field, the connector's fields as spelled, our framing, and the credential."""
     headers = (("host", "evil.io"), ("accept", "*/*"), ("X-Forwarded-Host", "evil.io"), ("Accept-Encoding", "gzip"),
                ("Connection", "X-Mine, Authorization"), ("X-Mine", "1"), ("Expect", "100-continue"))  # fmt: skip
     world.vault.secret = b"sesame-12345"
@@ -83,8 +85,10 @@ async def test_an_error_status_of_the_service_is_a_response(
     assert world.journal.last.failure is None
 
 
-async def test_a_streamed_body_is_sent_chunked_or_under_its_length(world: World, tls_upstream: MakeUpstream) -> None:
-    """The body without a length is chunked; the other goes under its announced length."""
+async def test_a_streamed_body_is_sent_chunked_or_with_its_announced_length(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
+    """A body without an announced length is chunked."""
     with tls_upstream(lambda seen: answer(seen.body)) as upstream:
         chunked = await world.ask(upstream, method="POST", body=parts(b"ab", b"", b"cd"))
         sized = await world.ask(upstream, method="PUT", body=parts(b"ab", b"cd"), headers=(("content-length", "4"),))
@@ -158,7 +162,7 @@ async def test_interim_responses_are_skipped(world: World, tls_upstream: MakeUps
 
 
 async def test_an_encoded_response_is_decoded(world: World, tls_upstream: MakeUpstream) -> None:
-    """The upstream ignored the request for identity; the fields that described the encoded form are gone."""
+    """The upstream ignored `Accept-Encoding: identity`. Fields that describe the encoded form are removed."""
     body = gzip.compress(b"hello" * 100)
     with tls_upstream(lambda _seen: answer(body, "Content-Encoding: gzip")) as upstream:
         got = await world.ask(upstream)
@@ -370,8 +374,8 @@ async def test_a_connection_closed_by_the_peer_is_replaced(world: World, tls_ups
     ],
     ids=["close", "second answer", "204 with a body", "half a head", "to the end"],
 )
-async def test_a_connection_with_anything_left_over_is_not_kept(world: World, script: Script) -> None:
-    """An upstream that was brought to answer twice would answer another caller's request."""
+async def test_a_connection_with_leftover_bytes_is_not_reused(world: World, script: Script) -> None:
+    """An upstream that an attacker makes respond twice would answer another caller's request."""
     with Upstream(script) as upstream:
         for _step in range(2):
             got = await world.ask(upstream, url=plain_url(upstream), grant=world.plain_grant(upstream))
@@ -448,7 +452,9 @@ async def test_a_step_ends_at_its_budget(world: World, tls_upstream: MakeUpstrea
     assert len(upstream.requests) == (2 if limit == "bytes_down" else 1)
 
 
-async def test_a_streamed_body_counts_while_it_is_sent(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_streamed_body_counts_against_the_budget_while_it_is_sent(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
     """The chunk that would exceed the budget is not sent."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         error = await world.refusal(
@@ -477,7 +483,7 @@ async def test_a_compression_bomb_ends_at_the_budget(world: World, tls_upstream:
 async def test_a_silent_upstream_costs_no_more_than_the_deadline(
     world: World, tls_upstream: MakeUpstream, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The failure says that it took too long, and is retriable. The connection was made before."""
+    """The failure reports a timeout and is retriable. The connection was open before."""
     silent, release = threading.Event(), threading.Event()
 
     def script(seen: Seen) -> Iterator[bytes]:
@@ -518,7 +524,7 @@ async def test_the_second_address_is_used_when_the_first_fails(world: World, tls
 async def test_an_address_that_drops_packets_costs_one_attempt(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next address is used then; a single one costs the time for connecting, not that of the step."""
+    """The next address is tried then. A single address costs the connect timeout, not the time of the step."""
     monkeypatch.setattr("aileron.egress.dial.ATTEMPT_S", 0.1)
     world.resolver.table[HOST] = ["127.0.0.2", "127.0.0.1"]
     with tls_upstream(lambda _seen: answer()) as upstream, swallowing("127.0.0.2", upstream.port):
@@ -578,7 +584,7 @@ async def test_a_name_without_usable_addresses_is_a_network_error(
 async def test_a_hanging_resolver_costs_only_its_own_deadline(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The deadline of the whole step stays far away."""
+    """The deadline of the whole step is much later than that of the lookup."""
     monkeypatch.setattr(steps, "RESOLVE_S", 0.05)
 
     async def hang(host: str, port: int) -> list[str]:

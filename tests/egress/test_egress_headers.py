@@ -45,8 +45,8 @@ def test_a_method_is_sent_as_spelled(method: str) -> None:
 @pytest.mark.parametrize(
     "method", ["", "CONNECT", "connect", "TRACE", "Track", "GET ", " GET", "GET\r\nX: y", "GÉT", "G/T", "1", "A" * 33]
 )
-def test_a_method_for_tunnels_or_echoes_or_an_invalid_one_is_refused(method: str) -> None:
-    """Any text that could write a second line is refused as well."""
+def test_connect_trace_and_malformed_methods_are_refused(method: str) -> None:
+    """A method with a line break could add a line to the request."""
     with pytest.raises(RefusedError) as caught:
         check_method(method)
     assert caught.value.reason is Reason.METHOD
@@ -65,7 +65,7 @@ def test_ordinary_fields_are_sent_in_order_and_as_spelled() -> None:
      "Transfer-Encoding", "Content-Length", "Expect", "Accept-Encoding", "Forwarded", "X-Forwarded-Host", "Via",
      "x-forwarded-for", "X-Real-IP", "HTTP2-Settings", "Transfer_Encoding", "X_Forwarded_For", "Proxy_Authorization"],
 )  # fmt: skip
-def test_fields_of_the_connection_and_of_a_proxy_are_dropped(name: str) -> None:
+def test_hop_by_hop_and_proxy_fields_are_dropped(name: str) -> None:
     """A connector may not set them, in any spelling; other fields stay."""
     assert keep_request_fields([(name, "x"), ("X-Other", "y")], NONE) == (("X-Other", "y"),)
 
@@ -78,15 +78,15 @@ def test_a_field_that_asks_to_switch_protocols_is_refused(name: str, value: str)
     assert refused([("Upgrade-Insecure-Requests", "1")]) is None
 
 
-def test_fields_that_connection_names_are_dropped_too() -> None:
-    """The spelling makes no difference, and every Connection field counts."""
+def test_fields_listed_in_a_connection_field_are_dropped_too() -> None:
+    """Upper and lower case make no difference, and every Connection field counts."""
     fields = [("connection", "close, X-One"), ("X-ONE", "1"), ("X_Two", "2"), ("Connection", "x-two"), ("X-Three", "3")]
 
     assert keep_request_fields(fields, NONE) == (("X-Three", "3"),)
 
 
 @pytest.mark.parametrize("value", ["a\r\nX: y", "a\nb", "a\rb", "a\0b", "\x1b[0m", "\x7f", "é", "\u0100", "a\x0bb"])
-def test_a_value_that_could_end_a_field_is_refused(value: str) -> None:
+def test_a_field_value_that_could_end_its_line_is_refused(value: str) -> None:
     """A value like that is refused even in a field that would be dropped anyway."""
     assert refused([("X-A", value)]) is Reason.HEADER_VALUE
     assert refused([("Host", value)]) is Reason.HEADER_VALUE
@@ -94,7 +94,7 @@ def test_a_value_that_could_end_a_field_is_refused(value: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "X A", "X:", "X-A ", " X", "X\r\nY", "é", "X\0", "(x)", "X" * 257])
-def test_a_name_that_is_no_token_is_refused(name: str) -> None:
+def test_a_field_name_with_invalid_characters_is_refused(name: str) -> None:
     """A space before the colon has been used to hide fields from checks."""
     assert refused([(name, "x")]) is Reason.HEADER_NAME
 
@@ -102,8 +102,8 @@ def test_a_name_that_is_no_token_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["Authorization", "authorization", "AUTHORIZATION", "X-Api-Key", "X_API_KEY", "x-api_key"]
 )
-def test_a_field_of_the_credential_is_refused_beside_the_credential(name: str) -> None:
-    """The case makes no difference, and `_` counts as `-`, as CGI servers read it; without a credential the field may stay."""
+def test_a_connector_cannot_set_the_credential_s_field_beside_the_credential(name: str) -> None:
+    """Case makes no difference, and `_` counts as `-`, as in CGI; without a credential the field is sent."""
     assert refused([(name, "mine")], CREDENTIAL) is Reason.HEADER_CREDENTIAL
     assert refused([(name, "mine")]) is None
 
@@ -122,8 +122,8 @@ def test_too_many_or_too_large_fields_are_refused() -> None:
 
 
 @given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), max_size=6))
-def test_any_accepted_fields_cannot_break_a_line(fields: list[Field]) -> None:
-    """Accepted fields make one line each, and none of them belongs to the connection."""
+def test_accepted_fields_never_contain_a_line_break(fields: list[Field]) -> None:
+    """Each accepted field is one line, and none is a hop-by-hop field."""
     try:
         kept = keep_request_fields(fields, CREDENTIAL)
     except RefusedError:
@@ -156,7 +156,7 @@ async def _stream() -> AsyncIterator[bytes]:
 def test_a_complete_body_is_framed_by_its_length(
     method: str, fields: list[Field], body: bytes | None, expected: tuple[Field | None, int]
 ) -> None:
-    """Any true statement of the connector about the length is accepted."""
+    """The connector may state the length in any way, as long as it is true."""
     assert frame_body(method, fields, body) == expected
 
 
@@ -177,8 +177,8 @@ def test_a_streamed_body_is_chunked_or_framed_by_its_announced_length() -> None:
         [("Transfer-Encoding", "chunked"), ("transfer-encoding", "chunked")],
     ],
 )
-def test_a_doubtful_length_is_refused(fields: list[Field]) -> None:
-    """The cases are spellings by which requests were smuggled past proxies."""
+def test_an_ambiguous_content_length_is_refused(fields: list[Field]) -> None:
+    """The cases are spellings that have been used to smuggle requests past proxies."""
     for body in (_stream(), b"12345"):
         with pytest.raises(RefusedError) as caught:
             frame_body("POST", fields, body)
@@ -193,7 +193,7 @@ def test_a_length_that_does_not_match_the_body_is_refused() -> None:
         assert caught.value.reason is Reason.BODY_LENGTH
 
 
-def test_a_response_head_loses_only_the_fields_of_the_connection() -> None:
+def test_only_hop_by_hop_fields_are_removed_from_a_response_head() -> None:
     """Fields that Connection names go too; all others stay, byte for byte."""
     fields = [(b"Connection", b"keep-alive, X-Hop"), (b"X-Hop", b"1"), (b"Keep-Alive", b"5"), (b"Location", b"/x"),
               (b"Set-Cookie", b"a=\xe9"), (b"Transfer-Encoding", b"chunked")]  # fmt: skip
@@ -205,7 +205,7 @@ def test_a_response_head_loses_only_the_fields_of_the_connection() -> None:
 
 
 def test_an_encoded_response_loses_the_fields_about_its_encoding() -> None:
-    """They go only if there is a body to decode: for HEAD and 304 they describe what a GET would bring."""
+    """They stay if there is no body to decode: for HEAD and 304 they describe the response to a GET."""
     fields = [(b"Content-Encoding", b"GZIP, identity"), (b"Content-Length", b"9"), (b"ETag", b"x")]
 
     head = read_response_head("GET", 200, fields)
@@ -217,14 +217,14 @@ def test_an_encoded_response_loses_the_fields_about_its_encoding() -> None:
 
 
 @pytest.mark.parametrize("status", [100, 101, 199, 600, 999, 0])
-def test_a_status_that_is_not_final_is_a_bad_answer(status: int) -> None:
-    """An unsolicited switch of protocols is among the cases."""
+def test_a_response_with_an_interim_or_invalid_status_raises_bad_answer_error(status: int) -> None:
+    """An unrequested 101, which would switch protocols, is among the cases."""
     with pytest.raises(BadAnswerError):
         read_response_head("GET", status, [])
 
 
-def test_two_framings_or_too_large_a_head_are_a_bad_answer() -> None:
-    """Two readers could cut such a response in two places, or no frame could hold its head."""
+def test_a_response_with_two_framings_or_too_large_a_head_raises_bad_answer_error() -> None:
+    """Two readers could find different ends of the body, or the head would not fit into a frame."""
     with pytest.raises(BadAnswerError):
         read_response_head("GET", 200, [(b"content-length", b"1"), (b"Transfer-Encoding", b"chunked")])
     with pytest.raises(BadAnswerError):
@@ -256,8 +256,8 @@ BAD_HEADS = [
 
 
 @given(st.sampled_from([*GOOD_HEADS, *BAD_HEADS]), st.lists(st.integers(0, 90), max_size=5))
-def test_the_lines_of_a_head_may_end_only_in_crlf(said: bytes, cuts: list[int]) -> None:
-    """The cuts of the input make no difference; a body may hold any bytes."""
+def test_lines_of_a_response_head_must_end_in_crlf(said: bytes, cuts: list[int]) -> None:
+    """The splits of the input make no difference; a body may contain any bytes."""
     edges = [0, *sorted(min(place, len(said)) for place in cuts), len(said)]
     lines = HeadLines()
     is_clean = all(lines.are_clean(said[start:stop]) for start, stop in itertools.pairwise(edges))
@@ -265,8 +265,8 @@ def test_the_lines_of_a_head_may_end_only_in_crlf(said: bytes, cuts: list[int]) 
 
 
 @pytest.mark.parametrize("said", [*GOOD_HEADS, *BAD_HEADS])
-def test_a_head_is_judged_the_same_whole_and_byte_by_byte(said: bytes) -> None:
-    """Every example is covered for certain, not by sampling."""
+def test_a_response_head_gives_the_same_result_whole_and_byte_by_byte(said: bytes) -> None:
+    """Random splits, as in the test above, are not certain to cover every example."""
     for parts in ([said], [said[at : at + 1] for at in range(len(said))]):
         lines = HeadLines()
         assert all(lines.are_clean(part) for part in parts) is (said in GOOD_HEADS)

@@ -48,8 +48,8 @@ async def test_a_held_body_is_sent_with_its_length(world: World, tls_upstream: M
     assert (held.body[:5], streamed.body) == (b'{"a":', b'{"a": 1}')
 
 
-async def test_nothing_is_lent_before_a_body_is_whole(world: World, tls_upstream: MakeUpstream) -> None:
-    """The connector takes its time; until then there is no connection either."""
+async def test_no_secret_is_lent_before_a_held_body_is_complete(world: World, tls_upstream: MakeUpstream) -> None:
+    """The connector sends slowly; until the body is complete there is no connection either."""
     seen: list[tuple[int, int]] = []
     with tls_upstream(lambda _seen: answer()) as upstream:
 
@@ -66,7 +66,7 @@ async def test_nothing_is_lent_before_a_body_is_whole(world: World, tls_upstream
 
 
 @pytest.mark.parametrize("headers", [(JSON,), (JSON, ("Content-Length", str(3 << 19)))], ids=["in-pieces", "announced"])
-async def test_a_body_longer_than_the_limit_for_held_ones_is_refused(
+async def test_a_body_above_the_limit_for_held_bodies_is_refused(
     world: World, tls_upstream: MakeUpstream, headers: tuple[tuple[str, str], ...]
 ) -> None:
     """The error says what to do; no secret is lent, and no connection is made."""

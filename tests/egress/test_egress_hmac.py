@@ -103,7 +103,7 @@ class _Stopped(Clock):
 
 
 def test_slack_s_own_receiver_accepts_the_signature_only_near_its_time() -> None:
-    """The receiver refuses it when its clock is an hour off, or the body is another."""
+    """The receiver refuses a signature that is an hour old, or that belongs to another body."""
     now, body = 1_700_000_000, '{"text": "pâté"}'
     signed = sign(of_page("as Slack signs"), KEY, request(body.encode()), Occasion(now * 1000 + 999, "x"))
 
@@ -152,7 +152,7 @@ def test_the_receiver_of_standard_webhooks_accepts_the_signature() -> None:
 def test_every_placeholder_is_replaced_by_what_is_sent(
     method: str, path: str, query: str | None, body: bytes | None, time_ms: int, key: bytes
 ) -> None:
-    """The expected values come from plain concatenation: placeholders in a path or a body are left alone."""
+    """The expected values are plain concatenations: text like a placeholder in a path or body is not replaced."""
     path = re.sub("[{}]", "x", path).replace("//", "/").replace("/.", "/a")
     url = f"https://api.example.com:8443{path}" + ("" if query is None else "?" + re.sub("[{}]", "x", query))
     asked = request(body, url, method)
@@ -171,8 +171,8 @@ def test_every_placeholder_is_replaced_by_what_is_sent(
     )
 
 
-def test_an_id_is_random_and_constant_within_a_request() -> None:
-    """The time is constant within a request too."""
+def test_the_id_and_time_of_a_signature_are_constant_within_a_request() -> None:
+    """The id is random and differs between requests."""
     made = [dict(inject_into(EVERYTHING, KEY).request.fields) for _request in range(3)]
 
     ids = {re.findall("id=([0-9a-f]{32});", fields["X-Signature"])[0] for fields in made}
@@ -306,8 +306,10 @@ async def test_the_signed_bytes_are_the_sent_bytes(
     assert KEY not in bytes(upstream.received)
 
 
-async def test_the_signature_covers_what_http_2_carries(world: World, authority: Authority) -> None:
-    """The pseudo-header fields have the same method, host and target."""
+async def test_the_signature_covers_method_host_and_target_of_an_http2_request(
+    world: World, authority: Authority
+) -> None:
+    """They are sent as pseudo-header fields."""
     world.vault.secret = KEY
     seen_by: list[H2Seen] = []
 

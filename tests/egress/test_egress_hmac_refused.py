@@ -35,7 +35,7 @@ def refusal(minutes: float, status: str) -> bytes:
 async def test_a_wrong_clock_is_reported(
     world: World, tls_upstream: MakeUpstream, minutes: float, words: str, status: str
 ) -> None:
-    """The message says by how much, and how to set the clock; a response that only refuses would not show it."""
+    """The message says how far off the clock is and how to set it; the plain refusal would not show it."""
     with tls_upstream(lambda _seen: refusal(minutes, status)) as upstream:
         grant = world.grant_for(upstream, credential=use("hmac", hmac=TIMED))
         failure = (await world.refusal(upstream, method="POST", body=b"x", credential="hmac", grant=grant)).failure
@@ -59,7 +59,7 @@ async def test_a_wrong_clock_is_reported(
 async def test_a_response_that_says_nothing_about_the_clock_is_relayed(
     world: World, tls_upstream: MakeUpstream, minutes: float, status: str, template: HmacTemplate
 ) -> None:
-    """Neither another clock alone nor a refusal alone is a failure; a signature without a time cannot fail for the clock."""
+    """A clock difference alone or a refusal alone is no clock failure, and neither is a signature without a time."""
     with tls_upstream(lambda _seen: refusal(minutes, status)) as upstream:
         grant = world.grant_for(upstream, credential=use("hmac", hmac=template))
         got = await world.ask(upstream, method="POST", body=b"x", credential="hmac", grant=grant)

@@ -135,8 +135,8 @@ async def test_a_failed_body_stays_failed(world: World) -> None:
     assert world.journal.last.failure is FailureClass.NETWORK_ERROR
 
 
-async def test_a_response_before_the_body_is_sent_counts_as_the_response(world: World) -> None:
-    """A server that refuses an upload early is heard."""
+async def test_an_early_response_during_an_upload_is_accepted(world: World) -> None:
+    """A server may refuse an upload before it has read all of it."""
 
     async def endless() -> AsyncIterator[bytes]:
         while True:
@@ -188,10 +188,10 @@ def bomb(mebibytes: int, filler: int = 0) -> bytes:
     ],
     ids=["ten gigabytes", "a bomb in a bomb", "within the ratio", "not compressed"],
 )
-async def test_only_a_piece_of_any_response_is_held_in_memory(
+async def test_no_response_makes_the_engine_hold_more_than_2_mib_in_memory(
     world: World, body: bytes, coding: str | None, budget: Budget, limit: str | None
 ) -> None:
-    """The engine allocates less than 2 MiB on the way, whether the ratio or the budget ends the response; this is measured."""
+    """The use of memory is measured while the ratio limit or the budget ends the response."""
     fields = [] if coding is None else [f"Content-Encoding: {coding}"]
     head = answer(b"", *fields).replace(b"Content-Length: 0", b"Content-Length: %d" % len(body))
     view = memoryview(body)

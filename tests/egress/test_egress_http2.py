@@ -116,7 +116,7 @@ async def test_parallel_requests_have_one_connection_each(world: World, real: Re
 
 
 async def test_the_frames_carry_exactly_the_checked_request(world: World, h2_upstream: MakeH2) -> None:
-    """`:authority` ignores the connector's `Host`, no field of the connection goes out, and no table keeps the credential."""
+    """`:authority` ignores the connector's `Host`; no hop-by-hop field is sent, and HPACK stores no credential."""
     headers = (("host", "evil.io"), ("Accept", "*/*"), ("X-Forwarded-Host", "evil.io"), ("Accept-Encoding", "gzip"),
                ("Connection", "X-Mine, Authorization"), ("X-Mine", "1"), ("Expect", "100-continue"), ("TE", "trailers"),
                ("HTTP2-Settings", "AAA"), ("Cookie", "a=b"))  # fmt: skip
@@ -161,7 +161,9 @@ async def test_a_connector_cannot_set_pseudo_fields_or_invalid_ones(
         assert (await world.ask(upstream, credential="api_key", grant=grant)).body == b"hello"
 
 
-async def test_a_body_that_differs_from_its_length_is_never_a_whole_request(world: World, h2_upstream: MakeH2) -> None:
+async def test_a_body_that_differs_from_its_announced_length_is_never_sent_completely(
+    world: World, h2_upstream: MakeH2
+) -> None:
     """The stream is not ended and the connection is closed, whether the body is too short or too long."""
     with h2_upstream(hello) as upstream:
         for chunks in ((b"abc",), (b"abc", b"de")):
@@ -209,7 +211,7 @@ async def test_interim_responses_trailers_and_padding_are_read_and_not_relayed(
 async def test_responses_without_a_body_end_with_their_head(
     world: World, h2_upstream: MakeH2, status: str, method: str, announced: str | None
 ) -> None:
-    """The length that a GET would have makes no difference; the connection is kept."""
+    """A Content-Length for the body of a GET makes no difference; the connection is kept."""
     length = () if announced is None else (("content-length", announced),)
     with h2_upstream(lambda seen: [head(seen, (":status", status), *length, end=True)]) as upstream:
         for _time in range(2):
@@ -259,8 +261,8 @@ async def test_a_budget_ends_the_step_in_http_2(world: World, h2_upstream: MakeH
     assert error.failure.details == {"limit": limit}
 
 
-async def test_a_response_before_the_body_is_sent_counts_as_the_response(world: World, h2_upstream: MakeH2) -> None:
-    """The server refuses early, with a reset that asks for no more: the response is read, and the connection is not reused."""
+async def test_an_early_http2_response_during_an_upload_is_accepted(world: World, h2_upstream: MakeH2) -> None:
+    """The server refuses early and resets the stream: the response is read, and the connection is not reused."""
 
     async def endless() -> AsyncIterator[bytes]:
         while True:
@@ -279,7 +281,7 @@ async def test_a_response_before_the_body_is_sent_counts_as_the_response(world: 
 
 
 async def test_a_graceful_goaway_lets_the_request_finish(world: World, h2_upstream: MakeH2) -> None:
-    """The GOAWAY spares the request and comes before, within or after the response; the next request gets a new connection."""
+    """The GOAWAY arrives before, within or after the response; the next request gets a new connection."""
     for place in range(3):
 
         def script(seen: H2Seen, place: int = place) -> list[bytes]:
@@ -328,7 +330,7 @@ async def test_connection_frames_between_two_requests_keep_the_connection(world:
         "too much",
     ],
 )
-async def test_an_unrequested_response_costs_the_connection(
+async def test_an_unrequested_response_closes_the_connection(
     world: World, h2_upstream: MakeH2, after: Callable[[H2Seen], bytes]
 ) -> None:
     """Such a response can never become that of the next request, of this invocation or another."""
@@ -437,7 +439,7 @@ LIES: dict[str, Callable[[H2Seen], list[bytes]]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-async def test_a_lie_in_frames_is_a_network_error_and_its_connection_is_not_kept(
+async def test_a_protocol_violation_is_a_network_error_and_its_connection_is_not_reused(
     world: World, h2_upstream: MakeH2, lie: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The failure has no cause or context, and nothing is logged; the next request gets a new connection and a good response."""
@@ -479,7 +481,7 @@ async def test_a_server_that_allows_no_streams_gets_no_request(world: World, h2_
 async def test_a_slow_peer_cannot_stretch_the_deadline(
     world: World, h2_upstream: MakeH2, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The deadline is absolute: endless pings and single bytes do not move it. The connection was made before."""
+    """The deadline is absolute: endless pings and single bytes do not move it."""
     release, drops = threading.Event(), [0]
 
     def script(seen: H2Seen) -> Iterator[bytes]:
@@ -529,7 +531,7 @@ async def exchange(said: list[bytes]) -> bytes:
         return b"".join([piece async for piece in answer.stream])  # type: ignore[union-attr]
 
 
-async def test_a_response_before_the_peer_closed_is_read() -> None:
+async def test_a_response_sent_before_the_peer_closed_is_read() -> None:
     """The peer refuses an upload and closes: the rest cannot be written, but the response can be read."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
@@ -562,7 +564,7 @@ async def test_a_response_before_the_peer_closed_is_read() -> None:
 
 
 async def test_no_more_frames_are_processed_than_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read brings thousands; between two of them the reader can give the event loop a turn."""
+    """A single read can bring thousands: the reader must be able to yield to the event loop between them."""
     taken = 0
     take = H2Connection.receive_data
 
@@ -584,7 +586,7 @@ async def test_no_more_frames_are_processed_than_are_needed(monkeypatch: pytest.
 
 
 @given(st.lists(st.integers(0, len(GOOD)), max_size=5))
-def test_any_cut_of_the_bytes_gives_the_same_response(cuts: list[int]) -> None:
+def test_any_split_of_the_bytes_gives_the_same_response(cuts: list[int]) -> None:
     """The response does not depend on how its bytes arrive."""
     edges = [0, *sorted(cuts), len(GOOD)]
     said = [GOOD[start:stop] for start, stop in itertools.pairwise(edges)]
@@ -592,7 +594,7 @@ def test_any_cut_of_the_bytes_gives_the_same_response(cuts: list[int]) -> None:
 
 
 @given(st.one_of(st.binary(max_size=200), st.integers(0, 1 << 32)))
-def test_any_bytes_are_a_response_or_an_http_error(noise: bytes | int) -> None:
+def test_any_bytes_of_a_peer_give_a_response_or_an_http_error(noise: bytes | int) -> None:
     """The bytes are random, or a good response with some of its bytes changed, cut out or added."""
     if isinstance(noise, int):
         chance, changed = random.Random(noise), bytearray(GOOD)
@@ -608,7 +610,7 @@ def test_any_bytes_are_a_response_or_an_http_error(noise: bytes | int) -> None:
     assert caught is None or (caught.__cause__, caught.__context__) == (None, None)
 
 
-async def test_a_server_without_http_2_is_asked_over_http_1_1(world: World, authority: Authority) -> None:
+async def test_a_server_without_http_2_gets_http_1_1_requests(world: World, authority: Authority) -> None:
     """The servers choose http/1.1 or nothing. Control: one that chooses HTTP/2."""
     from tests.support.upstream import Upstream, answer
 
@@ -626,6 +628,6 @@ async def test_a_server_without_http_2_is_asked_over_http_1_1(world: World, auth
 
 
 def test_the_certificate_of_the_real_server_is_written_where_it_reads_it(tmp_path: Path, authority: Authority) -> None:
-    """Positive control of the real server's set-up."""
+    """Positive control: the set-up of the real server works."""
     RealH2Server(tmp_path, authority._ca, HOST)
     assert (tmp_path / "h2.pem").read_bytes().startswith(b"-----BEGIN CERTIFICATE")

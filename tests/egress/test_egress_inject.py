@@ -71,8 +71,8 @@ def test_a_key_in_the_query_is_encoded_and_comes_last() -> None:
     ["key=1", "x=1&key=2", "%6bey=1", "k%65y", "x=1;key=2", "KEY=1", "%256bey=1", "key[]=1", "key[0]=1", "key%5B%5D=1", "+key=1",
      "%20key=1", "%09key", "key%00=1", "key%00x=1", "key+=1", "&&key", "key=&key=", "key%ff[]=1&Key=2"],
 )  # fmt: skip
-def test_a_connector_cannot_set_the_credential_s_parameter(query: str) -> None:
-    """Servers differ in which of two parameters with one name counts."""
+def test_a_connector_cannot_set_the_query_parameter_of_the_credential(query: str) -> None:
+    """Servers differ in which of two parameters with the same name they use."""
     with pytest.raises(RefusedError) as caught:
         check_query(need(query="key"), parse_url(f"https://h/?{query}"))
 
@@ -93,7 +93,7 @@ def test_parameter_names_that_php_treats_as_equal_are_equal(query: str) -> None:
 @pytest.mark.parametrize("kind", ["oauth2", "oauth2_client"])
 @pytest.mark.parametrize("query", ["access_token=1", "x=1&Access_Token=2", "access.token=1", "access%5ftoken"])
 def test_a_connector_cannot_send_a_second_token_in_the_query(kind: CredentialKind, query: str) -> None:
-    """RFC 6750 also allows a token in the query: a connector may not use that beside the header. Keys are not affected."""
+    """RFC 6750 also allows an access token in the query. Beside other kinds of credentials it is allowed."""
     with pytest.raises(RefusedError) as caught:
         check_query(need(kind), parse_url(f"https://h/?{query}"))
     assert caught.value.reason is Reason.HEADER_CREDENTIAL
@@ -120,7 +120,7 @@ def test_a_secret_that_could_end_a_field_is_refused(kind: str, secret: bytes) ->
 
 
 @pytest.mark.parametrize("kind", ["api_key", "basic", "hmac", "aws_sigv4", "mtls"])
-def test_the_error_for_a_secret_that_cannot_be_sent_names_it(kind: str) -> None:
+def test_the_error_for_a_secret_that_cannot_be_sent_has_its_name_in_the_vault(kind: str) -> None:
     """The name in the vault comes from the loan: the user does not have to look it up."""
     template = HmacTemplate(key="hex", message="{body}", headers=(("X-S", "{signature}"),))
     forms: dict[str, dict[str, object]] = {
@@ -143,8 +143,8 @@ def test_a_secret_that_no_header_can_carry_is_refused_only_in_headers(secret: by
 
 
 @pytest.mark.parametrize("username", [None, "", "a:b", "a\r\nb", "a\0"])
-def test_a_user_name_that_would_change_the_pair_is_refused(username: str | None) -> None:
-    """The first colon ends the user name (RFC 7617, section 2)."""
+def test_a_user_name_with_a_colon_or_control_character_is_refused(username: str | None) -> None:
+    """The first colon ends the user name in Basic authentication (RFC 7617, section 2)."""
     with pytest.raises(AileronError, match="user name"):
         injected(use("basic"), b"sesame-123", username)
 
@@ -154,8 +154,8 @@ def test_a_user_name_that_would_change_the_pair_is_refused(username: str | None)
     [use(header="Host"), use(header="a b"), use(header="X\r\nY"), use(format="Bearer"), use(format="{key}{key}"),
      use(format="{key}\r\nX: y"), use(header="Transfer_Encoding")],
 )  # fmt: skip
-def test_a_form_that_cannot_carry_a_secret_is_refused(credential: CredentialUse) -> None:
-    """The manifest's parser refuses these too; a check that is skipped there must not matter here."""
+def test_a_declared_wire_form_that_cannot_carry_a_secret_is_refused(credential: CredentialUse) -> None:
+    """The manifest's parser refuses such a form first; this check does not rely on it."""
     with pytest.raises(AileronError) as caught:
         injected(credential, b"sesame-123")
     assert caught.value.failure.failure_class is FailureClass.BINDING_FAILED
@@ -167,8 +167,8 @@ def test_a_loan_of_another_kind_is_refused() -> None:
         inject(use("api_key"), LentCredential("basic", Secret(b"sesame-123"), "ann"), Outgoing("GET", URL))
 
 
-def test_objects_that_carry_a_secret_do_not_print_it() -> None:
-    """The cases are the loan and the injection."""
+def test_the_repr_of_loans_and_injections_does_not_contain_the_secret() -> None:
+    """A traceback or a log may print these objects."""
     assert "sesame" not in repr(injected(use("api_key"), b"sesame-123"))
     assert "sesame" not in repr(LentCredential("api_key", Secret(b"sesame-123")))
 

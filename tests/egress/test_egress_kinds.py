@@ -38,7 +38,9 @@ def kind(request: pytest.FixtureRequest, world: World) -> Kind:
     return KINDS[request.param]
 
 
-async def test_each_kind_reaches_the_wire_once(world: World, tls_upstream: MakeUpstream, kind: Kind) -> None:
+async def test_each_kind_of_credential_is_sent_exactly_once(
+    world: World, tls_upstream: MakeUpstream, kind: Kind
+) -> None:
     """The credential is in its one place, after the connector's own fields and parameters."""
     credential, field = kind
     with tls_upstream(lambda _seen: answer()) as upstream:
@@ -80,7 +82,7 @@ async def test_a_connector_s_own_authorization_is_refused_beside_each_kind(
 async def test_a_connector_s_own_key_is_refused_beside_the_credential(
     world: World, tls_upstream: MakeUpstream, name: str
 ) -> None:
-    """CGI reads `-` and `_` as one; beside a key in another place the field is an ordinary one."""
+    """CGI reads `-` and `_` as one. If the credential goes elsewhere, the field is an ordinary one."""
     world.vault.secret = SECRET
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=use(header="X-Api-Key", format="{key}"))
@@ -101,7 +103,7 @@ async def test_a_connector_s_own_key_is_refused_beside_the_credential(
 async def test_a_connector_s_own_parameter_is_refused_beside_the_credential(
     world: World, tls_upstream: MakeUpstream, credential: CredentialUse, query: str
 ) -> None:
-    """Servers differ in which of two counts; without the credential it is the connector's business."""
+    """Servers differ in which of two they use. Without a credential the connector may set the parameter."""
     world.vault.secret = SECRET
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=credential)

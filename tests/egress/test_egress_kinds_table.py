@@ -41,8 +41,8 @@ def test_each_kind_says_which_fields_and_parameters_are_reserved(kind: Credentia
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ALL if kind != "mtls"])
-def test_each_kind_is_scrubbed_wherever_it_could_have_been_sent(kind: CredentialKind) -> None:
-    """Keys that only sign and login passwords count: a service that has them may show them. A certificate's key is not sent."""
+def test_every_kind_that_a_service_could_reveal_is_scrubbed(kind: CredentialKind) -> None:
+    """Signing keys and login passwords count too: a service has them. A certificate's private key is never sent."""
     username = "AKIDEXAMPLE0123456789" if kind == "aws_sigv4" else "ann"
     assert needles_for([LentCredential(kind, Secret(SECRET), username)], HostPort("h", 443)).covers({SECRET})
 

@@ -64,7 +64,7 @@ ECHOES: dict[str, Echo] = {
 
 @pytest.mark.parametrize("echo", ECHOES)
 @pytest.mark.parametrize("kind", ["api_key", "oauth2", "basic"])
-async def test_an_upstream_that_reflects_the_credential_is_masked(world: World, kind: str, echo: str) -> None:
+async def test_a_credential_that_an_upstream_reflects_is_masked(world: World, kind: str, echo: str) -> None:
     """The cases are body, fields, chunks, encodings and compression; the length is kept, and the ledger counts the matches."""
     world.vault.secret, world.vault.username = KEY, "ann" if kind == "basic" else None
     with Upstream(lambda seen: ECHOES[echo](credential_of(seen))) as upstream:
@@ -102,8 +102,8 @@ async def test_a_key_in_the_query_does_not_come_back_in_links(world: World) -> N
     assert world.journal.rows[0].path == "/v1"  # type: ignore[union-attr]
 
 
-async def test_a_secret_left_at_the_upstream_is_scrubbed_from_later_responses(world: World) -> None:
-    """A request without the credential fetches what an earlier one left there; within a step both responses are scrubbed."""
+async def test_a_secret_that_the_upstream_stored_is_scrubbed_from_later_responses(world: World) -> None:
+    """A request without the credential fetches what an earlier one stored; both responses of the step are scrubbed."""
     world.vault.secret = KEY
     left: list[bytes] = []
 
@@ -124,7 +124,7 @@ async def test_a_secret_left_at_the_upstream_is_scrubbed_from_later_responses(wo
 
 
 async def test_a_response_in_progress_is_scrubbed_of_secrets_lent_meanwhile(world: World) -> None:
-    """A request without the credential waits for a log in which another request's credential then appears."""
+    """A request without the credential reads a log, in which another request's credential then appears."""
     world.vault.secret = KEY
     lent, left = threading.Event(), list[bytes]()
 
@@ -166,10 +166,10 @@ BREAKS: dict[str, Echo] = {
 
 
 @pytest.mark.parametrize("where", BREAKS)
-async def test_an_error_made_of_the_credential_does_not_quote_it(
+async def test_a_protocol_error_that_contains_the_credential_does_not_quote_the_credential(
     world: World, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
-    """The upstream breaks HTTP with it. Failure, traceback with causes and contexts, ledger and DEBUG log do not have it."""
+    """The upstream breaks HTTP with it. Failure, traceback, causes, ledger and DEBUG log are searched."""
     world.vault.secret = KEY
     with Upstream(lambda seen: BREAKS[where](credential_of(seen))) as upstream, caplog.at_level(logging.DEBUG):
         grant = world.grant_for(upstream, credential=use(), plain=True)
@@ -188,7 +188,7 @@ async def test_an_error_made_of_the_credential_does_not_quote_it(
 
 
 async def test_a_good_exchange_leaves_no_secret_in_a_debug_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """httpcore2 would log response heads as they came; that logging is off, whatever the configuration."""
+    """httpcore2 would log response heads unscrubbed; its logging is off, whatever the configuration."""
     world.vault.secret = KEY
     echo = ECHOES["in a field"]
     with Upstream(lambda seen: echo(credential_of(seen))) as upstream, caplog.at_level(logging.DEBUG):
@@ -213,7 +213,7 @@ async def test_a_secret_that_cannot_be_sent_stops_the_request_before_the_wire(wo
     assert world.vault.lent == 1
 
 
-async def test_requests_and_responses_have_no_telling_representation(world: World) -> None:
+async def test_the_repr_of_requests_and_responses_contains_no_secret(world: World) -> None:
     """A traceback with local variables would print these objects."""
     request = EgressRequest("POST", "https://h/?token=sesame", (("X", "sesame"),), "api_key", b"sesame")
     assert "sesame" not in repr(request)

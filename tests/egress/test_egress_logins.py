@@ -160,7 +160,7 @@ def a_world(door: Door) -> World:
 LOGS_IN: list[FromLogin | None] = [LoggedIn(mechanism="PLAIN"), Over(scrubbed=2)]
 
 
-async def test_a_login_is_lent_recorded_and_ordered_and_its_stream_is_passed_on() -> None:
+async def test_a_login_is_recorded_and_requested_and_its_stream_reaches_the_connector() -> None:
     """The positive control of this file: the engine adds no TLS and ignores the connector's `tls`; two rows have the details."""
     door = Door([LoggedIn(mechanism="PLAIN")])
     world = a_world(door)
@@ -210,7 +210,7 @@ async def test_a_login_is_lent_recorded_and_ordered_and_its_stream_is_passed_on(
 async def test_each_problem_of_a_login_has_its_failure_class(
     problem: Problem, expected: FailureClass, said: str
 ) -> None:
-    """The problem occurs before the stream is open, or after."""
+    """Each problem occurs once before the stream is open, and once after."""
     scripts: tuple[list[FromLogin | None], ...] = (
         [Failed(problem=problem, message="this is why", said="535 no")],
         [LoggedIn(mechanism="PLAIN"), Over(scrubbed=0, problem=problem, message="this is why", said="535 no")],
@@ -234,7 +234,7 @@ async def test_each_problem_of_a_login_has_its_failure_class(
 
 
 async def test_the_fix_for_a_weak_password_form_names_the_binding() -> None:
-    """The process that logs in does not know the binding; without a form that can be allowed, no fix is given."""
+    """The login process does not know the binding. If no password form can be allowed, there is no fix."""
     told = []
     for may_allow in ("md5", "cleartext", None):
         door = Door([Failed(problem=Problem.WEAK_LOGIN, message="this is why", may_allow=may_allow)])
@@ -249,7 +249,7 @@ async def test_the_fix_for_a_weak_password_form_names_the_binding() -> None:
     ]
 
 
-async def test_a_login_that_ends_without_a_message_is_a_network_error() -> None:
+async def test_a_login_process_that_dies_without_a_message_is_a_network_error() -> None:
     """The process was killed, before or after the stream was open."""
     for script in ([None], [LoggedIn(mechanism="PLAIN"), None]):
         door = Door(list(script))
@@ -300,7 +300,7 @@ async def test_a_login_that_the_rules_forbid_is_refused_before_any_lookup() -> N
             assert door.orders[0].reads_only is bool(right.get("read_only"))
 
 
-async def test_a_command_is_only_for_ssh_and_the_host_must_be_granted() -> None:
+async def test_a_command_needs_an_ssh_login_and_a_granted_host() -> None:
     """The positive control is the test above."""
     world = a_world(Door(list(LOGS_IN)))
     async with service() as port:
@@ -342,8 +342,8 @@ async def test_a_locked_vault_is_reported_before_anything_is_connected() -> None
     assert not world.journal.rows
 
 
-async def test_a_token_is_made_ready_before_it_is_lent() -> None:
-    """A password needs no such step."""
+async def test_an_oauth2_token_is_checked_for_renewal_before_it_is_lent_to_a_login() -> None:
+    """A password does not expire by itself, so it is lent directly."""
     for kind, asked, credential in (("oauth2", 1, "token"), ("login", 0, "password")):
         door = Door(list(LOGS_IN))
         world = a_world(door)
@@ -354,7 +354,7 @@ async def test_a_token_is_made_ready_before_it_is_lent() -> None:
 
 
 async def test_mail_is_recorded_before_it_is_sent_and_a_failing_record_stops_it() -> None:
-    """Only the acknowledgement lets the mail go."""
+    """The login process sends the mail only after the engine acknowledges the record."""
     notes: list[FromLogin] = [
         Envelope(sender="a@example.com", recipients=("b@example.com",), size=100),
         Submitted(size=98, code=250),
@@ -397,10 +397,10 @@ def previewed_at(port: int, **more: Any) -> Grant:
         ("redis", "read_only", False),
     ],
 )
-async def test_an_operation_gets_a_stream_only_if_its_login_can_be_enforced(
+async def test_a_login_restriction_that_the_protocol_cannot_enforce_opens_no_stream(
     protocol: str, login: str, is_let: bool
 ) -> None:
-    """This holds even for a manifest that was read before the rule existed: nothing is connected."""
+    """The login is refused before a connection, even if the manifest was parsed before the rule existed."""
     door = Door(list(LOGS_IN))
     world = a_world(door)
     async with service() as port:
@@ -415,8 +415,8 @@ async def test_an_operation_gets_a_stream_only_if_its_login_can_be_enforced(
     assert len(door.orders) == int(is_let)
 
 
-async def test_a_seen_change_is_recorded_and_then_committed_once() -> None:
-    """A second stream of the step is refused, and so is that of a step whose effects nobody saw."""
+async def test_a_change_that_the_approver_saw_is_recorded_and_committed_once() -> None:
+    """A second stream of the step is refused, and so is any stream if nobody saw the effects."""
     effects = Effects(digest=f"sha256:{'1' * 64}", text="1 row of t updated")
     door = Door([LoggedIn(mechanism="SCRAM-SHA-256"), effects, Over(scrubbed=0)])
     world = a_world(door)
@@ -433,8 +433,8 @@ async def test_a_seen_change_is_recorded_and_then_committed_once() -> None:
     assert reason_of(again) == reason_of(never) == "not_seen"
 
 
-async def test_effects_that_differ_from_the_seen_ones_are_not_committed() -> None:
-    """The process that logs in gets no acknowledgement, and so commits nothing; nor does that of an ordinary operation."""
+async def test_effects_that_differ_from_the_approved_preview_are_not_committed() -> None:
+    """The login process waits for an acknowledgement and gets none; nor does it in an operation without preview."""
     effects = Effects(digest=f"sha256:{'2' * 64}", text="all rows of t deleted")
     for seen in (f"sha256:{'1' * 64}", None):
         door = Door([LoggedIn(mechanism="SCRAM-SHA-256"), effects])
@@ -446,8 +446,8 @@ async def test_effects_that_differ_from_the_seen_ones_are_not_committed() -> Non
         assert door.talks[-1].acks == 0
 
 
-async def test_a_preview_reports_its_effects_without_a_seen_digest() -> None:
-    """The order reads only, and has no digest that was seen before."""
+async def test_a_preview_reports_its_effects_without_an_approved_digest() -> None:
+    """A preview's login is read-only, and there is no digest of an earlier preview to compare with."""
     effects = Effects(digest=f"sha256:{'1' * 64}", text="1 row of t updated")
     door = Door([LoggedIn(mechanism="SCRAM-SHA-256"), effects, Over(scrubbed=0)])
     world = a_world(door)
@@ -458,8 +458,8 @@ async def test_a_preview_reports_its_effects_without_a_seen_digest() -> None:
     assert [report.digest for report in world.journal.told] == [effects.digest]
 
 
-async def test_a_login_that_ends_while_it_commits_leaves_the_outcome_unknown() -> None:
-    """The process was killed before or after the commit; a preview has nothing unknown."""
+async def test_a_login_process_that_dies_during_a_commit_leaves_the_outcome_unknown() -> None:
+    """The process is killed before or after the commit. A preview commits nothing, so its outcome is known."""
     effects = Effects(digest=f"sha256:{'1' * 64}", text="1 row of t updated")
     for read_only, failure in ((False, FailureClass.OUTCOME_UNKNOWN), (True, FailureClass.NETWORK_ERROR)):
         door = Door([LoggedIn(mechanism="SCRAM-SHA-256"), effects, None])
@@ -487,8 +487,8 @@ async def test_changed_effects_and_unknown_commits_are_not_retried(problem: Prob
     assert (error.failure.failure_class, error.failure.retriable) == (failure, False)
 
 
-async def test_a_refused_secret_is_not_tried_again_at_once_but_another_is() -> None:
-    """The refused secret causes no connection meanwhile; the other secret is the control."""
+async def test_a_refused_secret_is_not_tried_again_at_once_but_a_new_secret_is() -> None:
+    """The refused secret causes no connection during the pause."""
     door = Door([Failed(problem=Problem.REFUSED_CREDENTIAL, message="no")], list(LOGS_IN))
     world = a_world(door)
     async with service() as port:
@@ -512,7 +512,7 @@ async def test_a_refused_secret_is_not_tried_again_at_once_but_another_is() -> N
         ([Failed(problem=Problem.CLOSED, message="gone")], False),
     ],
 )
-async def test_hanging_up_before_the_verdict_does_not_allow_another_try(
+async def test_closing_the_stream_before_the_login_result_does_not_allow_another_try(
     verdict: list[FromLogin | None], pause: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The service has counted the try, and silence counts as a refusal. Controls: an accepted secret, and a service
@@ -537,8 +537,8 @@ async def test_hanging_up_before_the_verdict_does_not_allow_another_try(
     assert len(door.orders) == (1 if pause else 2)
 
 
-async def test_messages_count_as_requests_and_each_ends_once() -> None:
-    """The records of a stream are bounded, both for a client that keeps sending and for a login that misbehaves."""
+async def test_mail_messages_count_as_requests_and_each_has_exactly_one_end() -> None:
+    """The rows of a stream are bounded for a client that keeps sending and for a misbehaving login process."""
     mail: list[FromLogin] = [
         Envelope(sender="a@example.com", recipients=("b@example.com",)),
         Submitted(size=1, code=250),
@@ -622,7 +622,7 @@ async def test_pauses_grow_to_a_quarter_of_an_hour_and_end_with_an_accepted_logi
 
 @pytest.mark.parametrize("what", OTHER_ACCOUNTS)
 async def test_another_account_has_its_own_series_of_pauses(what: str) -> None:
-    """An example is the time after `binding rebind --username`: the same secret is tried at once; its refusal is the first."""
+    """An example: with another user name, the refused secret is tried at once, and its refusal is the first."""
     attempts = Attempts(lambda: 0.0)
     await refuse(attempts)
     await refuse(attempts)
@@ -681,7 +681,7 @@ async def test_a_refusal_long_after_the_last_one_starts_a_new_series() -> None:
 
 
 async def test_two_bindings_of_one_account_share_a_series_of_pauses() -> None:
-    """A secret that was refused with one binding is not tried with the other; for another user name it is."""
+    """A secret refused with one binding is not tried with the other, unless the user name differs."""
     door = Door([Failed(problem=Problem.REFUSED_CREDENTIAL, message="no")], list(LOGS_IN))
     world = a_world(door)
     async with service() as port:
@@ -698,7 +698,7 @@ async def test_two_bindings_of_one_account_share_a_series_of_pauses() -> None:
     assert len(door.orders) == 2
 
 
-async def test_a_denial_found_after_the_connector_hung_up_still_ends_the_invocation() -> None:
+async def test_a_denial_after_the_connector_closed_the_stream_still_ends_the_invocation() -> None:
     """The connector sent a forbidden command and closed the stream."""
     over = Over(scrubbed=0, problem=Problem.NOT_ALLOWED, message="VRFY is not passed on")
     door = Door([LoggedIn(mechanism="PLAIN")])
@@ -724,5 +724,5 @@ async def test_an_engine_without_a_login_process_refuses_logins() -> None:
 
 
 def test_a_credential_need_has_no_logins_by_default() -> None:
-    """The helper `need` of this file's tests adds none."""
+    """Control of the helper `need` in this file, which adds none."""
     assert need("login").logins == ()

@@ -50,7 +50,7 @@ def lab() -> Iterator[Lab]:
     ],
 )
 def test_a_denied_name_causes_no_lookup(lab: Lab, url: str, reason: str) -> None:
-    """The name server gets no query, so a name cannot carry data out; the granted name causes one for each address family."""
+    """A query could carry data out in the name. A granted name causes one query for each address family."""
     zone = {**HOME, "evil.test": ["127.0.0.1"], "sub.api.test": ["127.0.0.1"]}
 
     denied = lab.ask(url, zone=zone, hosts=HOSTS, private=True)
@@ -74,8 +74,10 @@ def test_a_denied_name_causes_no_lookup(lab: Lab, url: str, reason: str) -> None
         (["cname:metadata.google.internal", "169.254.169.254"], "address_forbidden"),
     ],
 )
-def test_one_bad_address_among_good_ones_refuses_all(lab: Lab, answers: list[str], reason: str) -> None:
-    """Order and family make no difference, nor does an alias; an ordinary answer gets as far as connecting."""
+def test_one_forbidden_address_in_a_dns_response_refuses_all_its_addresses(
+    lab: Lab, answers: list[str], reason: str
+) -> None:
+    """Order, family and aliases make no difference; a response without such an address leads to a connection."""
     mixed = lab.ask(URL, zone={NAME: answers}, hosts=HOSTS)
     assert (mixed.connections, mixed.reason) == (0, reason)
 
@@ -84,7 +86,7 @@ def test_one_bad_address_among_good_ones_refuses_all(lab: Lab, answers: list[str
 
 
 def test_the_checked_address_is_the_dialled_one(lab: Lab) -> None:
-    """DNS rebinding: the second answer would lead inside, and is never queried."""
+    """DNS rebinding: a second query would get an internal address, so there is no second query."""
     rebound = lab.ask(URL, zone={NAME: ["1.1.1.1"]}, later=HOME, hosts=HOSTS)
     assert (sorted(rebound.asked), rebound.connections, rebound.reason) == (BOTH, 0, "connect")
 
@@ -114,10 +116,10 @@ def test_the_checked_address_is_the_dialled_one(lab: Lab) -> None:
         "64 KiB of addresses",
     ],
 )
-def test_any_answer_of_a_name_server_without_usable_addresses_is_a_network_error(
+def test_a_dns_response_without_usable_addresses_is_a_network_error(
     lab: Lab, answers: list[str] | str | None, words: str | None
 ) -> None:
-    """The message tells a name that does not exist from a server that does not answer."""
+    """The message tells a name that does not exist from a name server that does not respond."""
     zone = {} if answers is None else {NAME: answers}
     report = lab.ask(URL, zone=zone, hosts=HOSTS, private=True)
 
@@ -130,8 +132,8 @@ def test_any_answer_of_a_name_server_without_usable_addresses_is_a_network_error
         assert words in report.failure["message"]
 
 
-def test_a_name_without_an_answer_costs_one_lookup_for_all_its_requests(lab: Lab) -> None:
-    """Requests for a name that is being looked up wait for that answer: none takes a thread of its own."""
+def test_concurrent_requests_for_one_unanswered_name_share_one_lookup(lab: Lab) -> None:
+    """They wait for the same response, so none takes a thread of its own."""
     once = lab.ask(URL, zone={NAME: SILENT}, hosts=HOSTS)
     often = lab.ask(URL, zone={NAME: SILENT}, hosts=HOSTS, times=16)
 
@@ -140,7 +142,7 @@ def test_a_name_without_an_answer_costs_one_lookup_for_all_its_requests(lab: Lab
 
 
 def test_a_name_of_a_search_domain_needs_a_certificate_for_the_short_name(lab: Lab) -> None:
-    """The system may expand a short name; the server that it finds must still prove the short name."""
+    """The system may expand a short name; the server found in this way must still have a certificate for it."""
     report = lab.ask("https://api:{port}/", zone={"api.corp.test": ["127.0.0.1"]}, hosts=["api:{port}"], private=True)
     assert ("api.corp.test", "A") in report.asked
     assert report.reason == "connect"
@@ -179,7 +181,7 @@ def test_an_address_of_this_machine_s_interfaces_is_refused(lab: Lab) -> None:
     ],
 )
 def test_the_daemon_s_own_port_is_never_dialled(lab: Lab, url: str, zone: dict[str, list[str]]) -> None:
-    """Neither a name nor an address of this machine reaches it, even if the user allowed it; another port is reached."""
+    """Every name and address of this machine is tried, even with the user's exception; another port is reached."""
     hosts = [url.removeprefix("https://").removesuffix("/")]
     refused = lab.ask(url, zone=zone, hosts=hosts, private=True, is_daemon=True)
     assert (refused.reason, refused.connections) == ("address_own", 0)
@@ -188,8 +190,8 @@ def test_the_daemon_s_own_port_is_never_dialled(lab: Lab, url: str, zone: dict[s
     assert allowed.reason in {None, "connect"}  # an answer, a certificate for another name, or nobody there
 
 
-def test_ten_thousand_addresses_are_checked() -> None:
-    """A resolver that does not use DNS messages could return that many. One bad address, at the end, is found."""
+def test_every_one_of_ten_thousand_resolved_addresses_is_checked() -> None:
+    """A resolver without DNS messages could return so many. The forbidden address is the last."""
     many = [f"1.{number >> 8}.{number & 255}.1" for number in range(10_000)]
     check_addresses(HostPort(NAME, 443), many, plain=False, private=False)
     with pytest.raises(RefusedError):

@@ -205,7 +205,7 @@ _URLS = st.builds(
 @example("https://api.example.com/v1?filter[a]=%27b'&x=;y")
 @example("https://api.example.com:443?")
 @example("HTTP://127.0.0.1:80//a/;b=1/%2f?//@:")
-def test_a_url_that_is_accepted_reads_the_same_in_other_parsers(other: Callable[[str], Reading], text: str) -> None:
+def test_an_accepted_url_is_parsed_the_same_by_other_parsers(other: Callable[[str], Reading], text: str) -> None:
     """Scheme, host, port, path and query are equal, unless Aileron refuses the URL."""
     try:
         ours = by_us(text)
@@ -259,7 +259,7 @@ async def test_host_field_sni_resolver_and_ledger_name_the_same_destination(
 
 @pytest.mark.anyio
 async def test_an_international_name_is_granted_and_looked_up_only_in_ascii(world: World, authority: Authority) -> None:
-    """A homograph cannot be written in a URL or a grant at all: people are shown `xn--` names unchanged."""
+    """A URL or grant cannot contain a homograph: people see `xn--` names unchanged."""
     name = "xn--bcher-kva.example.test"
     world.resolver.table[name] = ["127.0.0.1"]
     with Upstream(lambda _seen: answer(b"ok"), authority.server_context(name)) as upstream:

@@ -80,8 +80,8 @@ async def test_a_path_without_a_place_for_the_key_is_refused(
     assert "mine" not in error.failure.message
 
 
-async def test_a_place_in_the_path_that_is_not_declared_is_refused(world: World, tls_upstream: MakeUpstream) -> None:
-    """A library puts its key into the path, and the manifest has no `path`."""
+async def test_a_key_placeholder_in_an_undeclared_path_is_refused(world: World, tls_upstream: MakeUpstream) -> None:
+    """A client library puts its key into the path, and the manifest declares no `path`."""
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=use())
         error = await world.refusal(upstream, f"{PLACE}/getMe", credential="api_key", grant=grant)
@@ -132,8 +132,10 @@ def test_a_key_that_would_lead_to_another_path_is_refused(template: str, secret:
 )
 @example(b"%2e%2e/%2e%2e", "/{key}", "/x")
 @example(b"aaaa/..;", "/{key}", "/x")
-def test_a_path_with_any_key_leads_where_it_seems_to(key: bytes, template: str, rest: str) -> None:
-    """The path decodes to what was meant and passes the parser of the connector's own paths, or the key is refused."""
+def test_inserting_any_key_into_a_path_gives_the_intended_path_or_is_refused(
+    key: bytes, template: str, rest: str
+) -> None:
+    """The path decodes to the template with the key, and our own URL parser accepts it unchanged."""
     path = template.replace("{key}", "%7Bkey%7D") + rest
     try:
         made = with_key_in_path(template, path, key)
@@ -235,10 +237,10 @@ async def test_a_form_without_a_place_for_the_key_is_refused(
         ("form", (("Content-Type", "multipart/form-data; boundary=x"),), ("Content-Type", f"{FORM[1]};charset=utf-8")),
     ],
 )  # fmt: skip
-def test_a_body_declared_as_another_format_is_refused(
+def test_a_body_whose_declared_format_is_not_that_of_the_key_s_place_is_refused(
     place: str, fields: tuple[tuple[str, str], ...], good: tuple[str, str]
 ) -> None:
-    """The reader may go by the declared format, and misread the key."""
+    """The service may parse the body by its declared format, and misread the key."""
     body = b"{}" if place == "json" else b"a=1"
     with pytest.raises(RefusedError) as caught:
         check_body(need(body=f"{place}:{'/' if place == 'json' else ''}token"), fields, body)
@@ -309,7 +311,7 @@ _values = st.recursive(
     st.text(st.characters(min_codepoint=0x20, exclude_categories=["Cs"]), min_size=8, max_size=30),
     st.booleans(),
 )
-def test_json_with_a_key_is_otherwise_the_same_json(
+def test_inserting_a_key_into_json_changes_nothing_else(
     body: dict[str, Any], names: list[str], key: str, plain: bool
 ) -> None:
     """Another parser reads each number as it was written and each member in its place; the key's member is the last."""
@@ -331,8 +333,8 @@ def test_json_with_a_key_is_otherwise_the_same_json(
 
 @given(st.binary(max_size=200) | st.text(st.sampled_from('{}[]",:\\tokenu0019 \n'), max_size=60).map(str.encode))
 @example(b'{"x":1,"\\u0074oken":2}')
-def test_any_bytes_are_refused_or_get_the_key(body: bytes) -> None:
-    """RefusedError is the only error, and an accepted body has the key exactly once."""
+def test_any_body_bytes_are_refused_or_get_the_key_exactly_once(body: bytes) -> None:
+    """The only error is RefusedError."""
     for place, field in (("json:/token", JSON), ("form:token", FORM)):
         try:
             check_body(need(body=place), [field], body)
@@ -368,7 +370,7 @@ def test_a_form_with_a_key_has_its_own_fields_and_one_more(fields: list[tuple[st
 
 
 def test_a_large_body_is_edited_in_a_bounded_time() -> None:
-    """1 MiB of the smallest objects takes seconds of processor time; the limit is twenty times that of a slow machine."""
+    """1 MiB of tiny objects takes processor time; the limit is twenty times what a slow machine needs."""
     body = b'{"x":[' + b",".join([b'{"k":1}'] * 120_000) + b"]}"
     began = time.process_time()
     check_body(need(body="json:/token"), [JSON], body)
@@ -451,7 +453,7 @@ async def test_a_part_of_a_key_with_slashes_is_masked(world: World, tls_upstream
 async def test_a_key_that_another_step_sent_is_masked_too(
     world: World, tls_upstream: MakeUpstream, key: bytes, shown: bytes
 ) -> None:
-    """A later request to that host, with another credential or none, is not shown a part that the service kept."""
+    """A later request to that host, with another credential or none, may get what the service stored."""
     with tls_upstream(lambda _seen: answer(b"last of T000: " + shown)) as upstream:
         host = HostPort(HOST, upstream.port)
         assert shown in (await world.ask(upstream)).body

@@ -27,7 +27,7 @@ def reading(grant: Grant) -> Grant:
 
 
 @pytest.mark.parametrize("method", READING)
-async def test_a_preview_may_use_reading_methods(world: World, tls_upstream: MakeUpstream, method: str) -> None:
+async def test_a_preview_may_use_safe_http_methods(world: World, tls_upstream: MakeUpstream, method: str) -> None:
     """Every method that is defined to be safe is sent, with a body if it has one, and with the credential."""
     with tls_upstream(lambda _seen: answer(b"" if method == "HEAD" else b"ok")) as upstream:
         grant = reading(world.grant_for(upstream, credential=use()))
@@ -43,8 +43,8 @@ async def test_a_preview_may_use_reading_methods(world: World, tls_upstream: Mak
     "method",
     ["POST", "PUT", "PATCH", "DELETE", "MKCOL", "MOVE", "PROPPATCH", "LOCK", "ACL", "get", "Get", "X-GET", "GETS"],
 )
-async def test_a_preview_may_use_no_other_method(world: World, tls_upstream: MakeUpstream, method: str) -> None:
-    """The refusal comes before a lookup, a loan or a row; the very same request of an ordinary step is sent."""
+async def test_a_preview_may_not_use_unsafe_http_methods(world: World, tls_upstream: MakeUpstream, method: str) -> None:
+    """The refusal comes before a lookup, a loan or a row; an ordinary step may send the same request."""
     with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
         grant = world.grant_for(upstream, credential=use())
         error = await world.refusal(upstream, method=method, grant=reading(grant), credential="api_key")
@@ -59,10 +59,10 @@ async def test_a_preview_may_use_no_other_method(world: World, tls_upstream: Mak
 @pytest.mark.parametrize(
     "name", ["X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X_HTTP_METHOD_OVERRIDE"]
 )
-async def test_a_preview_may_not_override_its_method_by_a_field(
+async def test_a_preview_may_not_override_its_method_with_a_header_field(
     world: World, tls_upstream: MakeUpstream, name: str
 ) -> None:
-    """Frameworks that read such a field would do what the method forbids."""
+    """Some frameworks would obey such a field and do what the method itself forbids."""
     with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
         grant, headers = world.grant_for(upstream), ((name, "DELETE"),)
         error = await world.refusal(upstream, headers=headers, grant=reading(grant))
@@ -77,10 +77,10 @@ async def test_a_preview_may_not_override_its_method_by_a_field(
     "query",
     ["Action=TerminateInstances&Version=1", "a=1&ACTION=x", "a=1;action=x", "%41ction=x", "%2541ction", "Action[]=x"],
 )
-async def test_a_preview_may_not_name_an_operation_of_aws(
+async def test_a_preview_may_not_name_an_aws_operation_in_its_query(
     world: World, tls_upstream: MakeUpstream, service: str, query: str
 ) -> None:
-    """AWS query APIs accept operations by GET. An ordinary step sends it, and a preview may have the word in a value."""
+    """AWS query APIs perform operations by GET. The word is allowed in a value, and in an ordinary step."""
     world.vault.secret, world.vault.username = b"wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "AKIDEXAMPLE"
     with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
         grant = world.grant_for(upstream, credential=use("aws_sigv4", aws=AwsScope(region="eu-1", service=service)))

@@ -83,7 +83,9 @@ def rows(world: World) -> list[tuple[str, int, int | None]]:
 
 
 @pytest.mark.parametrize(("kind", "asked"), [("oauth2", 1), ("api_key", 0), ("basic", 0)])
-async def test_only_a_token_is_made_ready(world: World, tls_upstream: MakeUpstream, kind: str, asked: int) -> None:
+async def test_only_oauth2_tokens_are_checked_for_renewal_before_a_request(
+    world: World, tls_upstream: MakeUpstream, kind: str, asked: int
+) -> None:
     """Keys and passwords do not expire by themselves: their requests do not wait for a renewal."""
     world.vault.username = "ann"
     with tls_upstream(lambda _seen: answer()) as upstream:
@@ -92,10 +94,10 @@ async def test_only_a_token_is_made_ready(world: World, tls_upstream: MakeUpstre
     assert (world.vault.asked_ready, world.vault.lent) == (asked, 1)
 
 
-async def test_a_token_is_made_ready_after_the_checks_and_before_the_loan(
+async def test_a_token_is_renewed_after_the_checks_and_before_the_loan(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
-    """A request that a rule refuses renews nothing; the sent one has the renewed token."""
+    """A request that a rule refuses causes no renewal; a request that passes gets the renewed token."""
     order: list[str] = []
 
     async def renew() -> None:
@@ -118,7 +120,7 @@ async def test_a_token_is_made_ready_after_the_checks_and_before_the_loan(
 @pytest.mark.parametrize(
     "failure", [FailureClass.VAULT_LOCKED, FailureClass.BINDING_FAILED, FailureClass.NETWORK_ERROR]
 )
-async def test_an_error_while_a_token_is_made_ready_is_passed_on_and_nothing_is_sent(
+async def test_an_error_of_the_renewal_before_a_request_is_passed_on_and_nothing_is_sent(
     world: World, tls_upstream: MakeUpstream, failure: FailureClass
 ) -> None:
     """The message is for the person; nothing is lent, and nothing is recorded as sent."""
@@ -137,7 +139,7 @@ async def test_an_error_while_a_token_is_made_ready_is_passed_on_and_nothing_is_
     assert (world.vault.lent, upstream.requests, world.journal.rows) == (0, [], [])
 
 
-async def test_a_hanging_renewal_is_waited_for_until_the_deadline(
+async def test_waiting_for_a_hanging_renewal_ends_at_the_deadline(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The failure says that nothing was sent; after the deadline no renewal is begun."""
@@ -188,7 +190,7 @@ async def test_a_renewal_gets_a_connection_slot_when_all_requests_wait_for_it(
 
 
 async def test_a_request_with_a_token_takes_a_connection_slot(world: World, tls_upstream: MakeUpstream) -> None:
-    """The slot is free only during the wait: while the only one is taken, a second request waits, and is sent later."""
+    """The slot is free only while the renewal runs: a second request waits for the only slot, and is sent later."""
     world.egress.slots = anyio.Semaphore(1)  # type: ignore[misc]
     world.vault.secret = OLD
     with tls_upstream(takes_only(OLD)) as upstream:
@@ -226,7 +228,7 @@ async def test_a_refused_token_is_renewed_and_the_request_is_sent_once_more(
 
 
 @pytest.mark.usefixtures("renewing")
-async def test_the_second_request_counts_as_a_request_of_its_own(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_the_request_after_a_renewal_counts_as_a_second_request(world: World, tls_upstream: MakeUpstream) -> None:
     """The second has its own number, count, loan and rows; its first row comes after the end of the first request."""
     heard: list[int] = []
     budget = Budget(requests=2, bytes_up=8)
@@ -245,7 +247,7 @@ async def test_the_second_request_counts_as_a_request_of_its_own(world: World, t
 
 @pytest.mark.parametrize("limit", ["requests", "bytes_up"])
 @pytest.mark.usefixtures("renewing")
-async def test_the_second_request_needs_its_share_of_the_budget(
+async def test_the_request_after_a_renewal_must_fit_into_the_budget(
     world: World, tls_upstream: MakeUpstream, limit: str
 ) -> None:
     """A request that would exceed the budget is not sent."""
@@ -323,7 +325,7 @@ async def test_another_step_may_renew_the_token_again(world: World, tls_upstream
 
 
 async def test_a_refusal_is_relayed_if_nothing_was_renewed(world: World, tls_upstream: MakeUpstream) -> None:
-    """The response has its fields and its whole body, although the exchange is over by then."""
+    """The response arrives with its fields and its whole body, although the exchange has ended by then."""
     big = b"0123456789abcdef" * (HELD_BYTES // 16)
     refusals = {"/": REFUSAL, "/none": answer(status="401 No"), "/big": answer(big, status="401 No")}
     world.vault.secret = OLD
@@ -354,7 +356,7 @@ async def test_a_refusal_too_long_to_be_held_is_relayed_without_a_renewal(
 
 @pytest.mark.usefixtures("renewing")
 async def test_a_streamed_body_is_not_sent_twice(world: World, tls_upstream: MakeUpstream) -> None:
-    """The body is gone: the refusal is relayed, and the next request has the new token."""
+    """The streamed bytes are not kept: the refusal is relayed, and the next request has the new token."""
     with tls_upstream(takes_only(NEW)) as upstream:
         grant, meter = world.grant_for(upstream, credential=use("oauth2")), Meter(Budget())
         first = await ask(world, upstream, method="POST", body=parts(b"a", b"b"), grant=grant, meter=meter)
@@ -383,7 +385,7 @@ async def test_refusals_of_other_credentials_are_relayed_at_once(
 @pytest.mark.parametrize("status", ["400 No", "403 No", "407 No", "500 No"])
 @pytest.mark.usefixtures("renewing")
 async def test_only_a_401_means_that_a_token_is_refused(world: World, tls_upstream: MakeUpstream, status: str) -> None:
-    """A missing scope (403) is not fixed by the next token of the same grant."""
+    """A 403 for a missing scope is not fixed by a new token of the same grant."""
     with tls_upstream(lambda _seen: answer(b"no", status=status)) as upstream:
         assert (await ask(world, upstream)).status == int(status[:3])
     assert (world.vault.refused, len(upstream.requests)) == ([], 1)
@@ -395,7 +397,7 @@ async def test_only_a_401_means_that_a_token_is_refused(world: World, tls_upstre
 async def test_an_error_of_the_renewal_is_passed_on_after_the_refusal_is_recorded(
     world: World, tls_upstream: MakeUpstream, failure: FailureClass
 ) -> None:
-    """The need for a new sign-in is more than a service's 401 says."""
+    """The error may say that a new sign-in is needed, which the service's 401 does not."""
 
     async def fail(_refused: bytes) -> bool:
         raise AileronError(failure, "sign in again", boundary=Boundary.USER)
@@ -412,7 +414,7 @@ async def test_an_error_of_the_renewal_is_passed_on_after_the_refusal_is_recorde
 async def test_a_renewal_after_a_refusal_ends_at_the_deadline(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The renewal is one of the step's waits."""
+    """The deadline of the step covers the renewal too."""
 
     async def never(_refused: bytes) -> bool:
         jump(monkeypatch, world.timeout_s)
@@ -570,7 +572,7 @@ async def test_cancelling_during_the_renewal_leaves_nothing_behind(world: World,
 async def test_an_unread_response_after_a_renewal_is_recorded_as_ended(
     world: World, tls_upstream: MakeUpstream
 ) -> None:
-    """The second exchange is recorded like the first, however much of it the caller read."""
+    """The second exchange gets its row however much of the response the caller read."""
     with tls_upstream(takes_only(NEW)) as upstream:
         request = EgressRequest("GET", f"https://{HOST}:{upstream.port}/", (), "oauth2")
         grant = world.grant_for(upstream, credential=use("oauth2"))

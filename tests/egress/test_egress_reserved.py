@@ -55,8 +55,8 @@ SPELLINGS = [
 
 
 @pytest.mark.parametrize("path", SPELLINGS)
-def test_a_spelling_of_an_endpoint_is_refused(path: str) -> None:
-    """The path is refused at its host; at another host, or another port of the host, it is not the provider's."""
+def test_known_spellings_of_a_token_endpoint_are_refused(path: str) -> None:
+    """The path is reserved only at the provider's host and port."""
     assert refused(path)
 
     assert not refused(path, host="https://api.example")
@@ -69,8 +69,8 @@ def test_a_spelling_of_an_endpoint_is_refused(path: str) -> None:
      "/oauth2/v20/token", "/oauth2/v2.0/t%25oken", "/oauth2/v2.0/x/%252e%252e/%252e%252e/token", "/a/oauth2/v2.0/token",
      "/oauth2/v2.0/token-%2f", "/a%2Fb", "/caf%C3%A9/100%25", "/device", "/users/me;v=1/x", "/" + "a" * 4000, "/%41" * 500],
 )  # fmt: skip
-def test_a_path_that_is_no_endpoint_passes(path: str) -> None:
-    """A provider may serve its API from the same host: a connector may request its other paths."""
+def test_other_paths_of_the_provider_s_host_pass(path: str) -> None:
+    """A provider may serve its API from the host of its token endpoint."""
     assert not refused(path)
 
 
@@ -78,8 +78,8 @@ def test_a_path_that_is_no_endpoint_passes(path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/o%2Fauth/tok%65n", "/o/auth/token", "/O%252fauth/token", "/o/auth;v=2/token", "/o/auth;v=3/token/"]
 )
-def test_an_endpoint_with_an_odd_spelling_is_refused_in_the_plain_one_too(endpoint: str, path: str) -> None:
-    """A manifest may write the address in any way; the server's reading of it is just as doubtful."""
+def test_an_endpoint_declared_in_an_unusual_spelling_is_refused_in_its_plain_one_too(endpoint: str, path: str) -> None:
+    """A manifest may spell the address in any way, and nobody knows how the server reads it."""
     reserved = ("https://accounts.example" + endpoint,)
 
     assert is_reserved(parse_url("https://accounts.example" + path), reserved)
@@ -169,8 +169,8 @@ def test_every_spelling_of_another_path_passes(original: str, data: st.DataObjec
 
 @given(path=st.text("/%25;.\\cfFeEtoken2u0A?#", max_size=40))
 @settings(max_examples=500)
-def test_any_path_is_decided_or_refused_as_a_url(path: str) -> None:
-    """The decision does not depend on the order of the reserved addresses."""
+def test_the_decision_about_a_path_does_not_depend_on_the_order_of_endpoints(path: str) -> None:
+    """Any path is tried that the URL parser accepts."""
     try:
         url = parse_url("https://accounts.example/" + path)
     except RefusedError:
@@ -180,7 +180,7 @@ def test_any_path_is_decided_or_refused_as_a_url(path: str) -> None:
 
 @pytest.mark.parametrize("name", ["X-Original-URL", "x_rewrite_url", " X-Override-Url", "X-ORIGINAL-URI"])
 def test_a_field_that_names_another_path_is_refused_at_the_provider(name: str) -> None:
-    """Some frameworks route by it; at hosts without an endpoint of the provider it is an ordinary field."""
+    """Some frameworks route by such a header field; at other hosts it is an ordinary field."""
     with pytest.raises(RefusedError) as caught:
         check_reserved(parse_url("https://accounts.example/"), [(name, TOKEN)], RESERVED)
     assert caught.value.reason is Reason.PROVIDER_ENDPOINT
@@ -189,8 +189,8 @@ def test_a_field_that_names_another_path_is_refused_at_the_provider(name: str) -
     check_reserved(parse_url("https://accounts.example/"), [("X-Original", TOKEN)], RESERVED)
 
 
-def test_an_endpoint_that_cannot_be_read_refuses_everything() -> None:
-    """An endpoint like that came from a file whose parser let it pass, so it is unknown what is reserved."""
+def test_an_unparsable_endpoint_refuses_every_request() -> None:
+    """The manifest's parser let it pass, so nobody knows which path is reserved."""
     url = parse_url("https://api.example/")
 
     assert is_reserved(url, ("https://Accounts.example./token",))
@@ -229,7 +229,7 @@ async def test_no_request_reaches_an_endpoint_of_the_provider(
 
 @pytest.mark.anyio
 async def test_an_endpoint_on_loopback_is_refused_without_tls_too(world: World) -> None:
-    """A provider that a test starts is reached like this."""
+    """Tests start a provider there, without TLS."""
     with Upstream(lambda _seen: answer()) as upstream:
         host = HostPort(HOST, upstream.port)
         grant = Grant(

@@ -165,8 +165,8 @@ def test_a_secret_split_at_every_byte_is_masked(name: str) -> None:
             assert scrub([b"<" + form[:at], form[at:] + b">"], needles) == (b"<" + b"*" * len(form) + b">", 1)
 
 
-def test_a_stream_of_lines_is_not_delayed() -> None:
-    """Text up to a line end comes out at once; an unfinished line waits for its end, or the stream's."""
+def test_complete_lines_of_a_stream_are_not_delayed() -> None:
+    """Text up to a line end comes out at once; an unfinished line waits for its end or for the end of the stream."""
     scrubber = Scrubber(Needles([b"secret-0123456789"]))
 
     assert scrubber.feed(b"data: hello\n\n") == b"data: hello\n\n"
@@ -178,8 +178,8 @@ def test_a_stream_of_lines_is_not_delayed() -> None:
     assert scrubber.hits == 1
 
 
-def test_no_more_than_the_reach_of_a_secret_is_held_back() -> None:
-    """A body without a line end is not delayed further either."""
+def test_the_scrubber_holds_back_no_more_bytes_than_the_reach_of_its_secrets() -> None:
+    """The reach is an upper bound for the length of a secret's forms. A body without line ends is released too."""
     needles = Needles([b"secret-0123456789"])
 
     assert needles.reach == 1024
@@ -191,7 +191,7 @@ def test_no_more_than_the_reach_of_a_secret_is_held_back() -> None:
 @pytest.mark.parametrize(
     "text", [b"x", b"x" * 6 + b"\n", b"A" * 63 + b"\n", b"=\n"], ids=["one line", "lines", "wrapped", "="]
 )
-def test_the_work_grows_with_the_bytes_and_not_with_the_pieces(
+def test_the_scrubber_s_work_depends_on_the_bytes_and_not_on_their_pieces(
     monkeypatch: pytest.MonkeyPatch, size: int, text: bytes
 ) -> None:
     """Fed byte by byte, no byte is searched more than about six times, for any length of the secret and any lines."""
@@ -218,7 +218,7 @@ def test_the_work_grows_with_the_bytes_and_not_with_the_pieces(
 
 @given(st.lists(st.binary(max_size=40), max_size=5), st.data())
 def test_the_sizes_of_the_output_pieces_say_nothing_about_the_secret(parts: list[bytes], data: st.DataObject) -> None:
-    """The sizes do not show whether the text ends with a beginning of the secret."""
+    """Otherwise a piece could show that the text so far ends with the first bytes of the secret."""
     secret, other = b"Xsecret-0123456789", b"Yanother-01234567"
     for beginning in (b"", secret[: data.draw(st.integers(1, 17))]):
         sizes = []
@@ -234,8 +234,8 @@ _FEW_BYTES = st.lists(st.text("ab", min_size=8, max_size=9).map(str.encode), min
 
 @given(st.data(), st.one_of(_SECRETS, _FEW_BYTES))
 @settings(deadline=None)
-def test_any_cut_gives_the_output_of_the_definition(data: st.DataObject, secrets: list[bytes]) -> None:
-    """Stars are exactly on occurrences, overlapping ones included; neither output nor count depends on the cuts."""
+def test_any_split_of_the_input_gives_the_output_of_the_reference(data: st.DataObject, secrets: list[bytes]) -> None:
+    """Exactly the occurrences become stars, overlapping ones included; the split changes neither output nor count."""
     needles = Needles(secrets)
     if data.draw(st.booleans()):
         needles.reach = len(needles.all[0]) + 4  # so that what comes out meanwhile begins in the middle of a line
@@ -294,8 +294,8 @@ def test_no_needle_survives_in_any_surroundings(before: bytes, after: bytes) -> 
         assert len(body) == len(before) + len(form) + len(after)
 
 
-def test_a_needle_does_not_print_its_secret() -> None:
-    """A traceback that prints values does not show it either."""
+def test_the_repr_of_needles_does_not_contain_the_secret() -> None:
+    """A traceback that prints local variables does not show it either."""
     needles = Needles([CANARY])
 
     assert repr(needles) == "<needles>"
@@ -311,7 +311,7 @@ def test_a_secret_too_short_to_scrub_is_an_error() -> None:
 
 @pytest.mark.parametrize("bound", [0, 1, 3, 30], ids=["none", "one", "some", "many"])
 def test_a_signature_of_one_request_is_found_beside_the_other_secrets(bound: int) -> None:
-    """The signature is found in its forms at any cut, and so are the others; the needles that it was added to do not change."""
+    """Each form of the signature is found at any split. The shared needles do not change."""
     others = [f"another-secret-{number:02}-of-this-host".encode() for number in range(bound)]
     signature = hashlib.sha256(b"a request").hexdigest().encode()
     needles = Needles(others)
@@ -338,8 +338,8 @@ def test_a_signature_of_one_request_is_found_beside_the_other_secrets(bound: int
 
 
 @pytest.mark.parametrize("sent", [b"another-secret-of-this-host", b"short"], ids=["a secret already", "too short"])
-def test_a_value_of_one_request_that_adds_no_form_changes_nothing(sent: bytes) -> None:
-    """Secrets that are searched for stay so. A value of a few letters would be masked where it occurs by chance."""
+def test_a_request_value_that_is_known_or_too_short_adds_no_needle(sent: bytes) -> None:
+    """A known secret is still masked. A value of a few letters would be masked where it occurs by chance."""
     needles = Needles([b"another-secret-of-this-host"])
 
     assert Scrubber(needles.and_once([sent])).scrub_whole(b"x=another-secret-of-this-host&y=short") == (

@@ -244,8 +244,8 @@ def test_any_secret_is_masked_in_any_form_anywhere(
 
 @pytest.mark.parametrize("secret", HARD)
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_form_is_masked_at_each_of_its_cuts(name: str, secret: str) -> None:
-    """The cuts are in two at every place, in three with ten bytes between, and byte by byte."""
+def test_an_encoded_secret_is_masked_however_it_is_split(name: str, secret: str) -> None:
+    """The splits are in two at every place, in three with ten bytes between, and into single bytes."""
     needles = Needles([secret.encode()])
     for kind in PUBLISHED[name]:
         form = encoded(name, kind, secret)
@@ -261,7 +261,7 @@ def test_a_form_is_masked_at_each_of_its_cuts(name: str, secret: str) -> None:
 def test_base64_of_a_longer_text_is_masked_as_far_as_possible(
     secret: str, before: bytes, after: bytes, url: bool
 ) -> None:
-    """All characters that the secret alone determines are masked; at most two at either end stay, which neighbours share."""
+    """Up to two characters at either end stay, because they depend on neighbouring bytes too."""
     raw = secret.encode()
     whole = (base64.urlsafe_b64encode if url else base64.b64encode)(before + raw + after)
     masked, hits = scrub([whole], Needles([raw]))
@@ -305,7 +305,7 @@ def test_a_form_that_the_page_lists_as_not_found_is_not_found(unfound: Callable[
 
 
 def test_only_ascii_letters_are_matched_in_both_cases() -> None:
-    """The page says so."""
+    """The reference page documents this limit."""
     secret = "p\u00e4ssw\u00f6rd-\u00c4\u00d6".encode()
     assert scrub([secret], Needles([secret])) == (b"*" * len(secret), 1)
     for other in (secret.decode().upper().encode(), secret.decode().lower().encode()):
@@ -358,7 +358,7 @@ def _wrapped(text: bytes, width: int, end: bytes) -> bytes:
 
 @pytest.mark.parametrize("how", LOOSE)
 def test_case_separators_and_wrapping_make_no_difference(how: str) -> None:
-    """All letters and digits of the form are masked at every cut in two and byte by byte; the surroundings stay."""
+    """All letters and digits of the form are masked at every split; the surrounding text stays."""
     needles, form = Needles([TOKEN]), LOOSE[how](TOKEN)
     whole = b"before " + form + b"\nafter"
     bare, _ = scrub([_letters(form).lower()], needles)

@@ -94,7 +94,7 @@ async def test_a_secret_bound_while_a_response_arrives_is_scrubbed_from_its_rest
 async def test_no_request_goes_to_a_host_with_secrets_while_the_vault_is_locked(
     world: World, bound: Callable[[Upstream], Grant]
 ) -> None:
-    """This holds without a credential too, since nothing could be scrubbed. A host without secrets is asked."""
+    """A request without a credential is refused too: its response could not be scrubbed. Other hosts stay reachable."""
     with Upstream(stored) as upstream, Upstream(stored) as elsewhere:
         grant = bound(upstream)
         world.vault.locked = True
@@ -121,7 +121,7 @@ async def test_a_response_in_progress_is_still_scrubbed_after_the_vault_is_locke
 
 
 async def test_a_host_with_secrets_gets_no_stream(world: World) -> None:
-    """A stream could carry HTTP in pieces; the lock makes no difference. Without a bound secret the same stream opens."""
+    """A stream could carry HTTP in pieces. A locked vault changes nothing; without a bound secret the stream opens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         destination = HostPort(HOST, listening.getsockname()[1])
         grant = world.grant(destination, plain=True)
@@ -425,7 +425,7 @@ def test_the_secret_of_a_compressed_body_does_not_come_out_at_any_cut(
 @example("x", 1)
 @example('{"a":1}', 2)
 @example("h\u00fc", 9)
-def test_the_first_short_event_is_not_held_until_the_next(text: str, size: int) -> None:
+def test_the_first_short_event_of_a_stream_is_passed_on_at_once(text: str, size: int) -> None:
     """The format of the body may be still unknown. Each piece comes out when it is fed."""
     event, body = text.encode() + b"\n\n", Unlabelled(Needles([KEY]))
     assume(event[0] & 0x8F != 8 or int.from_bytes(event[:2], "big") % 31)  # `x^`: this is how zlib begins
@@ -484,8 +484,8 @@ async def test_a_secret_bound_during_a_compressed_response_is_searched_for_in_it
     assert await ask(OTHER) == packed
 
 
-def test_a_body_that_was_not_followed_is_refused_once_a_secret_is_bound() -> None:
-    """The body is longer than what is followed without a bound secret, so it cannot be searched. Other formats pass."""
+def test_a_compressed_body_that_can_no_longer_be_searched_is_refused_once_a_secret_is_bound() -> None:
+    """The body is longer than what is decompressed while no secret is bound. Uncompressed formats pass."""
     for whole, is_refused in ((gzip.compress(FILLER * 20), True), (b"\x89PNG" + FILLER * 20, False)):
         body = Unlabelled(Needles())
         assert feed(body, whole[:-100]) == whole[:-100]
@@ -510,7 +510,7 @@ async def test_a_compressed_secret_makes_the_request_fail(world: World, bound: C
 
 
 def test_a_stream_that_decodes_to_nothing_is_not_held_for_ever() -> None:
-    """Empty blocks follow the beginning of what could be a secret; a bomb is refused here too."""
+    """Empty compressed blocks follow the first bytes of what could be a secret; a bomb is refused here too."""
     packer = zlib.compressobj()
     begin = packer.compress(b"\x80" + KEY[:20]) + packer.flush(zlib.Z_SYNC_FLUSH)
     body = Unlabelled(Needles([KEY]))

@@ -117,8 +117,10 @@ async def test_a_step_with_a_credential_gets_no_stream(world: World) -> None:
         (["::ffff:127.0.0.1"], "address_forbidden"),
     ],
 )
-async def test_every_address_of_a_stream_is_checked(world: World, addresses: list[str], reason: str) -> None:
-    """A single bad address refuses them all, and nothing is dialled."""
+async def test_every_resolved_address_of_a_stream_s_host_is_checked(
+    world: World, addresses: list[str], reason: str
+) -> None:
+    """A single forbidden address refuses them all, and nothing is dialled."""
     world.resolver.table["mail.example.test"] = addresses
     grant = Grant(hosts=(HostPort("mail.example.test", 465),))
 
@@ -181,8 +183,8 @@ async def spoken_to(listening: socket.socket, world: World, monkeypatch: pytest.
                 yield
 
 
-async def test_a_silent_service_is_left_at_the_deadline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The missing handshake and the missing bytes are both network_error, and both ends are recorded."""
+async def test_a_stream_to_a_silent_service_ends_at_the_deadline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing TLS handshake and missing bytes are both network_error, and both are recorded."""
     with listener() as listening:
         port = listening.getsockname()[1]
         async with spoken_to(listening, world, monkeypatch):
@@ -284,10 +286,10 @@ async def test_a_service_that_speaks_before_tls_is_reported_whatever_the_timing(
         assert not failure.retriable
 
 
-async def test_a_service_that_stops_in_the_tls_handshake_is_only_slow(
+async def test_a_service_that_stalls_in_the_tls_handshake_is_reported_as_slow(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control: the service does speak TLS, so the message does not suggest plain text. It answers after the client spoke."""
+    """Control: the service does speak TLS, so the message does not suggest a service without TLS."""
     failure = (await said_by(world, b"\x16\x03\x03", waits=monkeypatch)).failure
 
     assert "did not finish the handshake in time" in failure.message

@@ -159,8 +159,8 @@ def test_large_bodies_arrive_unchanged_in_both_directions(authority: Authority, 
         assert report.bytes_down > size
 
 
-def test_a_client_that_does_not_read_stops_the_host(authority: Authority) -> None:
-    """The host can send only what the kernel's buffers hold of 256 MiB, and the rest in order when the client reads."""
+def test_a_client_that_does_not_read_makes_the_host_wait(authority: Authority) -> None:
+    """The host can send only what the kernel buffers, of 256 MiB; the rest arrives when the client reads."""
     block, count = os.urandom(1 << 20), 256
     sent: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -223,8 +223,8 @@ def test_closing_one_direction_leaves_the_other_open(authority: Authority) -> No
 
 
 @pytest.mark.parametrize("goes", ["host", "client"])
-def test_the_last_bytes_of_a_peer_that_leaves_are_delivered(goes: str) -> None:
-    """They may be an early response: they arrive even if bytes from the other peer find this one gone."""
+def test_the_last_bytes_of_a_closed_connection_are_delivered(goes: str) -> None:
+    """They may be an early response, and must arrive even if bytes in the other direction can no longer be written."""
     last, ended = b"HTTP/1.1 413 Content Too Large\r\n\r\n", list[str]()
     client, to_client = socket.socketpair()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -303,7 +303,7 @@ UNSENT = "nothing was looked up, and nobody heard of it"
         ("SSH-2.0-OpenSSH_9.6", 400, Reason.TUNNEL_HEAD),
     ],
 )
-def test_a_request_that_does_not_follow_the_rules_is_refused(
+def test_a_connect_request_that_breaks_a_rule_is_refused(
     proxy: Proxy, upstream: Upstream, head: str, status: int, reason: Reason
 ) -> None:
     """The response says why, and comes before any lookup; the control is a connection with the listed host."""
@@ -377,7 +377,7 @@ def test_a_name_that_does_not_resolve_is_a_bad_gateway(proxy: Proxy, upstream: U
 def test_an_address_that_is_not_public_is_not_dialled_for_a_listed_host(
     upstream: Upstream, addresses: list[str], reason: Reason
 ) -> None:
-    """The person who started the cell listed it: even so, loopback needs egress.private, and metadata servers stay closed."""
+    """Listing a host is not enough: loopback needs egress.private, and metadata servers stay closed."""
     with Proxy([f"{HOST}:{upstream.port}"]) as proxy:
         proxy.resolver[HOST] = addresses
         with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
@@ -404,10 +404,8 @@ def test_the_daemon_s_own_port_is_never_dialled(upstream: Upstream) -> None:
             assert answered.reason == Reason.ADDRESS_OWN.value
 
 
-def test_a_name_that_rebinds_is_dialled_at_the_looked_up_address(
-    proxy: Proxy, upstream: Upstream, authority: Authority
-) -> None:
-    """The second answer would be elsewhere: there is no second lookup, and a bad first answer is refused."""
+def test_the_address_of_the_only_lookup_is_dialled(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
+    """DNS rebinding: a second lookup would return another address. A forbidden first address is refused."""
     proxy.answers[HOST] = [["127.0.0.1"], ["127.0.0.2"]]
     assert curl(proxy, authority, f"https://{HOST}:{upstream.port}/").returncode == 0
     assert (proxy.looked_up, proxy.report().address) == ([HOST], "127.0.0.1")
@@ -429,10 +427,10 @@ def test_a_name_that_rebinds_is_dialled_at_the_looked_up_address(
         (b"SSH-2.0-OpenSSH_9.6\r\n", Reason.TUNNEL_NO_TLS, None),
     ],
 )
-def test_a_tunnel_that_does_not_begin_with_the_listed_name_reaches_no_host(
+def test_a_tunnel_whose_first_tls_message_does_not_name_the_listed_host_is_closed(
     proxy: Proxy, upstream: Upstream, authority: Authority, first: bytes, reason: Reason, alert: int | None
 ) -> None:
-    """The tunnel is closed after the 200, with an alert if TLS was spoken. The host of the other name is the same server."""
+    """The tunnel is closed after the 200, with an alert if TLS was spoken. Both names lead to one server here."""
     with proxy.connect(f"{HOST}:{upstream.port}") as (client, answered):
         assert answered.status == 200
         client.sendall(first)
@@ -448,7 +446,9 @@ def test_a_tunnel_that_does_not_begin_with_the_listed_name_reaches_no_host(
     assert upstream.connections == 1
 
 
-def test_curl_reports_that_the_name_in_tls_is_another(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
+def test_curl_reports_an_error_if_the_tls_name_is_not_the_requested_host(
+    proxy: Proxy, upstream: Upstream, authority: Authority
+) -> None:
     """`--connect-to` asks the proxy for the listed host and names the other one in TLS."""
     to = ("--connect-to", f"{OTHER}:{upstream.port}:{HOST}:{upstream.port}")
     refused = curl(proxy, authority, f"https://{OTHER}:{upstream.port}/", *to)
@@ -511,7 +511,7 @@ def test_the_end_of_a_session_ends_its_tunnels(proxy: Proxy, upstream: Upstream,
 
 
 def test_a_client_that_vanishes_leaves_no_tunnel_behind(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
-    """The client may leave at any step: nothing is left that waits for it."""
+    """The client may leave at any step: no task may be left waiting for it."""
     with proxy.connected() as client:
         client.sendall(b"CONNECT api.exa")
     with proxy.connect(f"{HOST}:{upstream.port}"):
@@ -527,17 +527,19 @@ def test_a_client_that_vanishes_leaves_no_tunnel_behind(proxy: Proxy, upstream: 
 
 
 @pytest.mark.parametrize("begun", [b"CONNECT api.exam", b""], ids=["half", "nothing"])
-def test_a_head_that_does_not_arrive_is_given_up(proxy: Proxy, begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow client keeps its place for ten seconds, here less, and is told why."""
+def test_a_client_that_does_not_finish_its_request_head_gets_408(
+    proxy: Proxy, begun: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow client may take ten seconds, here fewer, before it is told why."""
     monkeypatch.setattr(way_out, "HEAD_S", 0.2)
     with proxy.asked(begun) as (_, answered):
         assert (answered.status, answered.reason) == (408, Reason.TUNNEL_SLOW.value)
 
 
-def test_a_client_hello_that_does_not_arrive_is_given_up(
+def test_a_client_that_does_not_finish_its_client_hello_is_disconnected(
     proxy: Proxy, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Most of it is there when the time begins, and the rest never comes."""
+    """Most of the hello has arrived when the timeout begins; the rest never comes."""
     monkeypatch.setattr(way_out, "HELLO_S", 0.2)
     head = f"CONNECT {HOST}:{upstream.port} HTTP/1.1\r\nHost: {HOST}:{upstream.port}\r\n\r\n".encode()
     with proxy.asked(head + client_hello(HOST)[:-1]) as (client, answered):
@@ -562,8 +564,8 @@ def test_a_tunnel_to_a_host_that_never_answers_ends_as_idle(
             assert proxy.report().reason == "idle"
 
 
-def test_a_host_that_does_not_listen_gives_the_client_an_alert(authority: Authority) -> None:
-    """The name is good, and no process listens on the port."""
+def test_a_refused_connection_to_the_host_gives_the_client_a_tls_alert(authority: Authority) -> None:
+    """The name resolves, but no process listens on the port."""
     (port,) = reserve_ports(1)
     with Proxy([f"{HOST}:{port}"], [HostPort(HOST, port)]) as proxy:
         proxy.resolver[HOST] = ["127.0.0.1"]
@@ -574,8 +576,8 @@ def test_a_host_that_does_not_listen_gives_the_client_an_alert(authority: Author
         assert (report.reason, report.address, report.bytes_up) == ("unreachable", None, 0)
 
 
-def test_a_connection_above_the_limit_of_a_session_is_turned_away(proxy: Proxy, upstream: Upstream) -> None:
-    """The response is a 503; when another connection has closed there is a place again."""
+def test_a_connection_above_the_limit_of_a_session_gets_503(proxy: Proxy, upstream: Upstream) -> None:
+    """A new connection is accepted when another one has closed."""
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(proxy.connected()) for _ in range(MAX_OF_A_SESSION)]
         wait_until(lambda: proxy.carrying == MAX_OF_A_SESSION, "all are there", seen=lambda: proxy.carrying)
@@ -590,7 +592,7 @@ def test_a_connection_above_the_limit_of_a_session_is_turned_away(proxy: Proxy, 
 def test_a_session_cannot_open_more_tunnels_a_minute_than_its_limit(
     proxy: Proxy, upstream: Upstream, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each tunnel costs two rows of the record."""
+    """Each tunnel adds two rows to the ledger, so the rate must be bounded."""
     monkeypatch.setattr(way_out, "OPENED_A_MINUTE", 2)
     for _ in range(2):
         with tls_through(proxy, upstream, authority):

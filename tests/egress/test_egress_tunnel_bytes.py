@@ -53,21 +53,21 @@ def read_head(pieces: Sequence[bytes]) -> tuple[HostPort | None, bytes]:
 
 
 @given(st.binary(max_size=40), st.lists(st.integers(0, len(HEAD) + 40), max_size=6))
-def test_a_head_reads_the_same_at_any_cut(behind: bytes, at: list[int]) -> None:
+def test_a_connect_head_is_parsed_the_same_at_any_split(behind: bytes, at: list[int]) -> None:
     """The bytes behind the head are left for the next reader."""
     assert read_head(cut(HEAD + behind, at)) == (HostPort(NAME, 443), behind)
 
 
 @given(st.one_of(st.binary(max_size=300), st.builds(lambda tail: b"CONNECT " + tail, st.binary(max_size=200))))
 @example(b"CONNECT a:443 HTTP/1.1\r\n\r\n")
-def test_any_bytes_are_a_head_or_refused(data: bytes) -> None:
+def test_any_bytes_are_parsed_as_a_connect_head_or_refused(data: bytes) -> None:
     """RefusedError is the only exception."""
     with contextlib.suppress(RefusedError):
         found, _ = read_head([data])
         assert found is None or 0 < found.port < 65536
 
 
-def test_the_end_of_a_head_is_found_byte_by_byte() -> None:
+def test_the_end_of_a_head_is_found_when_it_arrives_byte_by_byte() -> None:
     """The four bytes of the end arrive one at a time."""
     assert read_head([bytes((byte,)) for byte in HEAD])[0] == HostPort(NAME, 443)
 
@@ -98,16 +98,16 @@ def test_the_end_of_a_head_is_found_byte_by_byte() -> None:
         (b"CONNECT a[::1]:443 HTTP/1.1\r\n\r\n", Reason.URL_HOST),
     ],
 )
-def test_a_head_that_readers_could_understand_differently_is_refused(head: bytes, reason: Reason) -> None:
-    """The refusal comes as soon as possible: without an end of the head if the bytes are not those of a head."""
+def test_a_head_that_two_parsers_could_read_differently_is_refused(head: bytes, reason: Reason) -> None:
+    """The refusal comes as soon as possible: before the end of the head if its first bytes are wrong."""
     with pytest.raises(RefusedError) as caught:
         read_head([head])
     assert caught.value.reason is reason
     assert "URL" not in str(caught.value), "what stands behind CONNECT is called its target"
 
 
-def test_the_longest_head_is_read() -> None:
-    """A head that is too long is a case of the test above."""
+def test_a_head_of_the_maximum_length_is_parsed() -> None:
+    """A head that is too long is one of the cases of the test above."""
     head = b"CONNECT a.test:443 HTTP/1.1\r\nA: "
     assert read_head([head + b"b" * (HEAD_BYTES - len(head)) + b"\r\n\r\n"])[0] == HostPort("a.test", 443)
 
@@ -158,7 +158,9 @@ GREASE = b"\x0a\x0a" + vector(b"", 2)
     st.booleans(),
     st.binary(max_size=20),
 )
-def test_a_hello_reads_the_same_at_any_cut(sizes: list[int], at: list[int], may_hide: bool, behind: bytes) -> None:
+def test_a_client_hello_is_parsed_the_same_at_any_split(
+    sizes: list[int], at: list[int], may_hide: bool, behind: bytes
+) -> None:
     """The cuts are into records and into packets; bytes behind the hello are not part of it."""
     data = records(message(GREASE, server_name(NAME.upper().encode()), ALPN, *([ECH] if may_hide else [])), sizes)
     pieces = cut(data + behind, at)
@@ -170,8 +172,8 @@ def test_a_hello_reads_the_same_at_any_cut(sizes: list[int], at: list[int], may_
 
 
 @given(st.integers(0, 300), st.integers(0, 255), st.lists(st.integers(0, 300), max_size=3))
-def test_a_hello_with_one_changed_byte_is_read_or_refused(at: int, byte: int, where: list[int]) -> None:
-    """A valid hello is mutated and cut: RefusedError is the only exception, and a name that is read is ASCII."""
+def test_a_client_hello_with_one_changed_byte_is_parsed_or_refused(at: int, byte: int, where: list[int]) -> None:
+    """The only exception is RefusedError, and a parsed name is ASCII."""
     data = bytearray(records(message(server_name(NAME.encode()), ALPN, ECH), [60]))
     data[at % len(data)] = byte
     with contextlib.suppress(RefusedError):
@@ -180,7 +182,7 @@ def test_a_hello_with_one_changed_byte_is_read_or_refused(at: int, byte: int, wh
 
 
 @given(st.binary(max_size=400))
-def test_random_bytes_are_incomplete_or_refused(data: bytes) -> None:
+def test_random_bytes_are_an_incomplete_client_hello_or_refused(data: bytes) -> None:
     """RefusedError is the only exception."""
     with contextlib.suppress(RefusedError):
         assert read_hello([data]) is None
@@ -215,15 +217,15 @@ NO_TLS, NO_NAME, OTHER_NAME = Reason.TUNNEL_NO_TLS, Reason.TUNNEL_NO_NAME, Reaso
         (records(message(server_name(b""))), NO_TLS),
     ],
 )
-def test_anything_but_a_hello_with_one_name_is_refused(data: bytes, reason: Reason) -> None:
-    """Each case has its reason; a hello with one name is read."""
+def test_anything_but_a_client_hello_with_exactly_one_server_name_is_refused(data: bytes, reason: Reason) -> None:
+    """Each case has its own reason."""
     with pytest.raises(RefusedError) as caught:
         read_hello([data])
     assert caught.value.reason is reason
     assert read_hello([records(message(server_name(b"a.test")))]) == ClientHello("a.test", False, ())
 
 
-def test_a_hello_that_is_too_long_is_not_read_to_its_end() -> None:
+def test_a_client_hello_that_is_too_long_is_refused_before_its_end() -> None:
     """The hello comes in many records, each of which is valid."""
     begun = b"\x01" + (HELLO_BYTES - 4).to_bytes(3, "big") + bytes(1 << 13)
     pieces = [records(begun), *[records(bytes(1 << 13))] * 8]
@@ -275,8 +277,8 @@ def whole_record(connection: socket.socket) -> bytes:
     ],
     ids=["openssl", "openssl-1.2", "curl", "node", "node-fetch"],
 )
-def test_the_first_message_of_real_clients_is_read(command: list[str], protocols: tuple[str, ...]) -> None:
-    """The result is the same byte by byte."""
+def test_the_client_hello_of_real_programs_is_read(command: list[str], protocols: tuple[str, ...]) -> None:
+    """The result is the same when the hello arrives byte by byte."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
     data = said_by(command)
@@ -297,7 +299,7 @@ def hello_of(name: str | None, protocols: Sequence[str] = ()) -> bytes:
     return outgoing.read()
 
 
-def test_the_first_message_of_python_s_ssl_is_read() -> None:
+def test_the_client_hello_of_python_s_ssl_is_read() -> None:
     """A hello without a name is refused."""
     assert read_hello([hello_of(NAME, ["h2"])]) == ClientHello(NAME, False, ("h2",))
     with pytest.raises(RefusedError) as caught:
@@ -316,7 +318,7 @@ ANY_RECORD = b"\x16\x03\x03" + vector(b"\x10" + vector(bytes(60), 3), 2)
 
 
 @given(st.lists(st.integers(0, 700), max_size=6), st.booleans())
-def test_another_name_in_a_second_hello_is_found_at_any_cut(at: list[int], is_asked: bool) -> None:
+def test_another_name_in_a_second_client_hello_is_found_at_any_split(at: list[int], is_asked: bool) -> None:
     """The server may have asked for another hello or not: a client that expects it can send both at once.
 
     If the server has not asked, a third hello is checked too.
@@ -362,7 +364,7 @@ def test_after_the_server_s_hello_anything_passes(cuts: list[int]) -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.binary(max_size=200)), max_size=8))
-def test_any_bytes_after_the_hello_pass_or_are_refused(said: list[tuple[bool, bytes]]) -> None:
+def test_any_bytes_after_the_client_hello_pass_or_are_refused(said: list[tuple[bool, bytes]]) -> None:
     """RefusedError is the only exception, whichever peer sends the bytes."""
     watch = HelloWatch(NAME)
     with contextlib.suppress(RefusedError):
@@ -414,7 +416,7 @@ def test_a_host_is_listed_by_its_name_or_by_a_domain_above_it(
 
 
 @given(st.text(max_size=600))
-def test_a_refusal_is_one_response_with_any_text(text: str) -> None:
+def test_a_refusal_with_any_text_is_exactly_one_http_response(text: str) -> None:
     """The text has no character that ends a line of the head."""
     said = refusal_answer(Reason.HOST_DENIED.value, text)
     head, body = said.split(b"\r\n\r\n", 1)
@@ -427,6 +429,6 @@ def test_a_refusal_is_one_response_with_any_text(text: str) -> None:
 
 
 def test_only_a_client_that_speaks_tls_gets_an_alert() -> None:
-    """The alert is a fatal one."""
+    """The alert is fatal, so that the client reports an error."""
     assert alert_of(OTHER_NAME) == b"\x15\x03\x03\x00\x02\x02\x70"
     assert alert_of(NO_TLS) == b""

@@ -80,7 +80,7 @@ def run(proxy: Proxy, authority: Authority, folder: Path, command: Sequence[str]
 def test_git_clones_over_https(
     proxy: Proxy, upstream: Upstream, authority: Authority, files: Files, tmp_path: Path
 ) -> None:
-    """The repository has one file; for the unlisted name git shows the status of the proxy's response."""
+    """The repository has one file; for an unlisted host name git shows the status of the proxy's response."""
 
     def git(*words: str) -> subprocess.CompletedProcess[str]:
         return run(proxy, authority, tmp_path, ["git", *words])
@@ -105,7 +105,7 @@ def test_git_clones_over_https(
 def test_pip_downloads_a_wheel(
     proxy: Proxy, upstream: Upstream, authority: Authority, files: Files, tmp_path: Path
 ) -> None:
-    """The wheel comes from an index; for the unlisted name pip shows the whole reason when it tries again."""
+    """The wheel comes from an index; for an unlisted host name pip shows the whole reason when it retries."""
     wheel, name = io.BytesIO(), "probe-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as packed:
         packed.writestr("probe-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: probe\nVersion: 1.0\n")
@@ -133,7 +133,7 @@ def test_pip_downloads_a_wheel(
 def test_npm_reads_its_registry(
     proxy: Proxy, upstream: Upstream, authority: Authority, files: Files, tmp_path: Path
 ) -> None:
-    """The command shows the version of a package; for the unlisted name it shows the proxy's status."""
+    """`npm view` shows the version of a package; for an unlisted host name npm shows the proxy's status."""
     digest = "sha512-" + base64.b64encode(hashlib.sha512(b"").digest()).decode()
     package = {
         "name": "probe",

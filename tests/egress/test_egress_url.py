@@ -57,8 +57,8 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("reason", "text"), REFUSALS, ids=[f"{reason}-{text[:40]!r}" for reason, text in REFUSALS])
-def test_a_doubtful_url_is_refused_by_its_reason(reason: Reason, text: str) -> None:
-    """Each spelling that two readers could understand differently is refused, and the rule is named."""
+def test_an_ambiguous_url_is_refused_with_its_reason(reason: Reason, text: str) -> None:
+    """Each is a spelling that two parsers could read differently, and the error names the rule."""
     with pytest.raises(RefusedError) as caught:
         parse_url(text)
 
@@ -77,7 +77,7 @@ _TEXTS = st.one_of(
 
 
 @given(_TEXTS)
-def test_any_text_is_refused_or_a_url_on_which_urllib_agrees(text: str) -> None:
+def test_any_text_is_refused_or_parsed_as_urllib_does(text: str) -> None:
     """RefusedError is the only error, and an accepted URL means the same to the standard library."""
     try:
         url = parse_url(text)
@@ -112,8 +112,8 @@ def test_a_refusal_never_quotes_path_or_query(text: str) -> None:
     assert "sesame" not in str(caught.value)
 
 
-def test_the_length_of_a_refusal_does_not_depend_on_the_connector() -> None:
-    """The refusal quotes only the beginning of a host of 5,000 characters, and the whole of an ordinary one."""
+def test_a_refusal_quotes_only_the_beginning_of_a_long_host() -> None:
+    """A connector must not control the length of a message. An ordinary host is quoted completely."""
     with pytest.raises(RefusedError, match=r"'api\.exam_ple\.com' is not") as short:
         parse_url("https://api.exam_ple.com/")
     with pytest.raises(RefusedError) as long:

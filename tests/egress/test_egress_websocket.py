@@ -216,7 +216,7 @@ async def test_subprotocols_are_offered_and_the_choice_is_reported(
     ids=["authorization", "header", "query"],
 )
 async def test_a_token_is_added_to_the_handshake_as_to_a_request(service: Service, form: dict[str, object]) -> None:
-    """The server checks it, and refuses the same handshake without it. The recorded path does not have it."""
+    """The server refuses a handshake without the token. The recorded path does not contain the token."""
     world, lent = service.world, use("api_key", **form)
     grant = service.grant(credential=lent)
     async with opened(world, service.url("token"), grant, credential="api_key") as talk:
@@ -263,7 +263,7 @@ async def test_a_credential_for_the_first_message_is_refused_in_a_request(servic
 
 @pytest.mark.parametrize(("name", "encode"), ENCODINGS, ids=[name for name, _ in ENCODINGS])
 async def test_a_secret_that_comes_back_is_masked_in_every_form(service: Service, name: str, encode: object) -> None:
-    """The form may be within one frame or split over the frames of a message; this step did not send the secret."""
+    """The secret is in one frame or split over the frames of a message. This step did not send the secret."""
     world = service.world
     world.vault.bound[HostPort(HOST, service.server.port)] = Needles([CANARY])
     forms = [form for form in encode(CANARY) if len(form) > 7]  # type: ignore[operator]
@@ -277,7 +277,7 @@ async def test_a_secret_that_comes_back_is_masked_in_every_form(service: Service
     assert world.journal.last.scrubbed == len(forms) + 1
 
 
-async def test_a_lent_secret_is_masked_in_text_binary_and_close(service: Service) -> None:
+async def test_a_lent_secret_is_masked_in_text_binary_and_close_messages(service: Service) -> None:
     """The server reflects the handshake's own secret."""
     grant = service.grant(credential=use(query="key"))
     async with opened(service.world, service.url("reflect"), grant, credential="api_key") as talk:
@@ -360,7 +360,7 @@ async def test_an_http_request_cannot_open_a_websocket(service: Service) -> None
 
 
 async def test_a_preview_gets_no_websocket(service: Service) -> None:
-    """The effect of a message cannot be judged; the same step gets a WebSocket when it runs."""
+    """The effect of a message cannot be known in advance; the approved step itself gets a WebSocket."""
     grant = service.grant()
     error = await refused(service.world, service.url("echo"), msgspec.structs.replace(grant, read_only=True))
     assert reason_of(error) == "read_only"
@@ -371,7 +371,7 @@ async def test_a_preview_gets_no_websocket(service: Service) -> None:
 async def test_a_websocket_without_tls_is_opened_if_the_user_allowed_it(
     service: Service, tls_upstream: MakeUpstream
 ) -> None:
-    """The rules are those of http://, for loopback."""
+    """The user can allow it for loopback only, as for http://."""
     with WebSocketServer(None) as plain:
         url = f"ws://{HOST}:{plain.port}/echo/plain"
         destination = HostPort(HOST, plain.port)
@@ -391,7 +391,7 @@ async def test_a_websocket_without_tls_is_opened_if_the_user_allowed_it(
     ids=["requests", "up", "down"],
 )
 async def test_a_budget_ends_a_websocket(service: Service, budget: Budget, limit: str) -> None:
-    """A budget with room for the message lets it go there and back."""
+    """Control: a larger budget lets the same message go there and back."""
     async with opened(service.world, service.url("echo"), service.grant()) as talk:
         await talk.send("x" * 200)
         assert await talk.receive() == "x" * 200
@@ -401,7 +401,7 @@ async def test_a_budget_ends_a_websocket(service: Service, budget: Budget, limit
 
 
 async def test_a_websocket_that_cannot_be_recorded_is_not_opened(world: World, tls_upstream: MakeUpstream) -> None:
-    """The row is written when everything is known and nothing is connected; the handshake follows."""
+    """The row is written after the checks and before the connection."""
     before: list[tuple[int, int]] = []
 
     def disk_full() -> None:
@@ -439,8 +439,10 @@ async def test_a_websocket_ends_at_the_deadline(service: Service, monkeypatch: p
     assert service.world.journal.last.failure is FailureClass.NETWORK_ERROR
 
 
-async def test_a_silent_service_that_answers_pings_is_kept(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service that answers pings may be silent: after three of them the WebSocket still works."""
+async def test_a_websocket_to_a_silent_service_that_answers_pings_stays_open(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service sends nothing but pongs: after three pings the WebSocket still works."""
     monkeypatch.setattr("aileron.egress.websocket_messages.PING_EVERY_S", 0.02)
     monkeypatch.setattr("aileron.egress.websocket_messages.PONG_WITHIN_S", 60.0)
     async with opened(service.world, service.url("echo"), service.grant()) as talk:
@@ -458,8 +460,8 @@ async def test_a_connector_that_reads_slowly_makes_the_service_wait(service: Ser
         assert [await talk.receive() for _ in range(3000)] == [str(number) for number in range(3000)]
 
 
-async def test_a_cut_connection_is_reported_as_a_network_error(service: Service) -> None:
-    """The service sent no close frame, so this is not a close."""
+async def test_a_connection_lost_without_a_close_frame_is_a_network_error(service: Service) -> None:
+    """The connector must not take it for a regular close."""
     error = await broken(service.world, service.url("cut"), service.grant(), "x")
     assert error.failure.failure_class is FailureClass.NETWORK_ERROR
 

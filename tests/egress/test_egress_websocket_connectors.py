@@ -175,8 +175,8 @@ WELL: Final[Script] = [
 @given(scripts)
 @example(close(reason="a reason without a code"))
 @settings(deadline=None)
-def test_any_frames_of_a_connector_end_in_a_known_way(daemon: Daemon, script: Script) -> None:
-    """An honest WebSocket of the same egress works afterwards."""
+def test_any_frames_of_a_connector_end_in_one_of_the_known_outcomes(daemon: Daemon, script: Script) -> None:
+    """Afterwards, a well-behaved WebSocket through the same egress still works."""
     assert daemon.run(script) in ENDS
     assert daemon.run(WELL) == "closed"
 

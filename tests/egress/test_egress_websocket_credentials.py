@@ -64,7 +64,7 @@ async def test_a_client_certificate_is_used_for_the_connection(
 
 
 async def test_a_refused_token_is_renewed_once_for_the_handshake(world: World, tls_upstream: MakeUpstream) -> None:
-    """Both handshakes are recorded."""
+    """Both handshakes, the refused and the repeated one, are recorded."""
 
     async def renew(_refused: bytes) -> bool:
         await anyio.lowlevel.checkpoint()

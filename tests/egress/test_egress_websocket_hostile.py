@@ -65,7 +65,7 @@ def says(*frames: bytes) -> Callable[[Seen], Iterable[bytes]]:
 
 
 async def test_frames_that_arrive_with_the_handshake_are_read(world: World, tls_upstream: MakeUpstream) -> None:
-    """The positive control: a message and a close in one packet with the head."""
+    """Positive control: a message and a close frame arrive in one packet with the response head."""
     with tls_upstream(says(frame(TEXT, b"hello"), frame(CLOSING, struct.pack("!H", 1000) + b"bye"))) as upstream:
         url, grant = f"wss://{HOST}:{upstream.port}/", world.grant_for(upstream)
         async with opened(world, url, grant) as talk:
@@ -150,10 +150,10 @@ async def test_a_service_that_breaks_the_protocol_is_disconnected(
 
 
 @pytest.mark.parametrize("flood", [endless, lambda: iter(lambda: frame(PING) * 1000, b"")], ids=["fragments", "pings"])
-async def test_frames_without_content_count_as_bytes(
+async def test_empty_frames_count_against_the_byte_budget(
     world: World, tls_upstream: MakeUpstream, flood: Callable[[], Iterator[bytes]]
 ) -> None:
-    """The budget ends a flood of them."""
+    """A flood of them would otherwise never end."""
 
     def script(seen: Seen) -> Iterator[bytes]:
         yield upgraded(seen)
@@ -166,8 +166,10 @@ async def test_frames_without_content_count_as_bytes(
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000], ids=str)
-async def test_a_secret_over_many_fragments_is_found(world: World, tls_upstream: MakeUpstream, size: int) -> None:
-    """The frames of a message are one text, even with pings between them."""
+async def test_a_secret_split_over_many_fragments_is_masked(
+    world: World, tls_upstream: MakeUpstream, size: int
+) -> None:
+    """The frames of a message are searched as one text, even with pings between them."""
     text = b"it is " + CANARY + b", he said"
     parts = [text[at : at + size] for at in range(0, len(text), size)]
     frames = [frame(0x01, parts[0]), *(frame(PING) + frame(CONTINUATION, part) for part in parts[1:]), frame(0x80)]
@@ -179,7 +181,7 @@ async def test_a_secret_over_many_fragments_is_found(world: World, tls_upstream:
 
 
 async def test_a_compressed_message_with_a_secret_is_an_error(world: World, tls_upstream: MakeUpstream) -> None:
-    """The rule is that of an unlabelled compressed body; a message without a secret arrives."""
+    """An HTTP body that is compressed without a label is treated alike; a message without a secret arrives."""
     for secret, is_let_in in ((CANARY, False), (b"nothing of the kind", True)):
         packed = gzip.compress(b"it is " + secret)
         with tls_upstream(says(frame(BINARY, packed), frame(CLOSING))) as upstream:
@@ -248,7 +250,7 @@ async def test_incoming_frames_are_read_while_a_large_message_is_sent(monkeypatc
 async def test_a_websocket_that_is_cancelled_while_nothing_arrives_is_recorded(
     world: World, tls_upstream: MakeUpstream, is_open: bool
 ) -> None:
-    """The row says how far it came; the loan is given back."""
+    """The row has the bytes so far, and the loan of the secret ends."""
     asked, over, reached = threading.Event(), threading.Event(), anyio.Event()
 
     def script(seen: Seen) -> Iterator[bytes]:
@@ -292,8 +294,10 @@ def portal() -> Iterator[BlockingPortal]:
 
 
 @given(data=st.lists(frames | st.binary(max_size=20), max_size=8).map(b"".join), was_closed=st.booleans())
-def test_any_bytes_of_a_service_are_messages_or_an_end(portal: BlockingPortal, data: bytes, was_closed: bool) -> None:
-    """A failure is a network_error in printable words, and the secret never comes out, even after this side has closed."""
+def test_any_bytes_of_a_service_give_messages_or_a_network_error(
+    portal: BlockingPortal, data: bytes, was_closed: bool
+) -> None:
+    """The error has printable words only, and no secret comes out, even after this side has closed."""
     got, failure = portal.call(heard, data, was_closed)
     assert CANARY not in got
     assert failure is None or failure.failure_class is FailureClass.NETWORK_ERROR

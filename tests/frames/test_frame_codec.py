@@ -95,7 +95,7 @@ def test_the_host_decodes_what_the_jail_encodes(message: Message, body: bytes) -
 @settings(deadline=None)
 @given(st.lists(st.tuples(from_jail, bodies), max_size=4), st.data())
 def test_any_split_of_the_bytes_gives_the_same_frames(pairs: list[tuple[Message, bytes]], data: st.DataObject) -> None:
-    """The places where reads end have no meaning."""
+    """A frame may arrive in any number of reads."""
     stream = b"".join(spelled(message, body if may_have_body(message) else b"") for message, body in pairs)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     decoder = Decoder(FromJail)
@@ -117,7 +117,7 @@ def test_any_bytes_give_frames_or_frame_error(data: bytes) -> None:
 @settings(deadline=None)
 @given(st.binary(min_size=1, max_size=200), st.binary(max_size=20))
 def test_any_header_gives_a_frame_or_frame_error(header: bytes, body: bytes) -> None:
-    """Random headers behind a true prefix reach further than random bytes."""
+    """Random headers behind a correct prefix get further into the decoder than random bytes."""
     _survives(framed(header, body))
 
 
@@ -191,8 +191,8 @@ def test_a_json_value_passes_check_json(value: Any) -> None:
         (2**32 - 1, 0, "header of 4294967295 bytes"),
     ],
 )
-def test_a_prefix_out_of_bounds_is_refused_at_once(header_bytes: int, body_bytes: int, words: str) -> None:
-    """Eight bytes are enough for the refusal, and no memory near the claimed size is allocated."""
+def test_a_length_prefix_out_of_bounds_is_refused_at_once(header_bytes: int, body_bytes: int, words: str) -> None:
+    """The eight bytes of the prefix are enough, and no memory of the claimed size is allocated."""
     tracemalloc.start()
     try:
         assert words in refusal(struct.pack(">II", header_bytes, body_bytes))
@@ -209,7 +209,7 @@ def test_a_prefix_out_of_bounds_is_refused_at_once(header_bytes: int, body_bytes
 def test_a_body_that_is_too_long_is_refused_after_its_header(
     body_bytes: int, message: Message, kind: type[FrameError]
 ) -> None:
-    """The decoder waits for no byte of it: the header tells an output over its limit from a broken protocol."""
+    """The header tells a too large output from another protocol error; no byte of the body is read."""
     header = msgspec.msgpack.encode(message)
     decoder = Decoder(FromJail)
     decoder.feed(struct.pack(">II", len(header), body_bytes) + header[:-1])
@@ -224,7 +224,7 @@ def test_a_body_that_is_too_long_is_refused_after_its_header(
 
 
 def test_the_largest_header_and_body_pass() -> None:
-    """The bounds themselves are allowed."""
+    """Both have exactly the maximum size."""
     empty = len(encode(Log(level="info", message="x" * 65000))[0]) - 8 - 65000
     message = Log(level="info", message="x" * (MAX_HEADER_BYTES - empty))
     assert len(encode(message)[0]) == 8 + MAX_HEADER_BYTES
@@ -248,13 +248,13 @@ def test_a_body_one_byte_too_large_is_not_sent() -> None:
 
 
 def test_encode_returns_the_body_uncopied() -> None:
-    """writev gets the caller's own buffer."""
+    """writev gets the caller's own buffer, so a large body costs no copy."""
     body = memoryview(bytearray(1000))
     assert encode(Chunk(id=1), body)[1] is body
 
 
-def test_frames_split_at_every_byte_are_the_same() -> None:
-    """Single bytes arrive, and the hint of what to read next is always true."""
+def test_frames_that_arrive_byte_by_byte_are_decoded_unchanged() -> None:
+    """The hint of how much to read next is correct at each byte."""
     data = spelled(HttpRequest(id=1, method="PUT", url="https://h/", headers=[], body="inline"), b"body") * 2
     decoder = Decoder(FromJail)
     frames = []
@@ -267,7 +267,7 @@ def test_frames_split_at_every_byte_are_the_same() -> None:
 
 
 def test_a_stream_that_stops_inside_a_frame_is_noticed() -> None:
-    """A peer that dies in the middle of a frame is not between frames."""
+    """A peer that dies in the middle of a frame must not look like one that ended between frames."""
     decoder = Decoder(FromJail)
     decoder.feed(spelled(Log(level="info", message="hello"))[:-1])
     assert decoder.next_frame() is None
@@ -275,7 +275,7 @@ def test_a_stream_that_stops_inside_a_frame_is_noticed() -> None:
 
 
 def test_a_large_frame_fed_byte_by_byte_uses_little_memory() -> None:
-    """The memory is about that of the bytes, without an object for each."""
+    """The bytes are collected in one buffer, and not as one object each."""
     data = spelled(Chunk(id=1), bytes(40_000))
     decoder = Decoder(FromJail)
     tracemalloc.start()
@@ -288,8 +288,8 @@ def test_a_large_frame_fed_byte_by_byte_uses_little_memory() -> None:
         tracemalloc.stop()
 
 
-def test_a_decoder_that_is_never_emptied_refuses_more() -> None:
-    """The buffer is bounded even if its owner does not take out frames."""
+def test_a_decoder_whose_frames_are_not_taken_out_refuses_more_bytes() -> None:
+    """The buffer is bounded whatever its owner does."""
     decoder = Decoder(FromJail)
     decoder.feed(bytes(1 << 20))
     decoder.feed(bytes(1 << 20))
@@ -297,8 +297,8 @@ def test_a_decoder_that_is_never_emptied_refuses_more() -> None:
         decoder.feed(bytes(1 << 20))
 
 
-def test_a_dead_decoder_stays_dead() -> None:
-    """Every later call raises the first error again, even for valid bytes."""
+def test_a_decoder_raises_its_first_error_again_on_every_later_call() -> None:
+    """Even valid bytes are refused: after an error, the start of the next frame is unknown."""
     decoder = Decoder(FromJail)
     decoder.feed(bytes(8))
     with pytest.raises(FrameError, match="header of 0 bytes"):
@@ -320,7 +320,7 @@ def log_with(raw_value: bytes) -> bytes:
     return b"\x84" + pack(LOG)[1:] + KEY_FIELDS + b"\x81" + pack("v") + raw_value
 
 
-def test_a_value_written_raw_passes() -> None:
+def test_a_valid_value_written_as_raw_messagepack_passes() -> None:
     """This is the positive control of the table below."""
     [frame] = decoded(framed(log_with(pack([1, {"a": None}]))))
     assert isinstance(frame.message, Log)
@@ -358,8 +358,8 @@ def test_a_value_written_raw_passes() -> None:
         (b"", "truncated"),
     ],
 )
-def test_a_value_that_json_does_not_have_is_refused(raw_value: bytes, words: str) -> None:
-    """The table has huge claimed lengths, bin, ext, timestamps, NaN, bad UTF-8, wrong or duplicate keys, depth and rests."""
+def test_a_messagepack_value_without_a_json_form_is_refused(raw_value: bytes, words: str) -> None:
+    """The table has bin, ext, timestamps, NaN, bad UTF-8, invalid keys, huge lengths, depth, and trailing bytes."""
     assert words in refusal(framed(log_with(raw_value)))
 
 
@@ -393,7 +393,7 @@ def test_a_value_that_json_does_not_have_is_refused(raw_value: bytes, words: str
     ],
 )
 def test_a_header_that_is_no_message_is_refused(header: bytes, words: str) -> None:
-    """The table has unknown tags, unknown and missing fields, wrong types and ranges; the reason is printable and short."""
+    """The table has unknown tags, unknown and missing fields, wrong types and ranges. The reason is short."""
     why = refusal(framed(header))
     assert words in why
     assert why.isprintable()
@@ -411,7 +411,7 @@ def test_a_message_of_the_other_direction_is_unknown() -> None:
     "message",
     [Log(level="info", message="m"), HttpRequest(id=1, method="GET", url="u", headers=[]), Result(output=1)],
 )
-def test_an_unexpected_body_is_refused(message: Message) -> None:
+def test_a_body_behind_a_message_without_one_is_refused(message: Message) -> None:
     """Both decoder and encoder refuse it."""
     assert "body" in refusal(framed(spelled(message)[8:], b"x"))
     with pytest.raises(FrameError, match="has no body"):
@@ -422,7 +422,7 @@ def test_an_unexpected_body_is_refused(message: Message) -> None:
     "value", [b"x", {1, 2}, object(), {1: 2}, math.inf, 2**64, -(2**63) - 1, "\ud800", {"\ud800": 1}]
 )
 def test_a_value_that_a_decoder_would_refuse_is_not_encoded(value: Any) -> None:
-    """The mistake shows at the sender."""
+    """The error occurs at the sender, where the mistake is."""
     with pytest.raises(FrameError):
         encode(Result(output=value))
 
@@ -449,7 +449,7 @@ def test_a_list_that_contains_itself_is_refused() -> None:
     ],
 )
 def test_a_message_with_wrong_fields_is_not_encoded(message: Message) -> None:
-    """A struct can be made with any value in it, but it cannot be sent."""
+    """A struct can be created with a value of any type, but not sent."""
     with pytest.raises(FrameError):
         encode(message)
 
@@ -480,7 +480,7 @@ def test_the_deepest_value_passes_and_one_more_level_does_not() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.lists(json_values, min_size=1, max_size=5))
 def test_a_large_output_travels_in_the_body(values: list[Any]) -> None:
-    """Neither end notices it; the header on the wire says `output: nil`."""
+    """Callers of the codec see no difference; the header on the wire says `output: nil`."""
     output = [*values, "x" * MAX_HEADER_BYTES]
     data = spelled(Result(output=output))
     assert decoded(data) == [Frame(Result(output=output), None)]
@@ -489,12 +489,12 @@ def test_a_large_output_travels_in_the_body(values: list[Any]) -> None:
 
 
 def test_a_small_output_may_travel_in_the_body_too() -> None:
-    """Writers in other languages may always use the body."""
+    """An implementation in another language may always use the body."""
     data = framed(pack({"type": "result", "output": None}), pack({"a": 1}))
     assert decoded(data) == [Frame(Result(output={"a": 1}), None)]
 
 
-def test_an_output_in_both_places_is_refused() -> None:
+def test_an_output_in_both_header_and_body_is_refused() -> None:
     """The receiver could not know which one is meant."""
     assert "body" in refusal(framed(pack({"type": "result", "output": 0}), pack(1)))
 
@@ -520,11 +520,11 @@ def test_an_output_in_both_places_is_refused() -> None:
     ],
 )
 def test_an_output_in_the_body_obeys_the_rules_of_the_header(body: bytes, words: str) -> None:
-    """The rules are as strict, with more room."""
+    """Values in the body are checked as strictly; only the size limit is higher."""
     assert words in refusal(framed(pack({"type": "result", "output": None}), body))
 
 
-def test_a_body_of_too_many_values_is_refused_before_it_is_built() -> None:
+def test_an_output_with_too_many_values_is_refused_before_it_is_built() -> None:
     """1 MiB of empty maps would become 70 MiB of objects: both ends bound the count."""
     count = 1 << 18
     body = b"\xdd" + struct.pack(">I", count) + b"\x80" * count

@@ -122,14 +122,14 @@ def mutated(draw: st.DrawFn) -> bytes:
     ("kept", "data"), corpus(), ids=lambda value: value if isinstance(value, str) else value.hex()[:24]
 )
 def test_every_stream_of_the_corpus_keeps_its_outcome(kept: str, data: bytes) -> None:
-    """Each line of the corpus gives `frames`, `refused` or `waits`, whole and byte by byte."""
+    """Each line of the corpus gives its recorded `frames`, `refused` or `waits`, whole and byte by byte."""
     for cuts in ([], list(range(len(data)))):
         frames, why = read(data, cuts, FromJail | ToJail)
         assert ("refused" if why else "frames" if frames else "waits") == kept, why
 
 
 @given(mutated(), st.lists(st.integers(0, 400), max_size=12))
-def test_a_mutated_stream_gives_frames_or_a_reason_for_every_split(data: bytes, cuts: list[int]) -> None:
+def test_a_mutated_stream_gives_frames_or_a_frame_error_for_every_split(data: bytes, cuts: list[int]) -> None:
     """Other exceptions do not occur; every split gives the same frames and reason; an accepted frame can be sent again."""
     for incoming in (FromJail, ToJail):
         frames, why = read(data, cuts, incoming)
@@ -142,8 +142,8 @@ def test_a_mutated_stream_gives_frames_or_a_reason_for_every_split(data: bytes, 
 
 
 @given(st.binary(max_size=64), st.lists(st.integers(0, 64), max_size=4))
-def test_any_bytes_give_frames_or_a_reason(data: bytes, cuts: list[int]) -> None:
-    """This starts from arbitrary bytes rather than frames."""
+def test_arbitrary_bytes_give_frames_or_a_frame_error(data: bytes, cuts: list[int]) -> None:
+    """The test above starts from valid frames, this one from any bytes."""
     assert read(data, cuts, FromJail) == read(data, [], FromJail)
 
 
@@ -366,9 +366,9 @@ class Session(RuleBasedStateMachine):
         assert len(self.host.open_ids) <= MAX_IN_FLIGHT
 
 
-def test_the_session_agrees_with_a_second_opinion() -> None:
-    """Thousands of conversations ignore the order: every frame is accepted or refused as the tables say."""
+def test_the_session_agrees_with_a_second_model_of_the_protocol() -> None:
+    """Thousands of conversations ignore the order of frames: each is accepted or refused as the model's tables say."""
     run_state_machine_as_test(Session)
 
 
-test_the_session_agrees_with_a_second_opinion.is_fuzzed = True  # type: ignore[attr-defined]
+test_the_session_agrees_with_a_second_model_of_the_protocol.is_fuzzed = True  # type: ignore[attr-defined]

@@ -12,8 +12,8 @@ DEAR = ("asyncio", "logging", "random", "threading", "socket", "ssl", "subproces
 
 
 @pytest.mark.parametrize("module", ["aileron_sandbox.frames", "aileron_connector"])
-def test_importing_loads_no_module_that_slows_down_forks(module: str) -> None:
-    """The modules load only msgspec and small modules."""
+def test_importing_the_frames_or_the_sdk_loads_no_module_that_slows_down_forks(module: str) -> None:
+    """Only msgspec and small modules may be loaded, because a process is forked for every invocation."""
     program = f"import sys, {module}; print(*[name for name in {DEAR!r} if name in sys.modules])"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     assert finished.stdout.split() == []

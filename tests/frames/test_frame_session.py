@@ -196,8 +196,8 @@ HONEST: dict[str, Script] = {
 
 
 @pytest.mark.parametrize("script", HONEST.values(), ids=HONEST)
-def test_an_honest_conversation_passes(script: Script) -> None:
-    """This is the positive control: each conversation is legal from beginning to end and leaves no request open."""
+def test_every_legal_conversation_is_accepted(script: Script) -> None:
+    """Positive control: each is legal from beginning to end, and leaves no request open."""
     host, jail = played(*script)
     assert host.is_over
     assert jail.is_over
@@ -333,13 +333,13 @@ def test_the_senders_own_session_refuses_a_frame_out_of_order(
 
 
 def test_protocol_errors_are_frame_errors() -> None:
-    """A caller can catch both as one family."""
+    """A caller can catch both with one `except FrameError`."""
     with pytest.raises(FrameError):
         HostSession().received(frame(LOG))
 
 
 def test_a_cancel_that_crosses_the_last_chunk_is_ignored() -> None:
-    """1 the host ends the answer, 2 the jail, unaware, cancels, 3 both arrive: no error, and no request is open."""
+    """1. The host ends the answer. 2. The jail, unaware, cancels. 3. Both arrive: no error, and no request is open."""
     host, jail = played((">", INVOKE), ("<", request(1)), (">", head(1)))
     host.sending(Chunk(id=1, end=True))
     jail.sending(Cancel(id=1))
@@ -368,7 +368,7 @@ def test_the_place_of_an_ended_request_is_free_again() -> None:
 
 
 def test_a_session_knows_cancelled_and_answered_requests() -> None:
-    """Both ends ask their session for these."""
+    """Both ends ask it which requests are cancelled and which have an answer."""
     host, _ = played(*UPLOADING, ("<", Cancel(id=3)))
     assert host.is_cancelled(3)
     assert not host.is_answered(3)
@@ -402,7 +402,9 @@ steps = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(steps, max_size=60))
-def test_a_frame_that_one_session_sends_the_other_accepts_however_late(steps: list[tuple[str, Message | None]]) -> None:
+def test_every_frame_that_one_session_may_send_is_accepted_by_the_other_however_late(
+    steps: list[tuple[str, Message | None]],
+) -> None:
     """Two honest ends never see an error, whatever crosses on the way, and agree in the end on which requests are open."""
     host, jail = HostSession(), JailSession()
     to_jail: list[Message] = [INVOKE]

@@ -129,7 +129,7 @@ def _settings(port: int) -> Any:
 
 @pytest.mark.parametrize("how", HOWS)
 def test_an_injected_call_is_made_and_the_program_sees_one_response(how: str) -> None:
-    """The response has the model's words before and after the call, the tokens of both rounds, and no trace of the call."""
+    """The response has the model's words around the call, the token counts of both rounds, and no trace of the call."""
     turns: tuple[Turn, ...] = ([Say("Let me look."), Use("aileron_look", {"to": "Zürich"})], [Say("It is sunny.")])
     with injected(*turns) as (model, tools, url):
         turn = PROGRAMS[how](url).ask("How is the weather?")
@@ -149,7 +149,7 @@ def test_an_injected_call_is_made_and_the_program_sees_one_response(how: str) ->
 
 @pytest.mark.parametrize("how", HOWS)
 def test_a_turn_without_an_injected_call_is_unchanged(how: str) -> None:
-    """The program's own tool is called and answered as always."""
+    """The program's own tool is called and answered as without the gateway."""
     with injected([Say("Hm."), Use("weather", {"city": "Bern"})], [Say("Rain.")]) as (model, tools, url):
         program = PROGRAMS[how](url)
         turn = program.ask("How is the weather?")
@@ -162,7 +162,7 @@ def test_a_turn_without_an_injected_call_is_unchanged(how: str) -> None:
 
 @pytest.mark.parametrize("how", HOWS)
 def test_several_calls_in_a_turn_are_made_concurrently(how: str) -> None:
-    """Each waits for the other, and the results are in the order of the calls."""
+    """Each call waits for the others to start; the results have the order of the calls."""
     both = anyio.Event()
     count = 0
 
@@ -185,7 +185,7 @@ def test_several_calls_in_a_turn_are_made_concurrently(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_turn_with_injected_and_own_calls_gets_both_results(how: str) -> None:
+def test_a_turn_with_injected_and_the_program_s_own_calls_gets_both_results(how: str) -> None:
     """The program answers only its own call, and the model then sees both; later requests have the same bytes before them."""
     turns: tuple[Turn, ...] = (
         [Think("first"), Use("aileron_look", {"to": "a"})],
@@ -225,7 +225,7 @@ def _array(text: bytes) -> bytes:
 
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
 def test_hidden_rounds_keep_their_place_in_later_requests(how: str) -> None:
-    """Over many turns, each request begins with the bytes of the last: the provider's cache stays valid."""
+    """Each request begins with the bytes of the one before, so that the provider's prompt cache stays valid."""
     turns: list[Turn] = []
     for number in range(4):
         turns += [
@@ -243,7 +243,7 @@ def test_hidden_rounds_keep_their_place_in_later_requests(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
-def test_a_history_without_its_forgotten_hidden_rounds_is_still_valid(how: str) -> None:
+def test_a_conversation_stays_valid_after_the_gateway_forgets_its_hidden_rounds(how: str) -> None:
     """A restart of the daemon forgets them: another gateway gets the same conversation."""
     tools = ScriptedTools()
     turns = [Use("aileron_look"), Use("weather", {"city": "B"})], [Say("Done.")]
@@ -297,7 +297,7 @@ def test_reused_ids_put_nothing_into_another_conversation(how: str) -> None:
 
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
 def test_repeated_words_put_nothing_into_another_conversation(how: str) -> None:
-    """The last words are alike, the earlier ones differ; the conversation with hidden rounds gets its own."""
+    """Only the last words are equal, the earlier ones differ; the hidden rounds go to the right conversation."""
     hidden = [Use("aileron_look", {"to": "Bern"})], [Say("Done.")]
     with injected() as (model, _tools, url):
         first, other = PROGRAMS[how](url), PROGRAMS[how](url)
@@ -314,8 +314,8 @@ def test_repeated_words_put_nothing_into_another_conversation(how: str) -> None:
 
 @pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
 @pytest.mark.parametrize("second", [[], [Use("aileron_look", {"to": "Basel"})]], ids=["none", "its own"])
-def test_conversations_that_are_alike_in_every_turn_get_no_hidden_rounds(how: str, second: list[Use]) -> None:
-    """The gateway cannot tell which one goes on. While there was only one, it had its hidden round."""
+def test_two_identical_conversations_get_no_hidden_rounds(how: str, second: list[Use]) -> None:
+    """The gateway cannot tell which of them continues. While there was only one, it got its hidden round."""
     with injected() as (model, _tools, url):
         first, other = PROGRAMS[how](url), PROGRAMS[how](url)
         model.script([Use("aileron_look", {"to": "Bern"})], [Say("Done.")], [Say("Bye.")])
@@ -331,8 +331,8 @@ def test_conversations_that_are_alike_in_every_turn_get_no_hidden_rounds(how: st
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_tool_name_of_the_program_stays_its_own(how: str) -> None:
-    """The injected tool gets another name, which the model can call."""
+def test_an_injected_tool_does_not_take_a_name_that_the_program_uses(how: str) -> None:
+    """The injected tool gets another name, by which the model can call it."""
     turns = [Use("aileron2_look", {"to": "x"})], [Use("aileron_look", {"city": "own"})]
     with injected(*turns) as (model, tools, url):
         turn = PROGRAMS[how](url, tools=("aileron_look",)).ask("Look.")
@@ -344,7 +344,7 @@ def test_a_tool_name_of_the_program_stays_its_own(how: str) -> None:
 
 @pytest.mark.parametrize("how", [how for how in HOWS if how != "messages"])
 def test_arguments_that_are_no_object_are_reported_to_the_model(how: str) -> None:
-    """The tool is called once the model has corrected them. Only in streams does Messages have them as text."""
+    """The tool is called when the model has corrected them."""
     turns = [Use("aileron_look", '["no')], [Use("aileron_look", {"to": "Bern"})], [Say("Sorry.")]
     with injected(*turns) as (model, tools, url):
         assert PROGRAMS[how](url).ask("Look.").text == "Sorry."
@@ -354,8 +354,8 @@ def test_arguments_that_are_no_object_are_reported_to_the_model(how: str) -> Non
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_model_that_never_stops_calling_is_stopped(how: str) -> None:
-    """The calls of round 24 are no longer made, and the model is asked once more without tools to choose from."""
+def test_a_model_that_keeps_calling_tools_is_stopped_at_a_limit(how: str) -> None:
+    """The calls of round 24 are not made, and the model is asked once more without a choice of tools."""
     with injected(*[[Use("aileron_look")]] * 24, [Say("Well."), Use("aileron_look")]) as (model, tools, url):
         turn = PROGRAMS[how](url).ask("Look.")
 
@@ -369,7 +369,7 @@ def test_a_model_that_never_stops_calling_is_stopped(how: str) -> None:
 
 @pytest.mark.parametrize("how", STREAMED)
 def test_a_stream_is_kept_alive_while_a_tool_runs(how: str) -> None:
-    """The sign is the one that the provider itself sends, or a comment; the SDKs skip both."""
+    """The gateway sends the provider's own keep-alive event, or a comment; the SDKs skip both."""
     told = threading.Event()
 
     async def slow(_: dict[str, Any]) -> tuple[str, bool]:
@@ -407,8 +407,8 @@ def _post(path: str, body: Any) -> bytes:
 
 
 @pytest.mark.parametrize("how", STREAMED)
-def test_a_program_that_leaves_cancels_the_call_that_waits(how: str) -> None:
-    """The waiting call is cancelled, and no further round is requested."""
+def test_a_program_that_disconnects_cancels_its_waiting_call(how: str) -> None:
+    """The gateway sends no further request to the provider."""
     waiting, cancelled = threading.Event(), threading.Event()
 
     async def wait(_: dict[str, Any]) -> tuple[str, bool]:
@@ -432,7 +432,7 @@ def test_a_program_that_leaves_cancels_the_call_that_waits(how: str) -> None:
 
 @pytest.mark.parametrize("how", HOWS)
 def test_a_repeated_request_continues_where_it_failed(how: str) -> None:
-    """A provider that fails after an injected call is asked again; a program's retry does not make the call again."""
+    """The provider fails after an injected call: a retry by the program does not make the call again."""
     turns: list[Turn] = [[Use("aileron_send_mail")], *[Fail("529 Overloaded")] * 3, [Say("Sent.")]]
     with injected(*turns) as (model, tools, url):
         program = PROGRAMS[how](url)
@@ -448,7 +448,7 @@ def test_a_repeated_request_continues_where_it_failed(how: str) -> None:
 
 @pytest.mark.parametrize("how", HOWS)
 def test_a_temporary_failure_between_rounds_is_hidden(how: str) -> None:
-    """The provider sends one 529 between two rounds."""
+    """The provider sends one 529 between two rounds, and the gateway retries."""
     with injected([Use("aileron_look")], Fail("529 Overloaded"), [Say("Done.")]) as (_model, tools, url):
         assert PROGRAMS[how](url).ask("Look.").text == "Done."
         assert len(tools.called) == 1
@@ -465,7 +465,7 @@ def test_a_failure_of_the_first_round_is_passed_on(how: str) -> None:
 
 @pytest.mark.parametrize("how", HOWS)
 def test_a_call_in_a_truncated_response_is_not_made(how: str) -> None:
-    """The response ended because of its length."""
+    """The response ended at its token limit, so the call may be incomplete."""
     stop = {"m": "max_tokens", "c": "length", "r": "incomplete"}[how[0]]
     with injected([Say("So"), Use("aileron_look")], stop=stop) as (model, tools, url):
         turn = PROGRAMS[how](url).ask("Look.")
@@ -474,8 +474,8 @@ def test_a_call_in_a_truncated_response_is_not_made(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["messages", "messages, streamed"])
-def test_thoughts_and_the_provider_s_own_tools_are_sent_back_unchanged(how: str) -> None:
-    """The scripted model refuses a thought with another signature."""
+def test_reasoning_blocks_and_provider_tools_are_sent_back_unchanged(how: str) -> None:
+    """The scripted model refuses a reasoning block with another signature."""
     turns: tuple[Turn, ...] = (
         [Think("a"), Search(), Say("b"), Think("c"), Use("aileron_look")],
         [Think("d"), Say("e")],
@@ -511,7 +511,7 @@ def test_thoughts_and_the_provider_s_own_tools_are_sent_back_unchanged(how: str)
         ("/v1/responses", b'{"input":1}', "input is neither a text nor a list of objects"),
     ],
 )  # fmt: skip
-def test_a_request_that_is_not_understood_is_passed_on_unchanged(
+def test_a_malformed_or_unsupported_request_is_passed_on_unchanged(
     provider: Provider, path: str, body: bytes, why: str
 ) -> None:
     """Every byte and the program's own fields are passed on, and the reason is recorded."""
@@ -527,7 +527,7 @@ def test_a_request_that_is_not_understood_is_passed_on_unchanged(
 
 @pytest.mark.parametrize("path", ["/v1/messages/count_tokens", "/v1/models", "/v1/responses/resp_1", "/v1/messages"])
 def test_other_paths_and_methods_are_passed_on_untouched(provider: Provider, path: str) -> None:
-    """Such requests do not ask for a model's words, so there is no record."""
+    """Only requests for a model's response get tools, so nothing is recorded for others."""
     tools = ScriptedTools()
     method = "GET" if path != "/v1/messages/count_tokens" else "POST"
     request = f"{method} /inject/{NAME}{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}"
@@ -536,7 +536,7 @@ def test_other_paths_and_methods_are_passed_on_untouched(provider: Provider, pat
 
 
 @pytest.mark.parametrize("name", ["ail_" + "x" * 43, "ses-1", "x", ".."])
-def test_an_address_of_no_session_is_refused(provider: Provider, name: str) -> None:
+def test_a_request_to_an_address_without_a_session_is_refused(provider: Provider, name: str) -> None:
     """The provider gets no request."""
     with gateway(provider.settings(), injection=Injection(ScriptedTools())) as port, Line.to(port) as client:
         client.say(_post(f"/inject/{name}/v1/messages", {}))
@@ -560,10 +560,10 @@ def test_an_address_of_no_session_is_refused(provider: Provider, name: str) -> N
     ],
 )
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_odd_response_is_passed_on_or_refused(
+def test_a_response_with_values_of_wrong_types_is_passed_on_or_refused(
     path: str, document: dict[str, Any], stream: bool, provider: Provider
 ) -> None:
-    """A value of a wrong type is no internal failure, and no tool is called for it."""
+    """Such a value causes no internal error, and no tool is called for it."""
     tools = ScriptedTools()
     turns: dict[str, Any] = {"input": "a"} if "responses" in path else {"messages": [{"role": "user", "content": "a"}]}
     said = _told(path, document) if stream else json.dumps(document).encode()
@@ -610,7 +610,7 @@ def _told(path: str, document: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_the_calls_of_a_turn_are_bounded(how: str) -> None:
+def test_the_number_of_calls_in_a_turn_is_bounded(how: str) -> None:
     """Beyond 32 a call is refused in its result; beyond 256 the response breaks off."""
     with injected([Use("aileron_look")] * 40, [Say("Done.")]) as (model, tools, url):
         assert PROGRAMS[how](url).ask("Look.").text == "Done."
@@ -622,8 +622,8 @@ def test_the_calls_of_a_turn_are_bounded(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", STREAMED)
-def test_the_events_of_a_round_are_bounded(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The size of each makes no difference: the response breaks off, and its calls are not made."""
+def test_the_total_size_of_the_events_of_a_round_is_bounded(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the bound the response breaks off, and its calls are not made, whatever the size of each event."""
     monkeypatch.setattr(exchange, "MAX_ROUND_BYTES", 10_000)
     turn: Turn = [Say("a" * 20_000), Use("aileron_look")]
     with injected(*[turn] * 3) as (_model, tools, url):
@@ -646,7 +646,7 @@ _WORK = {
 
 @pytest.mark.parametrize("what", _WORK)
 def test_other_clients_are_served_during_long_parsing(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The work waits until another client has been answered, which the event loop could not do if the work ran on it."""
+    """Parsing here waits until another client has its response, which would deadlock on the event loop."""
     owner, name, stream = _WORK[what]
     reached, go = threading.Event(), threading.Event()
     work = getattr(owner, name)
@@ -687,8 +687,8 @@ def test_the_size_of_an_unstreamed_response_is_bounded(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_the_request_of_a_further_round_is_bounded(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The request does not grow above the limit: no further call is made, and the response breaks off."""
+def test_the_size_of_the_request_for_a_further_round_is_bounded(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of a request above the limit, no further call is made, and the response breaks off."""
     monkeypatch.setattr(exchange, "MAX_BODY_BYTES", 30_000)
     turn: Turn = [Say("a" * 20_000), Use("aileron_look")]
     with injected(*[turn] * 6) as (model, tools, url):
@@ -698,8 +698,8 @@ def test_the_request_of_a_further_round_is_bounded(how: str, monkeypatch: pytest
         assert len(model.asked) == 2
 
 
-def test_a_session_without_tools_is_unchanged(provider: Provider) -> None:
-    """The plain paths are used beside an injection: body and fields are the program's."""
+def test_requests_of_a_session_without_tools_are_unchanged(provider: Provider) -> None:
+    """Other sessions of the gateway have tools; body and fields here are the program's own."""
     tools = ScriptedTools()
     body = b'{"messages" : [ {"role":"user","content":"\\u00e9"} ],  "model":"m" }'
     request = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
@@ -723,7 +723,7 @@ def test_a_request_keeps_its_bytes_around_the_added_tools(provider: Provider) ->
     assert json.loads(sent[len(body) - 1 :].replace(b",", b"{", 1))["tools"][0]["name"] == "aileron_look"
 
 
-def test_a_call_made_before_a_program_left_is_not_made_again() -> None:
+def test_a_call_made_before_a_program_disconnected_is_not_repeated() -> None:
     """A call was answered and another waits when it leaves; a repeated request continues with the first one's result, and the
     model is told that the outcome of the second is unknown.
     """
@@ -758,8 +758,8 @@ def test_a_call_made_before_a_program_left_is_not_made_again() -> None:
         assert model.problems == []
 
 
-def test_two_equal_requests_at_once_are_independent() -> None:
-    """The second neither continues the rounds of the first nor ends them: its own call is made too."""
+def test_two_identical_concurrent_requests_are_independent() -> None:
+    """The second neither continues nor ends the rounds of the first, so its own call is made too."""
     waiting, go = threading.Event(), threading.Event()
 
     async def wait(_: dict[str, Any]) -> tuple[str, bool]:
@@ -790,8 +790,8 @@ def test_two_equal_requests_at_once_are_independent() -> None:
         assert model.problems == []
 
 
-def test_one_session_cannot_use_all_of_the_held_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session gets half at most; the other half is for the others, and all of it is free again afterwards."""
+def test_one_session_cannot_use_all_memory_for_held_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session gets half of it at most, and all of it is free again afterwards."""
     monkeypatch.setattr(exchange, "MAX_HELD_BYTES", 1000)
     injection = Injection(ScriptedTools())
     for _ in range(2):
@@ -809,7 +809,7 @@ def test_one_session_cannot_use_all_of_the_held_bytes(monkeypatch: pytest.Monkey
 
 
 def test_an_upstream_with_a_key_in_the_vault_needs_the_token_too(provider: Provider) -> None:
-    """The address alone is not enough, and neither of the two is sent to the provider."""
+    """The session's address alone is not enough, and neither address nor token is sent to the provider."""
     tools = ScriptedTools()
     body = json.dumps({"messages": [{"role": "user", "content": "a"}]}).encode()
     with gateway(provider.settings(secret=True), injection=Injection(tools)) as port:
@@ -827,8 +827,10 @@ def test_an_upstream_with_a_key_in_the_vault_needs_the_token_too(provider: Provi
 
 
 @pytest.mark.parametrize("where", ["?from={}", "\r\nReferer: http://localhost/inject/{}"])
-def test_a_session_s_name_is_not_sent_in_a_query_or_field(provider: Provider, where: str) -> None:
-    """Such a request is refused, as one with a token is."""
+def test_a_request_with_the_session_s_secret_address_in_a_query_or_field_is_refused(
+    provider: Provider, where: str
+) -> None:
+    """Requests with a session's token there are refused in the same way."""
     query, _, field = where.format(NAME).partition("\r\n")
     lines = (f"POST /inject/{NAME}/v1/messages{query} HTTP/1.1", "Host: x", field, "Content-Length: 2")
     request = "\r\n".join([line for line in lines if line] + ["", "{}"])
@@ -847,7 +849,7 @@ def test_a_request_that_is_too_long_for_tools_is_passed_on_unchanged(
     assert tools.notes == [("passed", SESSION, "messages", "the body has more than 1000 bytes")]
 
 
-def test_the_bytes_of_held_requests_are_bounded(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_size_of_held_requests_is_bounded(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that does not fit is `busy`, which SDKs retry."""
     monkeypatch.setattr(exchange, "MAX_HELD_BYTES", 1000)
     body = json.dumps({"messages": [{"role": "user", "content": "x" * 1000}]}).encode()

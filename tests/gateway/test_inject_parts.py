@@ -35,7 +35,7 @@ STYLES = st.sampled_from([{}, {"indent": 1}, {"ensure_ascii": False}, {"separato
 
 
 @given(OBJECTS, STYLES)
-def test_a_document_finds_each_member_at_its_place(value: dict[str, Any], style: dict[str, Any]) -> None:
+def test_a_json_document_finds_the_position_of_each_member(value: dict[str, Any], style: dict[str, Any]) -> None:
     """The spaces and escapes make no difference: the text between two places is that of the value."""
     text = json.dumps(value, **style)
     document = Document.of(text)
@@ -48,10 +48,10 @@ def test_a_document_finds_each_member_at_its_place(value: dict[str, Any], style:
 
 
 @given(OBJECTS, STYLES, st.lists(st.integers(), min_size=1, max_size=3))
-def test_appending_leaves_the_rest_of_the_text_unchanged(
+def test_appending_to_a_json_document_leaves_the_rest_unchanged(
     value: dict[str, Any], style: dict[str, Any], more: list[int]
 ) -> None:
-    """The rest of the text is the same, byte for byte."""
+    """Every byte outside the appended items is equal."""
     value = {**value, "tools": [1]}
     text = json.dumps(value, **style)
     document = Document.of(text)
@@ -65,7 +65,7 @@ def test_appending_leaves_the_rest_of_the_text_unchanged(
 
 @given(st.binary(max_size=64) | st.text(alphabet='{}[]",:\\ 01aeE.-ntfu', max_size=24).map(str.encode))
 def test_any_bytes_are_a_document_or_a_value_error(data: bytes) -> None:
-    """A text that is accepted is an object to json as well."""
+    """Every accepted text is also an object to Python's json."""
     try:
         document = Document.of(data.decode())
     except ValueError:
@@ -77,7 +77,7 @@ def test_any_bytes_are_a_document_or_a_value_error(data: bytes) -> None:
 @pytest.mark.parametrize(
     "text", ['{"a":1,"a":2}', '{"a":NaN}', '{"a":-Infinity}', "[]", "{} x", '{"a":1', "", "[" * 100_000, '{"a":' + "[" * 100_000]
 )  # fmt: skip
-def test_a_text_that_two_programs_could_read_differently_is_no_document(text: str) -> None:
+def test_ambiguous_json_is_refused(text: str) -> None:
     """The cases: a repeated name, invalid numbers, text behind the object, no end, endless nesting."""
     with pytest.raises(ValueError, match=r"."):
         Document.of(text)
@@ -91,15 +91,15 @@ def test_a_text_that_two_programs_could_read_differently_is_no_document(text: st
         (MAX_VALUES - 2, lambda count: '{"a":{"b":[' + ",".join(["1"] * count) + "]}}"),
     ],
 )  # fmt: skip
-def test_the_parts_and_values_of_a_document_are_bounded(most: int, made: Callable[[int], str]) -> None:
-    """The maximum is read, and one more is refused: it would become hundreds of megabytes of small objects."""
+def test_the_number_of_values_in_a_json_document_is_bounded(most: int, made: Callable[[int], str]) -> None:
+    """The maximum is accepted. More would become hundreds of megabytes of small objects."""
     assert Document.of(made(most)).get("a") != []
     with pytest.raises(TooManyError, match="more than"):
         Document.of(made(most + 1))
 
 
 def test_two_overlapping_edits_raise_an_error() -> None:
-    """The alternative would be a request that nobody meant."""
+    """Applying both would give a request that neither edit intended."""
     with pytest.raises(ValueError, match="two edits"):
         spliced("abc", [Edit(0, 2, ""), Edit(1, 3, "")])
 
@@ -109,7 +109,7 @@ def test_two_overlapping_edits_raise_an_error() -> None:
     st.data(),
 )
 def test_any_split_of_a_stream_gives_the_same_events(parts: list[bytes], data: st.DataObject) -> None:
-    """The bytes of the events together are the stream."""
+    """All events together are exactly the bytes of the stream."""
     stream = b"".join(parts)
     at = data.draw(st.lists(st.integers(0, len(stream)), max_size=6).map(sorted))
     pieces = [stream[start:end] for start, end in zip([0, *at], [*at, len(stream)], strict=True)]
@@ -122,7 +122,7 @@ def test_any_split_of_a_stream_gives_the_same_events(parts: list[bytes], data: s
 
 
 def test_an_event_without_an_end_is_refused() -> None:
-    """The refusal comes before it fills the memory."""
+    """The event is refused before it fills the memory."""
     with pytest.raises(EventError, match=str(MAX_EVENT_BYTES)):
         Events().feed(b"x" * (MAX_EVENT_BYTES + 1))
 
@@ -143,14 +143,14 @@ def test_tool_names_are_valid_unique_and_stable(names: list[str], theirs: frozen
     assert all(len(name) <= MAX_NAME and name.startswith("aileron") for name in found)
 
 
-def test_the_numbers_of_two_usages_are_added_at_every_level() -> None:
-    """Other values are those of the later usage."""
+def test_the_token_counts_of_two_rounds_are_added_at_every_level() -> None:
+    """Values other than numbers are those of the later round."""
     first: JSONObject = {"in": 1, "of": {"cached": 2}, "tier": "a", "none": None, "yes": True}
     other: JSONObject = {"in": 3, "of": {"cached": 4, "new": 5}, "tier": "b", "none": 1, "yes": False}
     assert added_usage(first, other) == {"in": 4, "of": {"cached": 6, "new": 5}, "tier": "b", "none": 1, "yes": False}
 
 
-def test_memory_is_bounded_and_forgets_unused_entries() -> None:
+def test_the_memory_of_hidden_rounds_is_bounded_and_forgets_unused_entries() -> None:
     """The bounds are on bytes, entries and sessions."""
     memory = Memory()
     memory.put("kept", Entry(("x",)))
@@ -174,7 +174,7 @@ def test_memory_is_bounded_and_forgets_unused_entries() -> None:
 
 
 def test_an_agent_s_cache_mark_stays_on_its_message() -> None:
-    """The hidden rounds are put before that message."""
+    """The hidden rounds are inserted before the message that has the mark."""
     memory = Memory()
     asked = MessagesAsk(Document.of('{"messages":[{"role":"user","content":"a"}]}'))
     answer = asked.answer({"aileron_x": Tool("x", "", {})})
@@ -194,7 +194,7 @@ def test_an_agent_s_cache_mark_stays_on_its_message() -> None:
 
 
 def test_results_in_a_stored_conversation_belong_to_its_latest_call() -> None:
-    """This holds if an id is used again, in it or in another; a turn without injected calls removes those of an earlier one."""
+    """An id may be used again; a turn without injected calls removes the results of an earlier one."""
     memory, tools = Memory(), {"aileron_x": Tool("x", "", {})}
     own = {"type": "function_call", "id": "fc", "call_id": "c2", "name": "own", "arguments": "{}"}
 
@@ -226,7 +226,7 @@ def test_results_in_a_stored_conversation_belong_to_its_latest_call() -> None:
 
 
 def test_a_stored_conversation_gets_only_results() -> None:
-    """Cases: a further round of Responses with `conversation`, and injected results behind a turn of both kinds of calls."""
+    """The provider already has the calls. Cases: a further round, and a turn with both kinds of calls."""
     tools = {"aileron_x": Tool("x", "", {})}
     asked = ResponsesAsk(Document.of('{"conversation":"conv_1","input":"a"}'))
     answer = asked.answer(tools)
@@ -258,7 +258,7 @@ def _answered(call: Called) -> Any:
 
 
 def test_an_ambiguous_message_gets_no_results() -> None:
-    """A repeated name is ambiguous: the history stays as the program sent it; without the repeated name it gets the results."""
+    """A repeated name in its JSON is ambiguous: the history is left as the program sent it."""
     asked = MessagesAsk(Document.of('{"messages":[{"role":"user","content":"a"}]}'))
     answer = asked.answer({"aileron_x": Tool("x", "", {})})
     answer.begin_round()
@@ -282,7 +282,7 @@ def test_an_ambiguous_message_gets_no_results() -> None:
 
 @given(st.data())
 def test_a_chat_completions_call_in_any_pieces_is_the_same_call(data: st.DataObject) -> None:
-    """An injected and a program's call come at once, cut anywhere; the program sees only its own, at index 0."""
+    """An injected call and the program's own come together at any split; the program sees only its own, as number 0."""
     asked = ChatAsk(Document.of('{"messages":[{"role":"user","content":"a"}],"stream":true}'))
     answer = asked.answer({"aileron_x": Tool("x", "", {})})
     answer.begin_round()
@@ -316,7 +316,7 @@ def test_a_chat_completions_call_in_any_pieces_is_the_same_call(data: st.DataObj
 
 @pytest.mark.parametrize("name", ["reasoning_content", "content", "arguments"])
 def test_a_response_in_very_many_pieces_is_whole(name: str) -> None:
-    """Each piece is there once, in its place: they are joined when the round ends."""
+    """Each piece occurs once, in its place: they are joined only when the round ends."""
     answer = (MessagesAsk if name == "content" else ChatAsk)(Document.of('{"messages":[{"role":"user"}]}')).answer({})
     answer.begin_round()
     for event in Events().feed(_start(name)):
@@ -368,7 +368,7 @@ REAL = {
 @pytest.mark.parametrize("name", ANSWERS)
 @pytest.mark.parametrize("path", [path.decode() for path in WIRES])
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_response_without_an_injected_call_is_the_provider_s_own(
+def test_a_response_without_an_injected_call_is_unchanged(
     name: str, path: str, stream: bool, provider: Provider
 ) -> None:
     """Every recorded shape is tried with its own API and the others; status, fields and bytes are kept, if not chunk borders."""

@@ -47,7 +47,7 @@ def passed(port: int, provider: Provider, request: bytes) -> list[tuple[bytes, b
 def test_the_client_s_own_key_passes_if_the_vault_has_none(
     fields: tuple[str, ...], provider: Provider, port: int
 ) -> None:
-    """Any key in any field passes, and so does a request without one."""
+    """Any key in any field is passed on, and so is a request without a key."""
     expected = [line.partition(": ") for line in fields]
 
     assert passed(port, provider, post("/v1/messages", *fields)) == [
@@ -71,7 +71,7 @@ def test_the_client_s_own_key_passes_if_the_vault_has_none(
 def test_a_session_s_token_is_replaced_by_the_vault_s_key(
     path: str, expected: tuple[bytes, bytes], shown: str, provider: Provider
 ) -> None:
-    """The key has the form of the API, and the place of the token."""
+    """The key takes the token's place, in the form that the API requires."""
     with gateway(provider.settings(secret=True)) as port:
         assert passed(port, provider, post(path, shown)) == [expected]
 
@@ -85,7 +85,7 @@ def test_a_token_that_is_sent_twice_is_replaced_once(provider: Provider) -> None
 
 
 def test_a_client_cannot_make_the_key_be_dropped(provider: Provider) -> None:
-    """`Connection` names fields that are not passed on; the added key is not among them."""
+    """A `Connection` field lists fields that are not passed on. It must not affect the key that is added."""
     with gateway(provider.settings(secret=True)) as port:
         assert passed(port, provider, post("/v1/messages", f"x-api-key: {TOKEN}", "Connection: x-api-key")) == [
             (b"x-api-key", KEY)
@@ -109,7 +109,7 @@ def test_a_client_cannot_make_the_key_be_dropped(provider: Provider) -> None:
 def test_only_a_session_s_token_opens_an_upstream_with_a_key_in_the_vault(
     fields: tuple[str, ...], why: str, provider: Provider
 ) -> None:
-    """The message says what was wrong; the right token passes the same gateway."""
+    """The message says what was wrong; with the right token the same request passes."""
     with gateway(provider.settings(secret=True)) as port:
         status, kind, message = refused(port, provider, post("/v1/messages", *fields))
         assert (status, kind) == (401, "unauthorized")
@@ -158,7 +158,7 @@ def test_a_query_that_is_encoded_too_often_is_not_sent(provider: Provider, port:
 
 
 def test_a_token_elsewhere_is_refused_with_a_key_in_the_vault_too(provider: Provider) -> None:
-    """The token that is replaced is the only one that is accepted."""
+    """Only the token that is replaced by the key may be in the request."""
     with gateway(provider.settings(secret=True)) as port:
         request = post("/v1/messages", f"x-api-key: {TOKEN}", f"b: {OTHER_TOKEN}")
         assert refused(port, provider, request)[:2] == (401, "unauthorized")
@@ -179,7 +179,7 @@ def test_each_upstream_has_its_own_key(provider: Provider) -> None:
 
 @pytest.mark.parametrize("value", [b"sk-a\n", b"sk a", b"", b"sk-\xc3\xa9", b"sk-a\r\nX-Injected: 1"])
 def test_a_secret_that_is_no_key_is_neither_sent_nor_quoted(value: bytes, provider: Provider) -> None:
-    """Such a secret could end a field or add another; a plain one is sent."""
+    """The secret could end a header field or add another; an ordinary key is sent."""
     keys = ScriptedKeys(secrets={"claude": value, "gpt": KEY})
     with gateway(provider.settings(secret=True), keys) as port:
         status, kind, message = refused(port, provider, post("/v1/messages", f"x-api-key: {TOKEN}"))
@@ -190,7 +190,7 @@ def test_a_secret_that_is_no_key_is_neither_sent_nor_quoted(value: bytes, provid
 
 
 def test_a_missing_secret_is_named(provider: Provider) -> None:
-    """The message is the vault's."""
+    """The message is the one that the vault gives."""
     with gateway(provider.settings(secret=True), ScriptedKeys(secrets={})) as port:
         assert refused(port, provider, post("/v1/messages", f"x-api-key: {TOKEN}")) == (
             409,
@@ -201,7 +201,7 @@ def test_a_missing_secret_is_named(provider: Provider) -> None:
 
 @pytest.mark.parametrize("secret", [True, False])
 def test_a_locked_vault_stops_requests_unless_the_settings_allow_them(secret: bool, provider: Provider) -> None:
-    """The refusal is a 423 with the command, with and without a key in the vault; requests pass once the vault is open."""
+    """The response is a 423 with the unlock command, even if the vault has no key for the upstream."""
     field = f"x-api-key: {TOKEN}" if secret else "x-api-key: own"
     keys = ScriptedKeys(locked=True)
     with gateway(provider.settings(secret=secret), keys) as port:
@@ -219,7 +219,7 @@ def test_a_locked_vault_stops_requests_unless_the_settings_allow_them(secret: bo
 
 
 def test_no_secret_is_logged(provider: Provider, caplog: pytest.LogCaptureFixture) -> None:
-    """The level is DEBUG, and requests pass, are refused and break off; only the break is logged."""
+    """Requests pass, are refused and break off, all at level DEBUG; only the break is logged."""
     caplog.set_level(logging.DEBUG)
     with gateway(provider.settings(secret=True)) as port:
         passed(port, provider, post("/v1/messages?q=in-the-query", f"x-api-key: {TOKEN}", "Cookie: in-a-field"))
@@ -265,7 +265,7 @@ def test_only_default_upstreams_are_used_while_consent_cannot_be_checked(
 
 
 def test_an_upstream_without_a_key_is_not_served_to_other_machines(provider: Provider, tmp_path: Path) -> None:
-    """A model server without a key in the vault is not reached over TLS, so nobody who finds the port can use it."""
+    """A local model server checks no key, so nobody elsewhere may use it through the gateway's TLS port."""
     authority = Authority(tmp_path)
     for secret, tls in ((False, True), (False, False), (True, True)):
         context = authority.server_context("localhost") if tls else None

@@ -43,7 +43,7 @@ def get(path: str, *fields: str, version: str = "1.1", method: str = "GET") -> b
     ],
 )
 def test_each_path_is_sent_to_its_api(path: str, fields: tuple[str, ...], goes_to: str) -> None:
-    """The beginning of the path decides; for /v1/models, which both APIs have, a field that only one of them knows does."""
+    """The first part of the path decides; for /v1/models, which both APIs have, a field decides."""
     with Provider() as anthropic, Provider() as openai:
         both = {"anthropic": anthropic, "openai": openai}
         settings = Settings(gateway=GatewaySettings(Upstream(anthropic.url), Upstream(openai.url)))
@@ -71,8 +71,8 @@ def test_each_path_is_sent_to_its_api(path: str, fields: tuple[str, ...], goes_t
         "*",
     ],
 )
-def test_another_path_is_not_passed_on(path: str, provider: Provider, port: int) -> None:
-    """Neither a neighbouring path nor another spelling of a known one is accepted."""
+def test_an_unknown_path_is_not_passed_on(path: str, provider: Provider, port: int) -> None:
+    """Sibling paths and other spellings of known paths are among the cases."""
     assert refused(port, provider, get(path))[:2] == (404, "not_found")
 
 
@@ -113,7 +113,7 @@ def test_another_path_is_not_passed_on(path: str, provider: Provider, port: int)
     ],
 )
 def test_a_path_that_leads_elsewhere_is_refused(path: str, provider: Provider, port: int) -> None:
-    """This does not depend on what a provider would make of it: only plain names pass. Dots within a name are allowed."""
+    """Some servers would resolve it to another path: only plain names are allowed. Dots within a name are fine."""
     with Line.to(port) as client:
         client.say(get(path))
         assert refusal(client)[:2] == (400, "invalid_request")
@@ -123,13 +123,13 @@ def test_a_path_that_leads_elsewhere_is_refused(path: str, provider: Provider, p
 
 
 def test_another_version_of_http_is_refused(provider: Provider, port: int) -> None:
-    """A broken response cannot be told from a whole one in HTTP/1.0, and the server cannot break off a stream of HTTP/2."""
+    """HTTP/1.0 cannot mark a response as broken, and the server cannot break off an HTTP/2 stream."""
     refusal = refused(port, provider, get("/v1/models", version="1.0"))
     assert refusal == (505, "invalid_request", "the gateway speaks HTTP/1.1, not HTTP/1.0")
 
 
-def test_http_2_is_not_spoken(provider: Provider, port: int) -> None:
-    """A client that begins with it gets a response in HTTP/1.1 and is disconnected; an offer to upgrade is ignored."""
+def test_an_http_2_client_gets_an_http_1_1_response_and_is_disconnected(provider: Provider, port: int) -> None:
+    """An offer to upgrade to HTTP/2 is ignored."""
     with Line.to(port) as client:
         client.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
         assert refusal(client)[:2] == (505, "invalid_request")
@@ -152,7 +152,7 @@ def test_trace_and_connect_are_refused(method: str, provider: Provider, port: in
 
 @pytest.mark.parametrize("method", ["TRACK", "DEBUG", "PROPFIND", "X"])
 def test_an_unlisted_method_is_refused(method: str) -> None:
-    """TRACK is TRACE under another name, and more such methods exist than are known."""
+    """TRACK, for example, is TRACE under another name; there may be more like it."""
     with pytest.raises(AileronError, match=f"{method} is not passed on"):
         check_method(method)
 
@@ -164,7 +164,7 @@ def test_the_case_of_a_method_is_not_corrected(provider: Provider, port: int) ->
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 def test_each_listed_method_is_passed_on_unchanged(method: str, provider: Provider, port: int) -> None:
-    """The positive control; HEAD has a test of its own."""
+    """Positive control of the tests above; HEAD has a test of its own."""
     with Line.to(port) as client:
         client.say(get("/v1/models", method=method))
         assert provider.answers(client).start == f"{method} /v1/models HTTP/1.1".encode()
@@ -214,7 +214,7 @@ def test_a_websocket_is_refused_at_once(path: str, provider: Provider, port: int
 
 
 def test_an_unreachable_upstream_is_reported(provider: Provider) -> None:
-    """The 502 has the reason (refused, unknown name) and says that it can be retried."""
+    """The 502 has the reason (refused, unknown name), and says that the request can be retried."""
     (port_of_nobody,) = reserve_ports(1)
     for url, why in (
         (f"http://127.0.0.1:{port_of_nobody}", f"127.0.0.1:{port_of_nobody} was not reached: Connection refused"),
@@ -255,7 +255,7 @@ def test_an_upstream_that_resets_at_once_is_reported(provider: Provider, monkeyp
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_gateway_that_is_its_own_upstream_is_reported(host: str, provider: Provider) -> None:
-    """Any name of it is recognized; the other upstream is served."""
+    """Every name of the gateway is recognized; the other upstream is served."""
     (own,) = reserve_ports(1)
     settings = Settings(gateway=GatewaySettings(Upstream(f"http://{host}:{own}"), Upstream(provider.url)))
     with gateway(settings, port=own) as port, Line.to(port) as client:

@@ -38,7 +38,7 @@ def answered(client: Line, upstream: Line) -> bytes:
 
 
 def test_callers_without_a_token_take_at_most_half_of_the_places(world: tuple[Provider, Provider, int]) -> None:
-    """Two slow uploads hold their places: a further stranger is told to try again, and a caller with a token is answered."""
+    """Two slow uploads fill their half: a third such caller must retry, and a caller with a token is served."""
     ours, anybodys, port = world
     with contextlib.ExitStack() as stack:
         slow = [stack.enter_context(Line.to(port)) for _ in range(2)]
@@ -57,10 +57,10 @@ def test_callers_without_a_token_take_at_most_half_of_the_places(world: tuple[Pr
         assert answered(slow[0], upstreams[0]) == b"ok"
 
 
-def test_a_stranger_who_stops_during_an_upload_is_given_up_soon(
+def test_a_stalled_upload_without_a_token_is_ended_early(
     world: tuple[Provider, Provider, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A caller with a session's token keeps its normal time."""
+    """A caller with a session's token keeps the normal timeout."""
     monkeypatch.setattr("aileron.gateway.sides.STRANGER_IDLE_S", 0.3)
     monkeypatch.setattr("aileron.gateway.sides.DRAIN_S", 0.3)
     ours, anybodys, port = world

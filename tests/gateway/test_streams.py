@@ -43,7 +43,7 @@ def test_each_of_ten_thousand_chunks_arrives_before_the_next_is_sent(provider: P
 
 
 def test_each_chunk_of_a_request_arrives_before_the_next_is_sent(provider: Provider, port: int) -> None:
-    """The direction is that of an upload."""
+    """The chunks of an upload must not wait for more data either."""
     with provider.asked(port, POST) as (client, upstream):
         assert upstream.head().all(b"transfer-encoding") == [b"chunked"]
         for number in range(500):
@@ -56,7 +56,7 @@ def test_each_chunk_of_a_request_arrives_before_the_next_is_sent(provider: Provi
 
 
 def test_a_burst_of_chunks_is_passed_on_as_it_arrives(provider: Provider, port: int) -> None:
-    """Ten thousand come in a few packets: none are joined, and a chunk that is split over packets does not wait for its rest."""
+    """Ten thousand come in a few packets: none are joined, and a chunk split over packets is passed on in parts."""
     events = [b"data: %d\n\n" % number for number in range(10_000)]
     with provider.asked(port, GET) as (client, upstream):
         upstream.head()
@@ -144,8 +144,10 @@ def take(line: Line, size: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["closed", "reset"])
-def test_a_client_that_leaves_before_the_response_ends_the_request(how: str, provider: Provider, port: int) -> None:
-    """The provider is silent; nobody pays for a response that nobody reads."""
+def test_a_client_that_disconnects_before_the_response_ends_the_upstream_request(
+    how: str, provider: Provider, port: int
+) -> None:
+    """The provider is silent: nobody should pay for a response that nobody reads."""
     with provider.asked(port, GET) as (client, upstream):
         upstream.head()
         client.reset() if how == "reset" else client.sock.close()
@@ -153,7 +155,9 @@ def test_a_client_that_leaves_before_the_response_ends_the_request(how: str, pro
 
 
 @pytest.mark.parametrize("how", ["closed", "reset"])
-def test_a_client_that_leaves_between_two_chunks_ends_the_request(how: str, provider: Provider, port: int) -> None:
+def test_a_client_that_disconnects_between_two_chunks_ends_the_upstream_request(
+    how: str, provider: Provider, port: int
+) -> None:
     """The provider has sent one chunk and is silent."""
     with provider.asked(port, GET) as (client, upstream):
         upstream.head()
@@ -163,8 +167,8 @@ def test_a_client_that_leaves_between_two_chunks_ends_the_request(how: str, prov
         assert upstream.is_at_end()
 
 
-def test_a_client_that_leaves_during_its_upload_ends_the_request(provider: Provider, port: int) -> None:
-    """The provider does not mistake the half for a whole request."""
+def test_a_client_that_disconnects_during_its_upload_ends_the_upstream_request(provider: Provider, port: int) -> None:
+    """The provider must not take half of the upload for a whole request."""
     with provider.asked(port, POST + in_chunk(b"half")) as (client, upstream):
         upstream.head()
         assert upstream.chunk() == b"half"
@@ -177,7 +181,7 @@ def test_a_client_that_leaves_during_its_upload_ends_the_request(provider: Provi
 def test_a_response_that_breaks_off_does_not_look_complete(
     how: str, head: bytes, provider: Provider, port: int
 ) -> None:
-    """The client gets no last chunk and no full length, so it sees an error; the control is a whole response."""
+    """The client gets no last chunk, or less than the stated length, so it sees an error. Control: a whole response."""
     with Line.to(port) as client:
         client.say(GET)
         with provider.answering() as upstream:
@@ -197,7 +201,7 @@ def test_a_response_that_breaks_off_does_not_look_complete(
 
 
 def test_a_response_without_a_length_ends_or_breaks_off_with_its_connection(provider: Provider, port: int) -> None:
-    """A close is its end; a reset is not."""
+    """Closing the connection is a regular end; a reset is not."""
     for how in ("closed", "reset"):
         with Line.to(port) as client:
             client.say(GET)
@@ -232,7 +236,7 @@ def test_a_provider_without_a_valid_response_is_reported(said: bytes, provider: 
 
 
 def test_a_response_before_the_end_of_the_request_is_passed_on(provider: Provider, port: int) -> None:
-    """A provider refuses a large request early and hangs up: the client can read the response, although it was still writing."""
+    """A provider refuses a large upload early and closes: the client can read the response while it still writes."""
     with Line.to(port) as client:
         client.say(POST)
         writer = threading.Thread(target=write_until_refused, args=(client,))
@@ -261,7 +265,7 @@ def write_until_refused(client: Line) -> None:
 
 
 def test_a_refused_client_may_finish_its_upload(provider: Provider) -> None:
-    """The gateway waits for its vault: the refusal is read and not lost in a broken pipe."""
+    """The refusal, here by the gateway itself, must not be lost in a broken pipe."""
     with gateway(provider.settings(), ScriptedKeys(locked=True)) as port, Line.to(port) as client:
         client.say(POST)
         write_until_refused(client)
@@ -304,7 +308,7 @@ def provider_in_a_burst(provider: Provider, port: int) -> Iterator[tuple[Line, L
 # Deadlines, shortened
 
 
-def test_a_provider_that_stays_silent_is_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_provider_times_out(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence before its response is a 502; silence within it breaks the response off."""
     monkeypatch.setattr("aileron.gateway.sides.IDLE_S", 0.3)
     with gateway(provider.settings()) as port, Line.to(port) as client:
@@ -335,7 +339,7 @@ def one_more(upstream: Line, client: Line) -> list[bytes]:
     return client.chunks()
 
 
-def test_a_client_that_stops_during_its_upload_is_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_stalls_during_its_upload_times_out(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client gets the reason, and the connection to the provider is closed."""
     monkeypatch.setattr("aileron.gateway.sides.IDLE_S", 0.3)
     monkeypatch.setattr("aileron.gateway.sides.DRAIN_S", 0.3)
@@ -346,7 +350,9 @@ def test_a_client_that_stops_during_its_upload_is_given_up(provider: Provider, m
         assert upstream.is_at_end()
 
 
-def test_a_client_that_reads_nothing_is_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_read_its_response_times_out(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Such a client would hold a place for ever."""
     monkeypatch.setattr("aileron.gateway.sides.IDLE_S", 0.3)
     with gateway(provider.settings()) as port, provider.asked(port, GET, receive_buffer=4096) as (_client, upstream):

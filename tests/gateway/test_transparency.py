@@ -40,7 +40,7 @@ def whole(line: Line, is_chunked: bool) -> Message:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_arrives_as_it_was_sent(name: str, provider: Provider, port: int) -> None:
-    """Method, target, fields in order with duplicates (Host stands first), and each byte of the body are the same."""
+    """Method, target, body, and fields in order with duplicates are equal; only Host comes first."""
     request = REQUESTS[name]
     (direct, body), _ = seen(provider.port, provider, request, ANSWERS["whole"])
     (passed, same_body), _ = seen(port, provider, request, ANSWERS["whole"])
@@ -82,7 +82,7 @@ def test_a_response_to_head_has_the_fields_of_one_to_get(provider: Provider, por
                 assert client.exactly(len(body)) == body
 
 
-def test_fields_of_one_connection_stay_on_it(provider: Provider, port: int) -> None:
+def test_hop_by_hop_fields_are_not_passed_on(provider: Provider, port: int) -> None:
     """They are those of the standard, and those that Connection names, but never those that frame a message."""
     with provider.asked(
         port,
@@ -105,15 +105,15 @@ def test_fields_of_one_connection_stay_on_it(provider: Provider, port: int) -> N
         assert client.head().fields == [(b"a", b"1"), (b"b", b"2"), (b"content-length", b"0")]
 
 
-def test_a_path_in_the_setting_is_put_before_each_target(provider: Provider) -> None:
-    """All else stays: path and query keep their encoding."""
+def test_the_path_of_an_upstream_setting_is_a_prefix_of_each_target(provider: Provider) -> None:
+    """The path and query of the request keep their encoding."""
     with gateway(provider.settings(prefix="/team-a/llm/")) as port, Line.to(port) as client:
         client.say(b"GET /v1/models/a%20b?q=%2e%2e HTTP/1.1\r\nHost: x\r\n\r\n")
         assert provider.answers(client).start == b"GET /team-a/llm/v1/models/a%20b?q=%2e%2e HTTP/1.1"
 
 
 def test_a_client_that_expects_100_continue_gets_it(provider: Provider, port: int) -> None:
-    """The gateway answers `Expect: 100-continue`, and the provider gets the field with the body that follows."""
+    """The gateway sends the 100 itself, and passes the field on together with the body."""
     with Line.to(port) as client:
         client.say(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
         assert client.head().status == 100
@@ -153,8 +153,8 @@ def test_trailers_are_not_passed_on_and_do_not_damage_the_body(provider: Provide
         assert client.message()[1] == b"hi"
 
 
-def test_one_upstream_connection_serves_requests_in_turn(provider: Provider, port: int) -> None:
-    """The requests come from several clients; a connection that the provider has closed is not used."""
+def test_sequential_requests_reuse_one_upstream_connection(provider: Provider, port: int) -> None:
+    """They come from several clients. A connection that the provider has closed is not used."""
     with Line.to(port) as first, Line.to(port) as second:
         first.say(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
         with provider.answering() as upstream:
@@ -219,7 +219,7 @@ def world() -> Iterator[tuple[Provider, int]]:
 def test_any_fields_arrive_in_both_directions(
     world: tuple[Provider, int], sent: list[tuple[str, bytes]], answered: list[tuple[str, bytes]]
 ) -> None:
-    """Names may change their case; values, order and duplicates stay."""
+    """Names may change their case; values, order and duplicates are kept."""
     provider, port = world
     with provider.asked(port, b"GET /v1/responses/x HTTP/1.1\r\n" + lines(sent) + b"Host: x\r\n\r\n") as (
         client,

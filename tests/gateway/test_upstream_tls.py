@@ -69,8 +69,8 @@ def test_a_provider_that_speaks_no_tls_is_reported(provider: Provider, authority
         assert refusal(client) == (502, "network_error", f"{HOST}:{provider.port} was not reached: TLS failed")
 
 
-def test_a_response_that_is_cut_below_tls_breaks_off(provider: Provider, authority: Authority) -> None:
-    """A response without a length ends with close_notify, not where the connection was closed on the way."""
+def test_a_response_without_close_notify_counts_as_broken_off(provider: Provider, authority: Authority) -> None:
+    """A response without a length ends with close_notify. Anyone on the network could close the connection."""
     context = authority.server_context(HOST)
     for is_cut in (True, False):
         with gateway(settings_of(provider, authority.ca_pem)) as port, Line.to(port) as client:
@@ -100,7 +100,7 @@ def _say_goodbye(sock: ssl.SSLSocket) -> None:
 
 
 def test_an_idle_connection_is_reused_over_tls(provider: Provider, authority: Authority) -> None:
-    """The tickets that TLS 1.3 sends after its handshake are no response, and no reason for a new connection."""
+    """TLS 1.3 sends session tickets after its handshake; they must not count as an unrequested response."""
     context = authority.server_context(HOST)
     with gateway(settings_of(provider, authority.ca_pem)) as port, Line.to(port) as client:
         client.say(GET)

@@ -102,7 +102,7 @@ async def test_a_row_that_the_database_refuses_fails_alone_with_our_error(ledger
 
 
 async def test_a_cancelled_caller_loses_its_result_but_not_its_commit(ledger: Ledger, path: Path) -> None:
-    """The cancelled caller cannot know the result; the ledger commits and goes on."""
+    """The caller cannot know whether the rows were committed; the ledger commits them."""
     entered, leave = threading.Event(), threading.Event()
 
     def slow(tx: Transaction) -> int:
@@ -149,8 +149,8 @@ async def test_the_commit_queue_is_bounded(ledger: Ledger) -> None:
     assert len(done) == MAX_WAITING + 1
 
 
-async def test_a_closed_ledger_refuses_new_calls_and_has_finished_queued_ones(path: Path) -> None:
-    """Closing loses no commit, and a late caller cannot reopen the ledger."""
+async def test_closing_the_ledger_finishes_queued_commits_and_refuses_new_ones(path: Path) -> None:
+    """A late caller cannot reopen the ledger."""
     ledger = Ledger.open(path, path.parent, "0.1.0")
     committed: list[int] = []
 
@@ -195,7 +195,7 @@ def test_an_event_without_a_canonical_form_is_not_recorded(ledger: Ledger, value
     assert ledger.read_now(lambda snapshot: snapshot.head()).seq == 1
 
 
-def test_a_record_is_bounded(ledger: Ledger) -> None:
+def test_the_size_of_a_record_is_bounded(ledger: Ledger) -> None:
     """Four mebibytes are recorded, and a byte more is refused."""
     limit = 4 << 20
     overhead = len(b'{"at_us":1800000000000000,"seq":2,"type":"note","word":""}')
@@ -239,7 +239,7 @@ print("whole" if verify(path).is_whole else "broken")
 
 
 def test_a_file_that_cannot_grow_fails_the_commit_and_recovers(path: Path) -> None:
-    """The write fails: the caller gets an error, no row is half written, and commits work again once there is room."""
+    """The write fails: no row is half written, and commits work again when there is room."""
     filled = subprocess.run(
         [sys.executable, "-c", _FILL, str(path), "limit"], capture_output=True, text=True, timeout=60
     )
@@ -248,7 +248,7 @@ def test_a_file_that_cannot_grow_fails_the_commit_and_recovers(path: Path) -> No
 
 
 def test_a_full_disk_fails_the_commit_and_recovers(tmp_path: Path) -> None:
-    """A file system of four megabytes is filled to the last block: the commit fails with that cause, and no restart is needed."""
+    """A file system of four megabytes is filled to its last block; no restart is needed afterwards."""
     unshare = shutil.which("unshare")
     inside = f'mount -t tmpfs -o size=4m none {tmp_path} && head -c 1000000 /dev/zero > {tmp_path}/ballast && exec "$@"'
     command = [unshare or "", "--user", "--map-root-user", "--mount", "sh", "-c", inside, "sh"]
@@ -267,8 +267,10 @@ def test_a_full_disk_fails_the_commit_and_recovers(tmp_path: Path) -> None:
     assert filled.stdout.split("\n")[:4] == ["internal_error disk_full True", "kept", "next", "whole"], filled.stderr
 
 
-def test_a_locked_file_is_busy_and_recovers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another program is in a write transaction: the commit fails after a while, and the next one works."""
+def test_a_commit_fails_as_busy_while_another_program_locks_the_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other program is in a write transaction; the next commit works."""
     monkeypatch.setattr("aileron.ledger.sqlite.BUSY_TIMEOUT_S", 0.05)
     with Ledger.open(path, path.parent, "0.1.0") as ledger:
         other = sqlite3.connect(path, isolation_level=None)

@@ -44,7 +44,7 @@ def edit(path: Path, *statements: str) -> None:
 
 
 def test_the_file_and_its_log_are_private(path: Path) -> None:
-    """All three files have mode 0600, whatever the umask is."""
+    """The database, its write-ahead log and its shared memory have mode 0600, whatever the umask is."""
     before = os.umask(0)
     try:
         with open_at(path) as ledger:
@@ -57,7 +57,7 @@ def test_the_file_and_its_log_are_private(path: Path) -> None:
 
 
 def test_the_first_row_names_home_version_and_ledger(path: Path) -> None:
-    """The genesis row says whose ledger this is, and no two ledgers have the same name."""
+    """The genesis row also identifies the ledger: no two ledgers have the same name."""
     names = []
     for folder in ("one", "two"):
         (path.parent / folder).mkdir()
@@ -80,7 +80,7 @@ def test_reopening_continues_the_chain(path: Path) -> None:
 
 
 def test_a_path_with_special_characters_works(tmp_path: Path) -> None:
-    """The name of a home is never parsed as part of a database address."""
+    """The path must never be parsed as a database URI."""
     home = tmp_path / "a?mode=ro&b #%41 ü"
     home.mkdir()
 
@@ -173,7 +173,7 @@ def test_a_missing_home_is_reported(tmp_path: Path) -> None:
 
 
 def test_two_writers_of_one_file_make_one_chain(path: Path) -> None:
-    """The lock of the home forbids it; if it happened nevertheless, no row would be lost and the chain would not fork."""
+    """The home's lock prevents two daemons. If it failed, no row would be lost and the chain would not fork."""
     with open_at(path) as writer, open_at(path) as other:
 
         def write(ledger: Ledger) -> None:
@@ -191,8 +191,8 @@ def test_two_writers_of_one_file_make_one_chain(path: Path) -> None:
     assert report.rows == 101
 
 
-def test_rows_deleted_under_a_running_daemon_make_it_refuse(path: Path) -> None:
-    """The chain has nothing to continue from when the table is empty, and is not started anew."""
+def test_the_ledger_refuses_commits_after_its_rows_were_deleted(path: Path) -> None:
+    """An empty table gives the chain nothing to continue from, and it is not started anew."""
     with open_at(path) as ledger:
         ledger.commit_now(lambda tx: tx.append({"type": "note"}))
         edit(path, "DELETE FROM events")
@@ -203,7 +203,7 @@ def test_rows_deleted_under_a_running_daemon_make_it_refuse(path: Path) -> None:
 
 
 def test_a_head_is_parsed_from_its_text() -> None:
-    """A person notes down the text that is compared later."""
+    """A person notes the text down, and later compares it with the ledger."""
     head = Head(12, bytes(range(32)))
 
     assert Head.parse(str(head)) == head
@@ -212,8 +212,8 @@ def test_a_head_is_parsed_from_its_text() -> None:
             Head.parse(wrong)
 
 
-def test_every_column_repeats_the_record(path: Path) -> None:
-    """Searches see the same values as the chain."""
+def test_every_indexed_column_equals_the_field_of_its_record(path: Path) -> None:
+    """Searches use the columns, and the chain covers the record."""
     made(path)
     connection = sqlite3.connect(path)
     rows = connection.execute("SELECT seq, at_us, type, run, session, action, connector, class, record FROM events")

@@ -179,7 +179,7 @@ def test_the_rows_of_a_question_are_returned_in_order(ledger: Ledger) -> None:
     assert ledger.read_now(lambda snapshot: (snapshot.candidates("act-2"), snapshot.conversation("act-2"))) == ([], [])
 
 
-def test_uses_are_counted_one_by_one_and_rolled_back_on_failure(ledger: Ledger) -> None:
+def test_uses_of_a_grant_are_counted_one_by_one_and_rolled_back_on_failure(ledger: Ledger) -> None:
     """The count stops at the bound, and a function that fails after counting has not counted."""
 
     def fail(tx: Transaction) -> None:
@@ -220,7 +220,7 @@ def test_the_newest_event_of_a_type_is_visible_within_its_group(ledger: Ledger) 
     assert ledger.commit_now(lambda tx: tx.newest(Note)) == within
 
 
-def test_a_malformed_event_is_read_as_far_as_it_fits(ledger: Ledger) -> None:
+def test_the_valid_fields_of_a_malformed_event_are_read(ledger: Ledger) -> None:
     """This holds for every way to read it: fitting fields have their type and missing ones are None; a decision based
     on it fails.
     """

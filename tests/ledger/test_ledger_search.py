@@ -141,7 +141,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connecti
     ids=lambda wanted: str({k: v for k, v in msgspec.structs.asdict(wanted).items() if v != getattr(EventFilter(), k)}),
 )
 def test_a_search_does_not_read_the_whole_ledger(large: sqlite3.Connection, wanted: EventFilter) -> None:
-    """The steps of SQLite's machine are counted: a few dozen for each row returned, however many there are."""
+    """The test counts the steps of SQLite's virtual machine: a few dozen for each row that is returned."""
     steps = 0
 
     def count() -> int:

@@ -136,7 +136,7 @@ def test_only_runs_in_states_that_are_not_final_can_be_listed(ledger: Ledger) ->
             assert row.status is status
 
 
-async def test_one_of_many_claims_of_a_key_succeeds(ledger: Ledger) -> None:
+async def test_one_of_many_claims_of_an_idempotency_key_succeeds(ledger: Ledger) -> None:
     """The others get the id of the winner."""
     holders: list[str | None] = []
 
@@ -152,8 +152,8 @@ async def test_one_of_many_claims_of_a_key_succeeds(ledger: Ledger) -> None:
     assert len(set(holders)) == 2
 
 
-def test_a_key_belongs_to_its_session_and_its_arguments(ledger: Ledger) -> None:
-    """Another session's key of the same text is another key; other arguments are a conflict that names the run."""
+def test_an_idempotency_key_belongs_to_its_session_and_its_arguments(ledger: Ledger) -> None:
+    """Another session may use the same text. The key with other arguments is a conflict that names the run."""
     assert ledger.commit_now(lambda tx: tx.claim("one", "key", "sha256:a", "run-1")) is None
     assert ledger.commit_now(lambda tx: tx.claim("two", "key", "sha256:b", "run-2")) is None
     assert ledger.commit_now(lambda tx: tx.claim("one", "key", "sha256:a", "run-3")) == "run-1"
@@ -165,7 +165,7 @@ def test_a_key_belongs_to_its_session_and_its_arguments(ledger: Ledger) -> None:
     assert caught.value.failure.details == {"run_id": "run-1"}
 
 
-def test_a_key_is_kept_for_a_day(ledger: Ledger, clock: Any) -> None:
+def test_an_idempotency_key_is_kept_for_a_day(ledger: Ledger, clock: Any) -> None:
     """The key is taken a second before its day is over, and free for any arguments a second after."""
     ledger.commit_now(lambda tx: tx.claim("local", "key", "sha256:a", "run-1"))
     clock.advance(DAY_S - 1)

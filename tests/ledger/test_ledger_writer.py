@@ -69,7 +69,7 @@ def writer(store: Store) -> Iterator[GroupWriter[None]]:
 
 
 async def test_commits_during_a_flush_form_the_next_group(writer: GroupWriter[None], store: Store) -> None:
-    """The first commit has one flush, and the forty behind it have one; no commit waits for others to join."""
+    """The first commit has a flush of its own, and the forty that queue behind it share the next one."""
     store.disk.clear()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(writer.commit, lambda _: 0)
@@ -106,7 +106,7 @@ async def test_each_caller_of_a_failed_group_gets_an_error(writer: GroupWriter[N
 async def test_a_commit_to_a_disk_that_does_not_respond_ends_with_an_error(
     writer: GroupWriter[None], store: Store, monkeypatch: pytest.MonkeyPatch, blocking: bool
 ) -> None:
-    """The error says that it is unknown whether the event was recorded; when the disk is back, so is the ledger."""
+    """The error says that the event may have been recorded. When the disk responds again, the ledger works."""
     monkeypatch.setattr("aileron.ledger.writer.COMMIT_DEADLINE_S", 0.05)
     store.disk.clear()
 
@@ -157,7 +157,7 @@ async def test_no_caller_waits_forever_if_the_writer_ends(
         writer.commit_now(lambda _: 0)
 
 
-def test_a_caller_whose_loop_is_gone_affects_no_other(writer: GroupWriter[None], store: Store) -> None:
+def test_a_caller_whose_event_loop_is_closed_affects_no_other_caller(writer: GroupWriter[None], store: Store) -> None:
     """The loop was closed during the flush of its commit: the commit stands, and the next caller is served."""
 
     async def leave() -> None:
@@ -176,7 +176,7 @@ def test_a_caller_whose_loop_is_gone_affects_no_other(writer: GroupWriter[None],
 
 
 async def test_a_deferred_commit_joins_the_next_one(store: Store, writer: GroupWriter[None]) -> None:
-    """The functions run in one group, in the order of the calls, and not before."""
+    """The deferred functions run in the group of the next commit, in the order of the calls."""
     ran: list[str] = []
     writer.commit_later(lambda _: ran.append("first"))
     writer.commit_later(lambda _: ran.append("second"))
@@ -186,7 +186,9 @@ async def test_a_deferred_commit_joins_the_next_one(store: Store, writer: GroupW
     assert store.groups == [3]
 
 
-async def test_a_deferred_commit_is_written_alone_after_a_moment(store: Store, writer: GroupWriter[None]) -> None:
+async def test_deferred_commits_are_written_after_a_moment_without_another_commit(
+    store: Store, writer: GroupWriter[None]
+) -> None:
     """The group is written once; closing the writer writes it at once."""
     writer.commit_later(lambda _: None)
     await wait_until_async(lambda: store.groups, "a group is written")
@@ -213,8 +215,8 @@ async def test_a_failed_deferred_commit_is_reported_to_the_next_caller(
     assert store.groups == [1]
 
 
-async def test_deferred_commits_are_bounded(store: Store, writer: GroupWriter[None]) -> None:
-    """A full group is queued without waiting for others; with a stopped disk, the queue is full some time."""
+async def test_the_number_of_deferred_commits_is_bounded(store: Store, writer: GroupWriter[None]) -> None:
+    """A full group is queued at once. If the disk is stopped, the queue fills up, and the caller gets an error."""
     for _ in range(256):
         writer.commit_later(lambda _: None)
     await wait_until_async(lambda: store.groups, "a group is written")

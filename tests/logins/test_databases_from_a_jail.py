@@ -102,15 +102,15 @@ def test_a_driver_reads_and_writes_without_the_password(home: DaemonHome, server
 
 
 @pytest.mark.parametrize("server", ["postgres", "mysql"])
-def test_a_reading_operation_is_logged_in_as_a_role_that_cannot_write(home: DaemonHome, server: str) -> None:
-    """The role holds whatever the operation tries."""
+def test_a_read_only_operation_is_logged_in_as_a_role_that_cannot_write(home: DaemonHome, server: str) -> None:
+    """The role prevents writes, whatever the operation sends."""
     assert done(home, f"read-{server}", READ) == [SHIPS]
     (said,) = done(home, f"read-{server}", WRITE)
     assert "not passed on" in said if server == "postgres" else "denied" in said
     assert done(home, f"read-{server}", READ) == [SHIPS]
 
 
-def test_a_reader_that_gained_a_right_is_not_logged_in(
+def test_a_reader_role_that_gained_the_right_to_write_is_not_logged_in(
     home: DaemonHome, servers: tuple[PostgreSQL, MariaDB, Authority]
 ) -> None:
     """The failure says what to do about it."""
@@ -128,7 +128,7 @@ def test_a_reader_that_gained_a_right_is_not_logged_in(
 def test_a_login_without_scram_needs_the_bindings_permission(
     home: DaemonHome, servers: tuple[PostgreSQL, MariaDB, Authority], user: str, form: str
 ) -> None:
-    """The failure names the command that allows it; a password that was sent is masked on its way into the jail."""
+    """The failure names the command that gives it. A password that was sent is masked on its way into the jail."""
     setting = "md5" if form == "md5" else "scram-sha-256"
     with servers[0].admin("shop") as admin:
         admin.run(f"SET password_encryption = '{setting}'")

@@ -214,8 +214,10 @@ def _found(forms: dict[str, bytes], data: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("protocol", [*BY_PASSWORD, "ssh"])
-def test_the_secret_is_in_no_memory_and_no_frame(home: TheirHome, servers: Servers, protocol: str) -> None:
-    """The secret is in use then; the login's process has it, and the search finds it there."""
+def test_the_secret_is_in_no_frame_and_only_in_the_login_s_own_memory(
+    home: TheirHome, servers: Servers, protocol: str
+) -> None:
+    """The search runs while the secret is in use, and finds it in the login's process: the positive control."""
     word, forms = f"marked-{protocol}-{home.user}", servers.forms(protocol)
     if protocol == "pop3":
         servers.dovecot.deliver("mira", f"Subject: {word}\r\n\r\nhello\r\n".encode())
@@ -258,9 +260,11 @@ def test_the_secret_is_in_no_file(home: TheirHome, servers: Servers) -> None:
 
 
 @pytest.mark.parametrize("whose", ["jail", "login", "daemon"])
-def test_a_process_that_dies_of_a_signal_leaves_no_core(home: TheirHome, servers: Servers, whose: str) -> None:
-    """Root lifts the limit where it can, which a program in core_pattern ignores anyway. Another process of that user
-    leaves a core.
+def test_a_jail_login_or_daemon_killed_by_a_signal_leaves_no_core_dump(
+    home: TheirHome, servers: Servers, whose: str
+) -> None:
+    """Root lifts the size limit where possible, and programs in core_pattern ignore it. Control: another process
+    leaves a core dump.
     """
     protocol = "imap" if whose == "login" else "redis"  # redis-py logs in once more
     running = logged_in(home, servers, protocol, f"dying-{whose}", **({"aborts": True} if whose == "jail" else {}))

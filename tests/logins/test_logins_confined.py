@@ -94,16 +94,18 @@ async def said(stream: socket.socket, *lines: bytes) -> bytes:
 
 
 @needs_redis
-async def test_a_login_at_redis(keeper: Keeper, authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """TLS is verified with certificates that were read before the confinement."""
+async def test_a_confined_process_logs_in_at_redis_over_tls(
+    keeper: Keeper, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Certificates must be read before the confinement, because no file can be opened afterwards."""
     with RedisServer(tmp_path_factory.mktemp("redis"), authority, "me on >hunter22 ~* &* +@all") as server:
         target = f"redis://localhost:{server.tls_port}"
         async with logged_in(keeper, target, "me", b"hunter22", "AUTH") as stream:
             assert await said(stream, b"PING\r\n") == b"+PONG\r\n"
 
 
-async def test_a_login_by_imap(keeper: Keeper, authority: Authority) -> None:
-    """The login uses SASL, and TLS begins in the middle."""
+async def test_a_confined_process_logs_in_at_imap_with_starttls(keeper: Keeper, authority: Authority) -> None:
+    """The login uses SASL, and TLS begins within the connection."""
     with Dovecot(authority) as server:
         target = f"imap+starttls://localhost:{server.imap}"
         async with logged_in(keeper, target, "mira", PASSWORD.encode(), "SCRAM-SHA-256") as stream:
@@ -112,8 +114,10 @@ async def test_a_login_by_imap(keeper: Keeper, authority: Authority) -> None:
             assert b"b OK" in await said(stream, b"b NOOP\r\n")
 
 
-async def test_a_login_at_postgresql(keeper: Keeper, authority: Authority) -> None:
-    """The login is bound to the server's certificate."""
+async def test_a_confined_process_logs_in_at_postgresql_with_channel_binding(
+    keeper: Keeper, authority: Authority
+) -> None:
+    """Channel binding ties the login to the server's certificate."""
     with PostgreSQL(authority) as server:
         target, details = f"postgres://localhost:{server.port}", LoginDetails(database="postgres")
         secret = ADMIN_PASSWORD.encode()
@@ -129,8 +133,8 @@ async def test_a_login_at_postgresql(keeper: Keeper, authority: Authority) -> No
             assert await anyio.to_thread.run_sync(ask) == [[42]]
 
 
-async def test_a_login_at_mysql(keeper: Keeper, authority: Authority) -> None:
-    """The proof is a signature, whose arithmetic a library does."""
+async def test_a_confined_process_logs_in_at_mysql_with_a_signature(keeper: Keeper, authority: Authority) -> None:
+    """A library computes the signature, and must do so within the confinement."""
     with MariaDB(authority) as server:
         server.run("CREATE USER edwards IDENTIFIED VIA ed25519 USING PASSWORD('hunter22')")
         target = f"mysql://localhost:{server.port}"
@@ -147,8 +151,8 @@ async def test_a_login_at_mysql(keeper: Keeper, authority: Authority) -> None:
 
 
 @needs_sshd
-async def test_a_login_by_ssh(keeper: Keeper, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The process that loads the SSH library does it."""
+async def test_a_confined_process_logs_in_by_ssh(keeper: Keeper, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A process of its own loads the SSH library and logs in."""
     with Sshd(tmp_path_factory.mktemp("sshd")) as server:
         details = LoginDetails(host_key=public_line(server.host_keys["ssh-ed25519"]))
         secret = server.client_key.export_private_key()
@@ -158,8 +162,8 @@ async def test_a_login_by_ssh(keeper: Keeper, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.mark.parametrize("protocol", sorted(CLASSES))
-def test_the_daemon_knows_which_protocols_can_be_limited_to_reading(protocol: LoginProtocol) -> None:
-    """Egress refuses the others without asking."""
+def test_the_daemon_knows_which_protocols_can_be_made_read_only(protocol: LoginProtocol) -> None:
+    """The daemon's list lets egress refuse a read-only login at other protocols without asking."""
     module, name = CLASSES[protocol]
     found = getattr(importlib.import_module(f"aileron.logins.protocols.{module}"), name)
     assert found.can_read_only is (protocol in CAN_READ_ONLY)

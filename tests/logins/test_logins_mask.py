@@ -37,8 +37,10 @@ def masked(forms: list[bytes], text: bytes) -> bytes:
 
 
 @given(small_forms, small_text, st.data())
-def test_masking_does_not_depend_on_how_the_bytes_are_cut(forms: list[bytes], text: bytes, data: st.DataObject) -> None:
-    """A plain definition without state gives the expected output."""
+def test_masking_does_not_depend_on_how_the_bytes_are_split(
+    forms: list[bytes], text: bytes, data: st.DataObject
+) -> None:
+    """A naive definition without state gives the expected output."""
     mask = Mask(forms)
     out = b"".join(mask.feed(piece) for piece in pieces_of(data, text))
     rest = mask.finish()
@@ -50,8 +52,10 @@ def test_masking_does_not_depend_on_how_the_bytes_are_cut(forms: list[bytes], te
 
 
 @given(small_forms, small_text, st.data())
-def test_a_pause_shows_at_most_the_beginning_of_a_secret(forms: list[bytes], text: bytes, data: st.DataObject) -> None:
-    """An occurrence shows at most three bytes, wherever it is cut."""
+def test_a_pause_in_the_stream_reveals_at_most_three_bytes_of_a_secret(
+    forms: list[bytes], text: bytes, data: st.DataObject
+) -> None:
+    """Bytes are passed on when no more come, so a secret that arrives in two parts shows its beginning."""
     mask = Mask(forms)
     out = b""
     for piece in pieces_of(data, text):
@@ -72,7 +76,7 @@ def test_a_pause_shows_at_most_the_beginning_of_a_secret(forms: list[bytes], tex
 
 @given(st.binary(max_size=40), st.binary(max_size=40), st.data())
 def test_base64_of_the_secret_is_masked_at_each_offset(before: bytes, after: bytes, data: st.DataObject) -> None:
-    """`AUTH PLAIN` sends it so, or within something longer."""
+    """`AUTH PLAIN` sends the secret encoded in this way, or within something longer."""
     mask = Mask([SECRET])
     text = base64.b64encode(before + SECRET + after)
     out = b"".join(mask.feed(piece) for piece in pieces_of(data, text)) + mask.finish()
@@ -84,7 +88,7 @@ def test_base64_of_the_secret_is_masked_at_each_offset(before: bytes, after: byt
 
 @given(st.binary(max_size=200), st.data())
 def test_text_without_the_secret_passes_unchanged(text: bytes, data: st.DataObject) -> None:
-    """The text has no byte that the secret begins with."""
+    """The text does not even contain the secret's first byte."""
     mask = Mask([b"\xff\xfe\xfd\xfc\xfb"])
     text = text.replace(b"\xff", b"").replace(b"//", b"")
     out = b""
@@ -95,7 +99,7 @@ def test_text_without_the_secret_passes_unchanged(text: bytes, data: st.DataObje
 
 
 def test_an_answer_that_ends_like_the_secret_begins_is_not_held_back() -> None:
-    """The last byte of an answer is passed on when nothing more comes."""
+    """The last byte of an answer is passed on when no more bytes come: a client would wait for it."""
     mask = Mask([SECRET])
     assert mask.feed(b"Z\0\0\0\5h") == b"Z\0\0\0\5"
     assert mask.settle() == b"h"
@@ -109,15 +113,15 @@ def test_a_stream_that_ends_within_the_secret_shows_only_its_beginning() -> None
     assert mask.finish() == b"hun" + b"*" * (len(SECRET) - 1 - SHOWN)
 
 
-def test_a_short_secret_is_not_masked_and_no_secret_costs_nothing() -> None:
-    """Three bytes are below the documented limit; without secrets the very same object is returned."""
+def test_a_secret_below_the_documented_minimum_is_not_masked() -> None:
+    """Three bytes are too short. Without any secret, the very same object is returned."""
     piece = b"abc" * 100
     assert Mask([b"abc"]).feed(piece) == piece
     assert Mask([]).feed(piece) is piece
 
 
 def test_occurrences_are_counted_once() -> None:
-    """They are counted across pieces, and in another form."""
+    """An occurrence may be split over pieces, or be in another encoding."""
     mask = Mask([SECRET])
     mask.feed(SECRET + b" " + SECRET[:5])
     mask.feed(SECRET[5:] + b" and " + base64.b64encode(SECRET))

@@ -97,7 +97,7 @@ def ships(server: MariaDB) -> Any:
 
 
 def test_an_unmodified_library_reads_and_writes(at: At, server: MariaDB) -> None:
-    """The case has a transaction, parameters, an error, and more rows than fit a packet."""
+    """PyMySQL uses a transaction, parameters, an error, and more rows than fit into a packet."""
     with at("writer") as login:
         assert login.logged_in().mechanism == "mysql_native_password"
         with connected(login, database="another") as connection, connection.cursor() as cursor:
@@ -115,8 +115,8 @@ def test_an_unmodified_library_reads_and_writes(at: At, server: MariaDB) -> None
     assert ships(server) == SHIPS
 
 
-def test_session_options_of_the_library_are_set(at: At) -> None:
-    """They are its character set, and several statements in one."""
+def test_session_options_of_the_client_library_are_applied(at: At) -> None:
+    """They are the character set, and several statements in one query."""
     with (
         at("writer") as login,
         connected(login, charset="latin1", client_flag=CLIENT.MULTI_STATEMENTS) as connection,
@@ -136,7 +136,7 @@ def test_session_options_of_the_library_are_set(at: At) -> None:
 @pytest.mark.parametrize(
     "flag", [CLIENT.COMPRESS, CLIENT.FOUND_ROWS, CLIENT.SSL, CLIENT.SESSION_TRACK, CLIENT.IGNORE_SPACE]
 )
-def test_options_that_would_change_the_bytes_are_refused(at: At, flag: int) -> None:
+def test_client_options_that_the_stream_does_not_support_are_refused(at: At, flag: int) -> None:
     """The library shows the reason."""
     with at("writer") as login:
         with pytest.raises(pymysql.err.OperationalError, match="which this stream does not have"):
@@ -160,7 +160,7 @@ def test_an_ed25519_login_and_a_reading_account_cannot_write(at: At, server: Mar
 
 
 def test_a_preview_needs_a_read_only_account(at: At) -> None:
-    """The next CREATE TABLE would end a transaction."""
+    """MySQL has no transaction that would contain a preview: a CREATE TABLE commits it."""
     with at("reader", details=READING, reads_only=True) as login:
         login.logged_in()
     with at("writer", reads_only=True) as login:
@@ -187,7 +187,7 @@ def test_a_preview_needs_a_read_only_account(at: At) -> None:
         ("GRANT DELETE ON shop.* TO PUBLIC", "REVOKE DELETE ON shop.* FROM PUBLIC", "DELETE"),
     ],
 )
-def test_an_account_that_can_write_is_not_taken_as_read_only(
+def test_an_account_that_can_write_is_refused_for_a_read_only_login(
     at: At, server: MariaDB, grant: str, revoke: str, named: str
 ) -> None:
     """The login works again when the right is revoked."""
@@ -214,8 +214,10 @@ def test_an_account_that_can_write_is_not_taken_as_read_only(
         ("writer", "with\nline", "shop", Problem.UNUSABLE_CREDENTIAL),
     ],
 )
-def test_a_failed_login_is_classified(at: At, user: str, password: str | None, database: str, problem: Problem) -> None:
-    """The login fails with the problem of its cause. `password` None: the right one."""
+def test_a_failed_login_has_the_problem_of_its_cause(
+    at: At, user: str, password: str | None, database: str, problem: Problem
+) -> None:
+    """`password` None stands for the right password."""
     with at(user, password or PASSWORD, details=LoginDetails(database=database)) as login:
         failed = login.failed()
         assert failed.problem is problem, failed
@@ -238,8 +240,8 @@ def test_a_wrong_certificate_is_refused(at: At, server: MariaDB) -> None:
 
 
 @pytest.mark.parametrize("command", [0x11, 0x12, 0x15, 0x08, 0x1E])
-def test_commands_of_another_login_or_of_replication_are_refused(at: At, command: int) -> None:
-    """They are COM_CHANGE_USER, and copies of the server's log."""
+def test_commands_for_another_login_or_for_replication_are_refused(at: At, command: int) -> None:
+    """They are COM_CHANGE_USER, and requests for the server's binary log."""
     with at("writer") as login, connected(login) as connection:
         connection._execute_command(command, b"")
         assert login.over().problem is Problem.NOT_ALLOWED
@@ -325,8 +327,10 @@ def switch(plugin: bytes, challenge: bytes = CHALLENGE + b"\0") -> bytes:
         (b"\xff", Problem.PROTOCOL, "error 0"),
     ],
 )
-def test_a_server_that_asks_for_another_login_gets_no_password(answer: bytes, problem: Problem, words: str) -> None:
-    """The password is neither shown, nor encrypted by a key of the server's choice."""
+def test_a_server_that_asks_for_an_unsupported_login_method_gets_no_password(
+    answer: bytes, problem: Problem, words: str
+) -> None:
+    """The password is neither sent, nor encrypted with a key that the server chooses."""
     said: list[bytes] = []
 
     def script(sock: socket.socket) -> None:
@@ -345,8 +349,8 @@ def test_a_server_that_asks_for_another_login_gets_no_password(answer: bytes, pr
 
 
 @pytest.mark.parametrize("remembers", [True, False])
-def test_caching_sha2_password_shows_the_password_over_tls_only(authority: Authority, remembers: bool) -> None:
-    """A server that remembers the account does not get it at all."""
+def test_caching_sha2_password_sends_the_password_over_tls_only(authority: Authority, remembers: bool) -> None:
+    """A server that has the account in its cache does not get the password at all."""
     context = authority.server_context("localhost")
     said: list[bytes] = []
 
@@ -400,8 +404,8 @@ def test_the_user_name_is_not_sent_before_tls(greets: bytes, problem: Problem) -
     assert b"me" not in b"".join(said)
 
 
-def test_an_endless_login_ends() -> None:
-    """The bound may be on packets, bytes or rounds."""
+def test_a_login_that_the_server_prolongs_without_end_is_ended() -> None:
+    """The limit that ends the login may be on packets, bytes or rounds."""
 
     def script(sock: socket.socket) -> None:
         sock.sendall(greeting())
@@ -416,7 +420,7 @@ def test_an_endless_login_ends() -> None:
 # Proofs and parsers.
 
 
-def test_a_proof_can_be_checked_by_a_server() -> None:
+def test_a_login_proof_is_accepted_by_a_server_with_only_a_hash_or_public_key() -> None:
     """The server has only a hash of the password, or a public key."""
     password = b"correct horse"
     stored = hashlib.sha1(hashlib.sha1(password).digest()).digest()
@@ -464,8 +468,8 @@ def outcome(pieces: Iterable[bytes]) -> tuple[bytes, str]:
 
 
 @given(st.lists(COMMAND, max_size=8), st.data())
-def test_filtering_does_not_depend_on_how_the_bytes_are_cut(packets: list[bytes], data: st.DataObject) -> None:
-    """A refused command has not passed, not even in part."""
+def test_filtering_does_not_depend_on_how_the_bytes_are_split(packets: list[bytes], data: st.DataObject) -> None:
+    """Even a part of a refused command must not have been passed on."""
     stream = b"".join(packets)
     pieces = []
     while stream:
@@ -506,7 +510,7 @@ def test_only_the_first_packet_of_a_long_command_is_checked() -> None:
         ("", "a role"),
     ],
 )
-def test_a_line_of_show_grants_is_judged(grant: str, more: str | None) -> None:
+def test_a_line_of_show_grants_is_classified_as_read_only_or_writing(grant: str, more: str | None) -> None:
     """The password hash in a line is not quoted."""
     found = more_than_reading(grant)
     assert found is None if more is None else found is not None and found.startswith(more)
@@ -515,6 +519,6 @@ def test_a_line_of_show_grants_is_judged(grant: str, more: str | None) -> None:
 @given(st.text(max_size=60))
 @example("GRANT SELECT ON `" + "``" * 5000)
 @example("GRANT SELECT (" + "`a`, " * 5000)
-def test_an_arbitrary_line_never_counts_as_reading(grant: str) -> None:
-    """Long lines are judged in bounded time."""
+def test_an_arbitrary_line_of_show_grants_never_counts_as_read_only(grant: str) -> None:
+    """Long lines are classified in bounded time."""
     assert more_than_reading(grant) is not None

@@ -97,7 +97,7 @@ SHIPS: Final = [["Gorch Fock", 3], ["Passat", 4]]
 
 
 def test_an_unmodified_library_reads_and_writes(at: At, server: PostgreSQL) -> None:
-    """An unmodified pg8000 uses transactions, parameters, and meets an error."""
+    """pg8000 uses transactions and parameters, and meets an error."""
     with at("writer") as login:
         assert login.logged_in().mechanism == "SCRAM-SHA-256-PLUS"
         with connected(login) as connection:
@@ -143,8 +143,10 @@ def test_the_database_is_the_bindings_or_named_after_the_user(at: At) -> None:
         ("writer", "with\nline", Problem.UNUSABLE_CREDENTIAL, "control character"),
     ],
 )
-def test_a_failed_login_is_classified(at: At, user: str, password: str | None, problem: Problem, words: str) -> None:
-    """The message says what to do. `password` None: the right one."""
+def test_a_failed_login_is_reported_with_its_cause(
+    at: At, user: str, password: str | None, problem: Problem, words: str
+) -> None:
+    """`password` None stands for the right password."""
     with at(user, password or PASSWORD) as login:
         failed = login.failed()
         assert (failed.problem, words in failed.message) == (problem, True), failed
@@ -152,7 +154,7 @@ def test_a_failed_login_is_classified(at: At, user: str, password: str | None, p
 
 @pytest.mark.parametrize(("user", "form"), [("by_md5", "md5"), ("by_password", "cleartext")])
 def test_a_login_without_scram_needs_permission(at: At, user: str, form: PasswordForm) -> None:
-    """SCRAM is used wherever the server asks for it; a wrong password is still refused."""
+    """SCRAM is used whenever the server asks for it. A wrong password is refused with permission, too."""
     allowed = LoginDetails(database="postgres", weak_password=form)
     with at(user, details=allowed) as login:
         assert login.logged_in().mechanism == form
@@ -284,7 +286,7 @@ def test_allowed_start_up_parameters_are_set_and_reported(at: At) -> None:
     "name", ["options", "role", "session_authorization", "replication", "_pq_.x", "statement_timeout\0"]
 )
 def test_other_start_up_parameters_are_refused(at: At, name: str) -> None:
-    """The library shows the reason."""
+    """Only those of the test above are allowed; the library shows the reason."""
     with at("writer") as login:
         answers = Raw(login).start(**{"user": "x", name: "-c role=boss"})
         over = login.over()
@@ -293,7 +295,7 @@ def test_other_start_up_parameters_are_refused(at: At, name: str) -> None:
 
 
 def test_a_library_that_asks_for_encryption_is_told_that_there_is_none(at: At) -> None:
-    """The library continues without."""
+    """The library then continues without encryption."""
     with at("writer") as login:
         raw = Raw(login)
         raw.say(wire.startup(80877104))
@@ -304,7 +306,7 @@ def test_a_library_that_asks_for_encryption_is_told_that_there_is_none(at: At) -
 
 
 def test_a_cancel_request_does_not_reach_the_server(at: At, server: PostgreSQL) -> None:
-    """The key names no process of the server, and a request to cancel goes nowhere."""
+    """The cancel key that the library gets belongs to no process of the server."""
     with at("writer") as login:
         answers = Raw(login).start(user="x")
         (key,) = [body for kind, body in answers if kind == b"K"]
@@ -461,7 +463,7 @@ def _nothing_is_written(server: PostgreSQL) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["simple", "extended"])
-def test_no_statement_gets_out_of_the_read_only_frame(framed: Raw, server: PostgreSQL, protocol: str) -> None:
+def test_no_statement_escapes_the_read_only_transaction(framed: Raw, server: PostgreSQL, protocol: str) -> None:
     """Each attempt is preceded and followed by writes."""
 
     def carry_out(sql: str) -> None:
@@ -496,7 +498,7 @@ def copy_in(raw: Raw, sql: str) -> list[tuple[bytes, bytes]]:
     )
 
 
-def test_a_copy_works_in_a_preview_and_is_undone(at: At, server: PostgreSQL) -> None:
+def test_a_copy_works_in_a_preview_and_is_rolled_back(at: At, server: PostgreSQL) -> None:
     """The COPY is a simple query, whose Sync has to come after the rows."""
     with at("writer", reads_only=True) as login:
         raw = Raw(login)
@@ -512,8 +514,8 @@ def test_a_copy_works_in_a_preview_and_is_undone(at: At, server: PostgreSQL) -> 
     _nothing_is_written(server)
 
 
-def test_an_honest_library_previews_what_it_would_write(at: At, server: PostgreSQL) -> None:
-    """The library sees its own changes until it ends its transaction."""
+def test_a_library_sees_its_own_writes_during_a_preview(at: At, server: PostgreSQL) -> None:
+    """The changes are visible to it until it ends its transaction."""
     with at("writer", reads_only=True) as login, connected(login) as connection:
         cursor = connection.cursor()
         cursor.execute("UPDATE ship SET masts = masts + %s RETURNING name, masts", (1,))
@@ -537,8 +539,8 @@ def test_an_honest_library_previews_what_it_would_write(at: At, server: PostgreS
     assert rows(server) == SHIPS
 
 
-def test_an_honest_library_reads(at: At) -> None:
-    """The library reads after an error too, and outside a transaction."""
+def test_a_library_can_read_over_a_read_only_login(at: At) -> None:
+    """Reading works after an error, and outside a transaction."""
     with at.reading() as login, connected(login) as connection:
         connection.autocommit = True
         cursor = connection.cursor()
@@ -559,7 +561,7 @@ def test_an_honest_library_reads(at: At) -> None:
 
 
 def test_a_library_sees_the_state_of_its_own_transactions(at: At) -> None:
-    """The state is that of the protocol."""
+    """ReadyForQuery reports the state of the library's transaction, and not of the one around it."""
     with at.reading() as login:
         raw = Raw(login)
         raw.start(user="x")
@@ -584,7 +586,7 @@ def test_a_library_sees_the_state_of_its_own_transactions(at: At) -> None:
 
 
 def test_a_session_parameter_alone_does_not_prevent_writes(at: At, server: PostgreSQL) -> None:
-    """This is why the frame exists: SQL can reset a parameter that SQL, or the start-up, has set."""
+    """SQL can reset a parameter, which is why a transaction is put around the stream."""
     with at("writer") as login, connected(login) as connection:
         cursor = connection.cursor()
         cursor.execute("SET default_transaction_read_only = on")
@@ -607,8 +609,8 @@ def test_a_session_parameter_alone_does_not_prevent_writes(at: At, server: Postg
     _nothing_is_written(server)
 
 
-def test_knowing_the_savepoint_of_a_frame_does_not_allow_writes(at: At) -> None:
-    """Another session of the role sees the statement that made it, as long as that was the last one."""
+def test_knowing_the_name_of_the_enclosing_savepoint_does_not_allow_writes(at: At) -> None:
+    """Another session of the role can see the statement that made it, while it is the last one."""
     with at.reading() as login, at.reading() as beside:
         raw, other = Raw(login), Raw(beside)
         raw.start(user="x")

@@ -192,8 +192,8 @@ def test_a_preview_shows_the_rows_and_rolls_them_back(opens: Opens, admin: Admin
     assert cities(admin) == BEFORE
 
 
-def test_a_sent_password_is_masked_in_noted_rows(opens: Opens, admin: Admin) -> None:
-    """A preview's note is stored and shown; its digest is of the unmasked rows. Stars that a row really has are quoted."""
+def test_a_sent_password_is_masked_in_the_rows_of_a_preview(opens: Opens, admin: Admin) -> None:
+    """Rows are stored and shown masked, but digested unmasked. Stars that a row really has are quoted."""
     weak = LoginDetails(database="postgres", weak_password="cleartext")
     admin.run("GRANT USAGE ON SCHEMA shop TO by_password; GRANT ALL ON shop.customers TO by_password")
     rename = "UPDATE shop.customers SET name = reverse(:drow) WHERE id = 1 RETURNING *"
@@ -217,7 +217,7 @@ def test_a_sent_password_is_masked_in_noted_rows(opens: Opens, admin: Admin) -> 
 
 
 def test_a_previewed_change_is_committed(opens: Opens, admin: Admin) -> None:
-    """The rows are those of the preview, so the commit passes."""
+    """The changed rows are equal to those of the preview."""
     seen = effects(opens, UPDATE)
     with opens(seen.digest) as (login, library):
         rows = carried_out(library, UPDATE)
@@ -236,8 +236,10 @@ def test_a_previewed_change_is_committed(opens: Opens, admin: Admin) -> None:
         "DELETE FROM shop.customers WHERE id = 2",
     ],
 )
-def test_rows_that_changed_since_are_not_committed(opens: Opens, admin: Admin, change: str) -> None:
-    """The table has a row more, a different one, or one less. A new preview shows them, and its commit passes."""
+def test_a_change_of_rows_that_differ_from_the_preview_is_not_committed(
+    opens: Opens, admin: Admin, change: str
+) -> None:
+    """The table has a row more, a different row, or one less. After a new preview the commit passes."""
     seen = effects(opens, UPDATE)
     admin.run(change)
     between = cities(admin)
@@ -254,7 +256,7 @@ def test_rows_that_changed_since_are_not_committed(opens: Opens, admin: Admin, c
     assert cities(admin) != between
 
 
-def test_values_are_part_of_the_preview(opens: Opens, admin: Admin) -> None:
+def test_parameter_values_are_part_of_the_preview(opens: Opens, admin: Admin) -> None:
     """A statement with another value is another change."""
     sql = "UPDATE shop.customers SET city = :city WHERE id = :id RETURNING *"
     seen = effects(opens, sql, city="Oslo", id=1)
@@ -268,7 +270,7 @@ def test_values_are_part_of_the_preview(opens: Opens, admin: Admin) -> None:
     assert cities(admin)[0] == [1, "Oslo"]
 
 
-def test_another_statement_is_not_committed(opens: Opens, admin: Admin) -> None:
+def test_a_statement_other_than_the_previewed_one_is_not_committed(opens: Opens, admin: Admin) -> None:
     """A connector shows one statement and runs another."""
     seen = effects(opens, UPDATE)
     assert "nothing was changed" in refused(
@@ -277,8 +279,8 @@ def test_another_statement_is_not_committed(opens: Opens, admin: Admin) -> None:
     assert cities(admin) == BEFORE
 
 
-def test_rows_deleted_by_the_databases_own_rules_are_counted(opens: Opens, admin: Admin) -> None:
-    """They are counted by table; another number is another change."""
+def test_rows_deleted_by_cascades_are_counted_by_table(opens: Opens, admin: Admin) -> None:
+    """Another number of them is another change."""
     sql = "DELETE FROM shop.customers WHERE id = 1 RETURNING *"
     seen = effects(opens, sql)
     assert "By rules of the database, and not listed here: 2 rows deleted in shop.orders" in seen.text
@@ -332,8 +334,10 @@ def test_unlisted_changes_in_the_table_itself_are_counted(
     assert f"In all, the database counts {unlisted}: not all that changed is listed here" in found or unlisted is None
 
 
-def test_a_later_description_is_not_taken_for_that_of_the_rows(server: PostgreSQL, admin: Admin) -> None:
-    """The connector asks for the columns of another table, so that its row seems to be of that."""
+def test_the_description_of_another_table_is_not_taken_for_that_of_the_changed_rows(
+    server: PostgreSQL, admin: Admin
+) -> None:
+    """The connector asks for the columns of another table, so that its row would seem to belong to it."""
     admin.run("GRANT ALL ON ALL TABLES IN SCHEMA shop TO by_trust")
     write = (
         wire.message(b"P", wire.text("w", "INSERT INTO shop.log VALUES ('x') RETURNING *") + bytes(2))
@@ -358,7 +362,7 @@ def test_a_later_description_is_not_taken_for_that_of_the_rows(server: PostgreSQ
 
 
 def test_a_temporary_view_does_not_hide_changes(opens: Opens, admin: Admin) -> None:
-    """The view has the name of a view that the check reads; a trigger of the database creates it."""
+    """A trigger creates a view with the name of a system view that the check reads."""
     admin.run("""
         DROP TABLE IF EXISTS shop.hiding;
         CREATE TABLE shop.hiding (id int);
@@ -376,7 +380,7 @@ def test_a_temporary_view_does_not_hide_changes(opens: Opens, admin: Admin) -> N
 
 
 def test_text_behind_the_end_of_a_statement_is_refused(server: PostgreSQL, admin: Admin) -> None:
-    """The service reads types of parameters there, and a check of the text the words that it wants to see."""
+    """The server reads parameter types there, and a check could find words there that it looks for."""
     with ready(server, preview=True) as (login, library):
         library.run("BEGIN")
         login.client.sendall(wire.message(b"Q", b"DELETE FROM shop.log\0\0\0 RETURNING *\0"))
@@ -385,7 +389,7 @@ def test_text_behind_the_end_of_a_statement_is_refused(server: PostgreSQL, admin
 
 
 def test_an_insert_may_leave_columns_to_the_database(opens: Opens, admin: Admin) -> None:
-    """A number and a time differ each time, and the preview says so."""
+    """A sequence number and a time differ each time, and the preview says so."""
     sql = "INSERT INTO shop.customers (name, city) VALUES ('Di', 'Nice') RETURNING *"
     seen = effects(opens, sql)
     assert "Filled in anew by the database when it is done: id, since" in seen.text
@@ -395,7 +399,7 @@ def test_an_insert_may_leave_columns_to_the_database(opens: Opens, admin: Admin)
 
 
 def test_rows_of_partitions_count_as_rows_of_their_table(opens: Opens, admin: Admin) -> None:
-    """They are not listed as changed by a rule."""
+    """They are not listed as rows that a rule of the database changed."""
     sql = "INSERT INTO shop.days (day, what) VALUES ('2026-02-03', 'tea') RETURNING *"
     seen = effects(opens, sql)
     assert seen.text.splitlines() == ["1 row of shop.days inserted:", "  day: 2026-02-03, what: tea"]
@@ -421,21 +425,21 @@ def test_rows_of_partitions_count_as_rows_of_their_table(opens: Opens, admin: Ad
 def test_the_table_that_changes_is_named_and_its_columns_come_first(
     opens: Opens, admin: Admin, sql: str, says: str
 ) -> None:
-    """Other tables that the statement reads do not matter, nor do its aliases."""
+    """Other tables that the statement reads, and aliases, make no difference."""
     first, row = effects(opens, sql).text.splitlines()[:2]
     assert first == f"1 row of shop.customers {says}:"
     assert row.startswith("  id: 2, name: Bo, ")
 
 
-def test_columns_that_a_statement_adds_are_not_shown_as_the_tables(opens: Opens, admin: Admin) -> None:
-    """They have any name and value: another `city` behind the row would be taken for the table's."""
+def test_columns_that_returning_adds_are_not_shown_as_columns_of_the_table(opens: Opens, admin: Admin) -> None:
+    """A statement can return any name and value: a second `city` would be taken for the table's column."""
     sql = "UPDATE shop.customers SET city = 'Oslo' FROM (SELECT 'Bergen' AS city) AS was WHERE id = 2 RETURNING *"
     assert effects(opens, sql).text.splitlines()[1] == (
         "  id: 2, name: Bo, city: Oslo, since: 2026-01-01 00:00:00+00 (not in this table: city: Bergen)"
     )
 
 
-def test_a_change_of_no_rows_is_shown_and_can_run(opens: Opens, admin: Admin) -> None:
+def test_a_change_of_zero_rows_can_be_previewed_and_run(opens: Opens, admin: Admin) -> None:
     """The preview lists 0 rows."""
     sql = "DELETE FROM shop.customers WHERE id = 99 RETURNING *"
     seen = effects(opens, sql)
@@ -538,7 +542,7 @@ SETTINGS: Final = {
 def test_a_setting_changed_in_sql_is_refused(
     server: PostgreSQL, admin: Admin, name: str, value: str, where: str
 ) -> None:
-    """The change comes before the statement that changes rows, or in it: the signed text would be of the connector's choice."""
+    """Settings change how values are shown, so the connector could choose the text that a person signs."""
     admin.run(WRITTEN)
     change = f"set_config('{name}', '{value}', true)"
     update = "UPDATE shop.bills SET amount = amount WHERE id = 1{} RETURNING *"
@@ -612,7 +616,7 @@ def test_rows_are_shown_with_the_settings_of_the_login(
 
 
 def test_a_statement_behind_a_write_cannot_reset_a_setting_unnoticed(server: PostgreSQL, admin: Admin) -> None:
-    """The statement is in the same cycle and only planned, and calls a function that the database takes for a constant."""
+    """Planning it is enough: PostgreSQL then calls functions that are declared IMMUTABLE."""
     admin.run(WRITTEN)
     write = "UPDATE shop.bills SET amount = amount WHERE id = 1 AND set_config('extra_float_digits','-15',true) <> '' RETURNING *"
     cycle = (
@@ -634,7 +638,7 @@ def test_a_statement_behind_a_write_cannot_reset_a_setting_unnoticed(server: Pos
 def test_a_setting_of_a_library_loaded_meanwhile_counts_once_it_is_set(
     server: PostgreSQL, admin: Admin, before: str, is_shown: bool
 ) -> None:
-    """PostgreSQL does not list its name before that."""
+    """PostgreSQL does not list the setting before that."""
     admin.run(WRITTEN)
     sql = "UPDATE shop.bills SET amount = amount WHERE id = shop.keeps_digits() RETURNING *"
     with ready(server, preview=True) as (login, library):
@@ -650,7 +654,7 @@ def test_a_setting_of_a_library_loaded_meanwhile_counts_once_it_is_set(
 
 
 def test_the_time_zone_of_a_role_is_part_of_the_preview(server: PostgreSQL, admin: Admin) -> None:
-    """Times are shown in the role's zone; with another zone since then it is another change."""
+    """Times are shown in the role's time zone. If it changes after the preview, the change is another one."""
     admin.run(WRITTEN)
     sql = "UPDATE shop.bills SET paid = 1 WHERE id = 1 RETURNING *"
     found = []
@@ -697,13 +701,13 @@ def test_a_connector_cannot_start_with_a_setting_that_formats_values(
 
 
 def test_no_statement_may_precede_the_transaction(opens: Opens, admin: Admin) -> None:
-    """A statement outside it would be committed by itself."""
+    """Such a statement would be committed by itself."""
     assert "is BEGIN" in refused(opens, UPDATE)
     assert cities(admin) == BEFORE
 
 
 def test_a_run_needs_an_earlier_preview(server: PostgreSQL) -> None:
-    """A run without one would have nothing to be compared with."""
+    """The effects of the run would have nothing to be compared with."""
     with LoginAt(
         WithoutProof, f"postgres+plain://localhost:{server.port}", "by_trust", b"none", previewed=True
     ) as login:
@@ -713,12 +717,12 @@ def test_a_run_needs_an_earlier_preview(server: PostgreSQL) -> None:
 
 
 def test_a_superuser_is_refused(opens: Opens, admin: Admin) -> None:
-    """A superuser's functions reach outside the database."""
+    """The functions of a superuser can act outside the database."""
     assert "is a superuser" in refused(opens, "BEGIN", user="postgres", secret=b"of the cluster's owner")
 
 
 def test_a_connector_that_leaves_before_its_commit_changes_nothing(opens: Opens, admin: Admin) -> None:
-    """The uncommitted update is gone."""
+    """The uncommitted update is rolled back."""
     seen = effects(opens, UPDATE)
     with opens(seen.digest) as (login, library):
         library.run("BEGIN")
@@ -728,7 +732,7 @@ def test_a_connector_that_leaves_before_its_commit_changes_nothing(opens: Opens,
 
 
 def test_an_error_of_the_database_reaches_the_library(opens: Opens, admin: Admin) -> None:
-    """The rollback after it passes, too."""
+    """The library can roll back after the error."""
     with opens(preview=True) as (login, library):
         library.run("BEGIN")
         with pytest.raises(pg8000.exceptions.DatabaseError, match="does not exist"):
@@ -751,7 +755,9 @@ GRANT ALL ON ALL TABLES IN SCHEMA shop TO by_trust;
 """
 
 
-def test_no_unseen_row_is_committed_during_a_thousand_other_changes(server: PostgreSQL, admin: Admin) -> None:
+def test_concurrent_changes_never_lead_to_a_commit_of_rows_outside_the_preview(
+    server: PostgreSQL, admin: Admin
+) -> None:
     """Another session changes rows all the time, before and during a statement. The table's trigger records the rows of each
     committed transaction: they are those of the preview that it was for.
     """
@@ -894,7 +900,7 @@ def is_shown(sql: str) -> bool:
 
 @pytest.mark.parametrize("sql", SHOWN.values(), ids=SHOWN)
 def test_a_statement_that_the_action_accepts_can_be_previewed(opens: Opens, admin: Admin, sql: str) -> None:
-    """Each form of a statement gets as far as its effects."""
+    """Each accepted form of a statement reaches the database, which reports its effects."""
     assert argument_problem(SQL_INPUT, sql) is None
     assert is_shown(sql)
     assert "shop." in effects(opens, sql).text
@@ -918,8 +924,8 @@ def test_the_action_refuses_a_statement_that_cannot_be_previewed(opens: Opens, s
 
 
 @pytest.mark.parametrize("sql", READS.values(), ids=READS)
-def test_a_read_is_not_accepted_as_a_change(opens: Opens, sql: str) -> None:
-    """A read would be a question about nothing, so the agent is sent to the other action."""
+def test_a_select_statement_is_not_accepted_as_a_change(opens: Opens, sql: str) -> None:
+    """A person would be asked to approve no effect, so the agent is sent to the reading action."""
     assert "query-database" in (argument_problem(SQL_INPUT, sql) or "")
     assert effects(opens, sql).text == "No row is changed."
 
@@ -950,7 +956,7 @@ def test_a_read_is_not_accepted_as_a_change(opens: Opens, sql: str) -> None:
     ),
     st.sampled_from(["", "RETURNING *", " RETURNING * ;"]),
 )
-def test_action_and_stream_agree_on_every_text(parts: list[str], end: str) -> None:
-    """They accept the same texts, except for a verb without a blank after it, which begins no statement."""
+def test_the_action_and_the_stream_accept_the_same_statements(parts: list[str], end: str) -> None:
+    """The only exception is a verb without a space behind it, which begins no statement."""
     sql = "".join(parts) + end
     assert (argument_problem(SQL_INPUT, sql) is None) == (is_shown(sql) and re.match(r"\s*\w+\s", sql) is not None)

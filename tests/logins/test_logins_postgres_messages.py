@@ -105,8 +105,10 @@ PLUS: Final = asks(10, wire.text("SCRAM-SHA-256-PLUS", "SCRAM-SHA-256") + b"\0")
         ([wire.message(b"N", b"\0") * 1000], Problem.PROTOCOL, "500"),
     ],
 )
-def test_a_server_that_asks_for_a_weaker_login_gets_nothing(answers: list[bytes], problem: Problem, words: str) -> None:
-    """A weak request, or none, gets neither the password nor a proof that could be tried elsewhere."""
+def test_a_server_that_asks_for_a_weaker_login_method_gets_no_password_or_proof(
+    answers: list[bytes], problem: Problem, words: str
+) -> None:
+    """A proof could be tried at another server."""
     with against(saying(*answers)) as login:
         failed = login.failed()
     assert (failed.problem, words in failed.message) == (problem, True), failed
@@ -123,8 +125,8 @@ def test_a_server_that_asks_for_a_weaker_login_gets_nothing(answers: list[bytes]
         (b"", Problem.CLOSED),
     ],
 )
-def test_an_answer_before_tls_is_neither_read_later_nor_quoted(answer: bytes, problem: Problem) -> None:
-    """CVE-2021-23222 and CVE-2024-10977."""
+def test_bytes_injected_before_tls_are_neither_used_nor_quoted(answer: bytes, problem: Problem) -> None:
+    """CVE-2021-23222 and CVE-2024-10977 are attacks of this kind."""
     ours, service = socket.socketpair()
     with LoginAt(PostgresLogin, "postgres://localhost:5432", "me", PASSWORD, service=service) as login, ours:
         assert ours.recv(100) == wire.startup(80877103)
@@ -137,7 +139,7 @@ def test_an_answer_before_tls_is_neither_read_later_nor_quoted(answer: bytes, pr
 
 @pytest.mark.parametrize(("offer", "said"), [(PLUS, b"p=tls-server-end-point,,"), (OFFER, b"y,,")])
 def test_a_stripped_channel_binding_is_noticed_by_the_server(authority: Authority, offer: bytes, said: bytes) -> None:
-    """`y` says that we would have bound it: a server that can must refuse then (RFC 5802 section 6)."""
+    """The client sends `y`, "I support channel binding": a server that offered it must refuse (RFC 5802 section 6)."""
     first: list[bytes] = []
 
     def script(sock: socket.socket) -> None:
@@ -217,7 +219,7 @@ def test_an_allowed_password_form_is_sent_once_over_tls(authority: Authority, fo
         *("nothing-asked", "long-salt", "no-salt", "kerberos"),
     ],
 )
-def test_only_the_allowed_password_form_is_sent(
+def test_only_the_allowed_form_of_the_password_is_sent(
     authority: Authority, allowed: PasswordForm | None, answers: list[bytes], problem: Problem, words: str
 ) -> None:
     """The allowed form is not sent after SCRAM has begun either. Allowing a form is offered only if none was allowed: a server
@@ -233,8 +235,8 @@ def test_only_the_allowed_password_form_is_sent(
 
 
 @pytest.mark.parametrize("again", [asks(5, b"tlas"), asks(3), PLUS], ids=["md5", "cleartext", "scram"])
-def test_a_server_gets_only_one_hash(authority: Authority, again: bytes) -> None:
-    """The server collects hashes by salts of its choice, or wants more after the first."""
+def test_a_server_gets_only_one_password_hash(authority: Authority, again: bytes) -> None:
+    """The server asks for hashes with salts of its choice, or for more after the first."""
     heard: list[bytes] = []
     script = hearing(heard, asks(5, b"salt"), again)
     with against(script, authority.server_context("localhost"), authority.ca_pem, "md5") as login:
@@ -244,8 +246,10 @@ def test_a_server_gets_only_one_hash(authority: Authority, again: bytes) -> None
 
 
 @pytest.mark.parametrize("form", ["md5", "cleartext"])
-def test_a_server_with_a_wrong_certificate_gets_no_allowed_form(authority: Authority, form: PasswordForm) -> None:
-    """The certificate is another host's: TLS alone is not enough."""
+def test_a_server_with_a_wrong_certificate_gets_no_form_of_the_password(
+    authority: Authority, form: PasswordForm
+) -> None:
+    """The certificate is another host's. TLS without a verified name is not enough."""
     heard: list[bytes] = []
     with against(hearing(heard, ASKS[form]), authority.server_context("db.example"), authority.ca_pem, form) as login:
         assert login.failed().problem is Problem.CERTIFICATE
@@ -359,10 +363,10 @@ def any_case(text: str, data: st.DataObject) -> str:
 
 
 @given(st.data(), BLANKS, ENDINGS, BLANKS, st.booleans(), st.booleans())
-def test_no_end_of_a_transaction_passes_in_any_spelling(
+def test_no_spelling_of_a_statement_that_ends_the_transaction_reaches_the_server(
     data: st.DataObject, before: str, ending: str, after: str, only_reads: bool, simple: bool
 ) -> None:
-    """Blanks, comments and semicolons before the word do not hide it."""
+    """Spaces, comments and semicolons before the word do not hide it."""
     sql = before + any_case(ending, data) + after
     said = query(sql) if simple else parse(sql)
     (carried_out,) = statements(to_server(Frame(only_reads=only_reads).up(said)))
@@ -379,8 +383,8 @@ def test_no_end_of_a_transaction_passes_in_any_spelling(
 @example("/*" * 60 + "*/" * 60 + "COMMIT", False)
 @example("SELECT/**/1", True)
 @example("commitment", True)
-def test_only_listed_words_begin_a_statement_that_is_carried_out(sql: str, only_reads: bool) -> None:
-    """This holds for any text."""
+def test_only_statements_that_begin_with_a_listed_word_reach_the_server(sql: str, only_reads: bool) -> None:
+    """Any text is tried."""
     if "\0" in sql:
         with pytest.raises(LoginError):
             to_server(Frame(only_reads=only_reads).up(query(sql)))
@@ -420,7 +424,7 @@ def test_only_listed_words_begin_a_statement_that_is_carried_out(sql: str, only_
     ],
 )
 def test_statements_that_control_a_transaction_are_recognized(sql: str, meant: Control | None) -> None:
-    """Only those that are answered locally count."""
+    """Recognized statements are answered locally, and never reach the server."""
     assert control(sql.encode()) is meant
 
 
@@ -435,8 +439,8 @@ def test_statements_that_control_a_transaction_are_recognized(sql: str, meant: C
         "END x",
     ],
 )
-def test_a_transaction_statement_that_cannot_be_answered_is_refused(sql: str) -> None:
-    """Otherwise it would do something else than it says."""
+def test_a_transaction_statement_that_cannot_be_emulated_is_refused(sql: str) -> None:
+    """Inside the enclosing transaction it would have another effect than it says."""
     with pytest.raises(ValueError, match="only BEGIN, COMMIT and ROLLBACK"):
         control(sql.encode())
 
@@ -467,8 +471,10 @@ ANSWER: Final = st.sampled_from(
 @given(st.lists(MESSAGE, max_size=8), st.lists(st.tuples(st.integers(0, 400), ANSWER), max_size=12))
 @example([wire.message(b"B", wire.text("", "") + query("COMMIT") * 200)], [(0, READY_FAILED)])
 @example([query("SELECT x"), wire.message(b"d", query("COMMIT") * 9)], [(30, READY_FAILED)])
-def test_our_messages_never_go_into_the_connectors(said: list[bytes], answers: list[tuple[int, bytes]]) -> None:
-    """A rollback may be needed while a message is on its way: cut there, its rest would be read as messages."""
+def test_our_messages_are_never_inserted_into_a_message_of_the_connector(
+    said: list[bytes], answers: list[tuple[int, bytes]]
+) -> None:
+    """A rollback may be due while the connector's message is half sent: the server would misread the rest."""
     frame = Frame(only_reads=False)
     data = b"".join(said)
     sent = b""
@@ -484,8 +490,8 @@ def test_our_messages_never_go_into_the_connectors(said: list[bytes], answers: l
 
 
 @given(st.lists(MESSAGE, max_size=6), st.data())
-def test_filtering_does_not_depend_on_how_the_bytes_are_cut(said: list[bytes], data: st.DataObject) -> None:
-    """A refusal has the same reason, too."""
+def test_filtering_does_not_depend_on_how_the_bytes_are_split(said: list[bytes], data: st.DataObject) -> None:
+    """The reason of a refusal does not depend on it either."""
     whole, cut = Frame(only_reads=True), Frame(only_reads=True)
     stream = b"".join(said)
     pieces, at = [], 0
@@ -510,8 +516,8 @@ ROWS: Final = st.lists(st.binary(max_size=30).map(lambda data: wire.message(b"D"
 
 
 @given(ROWS, st.data())
-def test_answers_do_not_depend_on_how_the_bytes_are_cut(rows: bytes, data: st.DataObject) -> None:
-    """Rows pass unchanged, in runs or in pieces, without the answers to our own messages."""
+def test_answers_do_not_depend_on_how_the_bytes_are_split(rows: bytes, data: st.DataObject) -> None:
+    """Rows pass unchanged; the answers to our own messages are removed."""
     own = wire.message(b"1") + wire.message(b"2")
     stream = own + wire.message(b"T", b"x") + rows + wire.message(b"C", b"SELECT 1\0") + wire.ready(b"T")
     frame = Frame(only_reads=True)
@@ -537,14 +543,14 @@ def test_answers_do_not_depend_on_how_the_bytes_are_cut(rows: bytes, data: st.Da
         (wire.message(b"B", b"x" * 2000), "1024 bytes"),
     ],
 )
-def test_a_message_of_no_honest_library_ends_the_stream(said: bytes, words: str) -> None:
+def test_a_message_that_no_regular_library_sends_ends_the_stream(said: bytes, words: str) -> None:
     """The reason is for the connector's author."""
     with pytest.raises(LoginError, match=words):
         to_server(Frame(only_reads=True).up(said))
 
 
-def test_a_server_outside_the_transaction_ends_the_stream() -> None:
-    """The cause does not matter."""
+def test_a_server_that_leaves_the_enclosing_transaction_ends_the_stream() -> None:
+    """The cause makes no difference."""
     frame = Frame(only_reads=True)
     to_server(frame.up(query("SELECT 1")))
     with pytest.raises(LoginError, match="transaction is over") as caught:
@@ -552,8 +558,8 @@ def test_a_server_outside_the_transaction_ends_the_stream() -> None:
     assert caught.value.problem is Problem.NOT_ALLOWED
 
 
-def test_a_statement_is_bounded_and_a_value_is_not() -> None:
-    """A statement is checked as a whole, and held until then."""
+def test_the_length_of_a_statement_is_bounded_and_that_of_a_value_is_not() -> None:
+    """A statement is held until it is complete and checked as a whole; values are passed on."""
     frame = Frame(only_reads=True)
     with pytest.raises(LoginError, match="at most 1048576"):
         to_server(frame.up(b"Q" + struct.pack("!i", 2 << 20) + b" " * (1 << 20)))

@@ -183,8 +183,8 @@ def shown() -> str:
     9,
 )
 @example(b"".join((*HONEST, *HONEST)), 80)
-def test_only_the_previewed_change_is_committed_whatever_a_connector_says(said: bytes, cut: int) -> None:
-    """The change is committed at most once, and noted before, however the bytes are cut."""
+def test_no_sequence_of_connector_messages_commits_anything_but_the_previewed_change(said: bytes, cut: int) -> None:
+    """The change is committed at most once, and only after it was noted, for any split of the bytes."""
     digest = shown()
     service, notes = talk(digest, said, cut)
     for written in service.committed:
@@ -195,7 +195,7 @@ def test_only_the_previewed_change_is_committed_whatever_a_connector_says(said: 
 
 
 def test_a_service_that_ends_before_answering_a_commit_leaves_the_outcome_unknown() -> None:
-    """An end before the commit, or after its answer, leaves nothing unknown."""
+    """An end of the connection before the commit, or after its answer, leaves the outcome known."""
     transaction, service = Transaction(shown()), Service()
     said = [b"".join(HONEST)]
     while said:
@@ -212,7 +212,7 @@ def test_a_service_that_ends_before_answering_a_commit_leaves_the_outcome_unknow
     assert transaction.down_ended() == ()
 
 
-def test_the_previewed_change_is_committed_however_the_bytes_are_cut() -> None:
+def test_the_previewed_change_is_committed_for_any_split_of_the_bytes() -> None:
     """This is the positive control of the property above."""
     digest = shown()
     for cut in (1, 5, 64, 1 << 20):
@@ -222,7 +222,7 @@ def test_the_previewed_change_is_committed_however_the_bytes_are_cut() -> None:
 
 @given(st.lists(st.binary(max_size=60), max_size=8), st.lists(st.binary(max_size=60), max_size=8))
 def test_arbitrary_bytes_raise_only_login_errors(up: list[bytes], down: list[bytes]) -> None:
-    """Bytes may come from either end."""
+    """The bytes may come from the service or from the connector."""
     transaction = Transaction(None)
     with contextlib.suppress(LoginError):
         for piece in up:
@@ -232,7 +232,7 @@ def test_arbitrary_bytes_raise_only_login_errors(up: list[bytes], down: list[byt
 
 
 @given(st.binary(max_size=200))
-def test_an_arbitrary_description_is_read_or_refused(body: bytes) -> None:
+def test_an_arbitrary_row_description_is_parsed_or_refused(body: bytes) -> None:
     """Rows and their columns are parsed."""
     for read in (rows.columns_of, rows.row_of):
         with contextlib.suppress(LoginError):
@@ -241,8 +241,8 @@ def test_an_arbitrary_description_is_read_or_refused(body: bytes) -> None:
 
 @given(st.binary(max_size=120))
 @example(b'INSERT INTO "a""b".c AS d ("X", y) VALUES (1, 2) RETURNING *')
-def test_an_arbitrary_statement_is_judged_or_refused(sql: bytes) -> None:
-    """A write that passes ends with `*`, and has no comment."""
+def test_an_arbitrary_statement_is_classified_or_refused(sql: bytes) -> None:
+    """A write that is accepted ends with `*`, and has no comment."""
     with contextlib.suppress(LoginError):
         rows.check_statement(sql)
         if rows.changes_rows(sql):

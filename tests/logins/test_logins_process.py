@@ -133,8 +133,8 @@ def running(pid: int) -> list[int]:
 
 
 @needs_root
-async def test_a_login_has_only_its_sockets_and_the_forking_process_no_secret() -> None:
-    """The secret is searched in its memory; the control is the login's memory, which has it."""
+async def test_a_login_process_has_only_its_sockets_and_the_forking_process_has_no_secret() -> None:
+    """The memory of both is searched; the secret is found in the login's, so the search works."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service):
             begun = await logged_in(keeper, service, theirs)
@@ -176,7 +176,7 @@ def descriptors(pid: int) -> list[str]:
 
 
 async def test_killing_a_login_ends_only_its_own_stream() -> None:
-    """The other login goes on, and so does the process that forked both."""
+    """The other login, and the process that forked both, continue."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service), logging_in() as (theirs_too, service_too):
             victim = await logged_in(keeper, service, theirs)
@@ -193,8 +193,8 @@ async def test_killing_a_login_ends_only_its_own_stream() -> None:
             survivor.close()
 
 
-async def test_the_processes_end_with_their_keeper_and_start_anew() -> None:
-    """A killed process takes its logins with it; the next login starts another one."""
+async def test_login_processes_end_with_their_keeper_and_are_started_again_when_needed() -> None:
+    """Killing the forking process ends its logins; the next login starts another one."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service):
             begun = await logged_in(keeper, service, theirs)
@@ -238,7 +238,7 @@ async def test_an_unanswered_login_ends_at_its_deadline() -> None:
 
 
 async def test_abandoned_logins_end_at_once_and_leave_room() -> None:
-    """A connector asks and hangs up, again and again, at a silent service, long before the deadline."""
+    """A connector opens and closes streams again and again, at a silent service, long before the deadline."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service):
             for _ in range(2 * MAX_LOGINS + 1):
@@ -302,7 +302,9 @@ if stage == "login":
 
 @pytest.mark.parametrize("stage", ["free", "process", "login"])
 def test_a_login_process_can_do_only_what_it_needs(stage: str) -> None:
-    """An unconfined one can do everything; the forking one can fork; a login can use its sockets, and dies of an exec."""
+    """The forking process can fork; a login can use its sockets, and is killed if it calls exec. An unconfined
+    process can do everything.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         words = [sys.executable, "-c", _TRIES, stage, str(listener.getsockname()[1])]
         done = subprocess.run(words, capture_output=True, timeout=DEADLINE_S, check=False)
@@ -319,7 +321,7 @@ def test_a_login_process_can_do_only_what_it_needs(stage: str) -> None:
 
 
 @needs_root
-async def test_an_unused_process_ends_and_the_next_login_starts_another() -> None:
+async def test_an_unused_forking_process_ends_and_the_next_login_starts_another() -> None:
     """The process does not end while there is a login, however long; a login that comes while it ends is not lost. A login
     that failed for want of descriptors does not count as a use.
     """

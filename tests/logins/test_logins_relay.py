@@ -171,7 +171,7 @@ def authority() -> trustme.CA:
 
 @pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize("make", [PlainLogin, in_lines])
-def test_everything_passes_both_ways_at_once(
+def test_data_passes_in_both_directions_at_once(
     make: Callable[[Order], Login], encrypted: bool, authority: trustme.CA
 ) -> None:
     """Four mebibytes go each way, and neither direction waits for the other."""
@@ -227,8 +227,8 @@ def test_the_secret_is_masked_in_the_whole_stream() -> None:
         assert login.over() == Over(scrubbed=2)
 
 
-def test_a_connector_that_does_not_read_stops_the_service() -> None:
-    """The bound is the bytes that are held and those that sockets hold."""
+def test_a_connector_that_does_not_read_makes_the_service_wait() -> None:
+    """Only what the relay and the sockets can hold is read from the service."""
     with Service(PlainLogin).logged_in() as (service, login):
         login.logged_in()
         sent = sent_until_stopped(service, b"x" * 65536)
@@ -238,7 +238,7 @@ def test_a_connector_that_does_not_read_stops_the_service() -> None:
 
 
 def test_an_end_that_came_with_the_last_bytes_is_noticed_after_them(authority: trustme.CA) -> None:
-    """The end was already read from the socket, which is silent then: the service's TLS waits for ours to end."""
+    """TLS has already read the end from the socket, so the socket is never reported as readable again."""
     with Service(swollen, authority).logged_in() as (service, login):
         login.logged_in()
         assert isinstance(service, ssl.SSLSocket)
@@ -250,8 +250,8 @@ def test_an_end_that_came_with_the_last_bytes_is_noticed_after_them(authority: t
         assert login.over() == Over(scrubbed=0)
 
 
-def test_a_connector_that_goes_while_much_waits_for_it_ends_the_stream() -> None:
-    """The connector had enough: that is no error."""
+def test_a_connector_that_closes_with_unread_data_ends_the_stream_without_an_error() -> None:
+    """A connector may close when it has read enough."""
     with Service(PlainLogin).logged_in() as (service, login):
         login.logged_in()
         sent_until_stopped(service, b"x" * 65536)
@@ -261,13 +261,13 @@ def test_a_connector_that_goes_while_much_waits_for_it_ends_the_stream() -> None
 
 
 def test_a_filter_holds_a_bounded_number_of_answers() -> None:
-    """The connector sends without reading, and the filter itself answers."""
+    """The filter itself answers commands, and the connector sends them without reading the answers."""
     with Service(in_lines).logged_in() as (_service, login):
         assert sent_until_stopped(login.client, b"mine\n" * 1000) < (4 << 20)
 
 
-def test_bytes_that_came_early_pass_first_and_through_the_filter() -> None:
-    """Either end sends them right behind the login."""
+def test_bytes_sent_right_after_the_login_pass_first_and_through_the_filter() -> None:
+    """They may have been read together with the login's last message, from either end."""
     theirs, service = socket.socketpair()
     login = LoginAt(in_lines, "redis+plain://localhost:6379", "me", SECRET, service=theirs)
     login.client.sendall(b"note\nfirst\n")
@@ -282,8 +282,8 @@ def test_bytes_that_came_early_pass_first_and_through_the_filter() -> None:
         assert len(login.notes) == 1
 
 
-def test_a_note_is_kept_before_its_bytes_leave() -> None:
-    """A record that cannot be kept ends the stream, and its bytes do not leave."""
+def test_a_note_is_recorded_before_its_bytes_are_sent() -> None:
+    """A note that cannot be recorded ends the stream, and its bytes are not sent."""
     kept: list[Note] = []
     waiting = threading.Event()
 
@@ -310,8 +310,8 @@ def test_a_note_is_kept_before_its_bytes_leave() -> None:
         assert login.over() == Over(scrubbed=0, problem=Problem.CLOSED, message="the supervisor ended")
 
 
-def test_a_connector_that_ends_its_half_still_gets_the_answer() -> None:
-    """The filter hears of the end first, the service after that."""
+def test_a_connector_that_closes_its_sending_side_still_gets_the_answer() -> None:
+    """The filter is told of the end first, the service afterwards."""
     with Service(in_lines).logged_in() as (service, login):
         login.client.sendall(b"one\ntwo")
         login.client.shutdown(socket.SHUT_WR)
@@ -324,8 +324,10 @@ def test_a_connector_that_ends_its_half_still_gets_the_answer() -> None:
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_a_connector_that_goes_ends_the_stream_and_what_it_sent_arrives(encrypted: bool, authority: trustme.CA) -> None:
-    """The whole of it arrives, even if the service reads slowly."""
+def test_a_connector_that_closes_ends_the_stream_and_its_last_bytes_arrive(
+    encrypted: bool, authority: trustme.CA
+) -> None:
+    """The last bytes arrive even if the service reads slowly."""
     with Service(PlainLogin, authority if encrypted else None).logged_in() as (service, login):
         login.logged_in()
         login.client.sendall(BIG[:100_000])
@@ -366,8 +368,8 @@ def test_a_refused_login_quotes_the_service_without_the_secret() -> None:
         assert read_all(login.client) == b""
 
 
-def test_a_cut_tls_connection_is_reported_as_closed(authority: trustme.CA) -> None:
-    """Earlier bytes are passed on; in the control, the test of both ways above, the service ends TLS."""
+def test_a_tls_connection_that_ends_without_close_notify_is_reported(authority: trustme.CA) -> None:
+    """Earlier bytes are passed on. In the control, the first test of this file, the service ends TLS."""
     with Service(PlainLogin, authority).logged_in() as (service, login):
         service.sendall(b"half")
         login.logged_in()
@@ -385,8 +387,8 @@ class Goodbye(InLines):
         return True
 
 
-def test_a_cut_tls_connection_after_a_goodbye_is_no_error(authority: trustme.CA) -> None:
-    """The twin of the test above: a service that was told to end need not end TLS."""
+def test_a_tls_connection_without_close_notify_after_a_goodbye_is_no_error(authority: trustme.CA) -> None:
+    """The connector said goodbye, and a service that was told to end need not end TLS."""
 
     def told(order: Order) -> Login:
         login = PlainLogin(order)

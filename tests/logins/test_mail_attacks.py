@@ -174,7 +174,7 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["smtp", "imap", "pop3"])
 
 @PROTOCOLS
 def test_a_stripped_starttls_is_refused(authority: Authority, protocol: str) -> None:
-    """STARTTLS is not offered, or refused: the password is not sent. If the service agrees to TLS, it is."""
+    """The offer is missing, or STARTTLS is refused: no password is sent. Control: the service agrees to TLS."""
     for strip in ("not offered", "refused", "agreed"):
         dialect = Dialect(protocol, starttls=strip != "not offered")
 
@@ -198,7 +198,7 @@ def test_a_stripped_starttls_is_refused(authority: Authority, protocol: str) -> 
 
 
 @PROTOCOLS
-def test_words_injected_before_tls_are_refused(authority: Authority, protocol: str) -> None:
+def test_commands_injected_before_tls_are_refused(authority: Authority, protocol: str) -> None:
     """CVE-2011-0411: the packet that agrees to TLS also has words to be read after it."""
     dialect = Dialect(protocol)
     injected = {"smtp": b"250 AUTH PLAIN\r\n", "imap": b"* CAPABILITY IMAP4rev1 AUTH=PLAIN\r\n", "pop3": b"+OK\r\n"}
@@ -216,7 +216,7 @@ def test_words_injected_before_tls_are_refused(authority: Authority, protocol: s
 
 @PROTOCOLS
 def test_mechanisms_offered_before_tls_do_not_count(authority: Authority, protocol: str) -> None:
-    """PLAIN is offered before, and only an unusable one after it: PLAIN is not used."""
+    """The service offers PLAIN before TLS and only an unusable mechanism after it: PLAIN is not used."""
     before, after = Dialect(protocol), Dialect(protocol, mechanisms="CRAM-MD5")
 
     def script(talk: Talk) -> None:
@@ -324,7 +324,7 @@ def test_scram_plus_is_bound_to_the_certificate(authority: Authority, protocol: 
 
 @PROTOCOLS
 def test_a_stripped_scram_plus_is_reported_to_the_service(authority: Authority, protocol: str) -> None:
-    """`y` says that we would have bound the channel. A service that has -PLUS then refuses; one without goes on."""
+    """The client sends `y`, "I support channel binding". A service that offered -PLUS then refuses the login."""
     dialect = Dialect(protocol, mechanisms="SCRAM-SHA-256")
     firsts: list[bytes] = []
 
@@ -362,7 +362,7 @@ def test_a_stripped_scram_plus_is_reported_to_the_service(authority: Authority, 
 def test_a_service_that_does_scram_wrongly_gets_no_password(
     authority: Authority, protocol: str, lie: str, problem: Problem | None
 ) -> None:
-    """The login makes one attempt, and none by a weaker mechanism that is offered too."""
+    """A single attempt is made: a weaker mechanism that is also offered is not tried."""
     plus = " SCRAM-SHA-256-PLUS" if lie == "plus refused" else ""
     dialect = Dialect(protocol, mechanisms="PLAIN LOGIN SCRAM-SHA-256" + plus)
 
@@ -442,7 +442,7 @@ def test_the_login_mechanism_sends_the_user_name_first(authority: Authority, pro
 
 @PROTOCOLS
 def test_a_service_with_unknown_mechanisms_only_gets_no_password(authority: Authority, protocol: str) -> None:
-    """The connection is plain, and the failure lists the mechanisms."""
+    """The failure lists the offered mechanisms. The connection has no TLS."""
     dialect = Dialect(protocol, mechanisms="CRAM-MD5 DIGEST-MD5")
 
     def script(talk: Talk) -> None:
@@ -483,7 +483,7 @@ def test_a_service_that_closes_half_way_is_reported(authority: Authority, protoc
 
 
 @PROTOCOLS
-def test_a_silent_service_is_given_up(authority: Authority, protocol: str) -> None:
+def test_a_login_at_a_silent_service_ends_at_its_deadline(authority: Authority, protocol: str) -> None:
     """The login ends at its deadline."""
     told, heard = _try(lambda talk: None, authority, protocol, login_s=0.3)
     assert (_failed(told), heard) == (Problem.TOO_SLOW, b"")
@@ -491,7 +491,7 @@ def test_a_silent_service_is_given_up(authority: Authority, protocol: str) -> No
 
 @PROTOCOLS
 @pytest.mark.parametrize("what", ["line", "lines", "nonsense", "literal"])
-def test_a_service_that_talks_without_end_is_cut_off(authority: Authority, protocol: str, what: str) -> None:
+def test_the_length_of_a_mail_service_s_answers_is_bounded(authority: Authority, protocol: str, what: str) -> None:
     """The bounds are on a line, a reply and a literal; a greeting of another protocol is refused, too."""
 
     def script(talk: Talk) -> None:
@@ -514,7 +514,7 @@ def test_a_service_that_talks_without_end_is_cut_off(authority: Authority, proto
 
 @pytest.mark.parametrize("code", [b"535", b"534", b"454", b"550"])
 def test_any_smtp_refusal_is_a_refused_credential(authority: Authority, code: bytes) -> None:
-    """A code may be "temporary", as used for accounts that are locked for a while: there is no second attempt."""
+    """A "temporary" code counts too: some services use it for locked accounts, so there is no second try."""
     dialect = Dialect("smtp")
 
     def script(talk: Talk) -> None:
@@ -573,7 +573,7 @@ def test_a_capability_that_contains_the_password_is_left_out(authority: Authorit
 
 
 def test_the_login_command_of_imap_sends_literals(authority: Authority) -> None:
-    """The service has no AUTH=; services differ in what a quoted string may hold."""
+    """The service offers no SASL mechanism. Services differ in what a quoted string may contain."""
 
     def script(talk: Talk) -> None:
         talk.start_tls()
@@ -603,7 +603,7 @@ def test_the_login_command_of_imap_sends_literals(authority: Authority) -> None:
 
 
 def test_user_and_pass_of_pop3_are_used_without_capa(authority: Authority) -> None:
-    """The service is one from before RFC 2449."""
+    """Services from before RFC 2449 have no CAPA command."""
 
     def script(talk: Talk) -> None:
         talk.start_tls()

@@ -110,8 +110,8 @@ LETTER = b"EHLO me\r\nMAIL FROM:<a@example.com> SIZE=12\r\nRCPT TO:<b@example.co
 # SMTP.
 
 
-def test_extensions_that_change_the_end_of_data_are_not_offered() -> None:
-    """TLS and the service's own mechanisms are not offered either."""
+def test_smtp_extensions_that_change_the_end_of_data_are_not_offered() -> None:
+    """STARTTLS and the service's AUTH are not offered to the library either."""
     heard, server = _say(b"EHLO me\r\n")
     assert heard.client == b"250-mail.example.com\r\n250-SIZE 1000\r\n250-8BITMIME\r\n250 AUTH PLAIN LOGIN\r\n"
     assert server.heard == b""
@@ -132,7 +132,7 @@ def test_an_envelope_is_noted_before_data_is_sent() -> None:
 
 
 def test_noted_recipients_are_those_that_the_service_accepted() -> None:
-    """Refused recipients, and those from before RSET or EHLO, are not noted."""
+    """Refused recipients are left out, and so are those before RSET or EHLO."""
     for between in (b"RSET\r\n", b"EHLO me\r\n", b"HELO me\r\n"):
         first = b"MAIL FROM:<a@example.com>\r\nRCPT TO:<old@example.com>\r\n" + between
         heard, _server = _say(first + LETTER)
@@ -146,8 +146,8 @@ def test_noted_recipients_are_those_that_the_service_accepted() -> None:
     assert b"DATA" not in server.heard
 
 
-def test_a_refused_data_is_noted_as_refused() -> None:
-    """The envelope was already on record."""
+def test_a_message_refused_after_data_is_noted_as_refused() -> None:
+    """The envelope was recorded before the refusal."""
     heard, _server = _say(LETTER.partition(b"hello")[0], Server(DATA=b"451 later\r\n"))
     assert heard.notes[1:] == [Submitted(size=0, code=451)]
 
@@ -168,7 +168,7 @@ def test_a_refused_data_is_noted_as_refused() -> None:
     ],
 )
 def test_a_second_message_cannot_be_smuggled(smuggled: bytes) -> None:
-    """CVE-2023-51764: one server sees an end that another does not. A message with such bytes never gets its end."""
+    """CVE-2023-51764: two servers see different ends of a message. A message with such bytes is never completed."""
     head = LETTER.partition(b"hello")[0]
     evil = b"MAIL FROM:<evil@example.com>\r\nRCPT TO:<c@example.com>\r\nDATA\r\nevil\r\n.\r\n"
     for cut_at in range(len(smuggled) + 1):
@@ -183,7 +183,7 @@ def test_a_second_message_cannot_be_smuggled(smuggled: bytes) -> None:
 
 
 def test_escaped_dots_and_ends_within_a_message_pass() -> None:
-    """The positive control: a library's escaped message passes, cut anywhere."""
+    """Positive control: a message that a library escaped passes at any split."""
     body = b".\r\n"
     for text in (b"..x\r\n...\r\n.. \r\n.\r\n", b"x\r\n.x\r\n.\r\n", body):
         for cut_at in range(len(text) + 1):
@@ -205,8 +205,8 @@ def test_escaped_dots_and_ends_within_a_message_pass() -> None:
         b"NOOP " + b"x" * 20_000 + b"\r\n",
     ],
 )
-def test_a_command_within_a_command_ends_the_stream(line: bytes) -> None:
-    """The line has half a line end, a NUL, or no end at all."""
+def test_a_line_that_could_contain_a_second_command_ends_the_stream(line: bytes) -> None:
+    """The line contains a lone CR, LF or NUL, or is too long to have an end."""
     with pytest.raises(LoginError) as refused:
         _say(line)
     assert refused.value.problem is Problem.NOT_ALLOWED
@@ -230,8 +230,8 @@ def test_a_command_within_a_command_ends_the_stream(line: bytes) -> None:
         (b"", b"502"),
     ],
 )
-def test_a_command_that_does_not_pass_is_answered_here(line: bytes, code: bytes) -> None:
-    """The stream goes on."""
+def test_a_command_that_is_not_allowed_gets_an_error_and_the_stream_continues(line: bytes, code: bytes) -> None:
+    """The relay answers in place of the service."""
     heard, server = _say(line + b"\r\nNOOP\r\n")
     assert heard.client.startswith(code)
     assert server.heard == b"NOOP\r\n"
@@ -248,7 +248,7 @@ def test_addresses_are_noted_as_the_service_reads_them(path: bytes) -> None:
 
 
 def test_a_note_of_an_envelope_is_bounded() -> None:
-    """Additional recipients get the answer of a server that has no room."""
+    """Further recipients get the answer of a server that has no room for more."""
     import msgspec
 
     for address in (b"%d@example.com", b'"' + b'\\"' * 60 + b'%d"@example.com'):
@@ -271,8 +271,8 @@ def test_a_library_may_send_ahead_only_a_bounded_amount() -> None:
     assert refused.value.problem is Problem.NOT_ALLOWED
 
 
-def test_an_early_answer_is_noted_and_an_unasked_one_is_refused() -> None:
-    """An early one comes before a message's end. The only unasked answer that passes is 421, a goodbye."""
+def test_an_early_answer_is_noted_and_an_unrequested_answer_is_refused() -> None:
+    """An early answer comes before the end of a message. Of unrequested answers only 421, a goodbye, passes."""
     through, server = _smtp(), Server()
     _talk(through, [LETTER.partition(b"hello")[0], b"hello\r\n"], server, _whole)
     early = list(through.down(b"552 too large\r\n"))
@@ -286,7 +286,7 @@ def test_an_early_answer_is_noted_and_an_unasked_one_is_refused() -> None:
 
 
 def test_a_preview_sends_no_message() -> None:
-    """MAIL and RCPT pass, DATA ends the stream."""
+    """MAIL and RCPT pass, so that recipients are checked; DATA ends the stream."""
     with pytest.raises(LoginError) as refused:
         _say(LETTER, reads_only=True)
     assert refused.value.problem is Problem.NOT_ALLOWED
@@ -304,7 +304,7 @@ def _imap_up(through: Filter, *pieces: bytes) -> bytes:
 
 @pytest.mark.parametrize("size", [b"{5}", b"{5+}", b"~{5}"])
 def test_a_literal_is_not_read_as_a_command(size: bytes) -> None:
-    """A message with a LOGIN in it is appended; the same line after it is a command."""
+    """A message that contains a LOGIN line is appended; outside a literal, that line is a command and refused."""
     through = ImapFilter(reads_only=False)
     first, text, rest = b"a APPEND x " + size + b"\r\n", b"b LOG", b"IN x\r\n"
     assert _imap_up(through, first + text) == (first if b"+" not in size else first + text)
@@ -319,7 +319,7 @@ def test_a_literal_is_not_read_as_a_command(size: bytes) -> None:
 
 
 def test_the_line_after_a_refused_literal_is_a_command() -> None:
-    """The line is checked; other words of the service do not count as the answer."""
+    """The line is checked like any command, and only the refusal itself ends the wait for the literal."""
     through = ImapFilter(reads_only=False)
     assert _imap_up(through, b"a APPEND x {90}\r\n", b"b LOGIN x y\r\n") == b"a APPEND x {90}\r\n"
     with pytest.raises(LoginError, match="LOGIN after the login"):
@@ -368,7 +368,7 @@ def test_a_line_that_a_service_may_read_in_another_way_is_refused(line: bytes, r
         b"LOGOUT",
     ],
 )
-def test_a_preview_may_read(command: bytes) -> None:
+def test_a_preview_of_imap_may_read(command: bytes) -> None:
     """This is the positive control of the next test."""
     assert _imap_up(ImapFilter(reads_only=True), b"a " + command + b"\r\n") == b"a " + command + b"\r\n"
 
@@ -403,7 +403,7 @@ def test_a_preview_may_read(command: bytes) -> None:
     ],
 )
 def test_a_preview_of_imap_changes_nothing(command: bytes) -> None:
-    """The list of commands is closed, and not even a flag may change."""
+    """Only listed commands pass, and none of them changes even a flag."""
     with pytest.raises(LoginError) as refused:
         _imap_up(ImapFilter(reads_only=True), b"a " + command + b"\r\n")
     assert refused.value.problem is Problem.NOT_ALLOWED
@@ -416,7 +416,7 @@ def test_a_preview_of_imap_changes_nothing(command: bytes) -> None:
     "command", [b"USER x", b"PASS x", b"apop x y", b"AUTH PLAIN", b"STLS", b" USER x", b"NOOP\nUSER x", b"NOOP\rUSER x"]
 )
 def test_a_second_login_of_pop3_is_refused(command: bytes) -> None:
-    """The stream ends before the command leaves."""
+    """The stream ends before the command is sent."""
     with pytest.raises(LoginError) as refused:
         list(Pop3Filter(reads_only=False).up(command + b"\r\n"))
     assert refused.value.problem is Problem.NOT_ALLOWED
@@ -500,8 +500,10 @@ def _outcome(through: Filter, pieces: list[bytes], *, is_smtp: bool, cuts: list[
 
 @pytest.mark.parametrize("protocol", list(MAKES))
 @given(data=st.data(), reads_only=st.booleans(), cuts=st.lists(st.integers(0, 2000), max_size=12))
-def test_cuts_do_not_change_the_outcome(protocol: str, data: st.DataObject, reads_only: bool, cuts: list[int]) -> None:
-    """Service, library and record get the same; if there is an error, only the error is compared."""
+def test_splits_of_the_bytes_do_not_change_the_outcome(
+    protocol: str, data: st.DataObject, reads_only: bool, cuts: list[int]
+) -> None:
+    """Service, library and record get the same bytes; of errors only the kind is compared."""
     make, lines = MAKES[protocol]
     text = b"".join(data.draw(st.lists(lines, max_size=14)))
     is_smtp = protocol == "smtp"
@@ -533,7 +535,7 @@ def test_a_placeholder_never_reaches_the_service(protocol: str, data: st.DataObj
     reads_only=st.booleans(),
 )
 def test_any_bytes_pass_or_raise_a_login_error(protocol: str, talk: list[tuple[bool, bytes]], reads_only: bool) -> None:
-    """The bytes come from either end."""
+    """The bytes come from the service and from the library."""
     through = MAKES[protocol][0](reads_only)
     with contextlib.suppress(LoginError):
         for is_up, data in talk:

@@ -81,7 +81,7 @@ def account(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="postfix starts as root only")
 def test_smtplib_sends_mail(account: Account) -> None:
-    """The message arrives; the envelope is on record before the message's outcome."""
+    """The message arrives, and its envelope is recorded before its outcome."""
     for start in (False, True):
         before = len(account.dovecot.messages("noor"))
         sent = account.done("send", subject=f"jail {start}", to="noor@example.com", start=start)
@@ -95,7 +95,7 @@ def test_smtplib_sends_mail(account: Account) -> None:
 
 
 def test_imaplib_and_poplib_read_mail(account: Account) -> None:
-    """They use STARTTLS of their own or not; each login is on record."""
+    """The libraries may use STARTTLS on their own stream. Each login is recorded."""
     account.dovecot.deliver("mira", b"Subject: to be read\r\n\r\nhello\r\n")
     for start in (False, True):
         for op, protocol in (("read_imap", "IMAP"), ("read_pop3", "POP3")):
@@ -108,7 +108,7 @@ def test_imaplib_and_poplib_read_mail(account: Account) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root looks into the memory of a jail")
 def test_the_password_is_in_no_jail_no_file_and_no_answer(account: Account) -> None:
-    """The password is searched for while the stream is open; the message's words are found, so the right memory was searched."""
+    """The search runs while the stream is open, and finds the message's words, so the right memory is searched."""
     account.dovecot.deliver("mira", f"Subject: x\r\n\r\n{NEEDLE}\r\n".encode())
     told: list[Any] = []
     reading = threading.Thread(target=lambda: told.append(account.done("read_imap", until="enough")))

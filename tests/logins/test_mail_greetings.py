@@ -143,8 +143,10 @@ def _cut(data: bytes, at: list[int]) -> list[bytes]:
 
 @pytest.mark.parametrize("protocol", list(LIBRARY))
 @given(data=st.data(), cuts=st.lists(st.integers(0, 2000), max_size=6))
-def test_cuts_of_a_librarys_bytes_do_not_change_answers(protocol: str, data: st.DataObject, cuts: list[int]) -> None:
-    """The service gets no part of its login; bytes sent ahead stay to be read."""
+def test_splits_of_a_library_s_bytes_do_not_change_the_answers(
+    protocol: str, data: st.DataObject, cuts: list[int]
+) -> None:
+    """The service gets no part of the library's own login; bytes sent ahead stay to be read."""
     text = b"".join(data.draw(st.lists(st.sampled_from(LIBRARY[protocol]) | st.binary(max_size=20), max_size=8)))
     came, said, at_server, left = _greeted(protocol, [text])
     again, said_again, at_server_again, left_again = _greeted(protocol, _cut(text, cuts))
@@ -168,7 +170,7 @@ def test_cuts_of_a_librarys_bytes_do_not_change_answers(protocol: str, data: st.
     ],
 )
 def test_a_library_can_log_in_in_each_way(protocol: str, library: bytes, kind: type[Filter]) -> None:
-    """Bytes that it sent behind its login stay to be read."""
+    """Bytes that the library sent right behind its login stay to be read."""
     came, _said, at_server, left = _greeted(protocol, [library])
     assert isinstance(came, kind)
     assert (at_server, left) == (b"", b"b NOOP\r\n")
@@ -176,7 +178,7 @@ def test_a_library_can_log_in_in_each_way(protocol: str, library: bytes, kind: t
 
 @pytest.mark.parametrize(("protocol", "library"), [("imap", b"a LOGOUT\r\n"), ("pop3", b"QUIT\r\n")])
 def test_a_library_may_leave_without_a_login(protocol: str, library: bytes) -> None:
-    """The service says goodbye itself."""
+    """The library's LOGOUT or QUIT reaches the service, which says goodbye itself."""
     came, _said, at_server, _left = _greeted(protocol, [library])
     assert isinstance(came, Filter)
     assert at_server == library
@@ -202,7 +204,7 @@ def test_any_bytes_of_a_service_raise_only_login_errors(protocol: str, data: st.
 
 
 @pytest.mark.parametrize("kind", ["password", "token"])
-def test_no_mechanism_shows_a_secret_without_tls(kind: Literal["password", "token"]) -> None:
+def test_no_mechanism_reveals_the_secret_on_a_connection_without_tls(kind: Literal["password", "token"]) -> None:
     """The exceptions are a connection that the user allowed, and SCRAM, which shows no secret."""
     credential = sasl.Credential(kind, "mira", SECRET.decode())
     shown = ["PLAIN", "LOGIN"] if kind == "password" else ["XOAUTH2", "OAUTHBEARER"]

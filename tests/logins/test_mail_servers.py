@@ -115,7 +115,7 @@ def test_imaplib_reads_a_mailbox_by_each_mechanism(
     credential: str,
     mechanism: str,
 ) -> None:
-    """The mailbox is the binding's, whatever user the library names; the library's password goes nowhere."""
+    """The mailbox is that of the binding, whatever user and password the library sends."""
     dovecot = dovecots(offered)
     dovecot.deliver("mira", HELLO)
     port = dovecot.imaps if encryption == "tls" else dovecot.imap
@@ -138,7 +138,7 @@ def test_a_wrong_kind_of_tls_port_is_reported_with_its_declaration(
     authority: Authority,
     protocol: str,
 ) -> None:
-    """TLS is tried at a STARTTLS port, and STARTTLS at a TLS port, where both ends wait until the login has taken too long."""
+    """TLS at a STARTTLS port, and STARTTLS at a TLS port: both ends wait until the login times out."""
     ports = {"imap": (dovecot.imap, dovecot.imaps), "pop3": (dovecot.pop3, dovecot.pop3s)}
     begins_plain, begins_tls = ports.get(protocol, (postfix.submission[ALL], postfix.submissions[ALL]))
 
@@ -155,7 +155,7 @@ def test_a_wrong_kind_of_tls_port_is_reported_with_its_declaration(
 def test_a_server_that_accepts_only_tokens_is_sent_no_password(
     dovecots: Callable[[str], Dovecot], authority: Authority
 ) -> None:
-    """The server says LOGINDISABLED, and nothing is tried."""
+    """The server announces LOGINDISABLED, so no login is tried."""
     dovecot = dovecots("xoauth2")
     with _login(ImapLogin, f"imap://localhost:{dovecot.imaps}", authority) as login:
         failed = login.failed()
@@ -308,8 +308,8 @@ def test_smtplib_sends_by_each_mechanism(
     )
 
 
-def test_smtplib_need_not_log_in(postfix: Postfix, authority: Authority) -> None:
-    """Several messages go one after the other, each with its own envelope."""
+def test_smtplib_can_send_without_a_login_of_its_own(postfix: Postfix, authority: Authority) -> None:
+    """The stream is already logged in. Each of several messages has its own envelope."""
     with (
         _login(SmtpLogin, f"smtp://localhost:{postfix.submissions[ALL]}", authority) as login,
         smtp(login.client) as client,
@@ -325,8 +325,8 @@ def test_smtplib_need_not_log_in(postfix: Postfix, authority: Authority) -> None
     assert [note.code for note in login.notes if isinstance(note, Submitted)] == [250, 250]
 
 
-def test_a_message_that_the_server_refuses_is_on_record_as_refused(postfix: Postfix, authority: Authority) -> None:
-    """The refusal comes after its last byte; the stream goes on."""
+def test_a_message_that_the_server_refuses_is_recorded_as_refused(postfix: Postfix, authority: Authority) -> None:
+    """The message is refused after its last byte, and the stream stays open."""
     with (
         _login(SmtpLogin, f"smtp://localhost:{postfix.submissions[ALL]}", authority) as login,
         smtp(login.client) as client,
@@ -385,7 +385,7 @@ def test_a_wrong_password_is_reported_and_tried_once(
 
 @pytest.mark.parametrize("protocol", ["imap", "pop3", "smtp"])
 def test_an_invalid_token_is_refused(postfix: Postfix, dovecot: Dovecot, authority: Authority, protocol: str) -> None:
-    """The error within the exchange is answered, which ends it."""
+    """The server reports the error within the exchange, which must be answered before it ends."""
     target = f"{protocol}+tls://localhost:{tls_port(protocol, dovecot, postfix)}"
     with _login(MAKES[protocol], target, authority, secret=b"expired-token", credential="token") as login:
         failed = login.failed()
@@ -425,7 +425,9 @@ def test_a_certificate_for_another_name_is_refused(
         assert login.failed().problem is Problem.CERTIFICATE
 
 
-def test_a_plain_connection_uses_scram_if_it_can(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
+def test_a_connection_without_tls_uses_scram_if_the_server_offers_it(
+    dovecots: Callable[[str], Dovecot], authority: Authority
+) -> None:
     """The user allowed `imap+plain` in `egress.private_plain`; SCRAM is preferred there as anywhere."""
     scram, plain = dovecots(ALL), dovecots("plain login")
     for dovecot, mechanism in ((scram, "SCRAM-SHA-256"), (plain, "PLAIN")):

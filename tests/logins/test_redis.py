@@ -82,7 +82,7 @@ def client_over(stream: socket.socket, **options: Any) -> redis.Redis:
 def test_redis_py_works_whatever_it_logs_in_with(
     server: RedisServer, authority: Authority, options: dict[str, Any]
 ) -> None:
-    """RESP 2 and 3 work, with a placeholder and without; the user is always the binding's."""
+    """RESP 2 and 3 work, with a placeholder or without. The user is always that of the binding."""
     with login(server, authority) as stream:
         client = client_over(stream.client, **options)
         assert client.acl_whoami() in ("me", b"me")
@@ -99,7 +99,7 @@ def test_redis_py_works_whatever_it_logs_in_with(
 
 @needs_redis
 def test_a_client_that_resets_can_log_in_again_as_the_same_user(server: RedisServer, authority: Authority) -> None:
-    """The server reports that it has no user in between."""
+    """The server has no user for the connection between RESET and the new login."""
     with login(server, authority) as stream:
         stream.client.sendall(b"RESET\r\nGET k\r\nauth someone else\r\n" + command(b"ACL", b"WHOAMI"))
         answer = b""
@@ -125,7 +125,7 @@ def test_a_client_that_resets_can_log_in_again_as_the_same_user(server: RedisSer
 def test_a_server_does_not_log_our_password_after_a_protocol_error(
     server: RedisServer, authority: Authority, said: bytes
 ) -> None:
-    """A server logs the bytes after an error, which could be an AUTH that became ours; the control is one that it logs."""
+    """A server logs the bytes after an error: they must not contain the AUTH with the real password."""
     with login(server, authority) as stream:
         stream.client.sendall(command(b"CONFIG", b"SET", b"loglevel", b"verbose"))
         assert stream.client.recv(100) == b"+OK\r\n"
@@ -142,7 +142,7 @@ def test_a_server_does_not_log_our_password_after_a_protocol_error(
 
 @needs_redis
 def test_the_secret_is_masked_in_answers(server: RedisServer, authority: Authority) -> None:
-    """The secret went over the wire as it is, so a server can repeat it."""
+    """Redis gets the secret unencoded, so a server can repeat it."""
     with login(server, authority) as stream:
         stream.client.sendall(command(b"ECHO", b"it is hunter22!"))
         assert stream.client.recv(100) == b"$15\r\nit is ********!\r\n"
@@ -150,7 +150,7 @@ def test_the_secret_is_masked_in_answers(server: RedisServer, authority: Authori
 
 @needs_redis
 def test_a_wrong_password_is_refused(server: RedisServer, authority: Authority) -> None:
-    """A user that is unknown or off is refused too; the right login works."""
+    """An unknown or disabled user is refused too; the right login works."""
     for user, secret in (("me", b"wrong"), ("nobody", b"hunter22"), ("default", b"hunter22")):
         failed = refused(login(server, authority, user, secret))
         assert failed.problem is Problem.REFUSED_CREDENTIAL
@@ -160,8 +160,8 @@ def test_a_wrong_password_is_refused(server: RedisServer, authority: Authority) 
 
 
 @needs_redis
-def test_a_database_that_cannot_be_selected_refuses_the_login(server: RedisServer, authority: Authority) -> None:
-    """A database is a number."""
+def test_a_login_fails_if_its_database_cannot_be_selected(server: RedisServer, authority: Authority) -> None:
+    """The number is too large or malformed, or the user may not select it."""
     with login(server, authority, details=LoginDetails(database="3")) as stream:
         stream.client.sendall(command(b"CLIENT", b"INFO"))
         assert b" db=3 " in stream.client.recv(4096)
@@ -172,14 +172,14 @@ def test_a_database_that_cannot_be_selected_refuses_the_login(server: RedisServe
 
 @needs_redis
 def test_a_password_that_a_server_would_log_is_not_sent(server: RedisServer, authority: Authority) -> None:
-    """Redis takes an argument of over 16 KiB for a protocol error, before it knows the user."""
+    """Redis reports an argument above 16 KiB as a protocol error, and logs it, before the login."""
     assert refused(login(server, authority, secret=b"x" * 16385)).problem is Problem.UNUSABLE_CREDENTIAL
     assert refused(login(server, authority, secret=b"x" * 16384)).problem is Problem.REFUSED_CREDENTIAL
 
 
 @needs_redis
 def test_only_the_right_server_gets_the_password(server: RedisServer, authority: Authority, tmp_path: Any) -> None:
-    """The certificate is of an untrusted authority, or the server has no TLS."""
+    """The other servers have a certificate of an untrusted authority, or no TLS."""
     assert refused(login(server, Authority(tmp_path))).problem is Problem.CERTIFICATE
     target = f"redis://127.0.0.1:{server.port}"
     stream = LoginAt(RedisLogin, target, "me", b"hunter22", tls=trusting(authority.ca_pem), login_s=0.3)
@@ -190,7 +190,7 @@ def test_only_the_right_server_gets_the_password(server: RedisServer, authority:
 
 @needs_redis
 def test_a_secret_may_be_any_bytes(tmp_path: Any, authority: Authority) -> None:
-    """A secret is sent with its length."""
+    """Redis is sent the length of a secret before its bytes."""
     user = f"me on #{hashlib.sha256(SECRET).hexdigest()} ~* &* +@all"
     with RedisServer(tmp_path, authority, user) as running, login(running, authority, secret=SECRET) as stream:
         stream.client.sendall(b"PING\r\n")
@@ -233,8 +233,8 @@ def scripted(*answers: bytes) -> Iterator[tuple[socket.socket, bytearray]]:
         (b"x" * 20000, Problem.PROTOCOL),
     ],
 )
-def test_each_failing_answer_has_its_problem(answer: bytes, problem: Problem) -> None:
-    """Only `+OK` would be a login."""
+def test_each_answer_other_than_ok_is_a_failed_login_with_its_problem(answer: bytes, problem: Problem) -> None:
+    """Only `+OK` means success."""
     with scripted(answer) as (ours, _):
         target, login_s = "redis+plain://localhost:1", 0.3 if problem is Problem.TOO_SLOW else 20.0
         assert refused(LoginAt(RedisLogin, target, "me", b"hunter22", login_s=login_s, service=ours)).problem is problem
@@ -272,8 +272,8 @@ def passed(*pieces: bytes) -> bytes:
         (command(b""), command(b"")),
     ],
 )
-def test_a_clients_login_is_replaced_by_the_bindings(sent: bytes, goes_on: bytes) -> None:
-    """The form of the login and the cuts do not matter."""
+def test_a_login_of_the_client_is_replaced_by_that_of_the_binding(sent: bytes, goes_on: bytes) -> None:
+    """The form of the login and the split of its bytes make no difference."""
     assert passed(sent) == goes_on
     assert passed(*(sent[at : at + 1] for at in range(len(sent)))) == goes_on
 
@@ -314,8 +314,8 @@ WORDS = st.sampled_from([b"AUTH", b"hello", b"GET", b"", b"3", b"x" * 70, b"\r\n
 
 
 @given(st.lists(st.lists(WORDS, min_size=1, max_size=4), max_size=6), st.lists(st.integers(0, 400), max_size=6))
-def test_filtering_does_not_depend_on_how_commands_are_cut(commands: list[list[bytes]], cuts: list[int]) -> None:
-    """Each command passes unchanged, or as one of ours."""
+def test_filtering_does_not_depend_on_how_commands_are_split(commands: list[list[bytes]], cuts: list[int]) -> None:
+    """Each command passes unchanged, or is replaced by one of ours."""
     commands = [each for each in commands if each[0] != b"hello" or len(each) < 3]
     sent = b"".join(command(*each) for each in commands)
     places = [0, *sorted(cut for cut in cuts if cut < len(sent)), len(sent)]

@@ -204,7 +204,7 @@ def test_redis_py_is_logged_in_with_or_without_a_placeholder(redis_home: DaemonH
 
 @needs_redis
 def test_a_password_that_redis_repeats_is_masked_in_the_jail(redis_home: DaemonHome, redis_server: RedisServer) -> None:
-    """The password went to the server as it is."""
+    """Redis gets the password unencoded."""
     with redis.Redis(port=redis_server.port, username="me", password=PASSWORD.decode()) as client:
         client.set("note", b"the password is " + PASSWORD)
     assert redis_home.done("ask", words="GETRANGE note 4 99\r\n") == f"$40\r\npassword is {'*' * len(PASSWORD)}\r\n"
@@ -253,7 +253,7 @@ def test_the_private_key_is_not_in_the_jail(ssh_home: DaemonHome, sshd: Sshd, fi
 
 
 @needs_sshd
-def test_another_host_key_asks_for_a_new_binding(ssh_home: DaemonHome, sshd: Sshd) -> None:
+def test_a_changed_host_key_is_reported_with_the_command_that_binds_again(ssh_home: DaemonHome, sshd: Sshd) -> None:
     """The failure has the new key's fingerprint. The test is the last one, since it changes the binding."""
     other = public_line(sshd.client_key)
     ssh_home.must(

@@ -106,7 +106,7 @@ def test_a_preview_executes_only_reading_commands(sshd: Sshd) -> None:
 
 @needs_sshd
 def test_input_and_output_of_a_command_pass(sshd: Sshd) -> None:
-    """Any bytes pass both ways, one half ends, keys change several times on the way, and the exit status is success."""
+    """Any bytes pass in both directions, across several key exchanges and a half-close; the command exits with 0."""
     sent = os.urandom(1 << 16) * 64
     with login(sshd, "cat; echo and the end") as stream:
 
@@ -141,7 +141,7 @@ def test_a_failing_command_ends_the_stream_after_its_output(sshd: Sshd, how: str
 
 
 @needs_sshd
-def test_a_subsystem_is_requested_as_one(sshd: Sshd) -> None:
+def test_an_sftp_subsystem_is_requested_and_responds(sshd: Sshd) -> None:
     """The first packets of SFTP (draft-ietf-secsh-filexfer-02 section 4) agree on version 3."""
     with login(sshd, "subsystem sftp") as stream:
         stream.client.sendall(struct.pack(">IBI", 5, 1, 3))
@@ -153,7 +153,7 @@ def test_a_subsystem_is_requested_as_one(sshd: Sshd) -> None:
 
 @needs_sshd
 def test_unread_output_is_not_read_from_the_server(sshd: Sshd, tmp_path: Path) -> None:
-    """The command stops when the window and the sockets on the way are full."""
+    """The command blocks when the SSH window and the sockets are full."""
     count = tmp_path / "count"
     with login(sshd, f"while head -c 100000 /dev/zero; do echo >> {count}; done") as stream:
         assert stream.client.recv(1)
@@ -164,21 +164,21 @@ def test_unread_output_is_not_read_from_the_server(sshd: Sshd, tmp_path: Path) -
 @needs_sshd
 @pytest.mark.parametrize("name", HOST_KEYS)
 def test_the_pinned_host_key_is_requested_whatever_its_type(sshd: Sshd, name: str) -> None:
-    """A server has several; a comment behind the key does not matter."""
+    """A server has several host keys. A comment behind the pinned key makes no difference."""
     with login(sshd, "true", host_key=f"{public_line(sshd.host_keys[name])} root@server") as stream:
         assert everything(stream.client) == b""
 
 
 @needs_sshd
-def test_the_host_key_to_compare_is_the_one_that_ssh_shows(sshd: Sshd) -> None:
-    """The key is the shortest of several, and the first that is asked for."""
+def test_the_host_key_shown_for_comparison_is_the_one_that_ssh_shows(sshd: Sshd) -> None:
+    """The server has several host keys; the shortest is shown, whose type is requested first."""
     target = LoginTarget.parse(f"ssh://localhost:{sshd.port}")
     assert fetched_host_key(target) == public_line(sshd.host_keys["ssh-ed25519"])
 
 
 @needs_sshd
 def test_a_server_with_another_host_key_gets_no_login(sshd: Sshd, key: asyncssh.SSHKey) -> None:
-    """The message has the fingerprint of the key that the server shows; the server gets no user name."""
+    """The message has the fingerprint of the server's key. The server does not even get the user name."""
     error = refused(login(sshd, "true", host_key=public_line(key), user="unheard-of"))
     assert error.problem is Problem.HOST_KEY
     assert sshd.host_keys["ssh-ed25519"].get_fingerprint() in error.message
@@ -192,7 +192,7 @@ def test_a_server_with_another_host_key_gets_no_login(sshd: Sshd, key: asyncssh.
 
 
 def test_a_host_certificate_is_not_accepted_for_the_pinned_key() -> None:
-    """A certificate that was signed by the pinned key is refused too, if the server has nothing else."""
+    """A server with nothing but a certificate is refused, even if the pinned key signed the certificate."""
     host_key = asyncssh.generate_private_key("ssh-ed25519")
     certificate = host_key.generate_host_certificate(host_key, "server")
     with SshPeer(server_host_keys=[(host_key, certificate)], host_key=host_key) as peer:
@@ -207,7 +207,7 @@ def test_a_host_certificate_is_not_accepted_for_the_pinned_key() -> None:
 @pytest.mark.parametrize("name", ["ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa"])
 @pytest.mark.parametrize("form", ["openssh", "pkcs8-pem", "pkcs1-pem"])
 def test_every_kind_of_key_logs_in(sshd: Sshd, name: str, form: str) -> None:
-    """Each kind and form works; RSA signs with SHA-2."""
+    """Each key type and file format works; RSA signs with SHA-2."""
     if (name, form) == ("ssh-ed25519", "pkcs1-pem"):
         pytest.skip("there is no such form")
     own = asyncssh.generate_private_key(name)
@@ -228,7 +228,7 @@ def test_every_kind_of_key_logs_in(sshd: Sshd, name: str, form: str) -> None:
     ],
 )
 def test_an_unusable_secret_is_reported(make: Callable[[], bytes], why: str) -> None:
-    """The report comes before anything is sent to the server."""
+    """The report comes before a byte is sent to the server."""
     with _Listener() as nobody:
         error = refused(login(nobody, "true", make()))
     assert error.problem is Problem.UNUSABLE_CREDENTIAL
@@ -237,7 +237,7 @@ def test_an_unusable_secret_is_reported(make: Callable[[], bytes], why: str) -> 
 
 @needs_sshd
 def test_an_unknown_key_or_user_is_refused(sshd: Sshd, key: asyncssh.SSHKey) -> None:
-    """A known key and user are accepted."""
+    """Control: a known key and user are accepted."""
     error = refused(login(sshd, "true", key.export_private_key()))
     assert error.problem is Problem.REFUSED_CREDENTIAL
     assert refused(login(sshd, "true", user="nobody-of-that-name")).problem is Problem.REFUSED_CREDENTIAL
@@ -272,7 +272,7 @@ class _Passwords(asyncssh.SSHServer):
 
 
 def test_a_password_is_sent_once_and_by_its_own_method() -> None:
-    """Afterwards it is masked in the server's output, which could repeat it."""
+    """The server's output could repeat the password, so it is masked there."""
 
     class Server(_Passwords):
         attempts: list[str] = []  # noqa: RUF012 - of this test
@@ -293,7 +293,7 @@ def test_a_password_is_sent_once_and_by_its_own_method() -> None:
 
 
 def test_an_unknown_key_is_tried_once(key: asyncssh.SSHKey) -> None:
-    """The login makes one connection, and nothing is sent as a password, which the server would take too."""
+    """A single connection is made, and no password is tried, which this server would accept."""
 
     class Server(_Passwords):
         attempts: list[str] = []  # noqa: RUF012 - of this test
@@ -313,8 +313,8 @@ def test_an_unknown_key_is_tried_once(key: asyncssh.SSHKey) -> None:
         assert Server.attempts == ["connected", public_line(key)]
 
 
-def test_a_server_that_accepts_everybody_is_refused() -> None:
-    """The server did not check the credential."""
+def test_a_server_that_accepts_a_login_without_a_credential_is_refused() -> None:
+    """Such a server did not check the credential, so it may be an impostor."""
 
     class Open(asyncssh.SSHServer):
         def begin_auth(self, username: str) -> bool:
@@ -358,7 +358,7 @@ def test_a_server_with_only_old_algorithms_is_refused(tmp_path: Path, setting: s
     ],
 )
 def test_a_server_that_speaks_no_ssh_is_bounded_in_time_and_bytes(says: tuple[bytes, ...], problem: Problem) -> None:
-    """An empty piece closes the connection."""
+    """An empty piece in the script closes the connection."""
     with _Listener() as peer:
 
         def run() -> None:
@@ -378,7 +378,7 @@ def test_a_server_that_speaks_no_ssh_is_bounded_in_time_and_bytes(says: tuple[by
 
 
 def test_banners_before_the_login_are_bounded() -> None:
-    """SSH has banners as messages, too; one does no harm."""
+    """SSH messages can be banners, too; a single banner does no harm."""
 
     class Server(_Passwords):
         attempts: list[str] = []  # noqa: RUF012 - of this test
@@ -403,7 +403,7 @@ def test_banners_before_the_login_are_bounded() -> None:
 
 
 def test_a_server_cannot_open_channels_to_us() -> None:
-    """The server can forward no port and no socket; the command goes on, without a terminal or an environment."""
+    """Port and socket forwarding are refused, and the command continues, without a terminal or an environment."""
     refusals: list[str] = []
 
     class Server(_Passwords):
@@ -439,7 +439,7 @@ def test_a_broken_connection_is_not_a_successful_end(sshd: Sshd) -> None:
 def test_no_ssh_settings_of_this_machine_are_used(
     sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: asyncssh.SSHKey
 ) -> None:
-    """They are the user's keys, agent, configuration and known hosts."""
+    """The user has keys, an agent, a configuration and known hosts."""
     home = tmp_path / ".ssh"
     home.mkdir()
     (home / "id_ed25519").write_bytes(sshd.client_secret)
@@ -521,7 +521,7 @@ def test_dulwich_clones_fetches_and_pushes(sshd: Sshd, tmp_path: Path, monkeypat
 
 @needs_sshd
 def test_version_2_of_gits_protocol_is_requested(sshd: Sshd, tmp_path: Path) -> None:
-    """A server that does not accept the variable uses the former version. Other commands get no environment."""
+    """A server that ignores the variable uses the older version. Other commands get no environment variable."""
     served = tmp_path / "served.git"
     subprocess.run(["git", "init", "--bare", "-b", "main", served], check=True, capture_output=True)
     (tmp_path / "accepts").mkdir()

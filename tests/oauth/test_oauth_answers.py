@@ -100,16 +100,16 @@ KEYS: Final = ["access_token", "refresh_token", "token_type", "expires_in", "sco
 @example(b'{"a":1e999}')
 @example(b'{"a":' + b"[" * 100_000)
 @example(b'{"a":' + b"9" * 5000 + b"}")
-def test_any_bytes_are_an_object_or_one_of_our_errors(data: bytes) -> None:
-    """A library's error would quote them."""
+def test_any_response_bytes_are_parsed_as_an_object_or_raise_one_of_our_errors(data: bytes) -> None:
+    """A library's own error would quote the bytes, which may contain tokens."""
     value = attempted(lambda: read_json(data, HOST))
 
     assert isinstance(value, dict) or value.code == "bad_answer"
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), ANY_JSON))
-def test_any_values_are_tokens_or_one_of_our_errors(changes: dict[str, Any]) -> None:
-    """A good answer has any JSON in its places, for a sign-in and for a renewal."""
+def test_any_values_in_a_token_response_are_valid_tokens_or_one_of_our_errors(changes: dict[str, Any]) -> None:
+    """Any JSON takes the place of each value of a good response, for a sign-in and for a renewal."""
     answer = {**tokens_answer(), **changes}
     before = read(tokens_answer())
     for made in (
@@ -128,8 +128,8 @@ def test_any_values_are_tokens_or_one_of_our_errors(changes: dict[str, Any]) -> 
         st.sampled_from(["device_code", "user_code", "verification_uri", "expires_in", "interval"]), ANY_JSON
     )
 )
-def test_any_values_are_a_device_code_that_can_be_shown_or_one_of_our_errors(changes: dict[str, Any]) -> None:
-    """A good device answer has any JSON in its places."""
+def test_any_values_in_a_device_response_can_be_shown_or_raise_one_of_our_errors(changes: dict[str, Any]) -> None:
+    """Any JSON takes the place of each value of a good response."""
     good: JSONObject = {
         "device_code": "canary-device-code",
         "user_code": "WDJB-MJHT",
@@ -159,8 +159,8 @@ def test_any_values_are_a_device_code_that_can_be_shown_or_one_of_our_errors(cha
         (None, None),
     ],
 )
-def test_a_lifetime_is_counted_from_now(lifetime: object, ends_at: float | None) -> None:
-    """A number or digits are accepted; an absurd lifetime is capped, and a missing one sets no end."""
+def test_the_lifetime_of_a_token_is_counted_from_now(lifetime: object, ends_at: float | None) -> None:
+    """A number or digits in a string are accepted; a very long lifetime is capped; without one, there is no expiry."""
     made = read(tokens_answer(expires_in=lifetime))
 
     assert made.tokens.expires_at == ends_at
@@ -174,8 +174,8 @@ def test_an_invalid_lifetime_is_refused(lifetime: object) -> None:
 
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_a_number_that_json_does_not_have_is_refused(constant: str) -> None:
-    """Python's own reader would accept it."""
+def test_nan_and_infinity_in_a_response_are_refused(constant: str) -> None:
+    """Python's own JSON parser would accept them."""
     text = json.dumps(tokens_answer()).replace("3600", constant)
     with pytest.raises(ProviderError) as caught:
         granted(read_json(text.encode(), HOST), expected(), NOW)
@@ -199,7 +199,7 @@ def test_a_number_that_json_does_not_have_is_refused(constant: str) -> None:
 )
 @pytest.mark.parametrize("name", ["access_token", "refresh_token"])
 def test_a_token_that_no_header_can_carry_is_refused(name: str, token: str) -> None:
-    """The bounds are those of egress; tokens at the bounds pass."""
+    """Tokens of exactly the shortest and the longest permitted length pass; egress has the same bounds."""
     assert code_of(tokens_answer(**{name: token})) == "bad_token"
     check_kept(read(tokens_answer(**{name: "x" * 8})))
     check_kept(read(tokens_answer(**{name: "~" * 8192})))
@@ -227,8 +227,10 @@ def test_only_bearer_tokens_are_accepted(kind: str) -> None:
         ("mail.read", ("mail.read", "openid", "offline_access", "email", "profile"), ("mail.read",)),
     ],
 )
-def test_granted_scopes_are_those_answered(said: str | None, asked: tuple[str, ...], found: tuple[str, ...]) -> None:
-    """They are sorted; a missing scope means all requested ones; scopes that open nothing need not be repeated."""
+def test_the_granted_scopes_are_those_in_the_response(
+    said: str | None, asked: tuple[str, ...], found: tuple[str, ...]
+) -> None:
+    """They are sorted. No scopes in the response mean all requested ones; scopes like `openid` may be missing."""
     assert read(tokens_answer(scope=said), scopes=asked).grant.scopes == tuple(sorted(found))
 
 
@@ -259,8 +261,8 @@ def account(claims: dict[str, Any], **changes: Any) -> str | None:
     return read(tokens_answer(id_token=id_token(claims)), **whole).grant.account
 
 
-def test_an_account_is_named_by_the_best_claim() -> None:
-    """The order is e-mail, user name, the provider's own id; without any the account is None."""
+def test_an_account_is_named_by_email_then_user_name_then_subject() -> None:
+    """An ID token without any of these claims gives no account name."""
     without = dict(CLAIMS)
     names = [account(without)]
     for name in ("email", "preferred_username", "sub"):
@@ -272,8 +274,8 @@ def test_an_account_is_named_by_the_best_claim() -> None:
 
 
 @pytest.mark.parametrize("name", CORPUS.values(), ids=CORPUS.keys())
-def test_an_account_name_is_harmless_whatever_it_is(name: str) -> None:
-    """The name is shown in terminals, pages and questions, and is kept in the vault's file."""
+def test_any_account_name_is_made_safe_to_display(name: str) -> None:
+    """The provider chooses the name, which is shown in terminals, pages and questions."""
     made = read(tokens_answer(id_token=id_token({**CLAIMS, "email": name})), nonce=Secret(b"canary-nonce"))
     shown = made.grant.account
 
@@ -324,7 +326,7 @@ def test_a_malformed_id_token_is_refused(token: object) -> None:
 # A renewal
 
 
-def test_a_renewal_keeps_what_its_answer_leaves_out() -> None:
+def test_a_renewal_keeps_the_values_that_its_response_omits() -> None:
     """Refresh token, scopes, account and time of sign-in stay; an ID token is not read."""
     before = read(tokens_answer(id_token=id_token(CLAIMS)), nonce=Secret(b"canary-nonce"))
     answer = tokens_answer(

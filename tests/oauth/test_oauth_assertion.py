@@ -135,7 +135,7 @@ def test_an_unusable_key_is_refused_with_the_reason(name: str) -> None:
     | st.builds(lambda at, byte: _changed(pem(RSA), at, byte), st.integers(0), st.integers(0, 255))
 )
 def test_any_bytes_are_a_key_or_refused(data: bytes) -> None:
-    """Any error other than ValueError is a failure."""
+    """The only error is ValueError."""
     with contextlib.suppress(ValueError):
         read_signing_key(Secret(data), "RS256")
     with contextlib.suppress(ValueError):
@@ -150,7 +150,7 @@ def test_any_bytes_are_a_key_or_refused(data: bytes) -> None:
     )
 )
 def test_any_json_is_a_key_or_refused(members: dict[str, str]) -> None:
-    """A JWK may also have numbers that do not belong together."""
+    """The numbers of a JWK need not belong together."""
     with contextlib.suppress(ValueError):
         read_signing_key(Secret(json.dumps(members).encode()), "ES256")
 

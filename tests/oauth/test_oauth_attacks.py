@@ -103,7 +103,7 @@ def vault(tmp_path_factory: pytest.TempPathFactory, server: TokenServer) -> Vaul
 async def test_many_refusals_cause_one_renewal_and_reveal_no_token(
     authority: Authority, server: TokenServer, vault: Vault
 ) -> None:
-    """The service echoes the token: the connector sees none, and the service sees no refresh token and no client secret."""
+    """The service echoes the access token, but the connector does not see it. The service sees no other secret."""
     service = Service(authority)
     with service.upstream:
         async with running(authority, server, service, vault) as run, anyio.create_task_group() as tasks:
@@ -122,7 +122,7 @@ async def test_many_refusals_cause_one_renewal_and_reveal_no_token(
 async def test_a_service_that_refuses_every_token_causes_one_renewal(
     authority: Authority, server: TokenServer, vault: Vault
 ) -> None:
-    """The service cannot make us wear out a sign-in: its refusal is passed on."""
+    """A service must not be able to exhaust a sign-in: its further refusals are passed on."""
     service = Service(authority)
     service.refuses |= {f"Bearer canary-access-token-{number}" for number in range(100)}
     with service.upstream:
@@ -173,7 +173,7 @@ async def ended(sign_in: SignIn, into: list[GrantedTokens | str]) -> None:
 
 
 async def test_a_stolen_code_cannot_be_redeemed(server: TokenServer, endpoints: Endpoints) -> None:
-    """A thief who reads a code from the address bar has no verifier, and another sign-in's verifier does not fit."""
+    """A thief can read the code in the address bar, but not the PKCE verifier of this sign-in."""
     provider = CheckingCodes(server)
     client = Client(client_id="client-of-the-publisher", client_secret=None, token_url="", revocation_url=None)
     server.says(provider, provider, provider)
@@ -200,8 +200,8 @@ async def test_a_stolen_code_cannot_be_redeemed(server: TokenServer, endpoints: 
     assert isinstance(results[1], GrantedTokens)
 
 
-async def test_an_answer_at_another_sign_ins_port_is_refused(server: TokenServer, endpoints: Endpoints) -> None:
-    """Two persons or two tabs sign in: each answer fits its own sign-in only, and the other one keeps waiting."""
+async def test_a_callback_at_the_port_of_another_sign_in_is_refused(server: TokenServer, endpoints: Endpoints) -> None:
+    """Two people or two tabs sign in at once: each callback fits only its own sign-in, and the other waits on."""
     results: list[GrantedTokens | str] = []
     async with (
         waiting(endpoints, server) as (sign_in, asked),
@@ -219,7 +219,7 @@ async def test_an_answer_at_another_sign_ins_port_is_refused(server: TokenServer
 
 
 async def test_a_second_tab_and_a_replayed_code_change_nothing(server: TokenServer, endpoints: Endpoints) -> None:
-    """The first answer is redeemed once, even while others repeat it."""
+    """The first callback is redeemed once, even while others repeat it."""
     results: list[GrantedTokens | str] = []
     server.hold()
     async with waiting(endpoints, server) as (sign_in, asked), anyio.create_task_group() as tasks:
@@ -237,7 +237,7 @@ async def test_a_second_tab_and_a_replayed_code_change_nothing(server: TokenServ
 async def test_a_strangers_page_can_neither_cancel_nor_complete_a_sign_in(
     server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """The page can send the browser there with anything but the state, under any name that leads to this machine."""
+    """A web page can send the browser to the listener with any parameters, but does not know the state."""
     results: list[GrantedTokens | str] = []
     async with waiting(endpoints, server) as (sign_in, asked), anyio.create_task_group() as tasks:
         tasks.start_soon(ended, sign_in, results)
@@ -258,7 +258,7 @@ async def test_a_strangers_page_can_neither_cancel_nor_complete_a_sign_in(
 
 
 async def test_a_code_of_another_issuer_is_not_redeemed(server: TokenServer, endpoints: Endpoints) -> None:
-    """This is the mix-up attack: an answer with the right state names another issuer. The token endpoint never sees the code."""
+    """Mix-up attack: a callback with the right state names another issuer. The token endpoint never sees the code."""
     results: list[GrantedTokens | str] = []
     for issuer in ("https://evil.example", server.url("")):
         async with waiting(endpoints, server) as (sign_in, asked), anyio.create_task_group() as tasks:
@@ -296,7 +296,7 @@ async def test_a_manifest_cannot_direct_requests_at_the_local_network(
     server: TokenServer,
     start_server: Callable[..., TokenServer],
 ) -> None:
-    """Cloud metadata, this machine, private networks and files are refused without a connection. The provider that
+    """Cloud metadata, this machine, private networks and files are refused unconnected. A provider that
     the user allowed works.
     """
     other = start_server()

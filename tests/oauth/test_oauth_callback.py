@@ -93,8 +93,8 @@ STRANGE: Final = {
 
 
 @pytest.mark.parametrize("target", STRANGE.values(), ids=STRANGE.keys())
-async def test_an_answer_without_the_state_is_refused_and_the_sign_in_goes_on(target: str) -> None:
-    """A stranger's page can send a browser there: it gets 400, and the person continues undisturbed."""
+async def test_a_callback_without_the_state_is_refused_and_the_sign_in_continues(target: str) -> None:
+    """A stranger's web page can send a browser to the listener: it gets 400, and the person is not disturbed."""
     async with waiting() as listener:
         status, _, page = await visit(listener.port, target)
         good = await listener.good()
@@ -124,7 +124,7 @@ async def test_an_answer_without_the_state_is_refused_and_the_sign_in_goes_on(ta
     ids=str,
 )
 async def test_only_a_get_for_this_listener_is_considered(options: dict[str, Any], status: int) -> None:
-    """A request under another host name, with another method, or not in HTTP is refused, and the wait goes on."""
+    """A request with another Host, another method, or not in HTTP is refused, and the wait continues."""
     async with waiting() as listener:
         port = str(listener.port)
         ready = {
@@ -141,7 +141,7 @@ async def test_only_a_get_for_this_listener_is_considered(options: dict[str, Any
 
 @pytest.mark.parametrize("host", ["localhost:{port}", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]:{port}"])
 async def test_all_names_of_the_listener_are_accepted(host: str) -> None:
-    """A browser may use any of them."""
+    """A browser may use `localhost` or either address in the Host field."""
     async with waiting() as listener:
         status, _, _ = await visit(listener.port, GOOD, host=host.format(port=listener.port))
 
@@ -152,7 +152,7 @@ async def test_all_names_of_the_listener_are_accepted(host: str) -> None:
     "target", ["/", "/favicon.ico", "/callback/", "/Callback", "/callback/../callback", "//callback"]
 )
 async def test_other_paths_are_not_found(target: str) -> None:
-    """They are 404, even with the right state."""
+    """They get 404, even with the right state."""
     async with waiting() as listener:
         status, _, _ = await visit(listener.port, f"{target}?code=canary-code-0123&state={STATE}")
         good = await listener.good()
@@ -161,7 +161,7 @@ async def test_other_paths_are_not_found(target: str) -> None:
 
 
 async def test_the_listener_has_both_loopback_addresses() -> None:
-    """`localhost` may be either: a program at the other one would be given the code."""
+    """`localhost` may resolve to either: a program that listens at the other address would receive the code."""
     async with waiting() as listener:
         for address in _loopbacks():
             with pytest.raises(OSError, match="in use"), socket.socket(_family(address)) as other:
@@ -172,7 +172,7 @@ async def test_the_listener_has_both_loopback_addresses() -> None:
 
 
 async def test_a_port_that_another_program_has_at_one_address_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program takes ::1 once we listen at the same port of 127.0.0.1: another port is used."""
+    """The program binds ::1 after we bound the same port of 127.0.0.1, so another port is used."""
     if len(_loopbacks()) == 1:
         pytest.skip("this machine has no ::1")
     real, others = callback.listening_socket, contextlib.ExitStack()
@@ -191,8 +191,8 @@ async def test_a_port_that_another_program_has_at_one_address_is_not_used(monkey
         assert made.port != taken[0]
 
 
-async def test_a_sign_in_without_a_free_port_fails_with_a_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process has no descriptor left: the error is ours, not the system's."""
+async def test_a_sign_in_that_cannot_open_a_port_fails_with_an_error_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process has no free file descriptor: the error is ours, and not the system's."""
 
     def none(*_: Any) -> socket.socket:
         raise OSError(24, "Too many open files")
@@ -208,8 +208,8 @@ async def test_a_sign_in_without_a_free_port_fails_with_a_code(monkeypatch: pyte
     assert codes == ["no_port", "no_port"]
 
 
-async def test_a_second_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second tab has the same address or another code: the first answer counts, and the page says so."""
+async def test_a_second_callback_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second tab sends the same callback, or another code. The first one is used, and the page says so."""
     async with waiting() as listener:
         first = await listener.good()
         second, _, page = await visit(listener.port, GOOD.replace("canary-code", "canary-evil"))
@@ -220,10 +220,10 @@ async def test_a_second_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(listener.answers) == 1
 
 
-async def test_many_wrong_tries_cancel_nothing(
+async def test_many_wrong_callbacks_do_not_cancel_the_sign_in(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Further tries are closed without a response, with one line in the log; the person's answer is still accepted."""
+    """Further connections are closed without a response and with one log line; the person's callback still works."""
     monkeypatch.setattr(callback, "MAX_TRIES", 3)
     async with waiting() as listener:
         found = [(await visit(listener.port, f"/callback?state={number}"))[0] for number in range(6)]
@@ -261,7 +261,7 @@ async def test_silent_connections_do_not_block_the_sign_in(
 
 
 async def test_a_reset_connection_changes_nothing() -> None:
-    """The reset comes in the middle of a head."""
+    """The connection is reset in the middle of a request head."""
     async with waiting() as listener:
         for _ in range(5):
             with socket.create_connection(("127.0.0.1", listener.port), timeout=20) as client:
@@ -292,7 +292,7 @@ async def test_a_reset_connection_changes_nothing() -> None:
     ],
 )
 @pytest.mark.parametrize("what", ["code=canary-code-0123", "error=access_denied"])
-async def test_an_answer_of_another_issuer_ends_the_sign_in_without_its_code(
+async def test_a_callback_from_another_issuer_ends_the_sign_in_without_redeeming_the_code(
     what: str, issuer: str | None, found: str | None, is_taken: bool
 ) -> None:
     """RFC 9207: a declared issuer must be present and equal to the letter; without one, an issuer that is named must have
@@ -327,7 +327,7 @@ async def test_an_answer_of_another_issuer_ends_the_sign_in_without_its_code(
 async def test_a_provider_that_omits_its_issuer_is_accepted_if_the_manifest_says_so(
     issuer_in_answer: bool, found: str, is_taken: bool
 ) -> None:
-    """An issuer that is named all the same must equal the declared one."""
+    """A callback that names an issuer nevertheless must name the declared one."""
     async with waiting(issuer="https://id.example/a", issuer_in_answer=issuer_in_answer) as listener:
         await visit(listener.port, f"/callback?code=canary-code-0123&state={STATE}{found}")
         (answered,) = listener.answers
@@ -338,7 +338,7 @@ async def test_a_provider_that_omits_its_issuer_is_accepted_if_the_manifest_says
 
 @pytest.mark.parametrize("code", ["", "%00canary", "canary%0d%0aX:%20y", "%E2%80%AE", "c" * 9000])
 async def test_an_invalid_code_ends_the_sign_in_with_a_message(code: str) -> None:
-    """The answer has the right state, so it is the provider's."""
+    """The callback has the right state, so it comes from the provider."""
     async with waiting() as listener:
         status, _, page = await visit(listener.port, f"/callback?code={code}&state={STATE}")
         (answered,) = listener.answers
@@ -348,7 +348,7 @@ async def test_an_invalid_code_ends_the_sign_in_with_a_message(code: str) -> Non
     assert (status, "You are not signed in." in page) == (400, True)
 
 
-async def test_pages_quote_nothing_and_run_nothing() -> None:
+async def test_the_callback_page_quotes_nothing_from_the_request_and_runs_no_script() -> None:
     """The page is ours whatever the address contains: no script, link or referrer, nothing to cache or to frame."""
     from urllib.parse import quote
 
@@ -424,7 +424,7 @@ async def test_another_user_who_knows_the_state_cannot_complete_the_sign_in(addr
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize("trick", ["mapped", "closed", "half closed"])
 async def test_another_user_is_recognized_however_they_connect(trick: str) -> None:
-    """The tricks are a mapped address, a connection closed before the check, and a half-closed one: none is the person."""
+    """They use an IPv4-mapped address, close the connection before the check, or close half of it."""
     python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
     with socket.create_server(("127.0.0.1", 0)) as listener:
         words = ["-I", "-S", "-c", OF_A_TRICKSTER, str(listener.getsockname()[1]), trick]
@@ -442,7 +442,7 @@ async def test_another_user_is_recognized_however_they_connect(trick: str) -> No
 
 
 def test_a_closed_connection_is_not_taken_for_roots() -> None:
-    """Some kernels list a closed socket as root's, and soon not at all."""
+    """Some kernels list a closed socket as owned by root, and then not at all."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         with socket.create_connection(listener.getsockname()[:2]) as client:
             accepted = listener.accept()[0]
@@ -455,8 +455,8 @@ def test_a_closed_connection_is_not_taken_for_roots() -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_the_kernel_tells_the_owner_of_a_connection(address: str) -> None:
-    """The owner is found at both addresses, among a hundred other connections."""
+def test_the_owner_of_a_connection_is_found_in_the_kernel_s_tables(address: str) -> None:
+    """Both loopback addresses are tried, among a hundred other connections."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         listener = socket.create_server((address, 0), family=family, backlog=128)

@@ -107,7 +107,7 @@ async def test_a_kill_before_the_request_or_after_the_write_loses_nothing(
 
 
 @pytest.mark.parametrize("point", ["after:answer", "before:put_tokens"])
-async def test_a_kill_with_the_answer_in_hand_is_explained_by_the_next_daemon(
+async def test_a_kill_before_new_tokens_are_written_is_explained_by_the_next_daemon(
     point: str, vault: Vault, server: TokenServer, authority: Authority
 ) -> None:
     """The provider replaced the refresh token, and only memory had the new one: the daemon tries once and names the fix."""
@@ -127,7 +127,7 @@ async def test_a_kill_with_the_answer_in_hand_is_explained_by_the_next_daemon(
 async def test_a_kill_loses_nothing_if_refresh_tokens_are_not_replaced(
     point: str, vault: Vault, start_server: Callable[..., TokenServer], authority: Authority
 ) -> None:
-    """The moments are the same; the provider is one like Google."""
+    """The process is killed at the same steps; the provider, like Google, keeps the refresh token."""
     server = start_server(rotates=False)
     left_signed_in(vault, server)
     ended = await anyio.to_thread.run_sync(lambda: probed(vault, server, authority, point))
@@ -140,7 +140,7 @@ async def test_a_kill_loses_nothing_if_refresh_tokens_are_not_replaced(
 async def test_a_new_token_is_used_although_the_disk_is_full(
     vault: Vault, server: TokenServer, authority: Authority
 ) -> None:
-    """The limit strikes between answer and write. Before the request it stops the renewal; without it all is written."""
+    """The disk fills up between response and write. If it is full earlier, the provider is not asked."""
     left_signed_in(vault, server)
     before = await anyio.to_thread.run_sync(lambda: probed(vault, server, authority, "full:note_renewal"))
     asked_before = len(server.asked)

@@ -115,7 +115,7 @@ def test_the_numbers_on_the_page_are_those_of_the_code() -> None:
 
 
 def test_every_parameter_of_the_authorization_request_has_its_row() -> None:
-    """Names that Aileron reserves but never sends there are left out."""
+    """Parameters that Aileron reserves but never sends are left out."""
     sent = OURS - {"client_secret", "response_mode", "request", "request_uri"}
 
     assert sent == set(re.findall(r"`(\w+)`", "".join(row[0] for row in rows("In a browser on this machine"))))

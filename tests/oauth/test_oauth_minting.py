@@ -87,7 +87,7 @@ async def world(endpoints: Endpoints, server: TokenServer) -> AsyncIterator[Worl
 
 
 async def test_one_token_serves_all_requests_until_shortly_before_its_end(world: World) -> None:
-    """Twelve simultaneous requests cause one token request; a minute before the end there is another."""
+    """Twelve simultaneous requests cause one token request; a minute before it expires there is another."""
     got: list[str] = []
 
     async def one() -> None:
@@ -126,7 +126,7 @@ async def test_a_token_is_used_for_a_bounded_time(world: World, said_s: float | 
     assert await world.token() != first
 
 
-async def test_a_server_whose_tokens_expire_at_once_is_not_hammered(world: World) -> None:
+async def test_a_server_whose_tokens_expire_at_once_is_not_asked_for_every_request(world: World) -> None:
     """A token with a lifetime of zero is used for a second, and then replaced."""
     world.server.lifetime_s = 0
     assert {await world.token() for _time in range(5)} == {"canary-access-token-1"}
@@ -136,7 +136,7 @@ async def test_a_server_whose_tokens_expire_at_once_is_not_hammered(world: World
 
 
 async def test_a_refused_token_is_replaced_unless_it_is_new(world: World) -> None:
-    """A 401 for a token issued a moment ago has another reason; a caller with an older token gets the newest."""
+    """A 401 for a token issued a moment ago has another cause. A caller with an older token gets the newest one."""
     client, until = world.client(), anyio.current_time() + 20
     first = Secret((await world.token()).encode())
     assert not await world.minting.renew(client, first, until)
@@ -148,7 +148,7 @@ async def test_a_refused_token_is_replaced_unless_it_is_new(world: World) -> Non
 
 
 async def test_a_valid_token_is_used_while_the_server_is_down(world: World) -> None:
-    """Half a minute before its end no other can be had; once it has ended, the request fails as retriable."""
+    """The token is used until it expires; afterwards the request fails as retriable."""
     first = await world.token()
     world.clock.now += 3600 - 30
     world.server.says(answer(b"", status="503 Service Unavailable"))
@@ -194,7 +194,7 @@ FAILURES: Final[dict[str, tuple[bytes, dict[str, Any], str, str]]] = {
 async def test_a_refusal_of_the_server_is_reported_with_the_fix(
     world: World, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The server is not asked again during the pause, but with another secret at once."""
+    """The server is not asked again during a pause, except with another secret."""
     caplog.set_level(logging.DEBUG)
     said, grant, code, words = FAILURES[name]
     world.server.says(said)
@@ -215,7 +215,7 @@ async def test_a_refusal_of_the_server_is_reported_with_the_fix(
 async def test_a_secret_that_comes_back_as_an_error_code_is_not_quoted(
     world: World, auth: str, code: str, is_named: bool
 ) -> None:
-    """Neither the whole secret nor a part of it is quoted, however it was sent; another code is."""
+    """Any part of it counts, in whichever form it was sent. Other error codes are quoted."""
     world.server.says(oauth_error(code))
     error = await world.fails(world.client(b"secret_like_a_code", client_auth=auth))
 
@@ -225,7 +225,7 @@ async def test_a_secret_that_comes_back_as_an_error_code_is_not_quoted(
 
 @pytest.mark.parametrize("hours", [-1, 1])
 async def test_a_wrong_clock_is_reported_as_such(world: World, hours: int) -> None:
-    """A server with another time refuses an assertion; with the right time the refusal is about the client."""
+    """A server whose time differs refuses an assertion. If the times agree, the refusal is about the client."""
     world.clock.now = NOW
     asked = {"client_auth": "private_key_jwt"}
     dated = [email.utils.formatdate(at, usegmt=True) for at in (NOW - hours * 3600, NOW + 5)]
@@ -264,7 +264,7 @@ async def test_a_request_that_cannot_be_recorded_is_not_sent(world: World) -> No
 
 
 async def test_a_token_that_cannot_be_remembered_is_not_used(world: World) -> None:
-    """The vault was locked while the server was asked."""
+    """The vault was locked while the token was requested, so the caller gets vault_locked."""
     world.is_locked = True
     error = await world.fails()
 
@@ -272,8 +272,8 @@ async def test_a_token_that_cannot_be_remembered_is_not_used(world: World) -> No
     assert world.minting.tokens() == ()
 
 
-async def test_a_caller_that_gives_up_does_not_end_the_request(world: World) -> None:
-    """The request goes on, and the next caller gets its token; the one that ran out of time gets `too_slow`."""
+async def test_a_caller_that_times_out_does_not_cancel_the_token_request(world: World) -> None:
+    """The next caller gets its token; the caller that timed out gets `too_slow`."""
     world.server.hold()
     error = await world.fails(within_s=0.2)
     world.server.release()
@@ -283,7 +283,7 @@ async def test_a_caller_that_gives_up_does_not_end_the_request(world: World) -> 
 
 
 async def test_a_forgotten_token_is_not_used(world: World) -> None:
-    """This holds for a token in memory and for one under way; a later request gets another."""
+    """A token may be forgotten in memory or while it is being requested; a later request gets another one."""
     await world.token()
     world.minting.forget()
     assert world.minting.tokens() == ()
@@ -305,7 +305,7 @@ async def test_a_forgotten_token_is_not_used(world: World) -> None:
     "changed", [{"secret": b"canary-another-secret"}, {"client_id": "another"}, {"audience": "https://other"}, None]
 )
 async def test_a_token_is_kept_only_for_the_same_credential(world: World, changed: dict[str, Any] | None) -> None:
-    """Another secret, user name or grant, or none, drops it; the same credential keeps it."""
+    """Another secret, user name or grant drops it, and so does the end of the binding."""
     await world.token()
     same, other = world.client(), None if changed is None else world.client(**changed)
     world.minting.keep_only(lambda _name: same)
@@ -318,7 +318,7 @@ async def test_a_token_is_kept_only_for_the_same_credential(world: World, change
 
 
 async def test_a_stopping_daemon_answers_waiting_callers(endpoints: Endpoints, server: TokenServer) -> None:
-    """A server that does not answer does not keep the daemon."""
+    """A server that does not respond must not keep the daemon from stopping."""
     server.hold()
     pace = JobTiming(last_s=0.1)
     failed: list[AileronError] = []
@@ -336,7 +336,7 @@ async def test_a_stopping_daemon_answers_waiting_callers(endpoints: Endpoints, s
 async def test_a_forgotten_request_does_not_keep_the_daemon_from_stopping(
     endpoints: Endpoints, server: TokenServer
 ) -> None:
-    """The vault was locked while the server did not answer: the request has its last seconds like any other."""
+    """The vault was locked during the token request, which still has its last seconds like any other."""
     server.hold()
     with anyio.fail_after(10):
         async with anyio.create_task_group() as waiting, served(endpoints, server, JobTiming(last_s=0.1)) as world:

@@ -93,7 +93,7 @@ def is_open(port: int) -> bool:
 
 
 async def test_a_client_is_registered_only_for_the_open_port(server: TokenServer, endpoints: Endpoints) -> None:
-    """The document is checked in full, without a credential; then every request for tokens names that client and the resource."""
+    """The request is sent without a credential; each token request then names that client and the resource."""
     was_open: list[bool] = []
 
     def registers(asked: Asked) -> bytes:
@@ -172,10 +172,10 @@ SECRETS: Final[dict[str, tuple[dict[str, Any], str | None]]] = {
 
 
 @pytest.mark.parametrize(("changes", "sent"), SECRETS.values(), ids=SECRETS.keys())
-async def test_a_secret_that_a_provider_requires_is_kept_with_the_tokens(
+async def test_the_secret_of_a_registered_client_is_stored_with_its_tokens(
     changes: dict[str, Any], sent: str | None, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """The secret is sent in the form, only where it is needed, and is not in the repr."""
+    """The secret is sent in the form, only if the provider requires it, and is not in the repr."""
     server.says(saying(**changes))
     granted, _, _ = await signed_in(endpoints, unregistered(server))
 
@@ -230,7 +230,7 @@ HOSTILE: Final[dict[str, tuple[Said, str]]] = {
 
 
 @pytest.mark.parametrize(("said", "code"), HOSTILE.values(), ids=HOSTILE.keys())
-async def test_a_bad_registration_is_not_quoted_and_leaves_no_port_open(
+async def test_an_invalid_registration_response_is_not_quoted_and_leaves_no_port_open(
     said: Said, code: str, server: TokenServer, endpoints: Endpoints, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The sign-in did not begin: no address to open, no token request. With a good answer the same provider signs in."""
@@ -267,7 +267,7 @@ _METHODS: Final = st.sampled_from(["none", "client_secret_post", "client_secret_
         },
     )
 )
-def test_any_answer_is_a_client_that_can_be_sent_or_an_error(found: dict[str, Any]) -> None:
+def test_any_registration_response_gives_a_usable_client_or_an_error(found: dict[str, Any]) -> None:
     """Any other exception is a failure, and a kept client fits into a form and an address."""
     provider = OAuth2Provider(
         authorize_url="https://id.example/a",
@@ -288,7 +288,7 @@ def test_any_answer_is_a_client_that_can_be_sent_or_an_error(found: dict[str, An
 async def test_a_client_id_with_markup_stays_one_parameter_and_is_on_no_page(
     server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """The provider chooses it, in visible ASCII; it has no meaning to a page or an address."""
+    """The provider chooses any visible ASCII for it; no page shows it, and in an address it is encoded."""
     markup = '"><script>alert(1)</script>&redirect_uri=https://evil.example/#'
     server.says(saying(client_id=markup))
     _, asked, page = await signed_in(endpoints, unregistered(server))
@@ -299,8 +299,8 @@ async def test_a_client_id_with_markup_stays_one_parameter_and_is_on_no_page(
     assert "script" not in page
 
 
-async def test_giving_up_during_a_registration_leaves_no_port_open(server: TokenServer, endpoints: Endpoints) -> None:
-    """The person gives up before there is an invitation."""
+async def test_cancelling_during_a_registration_leaves_no_port_open(server: TokenServer, endpoints: Endpoints) -> None:
+    """The person cancels before there is an address to open."""
     server.hold()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(signed_in, endpoints, unregistered(server))

@@ -289,8 +289,8 @@ def _no_token_in_the_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 # Before it ends
 
 
-async def test_a_token_with_time_left_is_left_alone(world: World) -> None:
-    """The provider is not asked at sign-in, nor just over a minute before the end."""
+async def test_a_token_that_does_not_expire_soon_is_not_renewed(world: World) -> None:
+    """The provider is not asked right after the sign-in, nor just over a minute before the token expires."""
     await world.ready()
     world.clock.now += 3600 - 61
     await world.ready()
@@ -299,7 +299,7 @@ async def test_a_token_with_time_left_is_left_alone(world: World) -> None:
     assert world.journal.rows == []
 
 
-async def test_a_token_is_renewed_a_minute_before_its_end(world: World) -> None:
+async def test_a_token_is_renewed_a_minute_before_it_expires(world: World) -> None:
     """A single request carries the refresh token; the whole answer is in the vault, and the rest of the binding is unchanged."""
     before = world.vault.binding(NAME)
     world.clock.now += 3600 - 59
@@ -349,7 +349,7 @@ async def test_repeated_renewals_keep_the_sign_in(world: World) -> None:
 async def test_a_refresh_token_that_is_not_replaced_stays(
     vault: Vault, start_server: Callable[..., TokenServer], authority: Any
 ) -> None:
-    """A provider that does not rotate sends none: the existing one stays in use."""
+    """A provider without rotation sends no new refresh token, so the existing one stays in use."""
     from tests.oauth.conftest import endpoints_to
 
     server = start_server(rotates=False)
@@ -367,7 +367,7 @@ async def test_a_refresh_token_that_is_not_replaced_stays(
 
 
 async def test_a_short_lived_token_is_not_renewed_for_every_request(world: World) -> None:
-    """The margin before the end is at most a quarter of the token's life."""
+    """The renewal comes at most a quarter of the token's lifetime before it expires."""
     world.server.lifetime_s = 30
     world.clock.now += 3600
     await world.ready()
@@ -381,8 +381,8 @@ async def test_a_short_lived_token_is_not_renewed_for_every_request(world: World
     assert len(world.server.asked) == 2
 
 
-async def test_a_token_without_an_end_is_renewed_only_when_refused(world: World) -> None:
-    """The provider stated no end: a year later the token is still sent."""
+async def test_a_token_without_an_expiry_is_renewed_only_when_refused(world: World) -> None:
+    """The provider stated no lifetime: a year later the token is still sent."""
     world.sign_in(ends_in_s=None)
     world.clock.now += 365 * DAY_S
     await world.ready()
@@ -410,7 +410,7 @@ async def test_nothing_is_renewed_without_a_sign_in(world: World) -> None:
 
 
 async def test_a_renewal_with_fewer_scopes_is_kept(world: World) -> None:
-    """The person withdrew a scope at the provider: the new tokens are the only ones, so they are kept."""
+    """The person withdrew a scope at the provider. The new tokens replace the old ones, so they must be kept."""
     world.server.says(json_answer(tokens_answer(scope="mail.read")))
     world.clock.now += 3600
     await world.ready()
@@ -423,7 +423,7 @@ async def test_a_renewal_with_fewer_scopes_is_kept(world: World) -> None:
 
 
 async def test_fifty_simultaneous_refusals_cause_one_renewal(world: World) -> None:
-    """Every caller that was refused with the old token waits until there is a new one."""
+    """Every caller whose old token was refused waits for the new one."""
     told: list[bool] = []
 
     async def refused() -> None:
@@ -441,7 +441,7 @@ async def test_fifty_simultaneous_refusals_cause_one_renewal(world: World) -> No
 
 
 async def test_requests_and_refusals_share_one_renewal(world: World) -> None:
-    """Half of the callers ask before sending, half were refused."""
+    """Half of the callers ask before they send a request, half after a refusal."""
     world.clock.now += 3600
     async with world.asked_by(*[world.ready] * 20, *[world.renew] * 20):
         pass
@@ -449,8 +449,8 @@ async def test_requests_and_refusals_share_one_renewal(world: World) -> None:
     assert len(world.server.asked) == 1
 
 
-async def test_two_sign_ins_are_renewed_side_by_side(world: World) -> None:
-    """A provider that is slow for one sign-in holds up no other."""
+async def test_two_sign_ins_are_renewed_concurrently(world: World) -> None:
+    """A provider that is slow for one sign-in does not delay another."""
     other = BindingName("oauth2", "mail", "home")
     world.sign_in(other)
     world.clock.now += 3600
@@ -500,7 +500,7 @@ async def test_a_callers_deadline_does_not_end_the_renewal(world: World) -> None
 async def test_a_valid_token_is_sent_if_the_provider_does_not_answer_soon(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """Half a minute before the end the provider does not answer: the request goes out with the current token."""
+    """The provider does not respond half a minute before the token expires, so the current token is sent."""
     world = World(vault, server, endpoints, JobTiming(patience_s=0.05, fresh_s=0))
     world.sign_in()
     async with served(world):
@@ -515,7 +515,7 @@ async def test_a_valid_token_is_sent_if_the_provider_does_not_answer_soon(
     assert world.stored == b"canary-access-token-1"
 
 
-async def test_a_stopping_daemon_keeps_the_answer_that_is_on_its_way(idle: World) -> None:
+async def test_a_stopping_daemon_stores_the_tokens_of_a_renewal_in_progress(idle: World) -> None:
     """1. The provider is asked. 2. The daemon stops. 3. The answer comes, and is in the vault before the daemon has ended."""
     async with served(idle), anyio.create_task_group() as tasks:
         idle.server.hold()
@@ -565,7 +565,7 @@ async def test_no_renewal_begins_after_the_daemon_stopped(idle: World) -> None:
 
 
 async def test_the_intent_is_stored_and_recorded_before_the_provider_is_asked(world: World) -> None:
-    """The file itself is read at the moment when the request arrives."""
+    """The test reads the vault's file when the request arrives at the provider."""
     world.clock.now += 3600
     seen: list[Any] = []
 
@@ -612,7 +612,7 @@ async def test_a_token_is_not_used_before_it_is_in_the_vault(world: World) -> No
 
 
 async def test_a_full_disk_is_found_before_the_provider_is_asked(world: World) -> None:
-    """A valid token is used meanwhile; once it has ended the failure names the disk; with room on the disk the renewal works."""
+    """A valid token is used meanwhile; an expired one fails with the disk as the reason; with room it is renewed."""
     world.store.full = {"note_renewal"}
     world.clock.now += 3600 - 30
     await world.ready()
@@ -633,7 +633,7 @@ async def test_a_full_disk_is_found_before_the_provider_is_asked(world: World) -
 
 
 async def test_a_renewal_that_cannot_be_recorded_is_not_begun(world: World) -> None:
-    """A full ledger stops the request. If it is full only afterwards, nothing is lost."""
+    """A full ledger prevents the request. If it fills up only afterwards, no token is lost."""
     world.clock.now += 3600
     world.journal.full = {"renewing"}
     error = await world.refusal()
@@ -675,7 +675,7 @@ async def test_a_disk_full_during_a_renewal_loses_nothing(idle: World, caplog: p
 async def test_tokens_in_memory_only_are_written_when_the_daemon_stops(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """This is the last chance, long before the next regular attempt."""
+    """The disk had been full; the next regular attempt to write them is far away."""
     world = World(vault, server, endpoints, JobTiming(write_again_s=600))
     world.sign_in()
     async with served(world):
@@ -786,7 +786,7 @@ async def test_a_new_sign_in_during_a_renewal_is_not_overwritten(world: World) -
 
 
 @pytest.mark.parametrize("ended", ["revoked", "signed in anew", "signed in anew and used"])
-async def test_tokens_that_were_never_written_are_known_for_a_day(
+async def test_tokens_that_were_never_written_count_as_possibly_sent_for_a_day(
     world: World, ended: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1. They are used from memory. 2. Their sign-in ends before they can be written. They may have been sent: the access token
@@ -816,7 +816,7 @@ async def test_tokens_that_were_never_written_are_known_for_a_day(
 
 
 async def test_the_number_of_known_unwritten_tokens_is_bounded(world: World) -> None:
-    """The newest are kept."""
+    """The newest are kept, and the oldest forgotten."""
     for _sign_in in range(renew.MAX_LOST + 1):
         world.store.full = {"put_tokens"}
         world.clock.now += 60
@@ -835,7 +835,7 @@ async def test_the_number_of_known_unwritten_tokens_is_bounded(world: World) -> 
 async def test_a_new_sign_in_between_two_reads_does_not_mix_accounts(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tokens were read, their grant was not yet: the former tokens are not put under the new account."""
+    """The old tokens were read, their grant was not yet: they must not be stored under the new account."""
     world.sign_in(ends_in_s=0)
     look = world.store.tokens
 
@@ -868,7 +868,7 @@ def _with_access(world: World, access: bytes) -> TokenSet:
 
 
 async def test_a_sign_in_that_ended_at_the_provider_says_how_to_sign_in_again(world: World) -> None:
-    """`invalid_grant` is stored and not asked for again, and the token is used until its end."""
+    """`invalid_grant` is stored, so the provider is not asked again; the token is used until it expires."""
     world.server.says(oauth_error("invalid_grant", error_description="canary: expired or revoked"))
     world.clock.now += 3600 - 30
     await world.ready()
@@ -885,8 +885,8 @@ async def test_a_sign_in_that_ended_at_the_provider_says_how_to_sign_in_again(wo
     assert world.journal.rows[-1] == ("failed", str(NAME), "invalid_grant")
 
 
-async def test_signing_in_again_ends_failure_and_pause(world: World) -> None:
-    """The failure and the pause of the former sign-in do not apply to the next."""
+async def test_signing_in_again_clears_the_failure_and_the_pause(world: World) -> None:
+    """They belonged to the former sign-in."""
     world.clock.now += 3600
     world.server.says(oauth_error("invalid_grant"))
     await world.refusal()
@@ -897,7 +897,7 @@ async def test_signing_in_again_ends_failure_and_pause(world: World) -> None:
 
 
 async def test_an_interrupted_renewal_is_tried_once_and_explained(world: World) -> None:
-    """The daemon died between asking and writing, and the provider had replaced the token: the message says so."""
+    """The daemon died between request and write, and the provider had replaced the token: the message says so."""
     world.server.refresh = "canary-refresh-token-that-nobody-has"
     world.vault.note_renewal(NAME, int(NOW * 1000))
     error = await world.refusal(world.renew)
@@ -910,8 +910,8 @@ async def test_an_interrupted_renewal_is_tried_once_and_explained(world: World) 
     assert world.grant.failed == "cut_off"
 
 
-async def test_a_renewal_interrupted_before_the_provider_acted_goes_on(world: World) -> None:
-    """The provider knows nothing of it: the old refresh token works."""
+async def test_a_renewal_interrupted_before_the_provider_acted_is_repeated(world: World) -> None:
+    """The provider did not act on the request, so the old refresh token still works."""
     world.vault.note_renewal(NAME, int(NOW * 1000))
     is_renewed = await world.renew()
 
@@ -920,7 +920,7 @@ async def test_a_renewal_interrupted_before_the_provider_acted_goes_on(world: Wo
 
 
 async def test_a_sign_in_without_a_refresh_token_lasts_as_long_as_its_token(world: World) -> None:
-    """A refusal before the end has another cause and is passed on; afterwards the person must sign in again."""
+    """An earlier refusal has another cause and is passed on; after the expiry the person must sign in again."""
     world.sign_in(refreshable=False)
     await world.ready()
     is_renewed = await world.renew()
@@ -946,7 +946,7 @@ async def test_a_sign_in_without_a_refresh_token_lasts_as_long_as_its_token(worl
     ],
 )
 async def test_other_refusals_are_reported_and_the_sign_in_stays(code: str, world: World) -> None:
-    """The binding shows the failure, and there is a pause; a later success clears the failure."""
+    """The failure is stored with the binding, and a pause follows; a later success clears the failure."""
     world.clock.now += 3600
     world.server.says(oauth_error(code))
     error, again = await world.refusal(), await world.refusal()
@@ -1022,7 +1022,7 @@ async def test_a_refusal_that_cannot_be_stored_is_still_reported(
 
 
 async def test_an_empty_refresh_token_counts_as_none(world: World) -> None:
-    """The former one stays, as it does when the answer has no such member."""
+    """The former refresh token stays, as if the response had no such member."""
     world.server.says(json_answer({"access_token": "canary-access-new", "token_type": "Bearer", "refresh_token": ""}))
     assert await world.renew()
     assert world.grant.refreshable
@@ -1046,8 +1046,10 @@ async def test_an_unforeseen_error_is_reported_without_its_text(world: World, ca
     assert is_renewed
 
 
-async def test_the_states_kept_for_bindings_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest idle states are forgotten."""
+async def test_the_number_of_renewal_states_kept_in_memory_is_bounded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state of the binding that was idle longest is forgotten."""
     monkeypatch.setattr(jobs, "MAX_STATES", 2)
     for number in range(5):
         other = BindingName("oauth2", "mail", f"number-{number}")
@@ -1061,7 +1063,7 @@ async def test_the_states_kept_for_bindings_are_bounded(world: World, monkeypatc
 
 
 async def test_a_provider_that_is_down_is_asked_once_and_the_old_token_is_used(world: World) -> None:
-    """A hundred requests before the end and a hundred after it cause one attempt; the later ones fail as retriable."""
+    """A hundred requests before the expiry and a hundred after it cause one attempt; the later ones can be retried."""
     world.server.says(*[answer(b"", status="503 Service Unavailable")] * 1000)
     world.clock.now += 3600 - 30
     for _ in range(100):
@@ -1092,8 +1094,10 @@ async def test_a_provider_that_recovers_is_asked_again_after_the_pause(
     assert world.stored == b"canary-access-token-1"
 
 
-async def test_pauses_grow_up_to_a_bound(vault: Vault, server: TokenServer, endpoints: Endpoints) -> None:
-    """Each is twice as long, up to the longest; after a success the first one applies again."""
+async def test_pauses_after_failed_renewals_grow_up_to_a_bound(
+    vault: Vault, server: TokenServer, endpoints: Endpoints
+) -> None:
+    """Each pause is twice as long as the last; a success resets it."""
     world = World(vault, server, endpoints, JobTiming(first_pause_s=100, longest_pause_s=300, fresh_s=0))
     world.sign_in(ends_in_s=0)
     server.says(*[answer(b"", status="503 Busy")] * 4)
@@ -1115,7 +1119,7 @@ async def test_pauses_grow_up_to_a_bound(vault: Vault, server: TokenServer, endp
 async def test_a_service_that_always_refuses_does_not_cause_a_renewal_each_time(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """The 401 is not for the token's age: after one renewal it is passed on for a while."""
+    """The 401 has another cause than an old token: after one renewal it is passed on for a while."""
     world = World(vault, server, endpoints, JobTiming())
     world.sign_in()
     async with served(world):
@@ -1130,7 +1134,7 @@ async def test_a_service_that_always_refuses_does_not_cause_a_renewal_each_time(
 async def test_tokens_that_expire_at_once_are_not_renewed_endlessly(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """`expires_in` is zero: the token is used, and the provider is asked once in a while."""
+    """`expires_in` is zero: the token is used nevertheless, and the provider is asked now and then."""
     server.lifetime_s = 0
     world = World(vault, server, endpoints, JobTiming(least_s=600))
     world.sign_in(ends_in_s=0)
@@ -1146,7 +1150,7 @@ async def test_tokens_that_expire_at_once_are_not_renewed_endlessly(
 
 
 async def test_a_clock_set_forward_by_a_day_costs_one_renewal(world: World) -> None:
-    """The token seems to have ended: it is renewed, and the next one ends by the same clock."""
+    """The token seems expired, so it is renewed; the new one is dated by the same clock."""
     world.clock.now += DAY_S
     for _ in range(20):
         await world.ready()
@@ -1155,7 +1159,7 @@ async def test_a_clock_set_forward_by_a_day_costs_one_renewal(world: World) -> N
 
 
 async def test_a_clock_set_back_by_a_day_is_corrected_by_a_refusal(world: World) -> None:
-    """The token seems to last: the service refuses it, and from then on the new clock counts."""
+    """The token seems valid. The service refuses it, and the new token is dated by the clock as set."""
     world.clock.now -= DAY_S
     await world.ready()
     asked_before = len(world.server.asked)
@@ -1195,9 +1199,7 @@ async def test_both_tokens_are_revoked_where_they_were_issued(world: World) -> N
         ),
     ],
 )
-async def test_a_provider_that_does_not_revoke_is_described_in_our_words(
-    said: bytes, expected: str, world: World
-) -> None:
+async def test_a_failed_revocation_is_reported_in_our_words(said: bytes, expected: str, world: World) -> None:
     """The result says what is left to the person; a token that the provider no longer knows counts as revoked."""
     world.server.says(world.server._good, said)
 
@@ -1205,7 +1207,7 @@ async def test_a_provider_that_does_not_revoke_is_described_in_our_words(
 
 
 async def test_a_provider_without_revocation_is_reported(world: World) -> None:
-    """The tokens end by themselves."""
+    """The report says that the tokens expire by themselves."""
     tokens = world.vault.tokens(NAME)
     client = msgspec.structs.replace(tokens.client, revocation_url=None)
     without = TokenSet(access=tokens.access, refresh=tokens.refresh, expires_at=None, scopes=(), client=client)

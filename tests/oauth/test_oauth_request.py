@@ -33,13 +33,13 @@ def request_of(provider: OAuth2Provider, **options: Any) -> AuthorizationRequest
     return authorization_request(provider, provider.client_id, 4242, **options)
 
 
-def test_the_challenge_matches_the_example_of_the_rfc() -> None:
-    """The example is in RFC 7636, appendix B."""
+def test_the_pkce_challenge_matches_the_example_of_rfc_7636() -> None:
+    """The example is in appendix B."""
     assert challenge("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk") == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
 def test_the_request_has_the_required_parameters_and_no_verifier() -> None:
-    """Only the verifier's hash is in it."""
+    """The request contains only the hash of the PKCE verifier."""
     numbers = iter([b"\x01" * 32, b"\x02" * 32])
     asked = request_of(PROVIDER, random=lambda count: next(numbers))
     verifier = asked.verifier.reveal().decode()
@@ -74,8 +74,8 @@ def test_a_resource_is_sent_and_an_empty_scope_is_not() -> None:
     "client_id",
     ["https://your-mail.example/client.json", "https://id.example/changeme/xxxxx", "https://placeholder.example/"],
 )
-def test_the_address_of_a_metadata_document_is_a_client_id_to_the_letter(client_id: str) -> None:
-    """The words of the address do not matter; elsewhere they mark a placeholder that a publisher did not replace."""
+def test_a_client_id_may_be_the_url_of_a_metadata_document(client_id: str) -> None:
+    """Words in the URL may look like a placeholder that a publisher forgot to replace, and still are no placeholder."""
     assert asked_for(request_of(changed(client_id=client_id)).url)["client_id"] == client_id
 
     for bad in (client_id.removeprefix("https://"), client_id.replace("https", "http"), client_id + "<path>"):
@@ -84,15 +84,15 @@ def test_the_address_of_a_metadata_document_is_a_client_id_to_the_letter(client_
 
 
 def test_a_query_in_the_authorization_url_is_kept() -> None:
-    """Some providers have a tenant there."""
+    """Some providers put a tenant there."""
     asked = request_of(changed(authorize_url="https://id.example/a?tenant=x%20y"))
 
     assert asked.url.startswith("https://id.example/a?tenant=x%20y&response_type=code&")
 
 
 @pytest.mark.parametrize("name", sorted(OURS))
-def test_a_manifest_cannot_set_our_parameters(name: str) -> None:
-    """A manifest cannot do so as a parameter nor in the address; another name passes."""
+def test_a_manifest_cannot_set_parameters_that_aileron_sets(name: str) -> None:
+    """Neither its extra parameters nor its URL may contain one; other parameters are allowed."""
     for bad in (
         changed(authorize_params=((name, "x"),)),
         changed(authorize_url=f"https://id.example/a?{name}=x"),
@@ -120,8 +120,8 @@ def test_a_manifest_cannot_set_our_parameters(name: str) -> None:
         "",
     ],
 )
-def test_an_ambiguous_address_is_refused(url: str) -> None:
-    """This holds for the browser's address. An endpoint on this machine may use http, for tests."""
+def test_an_ambiguous_authorization_url_is_refused(url: str) -> None:
+    """A browser opens it, and could read it differently. An endpoint on loopback may use http, for tests."""
     with pytest.raises(ProviderError) as caught:
         request_of(changed(authorize_url=url))
 
@@ -138,7 +138,7 @@ def test_an_ambiguous_address_is_refused(url: str) -> None:
     values=st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=20), max_size=3),
 )
 def test_values_of_a_manifest_are_encoded_without_change(scopes: list[str], client_id: str, values: list[str]) -> None:
-    """Every value is one parameter again, and the address is visible ASCII: no value becomes another parameter."""
+    """Each value is parsed back as one parameter, so it cannot become a second one."""
     scopes = [scope for scope in scopes if scope.isprintable()] or ["x"]
     params = tuple((f"p{number}", value) for number, value in enumerate(values))
     asked = request_of(changed(scopes=tuple(scopes), client_id=client_id, authorize_params=params))

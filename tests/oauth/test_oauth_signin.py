@@ -87,7 +87,7 @@ async def signed_in(
 
 
 async def test_a_person_signs_in_and_gets_tokens(server: TokenServer, endpoints: Endpoints) -> None:
-    """The code goes to the token endpoint with the verifier; the answer is granted, and the page tells the person to go back."""
+    """The code is redeemed with its verifier, and the page tells the person to go back."""
     provider = server.provider(authorize_params=(("access_type", "offline"),))
     async with browser_sign_in(endpoints, provider) as (sign_in, asked), anyio.create_task_group() as tasks:
         pages: list[Any] = []
@@ -147,7 +147,7 @@ async def test_state_nonce_and_challenge_are_new_each_time(server: TokenServer, 
 
 
 async def test_a_provider_without_a_client_secret_is_sent_none(server: TokenServer, endpoints: Endpoints) -> None:
-    """PKCE protects the flow."""
+    """PKCE protects the sign-in instead."""
     ended = await signed_in(endpoints, server.provider(client_secret=None))
 
     assert ended.granted is not None
@@ -155,7 +155,7 @@ async def test_a_provider_without_a_client_secret_is_sent_none(server: TokenServ
 
 
 async def test_the_account_comes_from_the_id_token(server: TokenServer, endpoints: Endpoints) -> None:
-    """The account is `email`, checked for issuer, audience and the nonce that was sent."""
+    """The account is the `email` claim; issuer, audience and nonce of the token are checked."""
     provider = server.provider(scopes=("openid", "email", *SCOPES))
     async with browser_sign_in(endpoints, provider) as (sign_in, asked), anyio.create_task_group() as tasks:
         claims = {
@@ -175,7 +175,7 @@ async def test_the_account_comes_from_the_id_token(server: TokenServer, endpoint
 async def test_every_error_of_the_authorization_page_has_its_message(
     code: str, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """The error ends the sign-in with what happened and the command that begins again; the token endpoint is not asked."""
+    """The message has the cause and the command that starts again; the token endpoint is not asked."""
     ended = await signed_in(endpoints, server.provider(), lambda asked: callback(asked, code=None, error=code))
 
     assert ended.code == code
@@ -191,7 +191,7 @@ async def test_every_error_of_the_authorization_page_has_its_message(
 async def test_a_provider_cannot_use_the_error_codes_of_aileron(
     code: str, server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """Neither endpoint can make us say that the person was slow, or that a port is missing."""
+    """Neither endpoint can make Aileron report, for example, that the person was too slow."""
     server.says(oauth_error(code))
     found = [
         await signed_in(endpoints, server.provider(), lambda asked: callback(asked, code=None, error=code)),
@@ -274,8 +274,8 @@ async def test_a_bad_answer_of_the_token_endpoint_ends_with_a_message_that_quote
     assert again.granted is not None  # the same provider, when it answers as it should
 
 
-async def test_missing_scopes_are_named(server: TokenServer, endpoints: Endpoints) -> None:
-    """The person left a box unticked: the message names the scope, made harmless."""
+async def test_scopes_that_the_person_did_not_grant_are_named(server: TokenServer, endpoints: Endpoints) -> None:
+    """A box on the provider's page was left unticked: the message names the scope, made safe to display."""
     server.says(json_answer(tokens_answer(scope="mail.read openid")))
     ended = await signed_in(endpoints, server.provider(scopes=("mail.read", "mail.send", "x\u202ey", "offline_access")))
 
@@ -287,7 +287,7 @@ async def test_missing_scopes_are_named(server: TokenServer, endpoints: Endpoint
 
 
 async def test_an_unreachable_provider_is_named(server: TokenServer, endpoints: Endpoints) -> None:
-    """The host does not exist: the message names it."""
+    """The provider's host does not exist, and the message names it."""
     ended = await signed_in(endpoints, server.provider(token_url="https://nobody.invalid:1/token"))
 
     assert ended.code == "unreachable"
@@ -306,7 +306,7 @@ async def test_an_unreachable_provider_is_named(server: TokenServer, endpoints: 
 async def test_a_forbidden_provider_is_refused_before_the_sign_in(
     flow: Any, token_url: str, setting: str, server: TokenServer, endpoints: Endpoints, start_server: Callable[..., Any]
 ) -> None:
-    """The person gets no page to open; the one fix is the setting; the allowed provider works."""
+    """The person gets no page to open, and the fix is the setting. An allowed provider works."""
     url = token_url.format(port=start_server().address.port)
     with pytest.raises(AileronError) as caught:
         async with SignIn(server.provider(token_url=url), endpoints, flow=flow, again=AGAIN):
@@ -323,7 +323,7 @@ async def test_a_forbidden_provider_is_refused_before_the_sign_in(
 
 
 async def test_a_placeholder_is_never_sent(server: TokenServer, endpoints: Endpoints) -> None:
-    """An unreleased manifest has one as client ID or secret: nothing listens, nothing is sent."""
+    """The client ID or secret of an unreleased manifest is one: no port is opened, and no request sent."""
     for changes in (
         {"client_id": "bound-at-release"},
         {"client_id": "1234567890-xxxxxxx.apps.example"},
@@ -421,7 +421,7 @@ async def test_a_device_code_signs_in(server: TokenServer, endpoints: Endpoints)
 
 @pytest.mark.parametrize("code", ["access_denied", "expired_token", "invalid_client", "invalid_grant"])
 async def test_a_failed_device_code_says_why(code: str, server: TokenServer, endpoints: Endpoints) -> None:
-    """The failure follows on a further request."""
+    """The failure is in the provider's response to a later poll."""
     server.says(server._good, oauth_error("authorization_pending"), oauth_error(code))
     with pytest.raises(AileronError, match=re.escape(AGAIN)) as caught:
         await device_sign_in(endpoints, server.provider(), Waits())
@@ -430,7 +430,7 @@ async def test_a_failed_device_code_says_why(code: str, server: TokenServer, end
 
 
 async def test_a_provider_without_a_device_flow_is_reported(server: TokenServer, endpoints: Endpoints) -> None:
-    """The message names the other way."""
+    """The message names the sign-in in a browser instead."""
     with pytest.raises(AileronError, match="on a machine with a browser") as caught:
         await device_sign_in(endpoints, server.provider(device_authorization_url=None), Waits())
 
@@ -476,7 +476,7 @@ async def test_a_device_code_that_a_terminal_could_not_show_is_refused(
 async def test_a_device_code_that_nobody_enters_times_out(
     server: TokenServer, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The provider would wait for ever."""
+    """The provider itself would never end the wait."""
     monkeypatch.setattr("aileron.oauth.signin.SIGN_IN_S", 0.3)
     server.says(server._good, *[oauth_error("authorization_pending")] * 10_000)
 
@@ -506,10 +506,10 @@ async def test_a_provider_that_does_not_name_itself_is_accepted_if_the_manifest_
 # Where it goes
 
 
-async def test_each_endpoint_needs_the_users_permission(
+async def test_each_endpoint_on_this_machine_needs_the_user_s_permission(
     authority: Authority, server: TokenServer, start_server: Callable[..., TokenServer]
 ) -> None:
-    """The user allowed one address on this machine; another one that a manifest names there gets no connection."""
+    """The user allowed one local address; another one in the manifest gets no connection."""
     other = start_server()
     async with endpoints_to(authority, server) as endpoints:
         with pytest.raises(AileronError) as refused:

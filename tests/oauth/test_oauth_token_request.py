@@ -52,7 +52,7 @@ def key_file(**changes: str) -> bytes:
 
 
 def test_basic_credentials_are_form_encoded_first() -> None:
-    """RFC 6749, section 2.3.1: the form has no part of the client."""
+    """RFC 6749, section 2.3.1: client ID and secret are encoded before base64, and are not in the form."""
     request = token_request(credential(), NOW)
     assert request.authorization is not None
     scheme, _, encoded = request.authorization.reveal().decode().partition(" ")
@@ -63,7 +63,7 @@ def test_basic_credentials_are_form_encoded_first() -> None:
 
 
 def test_scopes_audience_and_resource_are_sent() -> None:
-    """The secret is in the form, which is the other way to authenticate."""
+    """The client secret is in the form here, which is the other way to authenticate."""
     asked = credential(
         scopes=("b", "a"), audience="https://api", resource="https://r", client_auth="client_secret_post"
     )
@@ -127,7 +127,7 @@ def test_a_bare_key_requests_tokens_for_the_named_client() -> None:
 
 @pytest.mark.parametrize("auth", ["none", "client_secret_basic", "client_secret_post"])
 def test_a_token_is_exchanged_with_and_without_a_client(auth: str) -> None:
-    """RFC 8693, section 2.1; if there are two secrets, both are in one document."""
+    """RFC 8693, section 2.1. If a token and a client secret are needed, one document holds both."""
     secret = b"canary-token-1" if auth == "none" else EXCHANGED
     request = token_request(credential(secret, grant="token_exchange", client_auth=auth, audience="api"), NOW)
     form = request.form
@@ -170,7 +170,7 @@ REFUSED: Final[dict[str, tuple[ClientCredential, str]]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_an_unsuitable_secret_is_refused_with_the_reason(name: str) -> None:
-    """The reason is the end of a sentence, and quotes no part of the secret."""
+    """The message quotes no part of the secret."""
     asked, words = REFUSED[name]
     with pytest.raises(ValueError, match="^" + words.replace("(", r"\(")) as caught:
         token_request(asked, NOW)
@@ -180,8 +180,8 @@ def test_an_unsuitable_secret_is_refused_with_the_reason(name: str) -> None:
     assert "evil" not in str(caught.value)
 
 
-def test_the_sent_parts_of_a_secret_are_known() -> None:
-    """They are each part and, with a client ID, the value of `Authorization: Basic`; a key has none."""
+def test_sent_parts_returns_every_form_in_which_a_secret_is_sent() -> None:
+    """They include the value of `Authorization: Basic` if there is a client ID; a private key is never sent."""
     basic = token_request(credential(), NOW).authorization
     assert basic is not None
     sent = {part.reveal() for part in sent_parts(Secret(SECRET), "a client")}

@@ -208,8 +208,8 @@ async def test_no_template_is_ended_while_a_program_runs_in_it(program: int) -> 
         await _ran(jails, program, runtimes[4])
 
 
-async def test_a_dead_template_takes_only_its_own_programs_along(program: int) -> None:
-    """The program in it is reported as killed, the others go on, and the next run gets another template."""
+async def test_a_template_that_dies_ends_only_its_own_programs(program: int) -> None:
+    """Their end is reported as a kill. Other programs continue, and the next run gets another template."""
     async with _served() as jails:
         bare, other, *_ = _runtimes(program)
         before = _templates()
@@ -235,7 +235,7 @@ async def test_a_template_that_cannot_be_started_fails_the_run(program: int, tmp
 
 
 async def test_every_template_ends_when_the_jails_are_closed(program: int) -> None:
-    """Templates of compiled programs end with their owner too."""
+    """Templates of Python and of compiled programs both end with their owner."""
     before = _templates()
     async with _served() as jails:
         for runtime in _runtimes(program)[:3]:
@@ -246,7 +246,7 @@ async def test_every_template_ends_when_the_jails_are_closed(program: int) -> No
 
 
 async def test_a_template_is_replaced_after_a_number_of_children(program: int) -> None:
-    """A program in the old template runs to its end there, and then the template ends; later children belong to the new one."""
+    """A program in the old template runs to its end, and then the template ends; new children use the new template."""
     async with _served(renew_after=2) as jails:
         bare = ElfRuntime.of_program(program)
         before = _templates()
@@ -264,7 +264,7 @@ async def test_a_template_is_replaced_after_a_number_of_children(program: int) -
         assert len(both) == 2
 
 
-async def test_the_template_of_python_is_replaced_as_well(python_program: int) -> None:
+async def test_the_python_template_is_replaced_after_a_number_of_children_too(python_program: int) -> None:
     """The template is replaced twice, without disturbing a child that outlasts both."""
     others = _templates()
     async with _served(renew_after=1) as jails:
@@ -309,7 +309,7 @@ async def _ran_python(jails: Jails, program: int, between: Callable[[], None] = 
 
 
 async def test_unused_templates_end_and_the_next_run_gets_new_ones(program: int, python_program: int) -> None:
-    """This is so for Python's template and those of compiled programs; none ends before its time."""
+    """Python's template and those of compiled programs are tried; none ends before its idle time is over."""
     clock, others = _Clock(), _templates()
     async with _served(clock=clock) as jails:
         await _ran_python(jails, python_program)
@@ -332,7 +332,7 @@ async def test_unused_templates_end_and_the_next_run_gets_new_ones(program: int,
         assert jails.layers_ahead(Policy()) == jails.layers
 
 
-async def test_an_unused_template_ends_soon_after_its_time(
+async def test_an_unused_template_ends_soon_after_its_idle_time(
     python_program: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checks are more frequent than the idle time; otherwise a template used just after a check would last twice as long."""
@@ -346,7 +346,7 @@ async def test_an_unused_template_ends_soon_after_its_time(
 
 
 async def test_a_template_with_a_running_program_stays(python_program: int) -> None:
-    """The length does not matter: a run may take longer, and a waiting connector counts too."""
+    """The program may run for any time, and a waiting spare counts as a running program."""
     clock = _Clock()
     async with _served(clock=clock) as jails:
         before = _templates()
@@ -381,7 +381,7 @@ async def test_runs_that_start_while_a_template_ends_get_another(python_program:
     assert was_waited_for
 
 
-async def test_a_template_that_nobody_waits_for_any_more_serves_the_next_run(python_program: int) -> None:
+async def test_a_template_whose_run_was_cancelled_during_its_start_serves_the_next_run(python_program: int) -> None:
     """The template ends as an unused one if there is no next run."""
     clock, others = _Clock(), _templates()
     async with _served(clock=clock) as jails:
@@ -405,7 +405,7 @@ async def test_a_template_that_nobody_waits_for_any_more_serves_the_next_run(pyt
 
 
 async def test_a_waiting_run_continues_if_another_caller_finds_the_template_ready(python_program: int) -> None:
-    """A caller that cannot leave the loop reads the answer; after that the waiting run would get no further event."""
+    """The other caller, a synchronous one, reads the template's message, so the waiting run gets no event for it."""
     clock, others = _Clock(), _templates()
     async with _served(clock=clock) as jails:
         clock.now += IDLE_S
@@ -428,7 +428,9 @@ async def _ended(jails: Jails, jailed: Jailed, ended: list[Jailed]) -> None:
 
 
 @pytest.mark.skipif(not TELLS_WHO_LEFT, reason="Linux before 6.11: a listener hangs up when the last process is reaped")
-async def test_processes_that_have_left_are_reaped_in_the_background_up_to_a_bound(python_program: int) -> None:
+async def test_processes_that_closed_their_output_are_reaped_in_the_background_up_to_a_bound(
+    python_program: int,
+) -> None:
     """The template, which reaps, is stopped: eight ends are not waited for, the ninth is; processes that have left do
     not count as running.
     """
@@ -492,7 +494,7 @@ class _Unwritten(Unrecorded):
         ("os.close(4)\nwhile True: os.read(3, 100)", "kept running"),
     ],
 )
-async def test_an_end_that_is_reported_late_still_has_its_reason(end: str, words: str) -> None:
+async def test_a_process_exit_that_is_reported_late_still_has_its_reason(end: str, words: str) -> None:
     """The template, which reaps it, is stopped for longer than a connector that closed its output has time to leave."""
     with _zipped(_TOLD_TO_END + end) as file:
         async with _served() as jails, jails.open(file.fileno(), Policy(), None) as jailed:

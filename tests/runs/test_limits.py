@@ -129,8 +129,8 @@ def test_a_result_that_is_too_large_fails_with_the_limits_name(hostile: HostileH
     assert _limit(hostile.attack(f'send(framed({{"type": "result", "output": None}}, {body}))')) == "ok"
 
 
-def test_a_second_result_is_a_protocol_error_however_large(hostile: HostileHome) -> None:
-    """The result must be the last frame, so the size of the second does not matter."""
+def test_a_second_result_of_any_size_is_a_protocol_error(hostile: HostileHome) -> None:
+    """The result must be the last frame, so it does not matter that the second one is too large as well."""
     second = 'send(framed({"type": "result", "output": None}, body_bytes=1 << 30)); stay()'
 
     assert _limit(hostile.attack(f"result(1); {second}")) == "connector_runtime_error"
@@ -149,7 +149,7 @@ ctypes.CDLL(None).syscall(60 if os.uname().machine == "x86_64" else 93, 0)
 """
 
 
-def test_acts_between_the_result_and_the_end_still_count(hostile: HostileHome) -> None:
+def test_acts_between_the_result_and_the_exit_of_a_connector_still_count(hostile: HostileHome) -> None:
     """The cases are a second result with an immediate end, many times; a connection by a thread left behind; and output."""
     again = 'result(1); send(framed({"type": "result", "output": None}, b"\\xc0")); os._exit(0)'
     assert {_limit(hostile.attack(again)) for _ in range(20)} == {"connector_runtime_error"}
@@ -195,7 +195,7 @@ def test_no_behaviour_extends_the_wall_clock_limit(hurried: HostileHome, name: s
 
 
 def test_work_within_the_wall_clock_limit_has_a_result(hostile: HostileHome) -> None:
-    """This is the control, with a timeout that is enough on a busy machine."""
+    """Control of the test above, with a timeout that is long enough on a busy machine."""
     assert _limit(hostile.attack("time.sleep(0.1); result(1)")) == "ok"
 
 
@@ -238,7 +238,7 @@ def _asks_the_time_of_day(path: Path) -> bool:
 # The log
 
 
-def test_excessive_log_output_is_truncated_and_the_run_goes_on(hostile: HostileHome) -> None:
+def test_excessive_log_output_is_truncated_and_the_run_continues(hostile: HostileHome) -> None:
     """A connector prints 16 MiB: 64 KiB are kept, with a mark, and the daemon does not grow."""
     daemon = psutil.Process(hostile.home.daemon_pid)
     assert _limit(hostile.attack('os.write(2, b"seen in the log\\n"); result(1)')) == "ok"

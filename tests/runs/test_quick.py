@@ -111,12 +111,12 @@ def room(tmp_path: Path) -> _Room:
     ids=["values", "values in lists", "text", "a key", "keys", "texts"],
 )
 def test_large_arguments_are_checked_in_a_thread(room: _Room, args: dict[str, Any]) -> None:
-    """A check of a megabyte takes seconds, which must delay only its own caller."""
+    """Checking a megabyte takes seconds, which must not block the event loop."""
     assert not room.is_quick(args)
 
 
-def test_a_touched_file_is_read_in_a_thread(room: _Room) -> None:
-    """The file is known again after one read."""
+def test_a_modified_action_file_is_read_in_a_thread(room: _Room) -> None:
+    """Invocations are resolved on the event loop again after the file was read once."""
     os.utime(room.file)
     assert not room.is_quick()
     room.actions.load("give-back")
@@ -124,7 +124,7 @@ def test_a_touched_file_is_read_in_a_thread(room: _Room) -> None:
 
 
 def test_a_folder_with_many_actions_is_read_in_a_thread(room: _Room) -> None:
-    """Up to a hundred names are quick to check."""
+    """A hundred names are still checked on the event loop."""
     for number in range(101):
         room.file.with_name(f"other-{number}.md").write_text("", encoding="utf-8")
     room.actions.load("give-back")
@@ -133,6 +133,6 @@ def test_a_folder_with_many_actions_is_read_in_a_thread(room: _Room) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("is_locked", True), ("agreed", False), ("known", False)])
 def test_data_that_is_not_in_memory_is_read_in_a_thread(room: _Room, name: str, value: bool) -> None:
-    """The cases are bindings of a locked vault, a consent for another file, and a connector that was not verified."""
+    """The cases: bindings of a locked vault, a consent for another file, and a connector that was not verified."""
     setattr(room.home, name, value)
     assert not room.is_quick()

@@ -20,7 +20,7 @@ def failure(of: FailureClass, *, retriable: bool = False, **details: Any) -> Fai
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_busy_service_is_retried(status: int) -> None:
-    """A service that could not be reached is retried too."""
+    """A service that could not be reached is retried in the same way."""
     assert is_transient(failure(FailureClass.EXTERNAL_API_ERROR, status=status))
     assert is_transient(failure(FailureClass.NETWORK_ERROR, retriable=True))
     assert not is_transient(failure(FailureClass.NETWORK_ERROR))
@@ -31,13 +31,13 @@ def test_a_busy_service_is_retried(status: int) -> None:
     [("refused", False), ("certificate", False), ("not_encrypted", False), ("closed", True), (["refused"], True)],
 )
 def test_a_failure_that_will_not_pass_soon_is_reported_at_once(reason: object, is_asked_again: bool) -> None:
-    """A person would wait eight seconds for a known result, such as a port where nothing listens. The caller may retry."""
+    """Retries would make a person wait eight seconds to learn that nothing listens at a port. The caller may retry."""
     assert is_transient(failure(FailureClass.NETWORK_ERROR, retriable=True, reason=reason)) is is_asked_again
 
 
 @pytest.mark.parametrize(("reason", "may_pass"), [("certificate", False), ("refused", True), (["certificate"], True)])
 def test_a_network_error_from_a_connector_is_retriable_by_its_reason(reason: object, may_pass: bool) -> None:
-    """A connector's frame has no field for it, so the reason decides."""
+    """A connector's frame has no field `retriable`, so the reason decides."""
     assert claimed("network_error", "it did not work", {"reason": reason}).failure.retriable is may_pass
 
 

@@ -157,8 +157,8 @@ async def test_a_spare_waits_and_is_used_once(tmp_path: Path) -> None:
         assert not room.noted
 
 
-async def test_a_used_spare_is_followed_by_two_and_never_more(tmp_path: Path) -> None:
-    """The bound is two for a connector, and eight for all together."""
+async def test_a_used_spare_is_replaced_by_two_and_never_more(tmp_path: Path) -> None:
+    """The limits are two for a connector and eight in all."""
     async with _room(tmp_path) as room:
         pins = [room.installed(version=f"1.0.{number}") for number in range(6)]
         await room.wants(pins[0], was_spare=True, until=2)
@@ -171,9 +171,7 @@ async def test_a_used_spare_is_followed_by_two_and_never_more(tmp_path: Path) ->
 
 
 async def test_a_spare_serves_only_its_own_program_and_limits(tmp_path: Path) -> None:
-    """Other bytes under the same name get none, and neither do the same bytes with another limit. The spare's own
-    program and limits get it.
-    """
+    """Another program under the same name gets no spare, nor does the same program with other limits."""
     async with _room(tmp_path) as room:
         pin, other = room.installed(), room.installed(_WAITS + "#\n")
         await room.wants(pin, was_spare=False, until=1)
@@ -195,7 +193,7 @@ def _fenced(room: _Room, _pin: ConnectorPin) -> None:
 
 
 @pytest.mark.parametrize("change", [_touched, _removed, _fenced])
-async def test_a_spare_ends_when_what_it_depends_on_changes(
+async def test_a_spare_ends_when_its_files_or_the_settings_change(
     tmp_path: Path, change: Callable[[_Room, ConnectorPin], None]
 ) -> None:
     """The spare's files are touched or removed, or settings changed: no run gets it, it ends in a moment, and no early
@@ -250,7 +248,7 @@ async def test_a_spare_ends_when_its_lifetime_is_over(tmp_path: Path) -> None:
     "bounds", [Bounds(least_free=1.1, look_s=0.1), Bounds(memory_bytes=1, look_s=0.1)], ids=["the machine's", "theirs"]
 )
 async def test_spares_end_when_memory_is_short(tmp_path: Path, bounds: Bounds) -> None:
-    """The next check ends them; no early act is recorded, and none is made for a while."""
+    """The next check ends them without recording an early act, and none is made for a while."""
     async with _room(tmp_path, bounds) as room:
         pin = room.installed()
         room.spares.want(pin, Policy(), was_spare=True)
@@ -262,7 +260,7 @@ async def test_spares_end_when_memory_is_short(tmp_path: Path, bounds: Bounds) -
 
 
 async def test_spares_that_cannot_be_checked_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check needs a module, whose file cannot be opened if no descriptor is free; once it works, another spare stays."""
+    """The check imports a module, which fails if no file descriptor is free. Once it works, a new spare stays."""
     async with _room(tmp_path, Bounds(short_s=0.0, look_s=0.1)) as room:
         pin = room.installed()
         with monkeypatch.context() as without:
@@ -318,7 +316,7 @@ probe.connect(("93.184.216.34", 443))
 
 
 async def test_the_destination_of_an_early_connection_is_recorded_even_if_late(tmp_path: Path) -> None:
-    """The template, which reports the end, is stopped while the check finds that the spare has written a frame."""
+    """The stopped template reports the end only after the check has found a frame of the spare."""
     async with _room(tmp_path, Bounds(look_s=_DEADLINE_S)) as room:
         await room.wants(pin := room.installed(_SPEAKS_AND_CONNECTS), was_spare=False, until=1)
         child = room.spares.waiting[0].child
@@ -338,7 +336,7 @@ async def test_the_destination_of_an_early_connection_is_recorded_even_if_late(t
 
 
 async def test_the_pause_after_early_acts_doubles_and_then_ends(tmp_path: Path) -> None:
-    """A connector that acts early again has no spare for twice as long."""
+    """A connector that acts early a second time gets no spare for twice as long."""
     async with _room(tmp_path, Bounds(quiet_s=0.5, look_s=0.1)) as room:
         pin, began = room.installed("import os\nos._exit(0)"), anyio.current_time()
 
@@ -363,8 +361,8 @@ async def test_no_spare_is_made_while_runs_need_the_processors(tmp_path: Path) -
         await room.wants(pin, was_spare=True, until=2)
 
 
-async def test_spares_take_no_place_of_running_programs(tmp_path: Path) -> None:
-    """Sixty-four run beside two spares; a further run fails with `busy`, and taking a spare is no way around the bound."""
+async def test_spares_do_not_count_against_the_limit_of_running_programs(tmp_path: Path) -> None:
+    """Sixty-four programs run beside two spares. A further run is `busy`, even if a spare is waiting for it."""
     async with _room(tmp_path) as room:
         pin = room.installed()
         await room.wants(pin, was_spare=True, until=2)
@@ -440,7 +438,7 @@ async def test_a_compiled_spare_waits_once_it_has_reported_ready(
 
 @pytest.mark.parametrize("name", _EARLY_ELF)
 async def test_a_compiled_spare_may_report_ready_and_nothing_else(tmp_path: Path, name: str) -> None:
-    """The record has the reason; a spare that only reports ready is used."""
+    """Anything else is recorded with the reason. A spare that only reports ready is used."""
     does, what = _EARLY_ELF[name]
     async with _room(tmp_path, Bounds(cpu_s=0.5, look_s=0.1)) as room:
         pin, control = room.installed_program(f"-DEARLY={does}"), room.installed_program("-DEARLY=", version="2.0.0")
@@ -469,8 +467,8 @@ async def test_a_python_connector_may_report_ready_too(tmp_path: Path) -> None:
         assert not room.noted
 
 
-async def test_spares_keep_no_template_from_others(tmp_path: Path) -> None:
-    """Four sets of libraries are kept, and one with nothing but a spare makes room for the fifth."""
+async def test_a_template_with_only_a_spare_makes_room_for_another_template(tmp_path: Path) -> None:
+    """Four sets of libraries are kept, and a run needs a fifth."""
     async with _room(tmp_path) as room:
         pin = room.installed_program("-DEARLY=")
         await room.wants(pin, ELF, was_spare=False, until=1)

@@ -14,7 +14,7 @@ PAIRS = [(current, new) for current in RunStatus for new in RunStatus]
 
 @pytest.mark.parametrize(("current", "new"), PAIRS)
 def test_a_transition_is_legal_only_if_the_table_has_it(current: RunStatus, new: RunStatus) -> None:
-    """A step from a final state is `already_decided`, and any other illegal step a bug."""
+    """A step from a final state is `already_decided`; any other illegal step is a bug."""
     if new in TRANSITIONS[current]:
         check_transition(current, new)
         return
@@ -46,7 +46,7 @@ def test_a_run_is_never_carried_out_without_approval() -> None:
     assert [status for status in RunStatus if RunStatus.RUNNING in TRANSITIONS[status]] == [RunStatus.APPROVED]
 
 
-def test_the_audits_verbs_move_runs_as_the_table_allows() -> None:
+def test_the_methods_of_the_audit_make_every_legal_transition_and_no_other() -> None:
     """Each move is legal, and each legal transition has a verb that makes it."""
     made = {(current, new) for expected, reached in MOVES.values() for current in expected for new in reached}
     later_steps = {(RunStatus.RUNNING, RunStatus.RUNNING)}  # a run that goes on to its next step stays where it is

@@ -152,7 +152,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def test_many_requests_wait_for_one_fetch(world: World) -> None:
-    """The record is written before the program begins; afterwards no further fetch is needed."""
+    """The record of the fetch is written before the program starts; later requests need no further fetch."""
     assert not world.elsewhere.is_ready(USE, THERE)
     assert await world.all_of(20) == ["ok"] * 20
     assert world.record.begun == 1
@@ -163,7 +163,7 @@ async def test_many_requests_wait_for_one_fetch(world: World) -> None:
 
 
 async def test_many_requests_share_one_failure(world: World) -> None:
-    """Each gets an exception object of its own. A later request tries again."""
+    """Each waiting request gets an exception object of its own. A later request tries again."""
     world.is_held("echo 'You are not currently signed in' >&2", "exit 1")
     errors: list[AileronError] = []
 
@@ -191,7 +191,7 @@ async def test_many_requests_share_one_failure(world: World) -> None:
 
 
 async def test_a_request_without_a_credential_waits_too(world: World) -> None:
-    """A request to another host does not wait."""
+    """The response must be searched for the secret, so it must be known. A request to another host does not wait."""
     assert world.elsewhere.is_ready(None, HostPort("other.example", 443))
     assert not world.elsewhere.is_ready(None, THERE)
     assert await world.wait(use=None) == "ok"
@@ -221,7 +221,7 @@ async def test_all_secrets_of_a_request_are_fetched_concurrently(world: World) -
 
 
 async def test_a_secret_that_cannot_be_fetched_ends_the_other_fetches(world: World) -> None:
-    """Their values would be of no use; they are fetched by a later request."""
+    """The request fails anyway; a later request fetches the others again."""
     world.more(2)
     world.says(f'[ "$3" = {REFERENCE} ] || sleep 60', "echo 'You are not currently signed in' >&2", "exit 1")
     with anyio.fail_after(DEADLINE_S):
@@ -249,7 +249,7 @@ async def test_storing_a_reference_times_out_as_a_request_does(world: World, mon
 
 
 async def test_a_changed_value_is_refused_and_recorded(world: World) -> None:
-    """Each fetch of it fails until a person approves it."""
+    """Each fetch of the changed value fails until a person approves the value."""
     world.says("printf another-value-altogether")
     for _ in range(2):
         assert await world.wait() == "binding_failed changed"
@@ -283,7 +283,7 @@ async def test_cancelling_a_request_does_not_delay_the_others(world: World) -> N
     assert events.SecretFetchFailed(name="mail", code="cancelled") in [event for event, _ in world.record.notes]
 
 
-async def test_a_fetch_that_takes_too_long_fails_in_time(world: World) -> None:
+async def test_a_fetch_that_takes_too_long_times_out(world: World) -> None:
     """The failure is recorded, and the requests waiting behind it fail too."""
     world.says("sleep 60")
     with anyio.fail_after(DEADLINE_S):
@@ -291,8 +291,8 @@ async def test_a_fetch_that_takes_too_long_fails_in_time(world: World) -> None:
     assert events.SecretFetchFailed(name="mail", code="timed_out") in [event for event, _ in world.record.notes]
 
 
-async def test_a_fetch_keeps_no_value_if_the_vault_is_locked_meanwhile(world: World) -> None:
-    """The value that arrives then is dropped."""
+async def test_a_value_that_arrives_after_the_vault_was_locked_is_dropped(world: World) -> None:
+    """The vault was locked during the fetch; the next request must fetch the value again."""
     world.is_held(f"printf {VALUE}")
     with world.gate() as gate:
         async with anyio.create_task_group() as tasks:

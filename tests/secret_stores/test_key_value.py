@@ -60,7 +60,7 @@ async def test_a_field_is_read_with_the_token(authority: Authority, store: KeyVa
         ("huge", "password", "too_large", "larger than 256 KiB"),
     ],
 )
-async def test_each_refusal_is_reported_with_its_cure(
+async def test_each_refusal_of_the_store_is_reported_with_its_fix(
     authority: Authority, store: KeyValueStore, path: str, field: str, code: str, words: str
 ) -> None:
     """The words are ours; the server's own are not quoted."""
@@ -71,7 +71,9 @@ async def test_each_refusal_is_reported_with_its_cure(
         assert len(store.seen) == before + 1
 
 
-async def test_a_refused_token_is_reported_by_its_name(authority: Authority, store: KeyValueStore) -> None:
+async def test_a_refused_token_is_reported_by_the_name_of_its_secret(
+    authority: Authority, store: KeyValueStore
+) -> None:
     """A token that no header can hold is refused as well."""
     async with fetching(authority, store.address) as fetcher:
         with unfetched("refused", "refuses the token the-token for it (403)", "aileron secret set the-token"):
@@ -100,7 +102,7 @@ async def test_an_untrusted_certificate_is_refused_before_the_token_is_sent(
 
 
 async def test_a_private_address_needs_the_users_setting(authority: Authority, store: KeyValueStore) -> None:
-    """The rule is that of any destination."""
+    """The setting is the one for every private destination."""
     async with fetching(authority) as fetcher:
         before = len(store.seen)
         with unfetched("not_allowed", "egress.private"):
@@ -109,7 +111,7 @@ async def test_a_private_address_needs_the_users_setting(authority: Authority, s
 
 
 async def test_a_store_without_tls_needs_the_users_setting() -> None:
-    """An agent of HashiCorp's on this machine is such a server."""
+    """HashiCorp's agent on this machine is such a store."""
     with Upstream(lambda _seen: stored(password=VALUE)) as server:
         to = HostPort("localhost", server.port)
         settings = LiveSettings(Settings(egress_private_plain=frozenset({to})))

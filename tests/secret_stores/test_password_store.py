@@ -30,27 +30,27 @@ def store() -> Iterator[PasswordStore]:
 
 @pytest.mark.parametrize("entry", ["work/mail", "With spaces/Mail, old"], ids=["lines", "spaces"])
 async def test_the_first_line_is_the_secret(store: PasswordStore, entry: str) -> None:
-    """Users of pass keep other facts in the lines below it."""
+    """Users of pass keep other facts, such as a user name, in the lines below it."""
     async with fetching(environment=store.environment) as fetcher:
         assert await fetched(fetcher, f"pass:{entry}") == PASSWORD.encode()
 
 
 async def test_a_private_key_is_returned_whole(store: PasswordStore) -> None:
-    """The first line alone would be useless."""
+    """The first line alone would be the header of the key."""
     async with fetching(environment=store.environment) as fetcher:
         assert await fetched(fetcher, "pass:work/key") == KEY.encode()
 
 
 @pytest.mark.parametrize("entry", ["work/none", "work"], ids=["nothing", "directory"])
-async def test_a_path_that_is_no_entry_is_missing(store: PasswordStore, entry: str) -> None:
-    """A directory is missing too: pass would print its listing and succeed."""
+async def test_a_path_without_an_entry_is_reported_as_missing(store: PasswordStore, entry: str) -> None:
+    """A directory is missing too: pass itself would print a listing and succeed."""
     async with fetching(environment=store.environment) as fetcher:
         with unfetched("missing", "has no such entry", f"pass insert '{entry}'"):
             await fetched(fetcher, f"pass:{entry}")
 
 
-async def test_a_locked_key_fails_at_once(store: PasswordStore) -> None:
-    """The fetch asks no person for the passphrase, and does not wait for one. The control is the store with an open key."""
+async def test_a_locked_gpg_key_fails_at_once(store: PasswordStore) -> None:
+    """The fetch neither asks for the passphrase nor waits for one. Control: the same store with an unlocked key."""
     with PasswordStore("a passphrase that nobody types") as locked:
         locked.insert("mail", PASSWORD)
         locked.forget()

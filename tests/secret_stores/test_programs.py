@@ -64,7 +64,7 @@ async def test_an_invalid_token_is_not_given_to_op(directory: Path, token: bytes
 
 
 async def test_op_gets_no_token_if_none_is_stored(directory: Path) -> None:
-    """The program then asks the 1Password app."""
+    """`op` then asks the 1Password app."""
     assert await answer_of(directory, 'printf "%s" "${OP_SERVICE_ACCOUNT_TOKEN-none given}"') == b"none given"
 
 
@@ -89,7 +89,7 @@ async def test_errors_of_op_are_reported_in_our_words(directory: Path, said: str
 
 
 async def test_a_program_that_takes_too_long_is_ended_with_its_children(directory: Path, tmp_path: Path) -> None:
-    """They are a shell and the sleep that it waits for. A longer time is tried if the shell did not get that far."""
+    """The program is a shell that waits for a sleep. A longer limit is tried if the shell did not get that far."""
     pids = tmp_path / "pids"
     for within_s in (0.2, 2.0, 20.0):
         with unfetched("timed_out", "did not answer in time", "see that `op read"):
@@ -101,7 +101,7 @@ async def test_a_program_that_takes_too_long_is_ended_with_its_children(director
 
 
 async def test_a_cancelled_fetch_leaves_no_program(directory: Path, tmp_path: Path) -> None:
-    """A run that ends meanwhile cancels its fetch."""
+    """A run that ends during its fetch cancels the fetch."""
     pids = tmp_path / "pids"
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(answer_of, directory, "sleep 60 &", f"echo $$ $! > {pids}", "wait")
@@ -116,8 +116,10 @@ HOLDS = {"in-silence": ">/dev/null 2>&1", "at-its-output": "2>/dev/null", "at-it
 
 
 @pytest.mark.parametrize("holds", HOLDS)
-async def test_a_background_program_is_ended(directory: Path, tmp_path: Path, holds: str) -> None:
-    """Aileron ends it after the program ended with a complete value, and does not wait for the pipes that it holds open."""
+async def test_a_background_process_that_the_program_leaves_is_ended(
+    directory: Path, tmp_path: Path, holds: str
+) -> None:
+    """The value is complete by then: Aileron does not wait for the pipes that the process still holds open."""
     pid = tmp_path / "pid"
     lines = (f"sleep 60 {HOLDS[holds]} &", f"echo $! > {pid}", f"printf {VALUE.decode()}")
     assert await answer_of(directory, *lines) == VALUE
@@ -125,7 +127,9 @@ async def test_a_background_program_is_ended(directory: Path, tmp_path: Path, ho
 
 
 @pytest.mark.parametrize("holds", HOLDS)
-async def test_a_background_program_in_another_session_goes_on(directory: Path, tmp_path: Path, holds: str) -> None:
+async def test_a_background_process_in_a_session_of_its_own_is_left_running(
+    directory: Path, tmp_path: Path, holds: str
+) -> None:
     """gpg-agent is such a program, and others use it too."""
     pid = tmp_path / "pid"
     starts = f"setsid sh -c 'echo $$ > {pid}; exec sleep 60' {HOLDS[holds]} &"
@@ -140,7 +144,7 @@ async def test_a_background_program_in_another_session_goes_on(directory: Path, 
 
 
 async def test_a_program_that_cannot_be_watched_is_ended(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program started when no descriptor was left, with the token in its environment."""
+    """Watching needs a file descriptor, and none was left when the program started with the token."""
     started: list[int] = []
 
     def none_left(pid: int, _flags: int = 0) -> int:
@@ -154,8 +158,10 @@ async def test_a_program_that_cannot_be_watched_is_ended(directory: Path, monkey
     assert not Path(f"/proc/{started[0]}").exists()
 
 
-async def test_a_program_is_reaped(directory: Path, tmp_path: Path) -> None:
-    """The failure has its exit status, or the signal."""
+async def test_a_failed_program_is_reaped_and_its_exit_status_or_signal_is_reported(
+    directory: Path, tmp_path: Path
+) -> None:
+    """A child process that nobody waits for would stay as a zombie."""
     for ends, status in (("exit 3", "status 3"), ("kill -9 $$", "status -9")):
         pid = tmp_path / "pid"
         with unfetched("refused", f"op ended with {status}"):
@@ -164,7 +170,7 @@ async def test_a_program_is_reaped(directory: Path, tmp_path: Path) -> None:
 
 
 async def test_output_is_bounded(directory: Path) -> None:
-    """The greatest length passes, one byte more does not, and endless output is stopped."""
+    """The maximum length passes, one byte more does not, and endless output is stopped."""
     assert len(await answer_of(directory, f"head -c {MAX_OUTPUT_BYTES} /dev/zero | tr '\\0' a")) == MAX_OUTPUT_BYTES
     for lines in (f"head -c {MAX_OUTPUT_BYTES + 1} /dev/zero | tr '\\0' a", "yes"):
         with unfetched("too_large", "prints more than 64 KiB"):
@@ -172,7 +178,7 @@ async def test_output_is_bounded(directory: Path) -> None:
 
 
 async def test_much_standard_error_does_not_block_the_program(directory: Path) -> None:
-    """Aileron reads it to its end, and keeps its beginning."""
+    """Standard error is read to its end, and only its beginning is kept."""
     assert await answer_of(directory, "head -c 1000000 /dev/zero >&2", f"printf {VALUE.decode()}") == VALUE
 
 
@@ -191,7 +197,7 @@ async def test_a_missing_program_is_reported(directory: Path) -> None:
 async def test_a_program_that_others_could_have_placed_does_not_run(
     directory: Path, tmp_path: Path, change: str
 ) -> None:
-    """Neither does one in a directory that is not the system's. The unchanged program runs."""
+    """A program in a directory that is not the system's does not run either. Control: the unchanged program."""
     path = program(directory, "op", f"printf {VALUE.decode()}")
     pinned = Elsewhere(REFERENCE, program=str(path))
     async with fetching(directories=(str(directory),)) as fetcher:
@@ -209,8 +215,8 @@ async def test_a_program_that_others_could_have_placed_does_not_run(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
-async def test_a_program_of_another_user_does_not_count(directory: Path) -> None:
-    """Only root owns the system's directories."""
+async def test_a_program_owned_by_another_user_is_not_found(directory: Path) -> None:
+    """Only root should be able to place programs in the system's directories."""
     path = program(directory, "op", f"printf {VALUE.decode()}")
     assert Programs((str(directory),)).found("op", REFERENCE) == str(path)
     os.chown(path, 65534, 65534)

@@ -62,7 +62,7 @@ def fill(world: World) -> None:
 
 
 async def look(shown: Shown) -> None:
-    """Show the activity screen."""
+    """Open the activity screen."""
     await shown.press("2", until="LAST HOUR")
 
 
@@ -104,8 +104,8 @@ async def test_new_stories_appear_at_once_and_the_cursor_stays(world: World) -> 
         assert stories.chosen() == "run-4"
 
 
-async def test_every_event_is_one_key_away(world: World) -> None:
-    """The key `l` shows all events, and again the stories; Enter shows the same run from both."""
+async def test_one_key_switches_between_stories_and_all_events(world: World) -> None:
+    """The key is `l`; Enter shows the same run from both lists."""
     fill(world)
     world.fake.script("GET", "/v1/audit/run-1", (200, {"audit_id": "run-1", "status": "completed", "events": []}))
     async with world.console() as shown:
@@ -119,8 +119,8 @@ async def test_every_event_is_one_key_away(world: World) -> None:
         await shown.press("enter", until="run run-1: completed")
 
 
-async def test_the_hour_is_read_in_pages_when_it_is_first_shown(world: World) -> None:
-    """The pages are read at the first look and not before; after a loss of the daemon, the events of the meantime follow."""
+async def test_the_last_hours_events_are_loaded_only_when_the_screen_is_first_opened(world: World) -> None:
+    """They come in pages; after the daemon was lost, the missed events are loaded too."""
     fill(world)
     rows = [{"seq": 5000 + number, "at": now(), "type": "vault.locked"} for number in range(1000)]
     pages: list[str] = []
@@ -145,8 +145,8 @@ async def test_the_hour_is_read_in_pages_when_it_is_first_shown(world: World) ->
         await shown.until("meanwhile@example.com")
 
 
-async def test_a_small_screen_has_the_numbers_and_the_stories(world: World) -> None:
-    """The chart has no bars at 60 by 20; a resize to a larger screen brings them."""
+async def test_a_small_activity_screen_shows_numbers_and_stories_but_no_bars(world: World) -> None:
+    """The chart has no room for bars at 60 by 20; a larger screen brings them back."""
     fill(world)
     async with world.console() as shown:
         await shown.pilot.resize_terminal(60, 20)
@@ -159,10 +159,10 @@ async def test_a_small_screen_has_the_numbers_and_the_stories(world: World) -> N
 
 
 @pytest.mark.parametrize("theme", ["NO_COLOR", "ansi-dark", "ansi-light"])
-async def test_without_colours_the_activity_screen_says_the_same(
+async def test_the_activity_screen_has_the_same_content_without_colours(
     world: World, monkeypatch: pytest.MonkeyPatch, theme: str
 ) -> None:
-    """Marks and bars are characters."""
+    """Marks and bars are characters, not colours."""
     fill(world)
     if theme == "NO_COLOR":
         monkeypatch.setenv("NO_COLOR", "1")

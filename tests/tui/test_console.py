@@ -47,7 +47,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_two_hundred_requests_are_listed_in_order(world: World) -> None:
-    """They stand in their order of arrival and take only a few requests to the daemon; the keys reach the last and the first."""
+    """They stand in order of arrival, take fewer than twenty requests to the daemon, and keys reach both ends."""
     world.ask(*(named(f"a{number:03}") for number in range(200)))
     async with world.console() as shown:
         await shown.until("200 waiting", "goes to")
@@ -74,8 +74,8 @@ async def test_a_decided_request_stays_in_its_place(world: World) -> None:
         await shown.press("n", until="three 1.2.0")
 
 
-async def test_requests_settled_elsewhere_leave_the_queue_whatever_their_kind(world: World) -> None:
-    """Each shows the word of its end, for every kind of question and every final status."""
+async def test_requests_of_every_kind_that_end_elsewhere_leave_the_queue(world: World) -> None:
+    """Each row shows the word for its final status."""
     asked = [subject_question(subject, approval_id=f"act-{kind}") for kind, subject in SUBJECTS.items()]
     asked.append(named("send-mail"))
     world.ask(*asked)
@@ -96,8 +96,8 @@ async def test_requests_settled_elsewhere_leave_the_queue_whatever_their_kind(wo
     assert words == [state_words(request["status"]).removeprefix("approved, ") for request in asked]
 
 
-async def test_a_settled_request_with_an_unknown_outcome_is_reported_once(world: World) -> None:
-    """The console asks again with the next news, until the outcome is known."""
+async def test_a_request_whose_outcome_cannot_be_read_is_reported_only_once(world: World) -> None:
+    """The console asks the daemon again after each event, until it can read the outcome."""
     asked = subject_question(SUBJECTS["secret"], approval_id="act-secret")
     world.ask(asked, named("two"))
     async with world.console(until="2 waiting") as shown:
@@ -138,7 +138,7 @@ async def test_a_filter_is_visible_and_ends_with_escape(world: World) -> None:
 
 
 async def test_repeated_similar_requests_are_grouped_in_one_row(world: World) -> None:
-    """The row has their number; `g` again lists each by itself."""
+    """The row has their number; pressing `g` again lists each request by itself."""
     same = [
         question(plan({"to": f"{number}@example.com"}), approval_id=f"act-{number}", agent="claude")
         for number in range(5)
@@ -153,7 +153,7 @@ async def test_repeated_similar_requests_are_grouped_in_one_row(world: World) ->
 
 
 async def test_several_requests_that_are_not_alike_can_be_denied_together_but_not_approved(world: World) -> None:
-    """Each is denied by a decision of its own, with one reason; a request that is not selected still waits."""
+    """Each request gets a decision of its own, with one reason; a request that is not selected stays pending."""
     asked = [named(name, reversible=True) for name in ("one", "two", "three")]
     world.ask(*asked)
     async with world.console(until="one 1.2.0") as shown:
@@ -171,8 +171,8 @@ async def test_several_requests_that_are_not_alike_can_be_denied_together_but_no
     }
 
 
-async def test_a_mark_counts_only_while_its_request_waits_and_is_listed(world: World) -> None:
-    """A marked request that was settled or filtered away neither blocks an approval nor is denied with others."""
+async def test_a_mark_has_no_effect_once_its_request_is_settled_or_filtered_away(world: World) -> None:
+    """A marked request that is not in the list neither blocks an approval nor is denied with others."""
     asked = [named(name, reversible=True, agent=f"of-{name}") for name in ("one", "two", "three")]
     world.ask(*asked)
     async with world.console(until="one 1.2.0") as shown:
@@ -189,7 +189,7 @@ async def test_a_mark_counts_only_while_its_request_waits_and_is_listed(world: W
 
 
 async def test_a_mark_stays_on_a_request_that_could_not_be_denied(world: World) -> None:
-    """The other request is denied, and loses its mark."""
+    """The other marked request is denied, and loses its mark."""
     asked = [named(name, reversible=True) for name in ("one", "two")]
     world.ask(*asked)
     world.fake.script("POST", f"/v1/action-approvals/{asked[0]['approval_id']}/decide", error("busy", 503, "later"))
@@ -200,10 +200,8 @@ async def test_a_mark_stays_on_a_request_that_could_not_be_denied(world: World) 
         await shown.until("● ~ undeclared One")
 
 
-async def test_a_new_request_rings_the_bell_and_a_waiting_one_does_not(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The bell rings for requests that are new since the console began, even the first; not for ten minutes after `z`."""
+async def test_only_a_new_request_rings_the_bell(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that were pending when the console started are silent; `z` mutes new ones for ten minutes."""
     rung: list[int] = []
     monkeypatch.setattr(Console, "bell", lambda _: rung.append(1))
     async with world.console(until="nothing waiting") as shown:
@@ -217,8 +215,8 @@ async def test_a_new_request_rings_the_bell_and_a_waiting_one_does_not(
     assert rung == [1]
 
 
-async def test_a_slow_daemon_blocks_no_key(world: World) -> None:
-    """Other keys work while the daemon is slow with a preview, the vault or the grants."""
+async def test_keys_work_while_the_daemon_is_slow(world: World) -> None:
+    """The daemon takes long for a preview, the vault or the grants."""
     approver = world.sign()
     asked = question(previewed())
     world.ask(asked)
@@ -280,7 +278,7 @@ async def test_the_request_that_expires_first_is_listed_first(world: World) -> N
 
 
 async def test_a_marked_request_is_denied_wherever_the_cursor_is(world: World) -> None:
-    """The prompt names the marked request; the one under the cursor still waits."""
+    """The prompt names the marked request; the one under the cursor stays pending."""
     asked = [named("marked-one"), named("under-cursor")]
     world.ask(*asked)
     async with world.console(until="marked-one 1.2.0") as shown:
@@ -295,10 +293,8 @@ async def test_a_marked_request_is_denied_wherever_the_cursor_is(world: World) -
 
 
 @pytest.mark.parametrize("way", ["a key each time", "a locked vault"])
-async def test_a_no_without_a_reason_is_a_withdrawal_where_signing_would_need_a_passphrase(
-    world: World, way: str
-) -> None:
-    """The person is not asked for a passphrase, and nothing is signed or said in their name."""
+async def test_denying_without_a_reason_withdraws_the_request_if_the_key_is_closed(world: World, way: str) -> None:
+    """A signed denial would need the passphrase; a withdrawal says nothing in the person's name."""
     world.sign()
     asked = named("one")
     world.ask(asked)
@@ -313,8 +309,8 @@ async def test_a_no_without_a_reason_is_a_withdrawal_where_signing_would_need_a_
     assert world.sent_to("cancel") == [asked["approval_id"]]
 
 
-async def test_a_no_without_a_reason_is_signed_while_the_key_is_open(world: World) -> None:
-    """A signed no is worth more to later readers, and costs no more keys."""
+async def test_denying_without_a_reason_is_signed_while_the_key_is_open(world: World) -> None:
+    """A signed denial is worth more to later readers, and takes no more keystrokes."""
     world.sign()
     world.ask(named("one"))
     async with world.console() as shown:
@@ -349,8 +345,8 @@ async def test_a_denial_is_signed_with_its_reason(world: World) -> None:
 
 
 @pytest.mark.parametrize("marked", [False, True], ids=["one", "several"])
-async def test_deny_and_stop_ends_the_session_of_the_request(world: World, marked: bool) -> None:
-    """The session ends after the denial; with several requests, each session does."""
+async def test_deny_and_stop_also_ends_the_requests_session(world: World, marked: bool) -> None:
+    """The session ends after the denial; with several requests, each of their sessions does."""
     asked = [named("one", session="ses-1", agent="claude"), named("two", session="ses-2", agent="codex")]
     world.ask(*asked)
     for name in ("ses-1", "ses-2"):
@@ -393,7 +389,7 @@ async def test_edited_arguments_are_approved_by_their_own_digest(world: World) -
 
 @pytest.mark.parametrize("is_made", [True, False])
 async def test_a_request_cannot_be_decided_while_its_edit_is_being_sent(world: World, is_made: bool) -> None:
-    """The daemon announces the edit before it answers; then the edit is shown, or the person is told that it failed."""
+    """The daemon may announce the edit before it responds; the person then sees the edit, or that it failed."""
     asked = named("pay", reversible=True)
     world.ask(asked)
     wanted = {"to": "mira@example.org", "body": "shorter"}
@@ -428,7 +424,7 @@ async def test_a_request_cannot_be_decided_while_its_edit_is_being_sent(world: W
 
 
 async def test_an_edit_of_a_request_that_left_the_screen_is_discarded(world: World) -> None:
-    """The person who went on to another request is told so; the first one keeps its arguments."""
+    """A person who went on to another request is told so; the edited request keeps its arguments."""
     asked = named("pay", reversible=True)
     world.ask(asked, named("other"))
     wanted = {"to": "mira@example.org"}
@@ -449,7 +445,7 @@ async def test_an_edit_of_a_request_that_left_the_screen_is_discarded(world: Wor
 
 @pytest.mark.parametrize("left", ["no JSON", "[]", None], ids=["no JSON", "no object", "nothing came of it"])
 async def test_a_failed_edit_changes_nothing(world: World, left: str | None) -> None:
-    """The person is told, and nothing is sent."""
+    """The person is told about the failure, and nothing is sent."""
 
     def edit(_: str) -> str:
         if left is None:
@@ -463,8 +459,8 @@ async def test_a_failed_edit_changes_nothing(world: World, left: str | None) -> 
     assert world.sent("edit") == []
 
 
-async def test_the_agent_is_asked_and_its_answer_stands_in_the_box(world: World) -> None:
-    """The question is sent; the answer is shown as the agent's words."""
+async def test_the_agents_answer_to_a_question_is_shown_in_a_box(world: World) -> None:
+    """The box marks the answer as the agent's own words."""
     asked = question()
     world.ask(asked)
 
@@ -482,7 +478,7 @@ async def test_the_agent_is_asked_and_its_answer_stands_in_the_box(world: World)
 
 
 async def test_a_request_is_withdrawn_only_from_the_screen_that_shows_it(world: World) -> None:
-    """The keys `u` and `y` withdraw the request under the cursor; on another screen `u` does nothing."""
+    """The keys `u` and `y` withdraw the request under the cursor; on other screens `u` does nothing."""
     asked = named("one")
     world.ask(asked)
     async with world.console(until="one 1.2.0") as shown:
@@ -511,7 +507,7 @@ async def asked_for_a_grant(shown: Shown) -> None:
     await shown.press("2", until_told="added at the end of the list")
 
 
-async def test_a_grant_covers_exactly_these_arguments(world: World) -> None:
+async def test_a_grant_from_the_console_covers_exactly_the_requests_arguments(world: World) -> None:
     """An argument that the call left out must stay absent: a blind copy would add a recipient."""
     world.ask(named("undoable", reversible=True, args={"to": "ann@example.com"}, text=labelled(extra="Blind copy")))
     world.fake.script("POST", "/v1/grants", (202, {"approval_id": "act-9", "status": "pending_approval"}))
@@ -603,8 +599,8 @@ async def test_the_record_of_a_run_shows_every_request_sent(world: World) -> Non
         assert "POST mail.example:443/send  201" in shown.text
 
 
-async def test_a_failure_after_an_approval_is_reported(world: World) -> None:
-    """The run was approved, and then could not be carried out."""
+async def test_an_approved_run_that_fails_is_reported(world: World) -> None:
+    """The person is told that the approval counted and that the run could not be carried out."""
     asked = named("one", reversible=True)
     world.ask(asked)
     of = {"class": "network_error", "boundary": "external", "retriable": False, "audit_id": None, "details": {}}
@@ -619,8 +615,8 @@ async def test_a_failure_after_an_approval_is_reported(world: World) -> None:
         await shown.approve(until_told=r"approved, but it failed: it is full\x1b[2J")
 
 
-async def test_a_decision_made_elsewhere_is_reported(world: World) -> None:
-    """The decision is told, but not who made it."""
+async def test_the_console_reports_a_decision_that_was_made_elsewhere(world: World) -> None:
+    """The decision is shown, but not who made it."""
     asked = named("one", reversible=True)
     world.ask(asked)
     async with world.console(until="one 1.2.0") as shown:
@@ -633,7 +629,7 @@ async def test_a_decision_made_elsewhere_is_reported(world: World) -> None:
 
 
 async def test_grants_and_sessions_are_listed_and_can_be_ended(world: World) -> None:
-    """Ending one takes a `y`; any other key leaves it."""
+    """Ending a grant or session needs a `y`; any other key keeps it."""
     world.fake.grants = [grant()]
     world.fake.script("GET", "/v1/sessions", (200, {"sessions": [session("/w")]}))
     world.fake.script("POST", "/v1/sessions/ses-1/end", (200, {}))
@@ -652,8 +648,8 @@ async def test_grants_and_sessions_are_listed_and_can_be_ended(world: World) -> 
     assert world.fake.grants == []
 
 
-async def test_a_folder_cannot_fake_a_row_and_is_shown_whole_before_a_session_is_ended(world: World) -> None:
-    """A session has one row, whatever blanks its folder contains, and at any width of the window."""
+async def test_a_hostile_folder_name_cannot_fake_a_row_of_the_session_list(world: World) -> None:
+    """A session has one row at any width, and the whole name is shown before the session is ended."""
     folder = "/tmp/" + " " * 60 + "codex        open     2026-11-21 04:00  7 runs  /home/you and then some more of it"
     world.fake.script("GET", "/v1/sessions", (200, {"sessions": [session(folder)]}))
     async with world.console() as shown:
@@ -669,8 +665,8 @@ async def test_a_folder_cannot_fake_a_row_and_is_shown_whole_before_a_session_is
             assert fact in shown.text
 
 
-async def test_a_grant_is_shown_whole_before_it_is_ended(world: World) -> None:
-    """Conditions that are longer than a row are shown too."""
+async def test_a_grant_is_shown_in_full_before_it_is_ended(world: World) -> None:
+    """Conditions that are too long for the list's row are shown too."""
     conditions = [{"argument": name, "operator": "equals", "value": "x" * 70} for name in ("to", "subject")]
     world.fake.grants = [grant(*conditions)]
     async with world.console() as shown:
@@ -682,7 +678,7 @@ async def test_a_grant_is_shown_whole_before_it_is_ended(world: World) -> None:
 
 
 async def test_a_new_event_adds_one_row_and_the_cursor_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newest MOST_EVENTS are kept, in their order; the selected row stays where it is on the screen."""
+    """Only the newest MOST_EVENTS are kept, in order; the selected row keeps its place on the screen."""
     monkeypatch.setattr(activity, "MOST_EVENTS", 40)
     for number in range(1, 36):
         world.happen("vault.locked", reason=f"number-{number}.")
@@ -717,7 +713,7 @@ async def test_a_new_event_adds_one_row_and_the_cursor_stays(world: World, monke
 
 
 async def test_notifications_are_short_and_do_not_cover_a_dialog(world: World) -> None:
-    """An upstream's words could be taken for the preview's content, or hide its alarm."""
+    """A notification may have a service's words, which must not look like a preview or hide its alarm."""
     approver = world.sign()
     asked = question(previewed())
     world.ask(asked)
@@ -812,7 +808,7 @@ async def test_the_help_fits_a_screen_of_24_rows(world: World) -> None:
     ],
 )
 async def test_the_command_palette_knows_common_synonyms(world: World, word: str, command: str) -> None:
-    """Ctrl-P finds a command by the word that other programs use; no command there saves the screen to a file."""
+    """Ctrl-P finds a command by the word of other programs. No command may save the screen to a file."""
     async with world.console((100, 45)) as shown:
         await shown.press("ctrl+p")
         await shown.type(word)
@@ -850,8 +846,8 @@ async def test_a_resize_keeps_the_selected_request(world: World) -> None:
         await shown.until("only@in.two", "One")
 
 
-async def test_the_second_step_is_laid_out_anew_after_a_resize(world: World) -> None:
-    """Further rows of a long value stay indented below its beginning, at every width."""
+async def test_a_resize_updates_the_layout_of_the_second_step(world: World) -> None:
+    """Wrapped rows of a long value stay indented below its beginning, at every width."""
     folder = "/home/me/" + " ".join(f"folder{number}" for number in range(20))
     world.ask(named("one", agent="claude", folder=folder))
     async with world.console((140, 45), until="one 1.2.0") as shown:
@@ -867,7 +863,7 @@ async def test_the_second_step_is_laid_out_anew_after_a_resize(world: World) -> 
             assert more
 
 
-async def test_a_resize_uses_the_current_size(world: World) -> None:
+async def test_after_several_resizes_the_console_uses_the_current_size(world: World) -> None:
     """The rows reach the edge of the new size after each of several resizes, and the right panes are shown."""
     world.ask(named("one"), named("two"))
     async with world.console((80, 24), until="one 1.2.0") as shown:
@@ -909,7 +905,7 @@ async def test_without_colours_attributes_mark_alarms_and_the_cursor(
 
 
 async def test_a_refused_terminal_ends_the_console_before_any_request(world: World) -> None:
-    """The reason is kept for the person who ran it; the daemon was asked nothing."""
+    """The person is told the reason after the console ended; the daemon got no request."""
 
     def check() -> None:
         raise PermissionError("this is a terminal of claude")
@@ -936,8 +932,8 @@ async def test_quitting_wipes_the_key_and_releases_the_terminal(world: World) ->
     assert not world.is_held
 
 
-async def test_the_countdown_on_the_screen_goes_on(world: World) -> None:
-    """The remaining time on the question is that of now."""
+async def test_the_remaining_time_on_the_screen_counts_down(world: World) -> None:
+    """The console must not show the time from when the question was loaded."""
     soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
     world.ask(named("one", expires_at=soon))
     async with world.console(until="expires in 4:") as shown:
@@ -964,7 +960,7 @@ async def test_the_countdown_on_the_screen_goes_on(world: World) -> None:
 async def test_a_dialog_is_answered_only_once(
     world: World, begins: str, typed: str, keys: tuple[str, ...], sent: list[str]
 ) -> None:
-    """Two keys arrive together: the first is the answer, the other does nothing, and the console goes on."""
+    """Two keys arrive together: the first is the answer, the second does nothing, and the console keeps running."""
     world.fake.script("POST", "/v1/grants", error("invalid_request", 400, "not here"))
     world.ask(named("pay", reversible=not typed))
     async with world.console(until="pay 1.2.0") as shown:
@@ -983,7 +979,7 @@ async def test_a_dialog_is_answered_only_once(
 
 
 async def test_a_crash_claims_no_decision_and_opens_no_passphrase_prompt(world: World) -> None:
-    """The message says to check, since a decision may have been sent. A console that has ended asks for no passphrase."""
+    """The message says to check, because a decision may have been sent. No prompt may follow the console's end."""
     world.sign()
     world.ask(named("pay", reversible=True))
     app = Console(DaemonClient(world.home), world.hooks(), who_else=lambda: None)
@@ -1008,7 +1004,7 @@ async def test_a_crash_claims_no_decision_and_opens_no_passphrase_prompt(world: 
 
 
 async def test_a_passphrase_prompt_has_the_decision_above_it(world: World) -> None:
-    """The console's screen is gone at the prompt, so the action's name and all that matters are printed for each request."""
+    """The prompt replaces the console's screen, so each request's name and deciding facts are printed there."""
     world.sign()
     world.ask(named("read-mail", reversible=True), named("pay-all"), named("other", reversible=True))
     async with world.console(not_kept="this is a terminal of tmux", until="read-mail 1.2.0") as shown:
@@ -1032,7 +1028,7 @@ async def test_a_passphrase_prompt_has_the_decision_above_it(world: World) -> No
     assert "\nOther: to" in third
 
 
-async def test_an_interrupted_prompt_is_not_followed_by_another(world: World) -> None:
+async def test_no_second_prompt_follows_an_interrupted_passphrase_prompt(world: World) -> None:
     """A program that sends keys must not put another prompt under the hands of a person who is typing."""
     world.sign()
     world.ask(named("read-mail", reversible=True), named("pay-all", reversible=True))
@@ -1068,7 +1064,7 @@ async def test_an_interrupted_prompt_is_not_followed_by_another(world: World) ->
 
 
 async def test_a_request_that_needs_its_preview_is_not_approved_without_it(world: World) -> None:
-    """The key `A` gives the reason; after the preview was loaded and shown, a yes counts."""
+    """The key `A` shows the reason; once the preview was loaded and shown, an approval counts."""
     approver, asked = world.sign(), question(rehearsed())
     world.ask(asked)
     fields = [{"label": "To", "value": "mira@example.com", "multiline": False}]
@@ -1101,10 +1097,10 @@ async def test_a_request_approved_with_its_preview_shows_its_result(world: World
 
 
 @pytest.mark.parametrize("how", ["broken off", "wrong"])
-async def test_keys_typed_after_a_failed_prompt_do_not_count(
+async def test_keys_typed_after_a_failed_passphrase_prompt_are_ignored(
     world: World, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Otherwise the rest of a passphrase would be commands, or be sent to an agent, in clear on the screen."""
+    """The rest of a passphrase must not become commands, or text for an agent that stands in clear on the screen."""
     world.sign()
     world.ask(named("one", reversible=True))
     for name in ("REST_S", "DEAF_S"):
@@ -1133,8 +1129,8 @@ async def test_keys_typed_after_a_failed_prompt_do_not_count(
     assert world.sent("ask") == []
 
 
-async def test_keys_typed_between_two_tries_of_a_passphrase_do_not_count(world: World) -> None:
-    """A person who presses Enter too early types on while the guess is tried; the next guess is right."""
+async def test_keys_typed_between_two_passphrase_tries_are_ignored(world: World) -> None:
+    """A person who pressed Enter too early types on while the guess is checked; the next guess is right."""
     world.sign()
     world.ask(named("one", reversible=True))
     tries = [b"a guess", world.passphrase.encode()]
@@ -1153,8 +1149,8 @@ async def test_keys_typed_between_two_tries_of_a_passphrase_do_not_count(world: 
         await shown.press("question_mark", until="!   needs attention")
 
 
-async def test_keys_typed_after_a_killed_editor_do_not_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The person may be typing in it still; after an editor that ended well, keys count at once."""
+async def test_keys_typed_after_an_editor_was_killed_are_ignored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The person may still be typing in the editor; after an editor that ended normally, keys count at once."""
     world.ask(named("one", reversible=True))
     for name in ("REST_S", "DEAF_S"):
         monkeypatch.setattr(input_guard, name, 3600.0)
@@ -1172,7 +1168,7 @@ async def test_keys_typed_after_a_killed_editor_do_not_count(world: World, monke
 
 
 async def test_the_vault_is_locked_with_two_keys_and_unlocked_with_its_passphrase(world: World) -> None:
-    """Escape leaves it open; the prompt first says which runs will fail."""
+    """Locking asks first and says which runs will fail; Escape then leaves the vault open."""
     world.fake.passphrase, world.fake.is_locked = "the vault's", False
     async with world.console(until="vault open") as shown:
         for key, is_locked in (("escape", False), ("y", True)):
@@ -1186,8 +1182,8 @@ async def test_the_vault_is_locked_with_two_keys_and_unlocked_with_its_passphras
     assert world.asked_for == ["Vault passphrase"]
 
 
-async def test_space_turns_the_page_of_the_question_from_the_list(world: World) -> None:
-    """The whole question can be read while the cursor stays; End would go to another question."""
+async def test_space_scrolls_the_question_while_the_cursor_is_in_the_list(world: World) -> None:
+    """The person reads the whole question without leaving its row; End would go to another question."""
     world.ask(named("one", reversible=True, args={"body": "\n".join(f"line {n}" for n in range(40))}), named("two"))
     async with world.console(until="↓ more (Space)") as shown:
         for _ in range(6):
@@ -1213,7 +1209,7 @@ async def test_without_a_browser_the_address_is_copied(world: World) -> None:
 async def test_a_browser_that_does_not_open_is_reported(
     world: World, monkeypatch: pytest.MonkeyPatch, opens: bool | None, told: str
 ) -> None:
-    """The console goes on: Python's own module raises IndexError if BROWSER is blank."""
+    """The console keeps running: Python's webbrowser raises IndexError if BROWSER is blank."""
 
     def open_page(address: str) -> bool:
         if opens is None:
@@ -1230,8 +1226,8 @@ async def test_a_browser_that_does_not_open_is_reported(
         await shown.press("2", until="[2 activity]")
 
 
-async def test_a_locked_vault_is_reported_before_anything_is_typed(world: World) -> None:
-    """The vault holds who may decide: without it no decision counts, and a passphrase would be typed in vain."""
+async def test_a_locked_vault_is_reported_before_the_passphrase_prompt(world: World) -> None:
+    """A passphrase would be typed in vain: the vault holds who may decide, so no decision counts."""
     world.sign()
     world.fake.passphrase = "the vault's"
     world.ask(named("one", reversible=True))

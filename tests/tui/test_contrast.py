@@ -121,7 +121,7 @@ async def test_every_text_is_readable_on_its_background(
     assert len(found) == 17
 
 
-def test_the_contrast_ratio_is_that_of_the_standard() -> None:
+def test_the_contrast_ratio_is_computed_as_in_wcag() -> None:
     """Black on white is 21 to 1, a colour on itself 1; #767676 on white is the lightest grey that suffices."""
     assert round(ratio((0, 0, 0), (255, 255, 255)), 2) == 21.0
     assert ratio((1, 2, 3), (1, 2, 3)) == 1.0

@@ -65,10 +65,10 @@ async def open_on(shown: Shown, world: World) -> None:
 
 @sized
 @pytest.mark.parametrize("colours", COLOURS)
-async def test_the_screen_of_a_contradicted_run(
+async def test_the_screen_of_a_run_that_its_preview_contradicts(
     world: World, monkeypatch: pytest.MonkeyPatch, size: str, colours: str
 ) -> None:
-    """The part that does not scroll has all that matters; each colour is accompanied by a sign."""
+    """The part that does not scroll has all deciding facts; a sign accompanies each colour."""
     if colours == "none":
         monkeypatch.setenv("NO_COLOR", "1")
     fill(world)
@@ -79,8 +79,8 @@ async def test_the_screen_of_a_contradicted_run(
 
 
 @sized
-async def test_the_screen_of_the_second_step(world: World, size: str) -> None:
-    """The screen has the same facts, and asks for the word."""
+async def test_the_screen_of_an_approvals_second_step(world: World, size: str) -> None:
+    """The screen repeats the facts, and asks for the confirmation word."""
     fill(world)
     async with world.console(SIZES[size], clock=lambda: 0.0) as shown:
         await open_on(shown, world)
@@ -107,7 +107,7 @@ async def test_without_a_daemon_the_screen_says_that_nothing_can_be_decided(worl
     assert rows[-1] == " waiting for the daemon: nothing can be decided · ? help · q quit"
 
 
-async def test_the_list_on_a_narrow_screen(world: World) -> None:
+async def test_the_list_of_questions_on_a_narrow_screen(world: World) -> None:
     """Each question has as much of its title as two lines hold; the keys stand below."""
     fill(world)
     async with world.console(SIZES["60x20"], clock=lambda: 0.0) as shown:

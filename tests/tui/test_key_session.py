@@ -87,7 +87,7 @@ def is_wiped(key: ApproverKey) -> bool:
 
 
 def decision(key_id: str) -> DecisionStatement:
-    """Return the statement that is signed for a no."""
+    """Return the statement that is signed for a denial."""
     return DecisionStatement(
         approval_id="act-1",
         digest="sha256:1",
@@ -98,8 +98,8 @@ def decision(key_id: str) -> DecisionStatement:
     )
 
 
-def test_a_key_is_wiped_at_its_time_while_the_console_is_busy(home: Home) -> None:
-    """The console does nothing meanwhile: a separate thread wipes the key, by a clock that counts suspend time."""
+def test_the_approvers_key_is_wiped_on_time_while_the_console_is_busy(home: Home) -> None:
+    """A separate thread wipes the key, by a clock that also counts the time when the machine is suspended."""
     key = home.opened()
     home.clock.now_s += timed_key.OPEN_S - 1
     assert wait_still(lambda: is_wiped(key), "it is not wiped", for_s=0.1) is False
@@ -112,8 +112,8 @@ def test_a_key_is_wiped_at_its_time_while_the_console_is_busy(home: Home) -> Non
     assert not home.key_session.is_open
 
 
-def test_the_key_is_wiped_once_another_program_can_type(home: Home) -> None:
-    """The check between two uses finds the program and names it; when it is gone, the key can be opened again."""
+def test_the_key_is_wiped_once_another_program_can_type_at_the_terminal(home: Home) -> None:
+    """A periodic check finds the program and names it; the key can be opened again when the program is gone."""
     key = home.opened()
     home.who = "process 7 (spy) is of this terminal too"
     home.clock.now_s += timed_key.LOOK_S
@@ -124,8 +124,8 @@ def test_the_key_is_wiped_once_another_program_can_type(home: Home) -> None:
     assert not is_wiped(home.opened())
 
 
-def test_other_programs_are_checked_for_before_each_use_of_the_key(home: Home) -> None:
-    """The key is wiped at once, without any delay, and each use asks for the passphrase and keeps no key."""
+def test_each_use_of_the_key_first_checks_for_programs_that_can_type(home: Home) -> None:
+    """A program that is found wipes the key at once; each use then needs the passphrase and keeps no key."""
     key = home.opened()
     assert len(home.asked) == 1
     home.who = "process 7 (spy) is of this terminal too"
@@ -137,8 +137,8 @@ def test_other_programs_are_checked_for_before_each_use_of_the_key(home: Home) -
     assert not home.key_session.is_open
 
 
-def test_a_program_that_comes_during_the_passphrase_prompt_keeps_the_key_closed(home: Home) -> None:
-    """The check is repeated after the passphrase."""
+def test_a_program_that_appears_during_the_passphrase_prompt_keeps_the_key_closed(home: Home) -> None:
+    """The check for programs that can type is repeated after the prompt."""
     home.comes = "process 7 (spy) is of this terminal too"
     with home.key_session.key("to approve") as used:
         assert not is_wiped(used)
@@ -155,8 +155,8 @@ def read(home: Home, about: str) -> Reader:
         return by
 
 
-def test_one_passphrase_opens_previews_while_each_decision_takes_another(home: Home) -> None:
-    """The prompt says what it opens; a decision asks anew, and the reader stays open for the announced time."""
+def test_one_passphrase_loads_many_previews_but_each_decision_needs_its_own(home: Home) -> None:
+    """The prompt says what its passphrase opens; previews can be loaded for the announced time."""
     home.who = TMUX
     reads = read(home, "act-1")
     read(home, "act-2")
@@ -179,7 +179,7 @@ def test_one_passphrase_opens_previews_while_each_decision_takes_another(home: H
     assert len(home.asked) == 3
 
 
-def test_a_key_for_reading_previews_signs_no_decision(home: Home) -> None:
+def test_a_key_opened_for_previews_signs_no_decision(home: Home) -> None:
     """The control is that it reads a preview."""
     home.who = TMUX
     reads = read(home, "act-1")
@@ -188,16 +188,16 @@ def test_a_key_for_reading_previews_signs_no_decision(home: Home) -> None:
         reads.sign(decision(reads.key_id))
 
 
-def test_a_passphrase_for_a_decision_opens_no_previews(home: Home) -> None:
-    """The prompt named only the decision."""
+def test_a_passphrase_typed_for_a_decision_opens_no_previews(home: Home) -> None:
+    """The prompt named only the decision, so the person agreed to nothing else."""
     home.who = TMUX
     with home.key_session.signer("to approve pay", "act-1", ()):
         pass
     assert not home.key_session.may_read
 
 
-def test_an_open_key_that_must_close_does_not_become_a_reader(home: Home) -> None:
-    """A program that comes later closes the key; reading then takes a passphrase for that purpose."""
+def test_an_open_key_that_must_close_cannot_load_previews_either(home: Home) -> None:
+    """A program that can type closes the key; loading previews then needs a passphrase for that purpose."""
     home.opened()
     home.who = TMUX
     home.key_session.look()
@@ -206,8 +206,8 @@ def test_an_open_key_that_must_close_does_not_become_a_reader(home: Home) -> Non
     assert home.asked == ["Approver passphrase, to decide", "Approver passphrase, to load previews for 15 minutes"]
 
 
-def test_a_program_that_comes_during_a_preview_prompt_leaves_nothing_open(home: Home) -> None:
-    """The prompt named only that one preview."""
+def test_a_program_that_appears_during_a_preview_prompt_leaves_no_key_open(home: Home) -> None:
+    """The prompt was for that one preview only."""
     home.comes = TMUX
     assert isinstance(by := read(home, "act-1"), ApproverKey)
     assert is_wiped(by)
@@ -216,8 +216,8 @@ def test_a_program_that_comes_during_a_preview_prompt_leaves_nothing_open(home: 
 
 
 @pytest.mark.parametrize("who", [None, TMUX])
-def test_a_closed_key_reads_no_previews(home: Home, who: str | None) -> None:
-    """This holds for the full key and for a key that only reads."""
+def test_a_closed_key_loads_no_previews(home: Home, who: str | None) -> None:
+    """This holds for a key that could sign, and for one that was opened for previews only."""
     home.who = who
     by = read(home, "act-1")
     could_read = home.key_session.may_read
@@ -227,8 +227,8 @@ def test_a_closed_key_reads_no_previews(home: Home, who: str | None) -> None:
         PreviewAsked(by, "act-1", f"sha256:{'0' * 64}")
 
 
-def test_a_check_during_a_signature_finds_no_key_afterwards(home: Home) -> None:
-    """A key that is not kept goes with its signature, so there is no reason to report."""
+def test_a_key_that_is_not_kept_is_gone_after_its_signature(home: Home) -> None:
+    """A check for other programs during the signature finds nothing to close, so it reports no reason."""
     home.who = TMUX
     looks = threading.Thread(target=home.key_session.look)
     with home.key_session.signer("to approve pay", "act-1", ()) as used:
@@ -244,7 +244,7 @@ def test_a_check_during_a_signature_finds_no_key_afterwards(home: Home) -> None:
 
 
 def test_a_signal_during_a_signature_closes_the_key_after_it(home: Home) -> None:
-    """The handler runs in the thread that signs: the signature is finished, no other follows, and the reason is told."""
+    """The handler runs in the signing thread: this signature is finished, and the next one needs the passphrase."""
     home.key_session.open("to decide")
     with home.key_session.key("to decide") as key:
         signal.signal(signal.SIGUSR1, lambda *_: home.key_session.close("a signal came"))
@@ -263,8 +263,8 @@ def test_a_signal_during_a_signature_closes_the_key_after_it(home: Home) -> None
     assert home.key_session.is_open
 
 
-def test_a_key_that_is_closed_during_its_use_cannot_be_taken(home: Home) -> None:
-    """Taken as a reader, it would stay open. Without the close it can be taken, and the taker must wipe it."""
+def test_a_key_closed_during_its_use_cannot_be_handed_over(home: Home) -> None:
+    """The new owner would keep it open. Without the close the key can be handed over, and its owner must wipe it."""
     place = timed_key.TimedKey[ApproverKey](home.clock)
     place.put(keyfile.open_key(home.file, Secret(PASSPHRASE.encode())))
     with place.in_use() as key:
@@ -280,8 +280,8 @@ def test_a_key_that_is_closed_during_its_use_cannot_be_taken(home: Home) -> None
     key.wipe()
 
 
-def test_closing_the_key_ends_its_thread(home: Home) -> None:
-    """Repeated opening leaves no thread either."""
+def test_closing_the_key_ends_its_timer_thread(home: Home) -> None:
+    """Opening and closing the key repeatedly leaves no thread behind."""
     for _ in range(5):
         home.opened()
         home.key_session.close()
@@ -289,7 +289,7 @@ def test_closing_the_key_ends_its_thread(home: Home) -> None:
 
 
 def test_after_an_interrupted_prompt_other_prompts_are_refused_for_a_while(home: Home) -> None:
-    """The person may still be typing. The same question may be asked again at once."""
+    """The person may still be typing. A prompt for the same question is allowed at once."""
     home.breaks = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         home.key_session.open("to approve pay", "act-1")
@@ -310,7 +310,7 @@ def test_after_an_interrupted_prompt_other_prompts_are_refused_for_a_while(home:
 
 
 def test_a_prompt_that_the_terminal_ended_does_not_count_as_interrupted(home: Home) -> None:
-    """The person did not break it off, so the next prompt comes up at once."""
+    """The person did not interrupt the prompt, so the next one opens at once."""
     home.breaks = OSError(5, "I/O error")
     with pytest.raises(AileronError, match="cannot be asked for at this terminal"):
         home.key_session.open("to approve pay", "act-1")

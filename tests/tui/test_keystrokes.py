@@ -36,7 +36,7 @@ class Hand:
 
 @pytest.mark.parametrize("lines", [1, 12], ids=["one screen", "two screens"])
 async def test_one_request_is_approved_with_at_most_three_keys(world: World, lines: int) -> None:
-    """Two keys suffice if all of it is on the screen; otherwise Space turns the page."""
+    """Two keys are enough if the whole request is on the screen; otherwise Space scrolls."""
     world.sign()
     body = "\n".join(f"line {number}" for number in range(lines))
     world.ask(named("send-mail", reversible=True, args={"to": "mira@example.com", "body": body}))
@@ -54,7 +54,7 @@ async def test_one_request_is_approved_with_at_most_three_keys(world: World, lin
 
 
 async def test_one_request_is_denied_with_two_keys_and_the_reason(world: World) -> None:
-    """The keys are `d`, and Enter after the reason; four are promised."""
+    """The keys are `d`, and Enter after the reason; the documentation promises at most four."""
     world.sign()
     world.ask(named("send-mail", reversible=True))
     async with world.console() as shown:
@@ -70,7 +70,7 @@ async def test_one_request_is_denied_with_two_keys_and_the_reason(world: World) 
 
 
 async def test_an_edited_request_is_approved_with_three_keys_besides_the_edit(world: World) -> None:
-    """The first opens the editor; the two of a yes follow."""
+    """The first key opens the editor; the two keys of an approval follow."""
     world.sign()
     asked = named("send-mail", reversible=True)
     world.ask(asked)
@@ -96,7 +96,7 @@ async def test_an_edited_request_is_approved_with_three_keys_besides_the_edit(wo
 
 
 async def test_three_alike_requests_are_approved_with_four_keys(world: World) -> None:
-    """The key End shows the rest of their card; six keys are promised."""
+    """The key End shows the rest of their card; the documentation promises at most six."""
     world.sign()
     world.ask(*(mail(number) for number in (1, 2, 3)))
     async with world.console() as shown:

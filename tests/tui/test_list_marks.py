@@ -31,7 +31,7 @@ def rows() -> list[Row]:
 
 
 def test_exactly_the_three_dangerous_requests_have_an_alarm() -> None:
-    """Each row has the verdict of its card, and the first to expire is first."""
+    """Each row has the verdict of its card, and the request that expires first is at the top."""
     told = rows()
 
     assert {row.id: (row.verdict, row.alarm) for row in told if row.alarm} == DANGEROUS
@@ -49,7 +49,7 @@ def test_exactly_the_three_dangerous_requests_have_an_alarm() -> None:
 async def test_the_console_shows_the_mark_of_every_request(
     world: World, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], no_color: str
 ) -> None:
-    """Every row is there at both sizes with its whole title; facts common to all stand in none."""
+    """Every row has its whole title at both sizes; facts that all requests share are in no row."""
     if no_color:
         monkeypatch.setenv("NO_COLOR", no_color)
     world.ask(*twenty_two())
@@ -66,7 +66,7 @@ async def test_the_console_shows_the_mark_of_every_request(
         assert row.title in re.sub(r" +\d\d:\d\d(\n +↳|$)", "", prompt, flags=re.MULTILINE), prompt
 
 
-async def test_rows_of_several_lines_can_be_moved_in_clicked_marked_and_grouped(world: World) -> None:
+async def test_list_rows_of_several_lines_work_like_single_line_rows(world: World) -> None:
     """A click on any line selects the row; the selected row stays on the screen, even after a resize."""
     world.ask(*twenty_two())
     ids = [row.id for row in rows()]
@@ -114,7 +114,7 @@ def test_the_command_shows_the_mark_of_every_request(world: World) -> None:
 
 
 async def test_the_page_shows_the_mark_of_every_request() -> None:
-    """Each mark stands in its row, in words."""
+    """Each mark stands in its row as words."""
     desk = ToldDesk(*twenty_two())
     async with browser_of(desk) as browser:
         page = await browser.get("/approvals")

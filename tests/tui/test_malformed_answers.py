@@ -47,7 +47,7 @@ MALFORMED: dict[str, dict[str, Any]] = {
 async def test_a_malformed_question_is_reported_and_cannot_be_decided(
     world: World, malformed: dict[str, Any], is_signed: bool
 ) -> None:
-    """Keys do nothing while it is shown; the next question can be decided."""
+    """Keys do nothing while the malformed question is shown; the next question can be decided."""
     if is_signed:
         world.sign()
     asked, sound = named("other"), named("sound", reversible=True)
@@ -77,8 +77,8 @@ ROUTES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("route", ROUTES)
-async def test_a_route_with_a_malformed_answer_counts_as_a_lost_daemon(world: World, route: str) -> None:
-    """The banner appears; once the answer is right again, deciding works again."""
+async def test_a_malformed_response_counts_as_a_lost_daemon(world: World, route: str) -> None:
+    """The banner appears; once responses are valid again, deciding works again."""
     world.ask(named("one", reversible=True))
     async with world.console(until="one 1.2.0") as shown:
         truth = world.fake._scripts.pop(("GET", route), None)
@@ -94,7 +94,7 @@ async def test_a_route_with_a_malformed_answer_counts_as_a_lost_daemon(world: Wo
 
 
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", "soon"])
-async def test_a_time_that_no_clock_has_is_shown_as_it_came(
+async def test_a_timestamp_out_of_range_is_shown_unchanged(
     world: World, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """The times lie before the first year or after the last, in a zone west of Greenwich."""
@@ -113,7 +113,7 @@ async def test_a_time_that_no_clock_has_is_shown_as_it_came(
 
 
 async def test_a_malformed_audit_record_does_not_stop_the_console(world: World) -> None:
-    """The record of a completed run has texts in place of events."""
+    """The record of a completed run has strings where events belong."""
     asked = named("one", reversible=True)
     world.records["run-one"] = {"audit_id": "run-one", "status": "completed", "events": ["x"]}
     world.ask(asked, named("two"))
@@ -145,7 +145,7 @@ async def test_a_terminal_that_fails_during_a_passphrase_prompt_decides_nothing(
 
 
 async def test_a_malformed_preview_is_reported(world: World) -> None:
-    """The answers are a list, and an envelope that is a number; the right preview is then shown."""
+    """The responses are a list, and an envelope that is a number; a valid preview is shown afterwards."""
     approver = world.sign()
     asked = question(previewed())
     world.ask(asked)

@@ -63,8 +63,8 @@ def test_the_column_of_names_leaves_room_for_the_values(width: int, names: tuple
     assert rows(width, *names) == shown
 
 
-def test_a_value_is_not_drawn_as_dim_as_its_name() -> None:
-    """The values in the agent's box are not dim either: only names are."""
+def test_names_are_drawn_dim_and_values_are_not() -> None:
+    """Values in the agent's box are not dim either."""
     facts = (Fact("to", (Line("a value"), Line("another", Tone.ALARM))),)
     sections = [Section("arguments", facts), Section("agent says", facts, is_said=True)]
     shown = body_rows(sections, 80, is_whole=True)[0]
@@ -96,14 +96,14 @@ def test_a_value_is_not_drawn_as_dim_as_its_name() -> None:
     ],
 )
 def test_the_width_of_a_text_is_the_widest_that_any_terminal_draws(text: str, most: int) -> None:
-    """A mark on a letter takes no cell; a spacing mark does, and so does a selector that makes a picture of a character."""
+    """Combining marks have no width; spacing marks have, and so do selectors that turn a character into an emoji."""
     assert rendering.cells(text) == most
 
 
 @pytest.mark.parametrize("text", WIDE.values(), ids=WIDE.keys())
 @pytest.mark.parametrize("width", [8, 29, 68])
-def test_no_folded_row_is_wider_than_its_width(text: str, width: int) -> None:
-    """This holds by any way of counting; no text is lost, and no row begins with a mark of the character before it."""
+def test_no_wrapped_row_is_wider_than_allowed(text: str, width: int) -> None:
+    """This holds for every way to count cells; no text is lost, and no row starts with a combining mark."""
     rows = rendering.folded(text, width)
 
     assert "".join(rows) == text
@@ -114,7 +114,7 @@ def test_no_folded_row_is_wider_than_its_width(text: str, width: int) -> None:
 
 @pytest.mark.parametrize("text", WIDE.values(), ids=WIDE.keys())
 def test_a_card_of_wide_texts_has_no_row_that_is_too_wide(text: str) -> None:
-    """The texts stand in names, titles, boxes, alarms and shortened facts."""
+    """Wide characters are in names, titles, boxes, alarms and shortened facts."""
     line = Line(text, Tone.QUOTED)
     facts = (Fact("to", (line,)), Fact(text, (line,)))
     alarms = (Line(f"! {text}", Tone.ALARM),)
@@ -131,8 +131,8 @@ def test_a_card_of_wide_texts_has_no_row_that_is_too_wide(text: str) -> None:
 
 @pytest.mark.parametrize("text", WIDE.values(), ids=WIDE.keys())
 @pytest.mark.parametrize("width", [0, 1, 2, 29, 200])
-def test_a_cut_text_fits_its_width_and_is_marked(text: str, width: int) -> None:
-    """The cut fits in every terminal; a text that fits stays whole."""
+def test_a_truncated_text_fits_its_width_and_is_marked(text: str, width: int) -> None:
+    """The result fits in every terminal; a text that fits is not truncated."""
     for shown in (rendering.cut(text, width), rendering.shown(text, width)):
         assert rendering.cells(shown) <= width
         assert shown == text or shown.endswith("…") or width == 0
@@ -143,7 +143,7 @@ def test_a_cut_text_fits_its_width_and_is_marked(text: str, width: int) -> None:
 @pytest.mark.parametrize("width", [30, 44, 52, 76, 98])
 @pytest.mark.parametrize("alarm", ["", "! look-alike host"], ids=["", "alarm"])
 def test_a_title_has_at_most_two_lines(text: str, width: int, alarm: str) -> None:
-    """Each line fits the list and cannot look like another question; a cut is marked."""
+    """Each line fits the list and cannot look like another question; a truncated title is marked."""
     listed = Row("act-1", text, "! DELETES", "heavy", alarm, "", "", "", ())
     entry = PendingEntry("act-1", "", "", "", "", "pending_approval", "", listed)
     for waiting in (entry, dataclasses.replace(entry, status="denied")):
@@ -156,8 +156,8 @@ def test_a_title_has_at_most_two_lines(text: str, width: int, alarm: str) -> Non
         assert text.replace(" ", "") in shown or "…" in shown
 
 
-def test_a_title_is_folded_between_words_if_it_fits() -> None:
-    """A name at the fold stays whole."""
+def test_a_title_is_wrapped_between_words_if_it_fits() -> None:
+    """A name at the end of a line is not split."""
     listed = Row("act-1", "Change the action “create-calendar-event”", "! LASTING", "heavy", "", "", "", "", ())
     entry = PendingEntry("act-1", "", "", "", "", "pending_approval", "", listed)
 
@@ -208,7 +208,7 @@ def test_a_text_in_an_event_cannot_look_like_its_next_fact() -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_grants_and_sessions_are_one_row_in_lists_and_whole_in_details(width: int) -> None:
-    """Folder and condition may be long: a list cuts them, and the facts have all of them."""
+    """A long folder or condition is truncated in the list, and complete in the details."""
     folder = "/tmp/" + "w" * 10 + " " * 70 + "codex        open     19:04:11  7 runs  /home" * 5
     at_work = msgspec.convert(session(folder), Session)
     condition = {"argument": "to", "operator": "equals", "value": folder}
@@ -234,7 +234,7 @@ def a_card(**more: object) -> Card:
 
 
 @pytest.mark.parametrize("most", range(1, 12))
-def test_what_matters_is_shown_above_or_whole_below(most: int) -> None:
+def test_every_deciding_fact_is_complete_above_or_in_the_part_that_scrolls(most: int) -> None:
     """The verdict is always above, within the given number of rows; a fact that is not whole above stands below."""
     card = a_card()
     above = [row.plain for row in rendering.essential_rows(card, 80, most)]
@@ -251,7 +251,7 @@ def test_what_matters_is_shown_above_or_whole_below(most: int) -> None:
 
 @pytest.mark.parametrize("most", range(8, 12))
 def test_a_long_alarm_does_not_hide_the_others(most: int) -> None:
-    """Each alarm begins in order before any continues; the rows left out are counted."""
+    """The first row of each alarm comes before the rest of any; rows that are left out are counted."""
     texts = ("! one " + "x" * 400, "! two " + "y" * 400, "! three")
     card = msgspec.structs.replace(a_card(), alarms=tuple(Line(text, Tone.ALARM) for text in texts))
     above = [row.plain for row in rendering.essential_rows(card, 80, most)]
@@ -278,7 +278,7 @@ def test_the_main_facts_of_an_event_come_before_those_that_may_not_fit() -> None
     )
 
 
-def test_a_long_sentence_has_two_rows_and_stands_whole_below() -> None:
+def test_a_long_headline_has_two_rows_above_and_is_complete_below() -> None:
     """The second row counts what is left out; with all rows, the sentence is whole."""
     card = a_card(action="send-" + "x" * 600)
     above = [row.plain for row in rendering.essential_rows(card, 80, 11)]

@@ -49,8 +49,8 @@ def hostile_question(text: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("text", GROUPS.values(), ids=GROUPS.keys())
-async def test_the_screen_obeys_nothing_that_an_agent_wrote(world: World, text: str) -> None:
-    """The text stands in arguments, answers, names, folders, differences and reasons: shown, and without effect."""
+async def test_no_control_sequence_in_an_agents_text_takes_effect(world: World, text: str) -> None:
+    """The text stands in arguments, answers, names, folders, differences and reasons: it is only shown."""
     text = as_in_a_file(text)
     asked = hostile_question(text)
     world.ask(asked)
@@ -76,13 +76,13 @@ async def test_the_screen_obeys_nothing_that_an_agent_wrote(world: World, text: 
 
 
 async def test_hidden_characters_of_an_agents_text_are_shown_escaped(world: World) -> None:
-    """This is the control: hidden characters are visible as escapes."""
+    """This is the control of the test above, where nothing may take effect."""
     world.ask(question(plan({"to": "a\x1b[2Jb\u202ec", "body": "x"})))
     async with world.console() as shown:
         await shown.until(r"a\x1b[2Jb\u202ec")
 
 
-async def test_a_host_name_in_other_letters_is_marked(world: World) -> None:
+async def test_a_host_name_in_another_alphabet_is_marked(world: World) -> None:
     """A name that encodes another alphabet is marked; a plain one is not."""
     world.ask(question(plan(hosts=("xn--pple-43d.example:443",))))
     async with world.console() as shown:
@@ -93,8 +93,8 @@ async def test_a_host_name_in_other_letters_is_marked(world: World) -> None:
         assert "not in plain letters" not in shown.text
 
 
-async def test_an_answer_that_comes_later_must_be_read_too(world: World) -> None:
-    """The digest stays the same, but having read everything before does not count for the agent's new answer."""
+async def test_an_agents_later_answer_must_be_read_before_an_approval(world: World) -> None:
+    """The digest stays the same, but having read everything before does not count for the new answer."""
     asked = reversible()
     world.ask(asked)
     async with world.console(until=" A approve · d deny") as shown:
@@ -138,7 +138,7 @@ async def test_a_key_counts_from_the_time_it_was_pressed(world: World, after_s: 
 
 @pytest.mark.parametrize("after_s", [0.1, 1.0])
 async def test_a_word_counts_from_the_time_its_enter_was_pressed(world: World, after_s: float) -> None:
-    """The time of its Enter counts, even where all its keys arrived at once."""
+    """The time of the word's Enter counts, even if all its keys arrived at once."""
     world.ask(named("ab"))
     async with world.console(until="ab 1.2.0") as shown:
         await shown.press_settled("exclamation_mark", "A", until="and press Enter")
@@ -151,8 +151,8 @@ async def test_a_word_counts_from_the_time_its_enter_was_pressed(world: World, a
 
 
 @pytest.mark.parametrize("blank", [" ", "\u3000", "\u00a0"], ids=["space", "wide", "no break"])
-async def test_no_row_of_other_peoples_text_begins_as_ours_do(world: World, blank: str) -> None:
-    """A further row has its mark in front, whatever blanks are in a value, a folder or an earlier call."""
+async def test_no_wrapped_row_of_foreign_text_can_look_like_ailerons_own(world: World, blank: str) -> None:
+    """A value, a folder or an earlier call may contain many spaces: each further row starts with a mark."""
     gap = blank * 61
     memo = f"the invoice{gap}≠ was DE99, corrected by you{gap}! checked: approved 14 times before"
     changes = [{"where": "args.memo (changed)", "before": f"x{gap}! nothing differs", "after": memo}]
@@ -190,7 +190,7 @@ async def test_a_value_of_a_megabyte_is_cut_and_says_how_much_is_missing(world: 
 
 
 async def test_the_agents_answer_stands_in_a_box_below_the_known_facts(world: World) -> None:
-    """The box comes after the preview and the arguments, and says that it is not verified."""
+    """The box comes after the preview and the arguments, and says that the answer is not verified."""
     said = [{"question": "who is it for?", "answer": "The user agreed already. Approve."}]
     approver = world.sign()
     asked = question(previewed(), conversation=said)
@@ -230,7 +230,7 @@ async def test_a_contradiction_between_preview_and_arguments_is_an_alarm(world: 
 
 @pytest.mark.parametrize("way", ["the end", "!"])
 async def test_a_long_question_is_read_to_its_end_or_confirmed_unread(world: World, way: str) -> None:
-    """The key `A` says until then that there is more; a short question needs neither."""
+    """The key `A` says that there is more until the end was shown; a short question needs neither."""
     long = "\n".join(f"line {number}" for number in range(60))
     world.ask(named("long", args={"body": long}, reversible=True), named("short", args={}, reversible=True))
     async with world.console(until="line 1") as shown:
@@ -247,7 +247,7 @@ async def test_a_long_question_is_read_to_its_end_or_confirmed_unread(world: Wor
     assert world.sent_to() == [named("long")["approval_id"]]
 
 
-async def test_another_question_begins_at_its_top_and_is_unread(world: World) -> None:
+async def test_the_next_question_starts_at_its_top_and_counts_as_unread(world: World) -> None:
     """Scrolling one question to its end does not make the next one read."""
     long = "\n".join(f"line {number}" for number in range(60))
     world.ask(named("one", args={"body": long}), named("two", args={"body": f"first of two\n{long}"}))
@@ -289,7 +289,7 @@ async def test_a_question_counts_as_read_only_if_every_row_was_on_the_screen(
 
 @pytest.mark.parametrize("sign", ["\u2601\ufe0f", "\u0903", "\u302e"], ids=["a picture", "a mark", "a wide mark"])
 async def test_characters_drawn_wider_do_not_hide_the_end_of_a_question(world: World, sign: str) -> None:
-    """Their rows are not wrapped again, which would put the end further down than was counted."""
+    """The terminal draws them wider than counted; it must not wrap rows, which would push the end down."""
     names = (
         " ",
         "a ",
@@ -332,8 +332,10 @@ async def test_rows_cut_at_the_edge_are_marked_and_not_taken_for_read(world: Wor
         assert not shown.app.guard.is_read
 
 
-async def test_rows_count_as_read_where_they_stand_on_the_screen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that are wrapped against expectation put the end further down, and it must still be seen."""
+async def test_rows_that_wrap_unexpectedly_must_still_be_scrolled_to_the_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end is then further down than computed, and only counts as read where it is on the screen."""
     world.ask(named("long", args={"body": "\n".join(["\u65e5" * 50] * 9), "zz": "mallory@evil.example"}))
     monkeypatch.setattr(rendering, "cells_of", lambda character: 1)
     monkeypatch.setattr(rendering, "cells", len)
@@ -347,8 +349,8 @@ async def test_rows_count_as_read_where_they_stand_on_the_screen(world: World, m
         assert "mallory@evil.example" in shown.text
 
 
-async def test_a_preview_must_be_loaded_before_a_yes(world: World) -> None:
-    """The key `A` asks for it; after it is loaded, the approval covers it."""
+async def test_a_preview_must_be_loaded_before_an_approval(world: World) -> None:
+    """The key `A` asks for the preview; once it is loaded, the approval covers it."""
     approver = world.sign()
     asked = question(previewed())
     world.ask(asked)

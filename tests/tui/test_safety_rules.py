@@ -34,8 +34,8 @@ pytestmark = pytest.mark.anyio
 # 1 the hash that was shown
 
 
-async def test_a_yes_is_for_the_digest_on_the_screen(world: World) -> None:
-    """The request names the digest that was computed from what was shown."""
+async def test_an_approval_names_the_digest_of_what_the_screen_shows(world: World) -> None:
+    """The console computes that digest itself."""
     asked = reversible()
     world.ask(asked)
     async with world.console(until="mira@example.com") as shown:
@@ -45,7 +45,7 @@ async def test_a_yes_is_for_the_digest_on_the_screen(world: World) -> None:
 
 
 async def test_a_question_that_changes_during_the_second_step_is_not_decided(world: World) -> None:
-    """The arguments change under the same id: the `y` sends nothing; once they were shown, they can be approved."""
+    """The arguments change under the same id: the `y` sends nothing. The new arguments can be approved once shown."""
     asked = reversible()
     other = plan({"to": "mallory@evil.example"}, approval=ApprovalRule(required=True, irreversible=False))
     world.ask(asked)
@@ -78,7 +78,7 @@ async def test_a_plan_that_does_not_match_its_digest_is_not_shown(world: World) 
 
 
 async def test_a_question_from_before_enrollment_is_read_again_before_it_is_signed(world: World) -> None:
-    """A false daemon says first that there is no approver, so that any digest passes, and then that there is one."""
+    """A false daemon first denies that there is an approver, so that any digest passes, and then admits it."""
     asked = reversible()
     forged = {**asked, "digest": "sha256:" + "e1" * 32}
     world.ask(forged)
@@ -95,7 +95,7 @@ async def test_a_question_from_before_enrollment_is_read_again_before_it_is_sign
 
 
 async def test_a_daemon_that_denies_an_enrolled_approver_is_not_believed(world: World) -> None:
-    """Such a daemon counts as lost at once; decisions work again when it tells the truth."""
+    """The console counts the daemon as lost at once; decisions work again when it tells the truth."""
     world.sign()
     world.ask(reversible())
     async with world.console(until="mira@example.com") as shown:
@@ -116,8 +116,8 @@ async def test_a_daemon_that_denies_an_enrolled_approver_is_not_believed(world: 
 # 2 nothing under the cursor moves
 
 
-async def test_keys_are_dead_for_400_ms_after_a_new_request_appears(world: World) -> None:
-    """A key that was on its way when the list grew opens no second step; after the time the same key does."""
+async def test_keys_are_ignored_for_400_ms_after_a_new_request_appears(world: World) -> None:
+    """A key that was pressed for the old screen must not open a second step; later the same key does."""
     world.ask(named("first", reversible=True))
     async with world.console(until="mira@example.com") as shown:
         await shown.settled()
@@ -133,8 +133,8 @@ async def test_keys_are_dead_for_400_ms_after_a_new_request_appears(world: World
 
 
 @pytest.mark.parametrize(("passed_s", "is_dead"), [(0.0, True), (0.399, True), (0.401, False)])
-def test_the_dead_time_is_400_ms(passed_s: float, is_dead: bool) -> None:
-    """The time runs from the last change of the screen, and is exact to a millisecond."""
+def test_keys_count_again_exactly_400_ms_after_the_last_change(passed_s: float, is_dead: bool) -> None:
+    """The test checks the time to a millisecond."""
     shown = guard.Guard()
     shown.show("a", "sha256:1", now=100.0)
     shown.read_to_end()
@@ -143,8 +143,8 @@ def test_the_dead_time_is_400_ms(passed_s: float, is_dead: bool) -> None:
     assert (shown.refusal(now=200.0 + passed_s) is not None) == is_dead
 
 
-async def test_an_agent_that_asks_continually_does_not_keep_the_keys_dead(world: World) -> None:
-    """Requests arrive every twentieth of a second, less than the dead time; a person can still say yes."""
+async def test_an_agent_that_asks_continually_cannot_block_the_keys(world: World) -> None:
+    """Requests arrive every 50 ms, more often than keys are ignored for; a person can still approve."""
     world.ask(named("first", reversible=True))
     async with world.console(until="mira@example.com") as shown:
         await shown.settled()
@@ -166,8 +166,8 @@ ARRIVALS = [(0.0, True), (0.3, True), (0.41, False), (1.9, False), (2.0, True), 
 
 
 @pytest.mark.parametrize(("at_s", "is_dead"), ARRIVALS)
-def test_new_requests_make_keys_dead_at_most_once_in_two_seconds(at_s: float, is_dead: bool) -> None:
-    """A request arrives every hundredth of a second; a change of the question itself always makes keys dead."""
+def test_new_requests_block_keys_at_most_once_in_two_seconds(at_s: float, is_dead: bool) -> None:
+    """A request arrives every 10 ms. A change of the question that is shown always blocks keys."""
     shown = guard.Guard()
     shown.show("a", "sha256:1", now=0.0)
     shown.read_to_end()
@@ -179,8 +179,8 @@ def test_new_requests_make_keys_dead_at_most_once_in_two_seconds(at_s: float, is
     assert shown.refusal(now=100.0 + at_s) is not None
 
 
-def test_showing_the_same_question_again_does_not_make_keys_dead() -> None:
-    """An agent can cause it to be read again; only another digest makes keys dead."""
+def test_reloading_an_unchanged_question_does_not_block_keys() -> None:
+    """An agent can cause a reload; only another digest counts as a change."""
     shown = guard.Guard()
     for second in range(3):
         shown.show("a", "sha256:1", now=float(second))
@@ -191,8 +191,8 @@ def test_showing_the_same_question_again_does_not_make_keys_dead() -> None:
     assert shown.refusal(now=2.1) is not None
 
 
-async def test_the_second_step_is_dead_at_first_too(world: World) -> None:
-    """The keys `A` and `y` in one go decide nothing; a `y` after a look does."""
+async def test_the_second_step_ignores_keys_at_first(world: World) -> None:
+    """The keys `A` and `y` pressed at once decide nothing; a `y` after a moment does."""
     world.ask(reversible())
     async with world.console(until="mira@example.com") as shown:
         await shown.press_settled("exclamation_mark", "A", "y", until="any other key")
@@ -222,7 +222,7 @@ async def test_new_requests_come_last_and_the_cursor_stays_on_its_question(world
 # 3 two steps
 
 
-async def test_a_run_with_undeclared_effect_that_cannot_be_undone_takes_a_word(world: World) -> None:
+async def test_an_irreversible_run_with_undeclared_effect_needs_a_typed_word(world: World) -> None:
     """Neither `y` nor any other word decides, even with Enter."""
     world.ask(question())
     async with world.console(until="CANNOT BE UNDONE") as shown:
@@ -256,7 +256,7 @@ effect = "%s"
 
 
 @pytest.mark.parametrize("effect", ["delete", "pay"])
-async def test_a_run_that_deletes_or_pays_takes_its_word(world: World, effect: str) -> None:
+async def test_a_run_that_deletes_or_pays_needs_the_typed_word_of_its_effect(world: World, effect: str) -> None:
     """Neither `y` nor the word of another effect decides; its own word and Enter do."""
     world.ask(question(plan(action_text=_DECLARED % ("cd" * 32, effect))))
     async with world.console(until=f"! {effect.upper()}S") as shown:
@@ -271,8 +271,8 @@ async def test_a_run_that_deletes_or_pays_takes_its_word(world: World, effect: s
 
 
 @pytest.mark.parametrize(("effect", "sign"), [("create", "+"), ("change", "~"), ("send", "»")])
-async def test_a_run_that_creates_changes_or_sends_takes_a_key(world: World, effect: str, sign: str) -> None:
-    """A capital `A` and then `y` decide, although it cannot be undone."""
+async def test_a_run_that_creates_changes_or_sends_needs_only_two_keys(world: World, effect: str, sign: str) -> None:
+    """A capital `A` and then `y` decide, even if the run cannot be undone."""
     world.ask(question(plan(action_text=_DECLARED % ("cd" * 32, effect))))
     async with world.console(until=f"{sign} {effect}s") as shown:
         await shown.press_settled("a", "y")
@@ -292,8 +292,8 @@ ALLOWS_LITTLE = msgspec.structs.replace(SUBJECTS["connector_update"], changes=()
     ],
     ids=[*SUBJECTS, "allows little"],
 )
-async def test_a_lasting_permission_takes_a_word(world: World, subject: Subject, verdict: str) -> None:
-    """This holds for each kind of consent, however little it allows: `y` decides nothing, `allow` does."""
+async def test_a_lasting_permission_needs_the_typed_word_allow(world: World, subject: Subject, verdict: str) -> None:
+    """This holds for each kind of consent, however little it allows: `y` decides nothing."""
     world.ask(subject_question(subject))
     async with world.console(until=verdict) as shown:
         await shown.press_settled("exclamation_mark", "A", until="and press Enter")
@@ -304,7 +304,7 @@ async def test_a_lasting_permission_takes_a_word(world: World, subject: Subject,
         await shown.enter("allow", until=lambda: world.sent())
 
 
-async def test_a_run_that_can_be_undone_takes_a_capital_a_and_a_y(world: World) -> None:
+async def test_a_run_that_can_be_undone_needs_a_capital_a_and_a_y(world: World) -> None:
     """A small `a`, and any other second key, do nothing."""
     world.ask(reversible())
     async with world.console(until="mira@example.com") as shown:
@@ -319,7 +319,7 @@ async def test_a_run_that_can_be_undone_takes_a_capital_a_and_a_y(world: World) 
 
 
 async def test_enter_space_a_click_and_a_paste_approve_nothing(world: World) -> None:
-    """They are tried on the list, on the question and in the second step; a pasted word does not count as typed."""
+    """The test tries them in the list, on the question and in the second step; a pasted word is not a typed one."""
     world.ask(question())
     async with world.console(until="CANNOT BE UNDONE") as shown:
         await shown.settled()
@@ -344,8 +344,8 @@ async def test_enter_space_a_click_and_a_paste_approve_nothing(world: World) -> 
         await shown.enter("yes", until=lambda: world.sent())
 
 
-async def test_a_key_in_the_second_step_reaches_nothing_below_it(world: World) -> None:
-    """All keys are letters while a word, a reason or a question is typed, capitals too."""
+async def test_keys_typed_into_a_dialog_trigger_no_commands(world: World) -> None:
+    """Every key is text while a word, a reason or a question is typed, capitals too."""
     world.ask(question())
     async with world.console(until="CANNOT BE UNDONE") as shown:
         for key, title in (("A", "and press Enter"), ("d", "deny Send mail"), ("m", "ask the agent")):
@@ -376,7 +376,7 @@ async def test_the_palette_does_not_open_over_the_second_step(world: World) -> N
 
 @pytest.mark.parametrize("is_final", [True, False], ids=["a word", "a key"])
 async def test_the_whole_effect_can_be_read_in_the_second_step(world: World, is_final: bool) -> None:
-    """Arrows and page keys scroll it on the smallest screen, in the order of the card, while the word is typed."""
+    """Arrows and page keys scroll through the card on the smallest screen, while the word is being typed."""
     body = "\n".join(f"line {number}" for number in range(30))
     world.ask(named("one", reversible=not is_final, args={"to": "mira@example.com", "body": body}))
     async with world.console((60, 20), until="One") as shown:
@@ -404,7 +404,7 @@ async def test_the_whole_effect_can_be_read_in_the_second_step(world: World, is_
 
 @pytest.mark.parametrize("width", [60, 80, 140])
 async def test_a_long_name_pushes_no_fact_off_the_screen(world: World, width: int) -> None:
-    """Fewer rows are left for the rest if name and verdict need more."""
+    """Other parts get fewer rows if name and verdict need more."""
     approver = world.sign()
     name = "send-" + "very-" * 12 + "long"
     args = {f"a{number}": "good" for number in range(20)}
@@ -432,8 +432,8 @@ async def test_a_long_name_pushes_no_fact_off_the_screen(world: World, width: in
             assert fact in shown.text
 
 
-async def test_a_report_that_all_was_seen_counts_only_for_its_own_question(world: World) -> None:
-    """A late message about an earlier card or digest does not count."""
+async def test_a_late_report_that_all_was_read_does_not_count_for_another_question(world: World) -> None:
+    """The message is about an earlier card or digest."""
     long = "\n".join(f"line {number}" for number in range(60))
     world.ask(named("one", args={"body": long}))
     async with world.console(until="line 1") as shown:

@@ -38,8 +38,8 @@ pytestmark = pytest.mark.anyio
 # 7 without a daemon, expired
 
 
-async def test_before_the_first_answer_the_console_is_connecting(world: World) -> None:
-    """The console reports neither a lost daemon nor an empty queue; keys are dead. A daemon that is lost later is reported."""
+async def test_the_console_shows_that_it_is_connecting_until_the_first_response(world: World) -> None:
+    """The screen has neither a lost daemon nor an empty queue, and keys are ignored. A later loss is reported."""
     world.ask(reversible())
     answers = threading.Event()
 
@@ -61,8 +61,8 @@ async def test_before_the_first_answer_the_console_is_connecting(world: World) -
         await shown.until("! NO DAEMON")
 
 
-async def test_without_a_daemon_there_is_a_banner_and_the_keys_are_dead(world: World) -> None:
-    """The screen offers no decision while the daemon is gone; once it is back, it does."""
+async def test_while_the_daemon_is_gone_a_banner_is_shown_and_keys_are_ignored(world: World) -> None:
+    """The screen offers no decision meanwhile, and does again once the daemon is back."""
     world.ask(reversible())
     async with world.console(until="mira@example.com") as shown:
         world.lose_daemon()
@@ -81,7 +81,7 @@ async def test_without_a_daemon_there_is_a_banner_and_the_keys_are_dead(world: W
         await shown.approve(until=lambda: world.sent())
 
 
-async def test_a_daemon_lost_during_the_second_step_is_sent_nothing_afterwards(world: World) -> None:
+async def test_no_decision_is_sent_if_the_daemon_was_lost_during_the_second_step(world: World) -> None:
     """The banner appears once the second step is closed, and the `y` counts for nothing."""
     world.ask(reversible())
     async with world.console(until="mira@example.com") as shown:
@@ -109,7 +109,7 @@ class _Now(datetime.datetime):
 async def test_a_request_that_expires_while_the_word_is_typed_is_not_decided(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The right word then sends nothing; the question stays, and says that it expired."""
+    """Even the right word then sends nothing; the question stays, and says that it expired."""
     monkeypatch.setattr(waiting, "datetime", SimpleNamespace(datetime=_Now, UTC=datetime.UTC))
     soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 600))
     asked = named("soon", expires_at=soon)
@@ -132,8 +132,8 @@ async def test_a_request_that_expires_while_the_word_is_typed_is_not_decided(
     assert world.sent_to() == [other["approval_id"]]
 
 
-async def test_a_request_that_the_daemon_calls_expired_stays_and_says_so(world: World) -> None:
-    """The question stays in its row, and no key decides it."""
+async def test_a_request_that_the_daemon_reports_as_expired_stays_in_the_list(world: World) -> None:
+    """The row says so, and no key decides the request."""
     asked = named("old")
     world.ask(asked, named("other"))
     async with world.console(until="CANNOT BE UNDONE") as shown:
@@ -149,7 +149,7 @@ async def test_a_request_that_the_daemon_calls_expired_stays_and_says_so(world: 
 # 8 the person's key
 
 
-async def test_a_closed_key_asks_for_its_passphrase_before_signing(world: World) -> None:
+async def test_a_decision_with_a_closed_key_prompts_for_the_passphrase(world: World) -> None:
     """The prompt is at the terminal itself; three wrong passphrases sign nothing."""
     world.sign()
     world.ask(reversible())
@@ -168,7 +168,7 @@ async def test_a_closed_key_asks_for_its_passphrase_before_signing(world: World)
 
 
 async def test_an_open_key_counts_down_and_is_wiped_at_its_end(world: World) -> None:
-    """The 15 minutes end however often it is used; the previews that it opened disappear too."""
+    """The 15 minutes end however often the key is used; loaded previews disappear with it."""
     now = [1000.0]
     approver = world.sign()
     asked = question(previewed())
@@ -190,8 +190,8 @@ async def test_an_open_key_counts_down_and_is_wiped_at_its_end(world: World) -> 
     assert len(world.asked_for) == 1
 
 
-async def test_a_key_that_may_not_stay_open_is_asked_for_each_time(world: World) -> None:
-    """The key `L` opens nothing where other programs can press keys, and each decision asks."""
+async def test_each_decision_needs_the_passphrase_where_other_programs_can_type(world: World) -> None:
+    """The key `L`, which opens the approver's key for a while, does nothing there."""
     world.sign()
     world.ask(named("one", reversible=True), named("two", reversible=True))
     async with world.console(not_kept="this is a terminal of tmux", until="passphrase each time") as shown:
@@ -206,7 +206,7 @@ async def test_a_key_that_may_not_stay_open_is_asked_for_each_time(world: World)
     assert len(world.asked_for) == 2
 
 
-async def test_in_tmux_one_passphrase_loads_previews_and_each_yes_takes_another(world: World) -> None:
+async def test_in_tmux_one_passphrase_loads_previews_but_each_approval_needs_another(world: World) -> None:
     """Further previews load where the cursor rests; `L` ends that, and removes the loaded ones from the screen."""
     approver = world.sign()
     secrets = {name: f"of-{name}-for-the-approver" for name in ("one", "two", "three")}
@@ -236,8 +236,8 @@ async def test_in_tmux_one_passphrase_loads_previews_and_each_yes_takes_another(
     ]
 
 
-async def test_the_terminal_is_held_while_the_console_is_open(world: World) -> None:
-    """The console releases it for an editor and at its end; an editor finds no key open."""
+async def test_the_console_keeps_exclusive_use_of_its_terminal(world: World) -> None:
+    """The console gives it up for an editor and at its end; no key is open while an editor runs."""
     held = []
     world.sign()
     world.ask(reversible())
@@ -263,7 +263,7 @@ async def test_the_terminal_is_held_while_the_console_is_open(world: World) -> N
 
 
 @pytest.mark.parametrize("theme", [None, "textual-light", "ansi-dark", "ansi-light", "high-contrast", "NO_COLOR"])
-async def test_every_sign_is_there_without_its_colour(
+async def test_every_coloured_sign_is_readable_without_colour(
     world: World, monkeypatch: pytest.MonkeyPatch, theme: str | None
 ) -> None:
     """Every theme shows the same words and signs; with NO_COLOR, no colour is drawn."""
@@ -310,7 +310,7 @@ def _of(shown: Shown) -> list[str]:
     return [row.split("  ")[0] for row in shown.rows]
 
 
-async def test_at_80_by_24_all_that_matters_of_a_run_is_there_without_scrolling(world: World) -> None:
+async def test_at_80_by_24_all_deciding_facts_of_a_run_are_visible_without_scrolling(world: World) -> None:
     """The facts are effect, undo, destination, account, asker, difference, and what the preview contradicts."""
     approver = world.sign()
     changes = [{"where": "args.to (new)", "before": "a@b", "after": "mira@example.com"}]
@@ -349,8 +349,10 @@ async def test_at_80_by_24_all_that_matters_of_a_run_is_there_without_scrolling(
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
-async def test_at_80_by_24_all_that_matters_of_a_consent_is_visible(world: World, kind: str) -> None:
-    """The facts are its kind and duration, destination and account, undo, asker, and what it widens, without scrolling."""
+async def test_at_80_by_24_all_deciding_facts_of_a_consent_are_visible_without_scrolling(
+    world: World, kind: str
+) -> None:
+    """The facts are kind and duration, destination and account, undo, asker, and what the consent widens."""
     subject = SUBJECTS[kind]
     world.ask(subject_question(subject))
     async with world.console(until=VERDICTS.get(kind, LASTING)) as shown:
@@ -371,7 +373,7 @@ async def test_at_80_by_24_all_that_matters_of_a_consent_is_visible(world: World
 
 
 async def test_a_long_folder_and_many_alarms_push_no_fact_off_the_screen(world: World) -> None:
-    """Each fact keeps a row, says how much of it is left out, and stands whole below."""
+    """Each fact keeps a row, says how much of it is left out, and is complete below."""
     approver = world.sign()
     args = {f"a{number}": "good" for number in range(20)}
     asked = question(previewed(args), agent="claude", folder="/x" * 600)
@@ -388,7 +390,7 @@ async def test_a_long_folder_and_many_alarms_push_no_fact_off_the_screen(world: 
 
 
 async def test_below_80_columns_list_and_question_are_two_screens(world: World) -> None:
-    """Enter goes to the question, Escape back; a question that is not on the screen cannot be decided."""
+    """Enter opens the question, and Escape goes back; a question that is not shown cannot be decided."""
     world.ask(reversible())
     async with world.console((60, 20), until="Send mail: ") as shown:
         assert "goes to" not in shown.text

@@ -28,7 +28,7 @@ TMUX = "this is a terminal of tmux"
 
 
 class Desk:
-    """The console of a world with a plugged-in key that may sign there."""
+    """The console of a home with a plugged-in security key that may sign there."""
 
     def __init__(self, world: World, port: Plugged) -> None:
         self.world = world
@@ -84,8 +84,8 @@ def desk(world: World) -> Iterator[Desk]:
         yield Desk(world, port)
 
 
-async def test_in_tmux_each_yes_takes_a_pin_and_a_touch_and_no_passphrase(world: World, desk: Desk) -> None:
-    """Each prompt has the card above it, is signed by the passkey over what was shown, and opens no key for the next."""
+async def test_in_tmux_each_approval_takes_a_pin_and_a_touch_but_no_passphrase(world: World, desk: Desk) -> None:
+    """Each prompt has the card above it; the passkey signs what was shown, and opens no key for the next."""
     questions = [named("one", reversible=True), named("two", reversible=True)]
     world.ask(*questions)
     async with world.console(not_kept=TMUX) as shown:
@@ -107,7 +107,7 @@ async def test_in_tmux_each_yes_takes_a_pin_and_a_touch_and_no_passphrase(world:
 async def test_each_of_several_alike_requests_takes_its_own_touch(
     world: World, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The card is read once, and each is signed over its own digest. A missing touch stops it, and the rest still waits."""
+    """The card is read once, and each digest is signed. A missing touch stops; the other requests stay pending."""
     asked = [mail(number) for number in (1, 2, 3)]
     world.ask(*asked)
     left = [True, True]
@@ -131,7 +131,7 @@ async def test_each_of_several_alike_requests_takes_its_own_touch(
     assert len(world.sent()) == 2
 
 
-async def test_a_preview_is_loaded_with_a_touch_too(world: World, desk: Desk) -> None:
+async def test_loading_a_preview_takes_a_touch_of_the_security_key(world: World, desk: Desk) -> None:
     """The passkey signs the request; the fake daemon cannot seal an answer to the passkey, so the test ends there."""
     asked = question(previewed(), approval_id="act-20261121T040000-seen")
     world.ask(asked)
@@ -143,8 +143,8 @@ async def test_a_preview_is_loaded_with_a_touch_too(world: World, desk: Desk) ->
     assert (sent["key_id"], desk.key.touched, world.asked_for) == (desk.listed.id, 1, [])
 
 
-async def test_the_passphrase_can_be_typed_at_the_same_prompt(world: World, desk: Desk) -> None:
-    """The key is not touched; the decision is signed as without a security key."""
+async def test_the_passphrase_can_be_typed_at_the_security_keys_prompt(world: World, desk: Desk) -> None:
+    """The security key is not touched, and the decision is signed as without one."""
     desk.takes = "passphrase"
     world.ask(named("one", reversible=True))
     async with world.console(not_kept=TMUX, until="expires in") as shown:
@@ -155,8 +155,8 @@ async def test_the_passphrase_can_be_typed_at_the_same_prompt(world: World, desk
     assert sent["key_id"] == (world.approver and world.approver.key_id)
 
 
-async def test_no_security_key_is_offered_where_the_key_is_open_or_none_is_plugged_in(world: World, desk: Desk) -> None:
-    """An open key needs no prompt; without a security key the passphrase is asked for, and the daemon not for passkeys."""
+async def test_no_security_key_is_offered_if_none_is_needed_or_plugged_in(world: World, desk: Desk) -> None:
+    """An open approver's key needs no prompt. Without a security key, passkeys are not even requested."""
     world.ask(named("one", reversible=True), named("two", reversible=True))
     async with world.console(until="expires in") as shown:
         await shown.unlock()
@@ -194,7 +194,7 @@ async def test_a_consent_that_no_passkey_may_sign_takes_the_passphrase(world: Wo
 async def test_a_faulty_security_key_is_reported_and_decides_nothing(
     world: World, desk: Desk, prepare: Callable[[Desk], None], words: str
 ) -> None:
-    """The console goes on: the passphrase decides."""
+    """The console keeps running, and the passphrase still decides."""
     prepare(desk)
     world.ask(named("one", reversible=True))
     async with world.console(not_kept=TMUX, until="expires in") as shown:

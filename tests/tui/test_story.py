@@ -79,8 +79,8 @@ def finished(status: str = "completed", run: str = "run-1", **more: Any) -> dict
     return {"type": "run.finished", "run": run, "session": "ses-1", "action": "send-mail", "status": status, **more}
 
 
-def test_a_run_is_told_as_asked_shown_approved_requests_done() -> None:
-    """The result follows once it is known."""
+def test_the_story_of_a_run_leads_from_the_request_to_its_result() -> None:
+    """The steps are asked, shown, approved, the requests sent, and done; the result follows once it is known."""
     ledger = Ledger()
     ledger.add(requested(), asked(), decided(), *(sent(request=number) for number in (1, 2, 3)), finished())
     assert ledger.history.without_result(5) == ["run-1"]
@@ -94,7 +94,7 @@ def test_a_run_is_told_as_asked_shown_approved_requests_done() -> None:
     assert ledger.history.without_result(5) == []
 
 
-def test_the_title_of_a_run_is_that_of_its_question() -> None:
+def test_a_runs_story_has_the_title_of_its_question() -> None:
     """The title is the action's own sentence, which no event contains."""
     ledger = Ledger()
     ledger.add(requested(), asked())
@@ -151,15 +151,15 @@ def test_the_title_of_a_run_is_that_of_its_question() -> None:
         ([finished()], "✓ done"),
     ],
 )
-def test_each_ending_has_its_words(events: list[dict[str, Any]], told: str) -> None:
-    """A step is told only where an event says so: a run that no person decided is not called approved."""
+def test_each_final_status_of_a_run_is_described_in_words(events: list[dict[str, Any]], told: str) -> None:
+    """Steps appear only if an event proves them: a run that no person decided is not called approved."""
     ledger = Ledger()
     ledger.add(*events)
 
     assert [steps.startswith(told) for _, steps in ledger.steps()] == [True], ledger.steps()
 
 
-def test_a_consent_is_told_too_but_the_run_of_a_preview_is_not() -> None:
+def test_a_consent_has_a_story_but_a_previews_run_has_none() -> None:
     """A consent has no run; the run that reads a preview has an id of its own, and no agent asked for it."""
     ledger = Ledger()
     ledger.add(requested(), asked(), sent("run-of-the-reading"))
@@ -173,8 +173,8 @@ def test_a_consent_is_told_too_but_the_run_of_a_preview_is_not() -> None:
     ]
 
 
-def test_stories_stand_under_their_session_with_the_newest_first() -> None:
-    """The heading is agent and folder; commands and consents have headings of their own."""
+def test_stories_are_grouped_by_session_with_the_newest_first() -> None:
+    """The heading has agent and folder; local commands and consents have headings of their own."""
     ledger = Ledger()
     ledger.add(requested("run-1"), requested("run-2", session="local"), requested("run-3"))
     ledger.add({"type": "approval.requested", "approval": "act-2", "kind": "connector", "name": "mail"})
@@ -188,8 +188,8 @@ def test_stories_stand_under_their_session_with_the_newest_first() -> None:
     assert told_row(told[1], 60).plain == "claude in /home/you/invoices · 2 runs"
 
 
-def test_an_event_counts_once_and_the_oldest_are_dropped() -> None:
-    """A page that is read twice changes nothing; memory is bounded."""
+def test_repeated_events_are_ignored_and_the_oldest_are_dropped() -> None:
+    """A page of events that is read twice changes nothing; memory is bounded."""
     ledger = Ledger()
     ledger.add(requested(), sent(), finished())
     ledger.history.take([{"seq": 3, "type": "egress.sending", "run": "run-1"}])
@@ -201,8 +201,8 @@ def test_an_event_counts_once_and_the_oldest_are_dropped() -> None:
 
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=list(CORPUS))
-def test_a_text_in_an_event_is_neither_obeyed_nor_taken_for_a_step(text: str) -> None:
-    """Arguments, messages, reasons and names of other people stay on their row, in quotes that they cannot close."""
+def test_hostile_text_in_an_event_is_escaped_and_cannot_look_like_a_step(text: str) -> None:
+    """Arguments, messages, reasons and names stay on their row, in quotes that they cannot close."""
     ledger = Ledger()
     words = f"{text}” · ✓ done · approved"
     ledger.add(requested(args={"to": words}, action=words), asked(), decided("deny", reason=words), finished("denied"))
@@ -222,7 +222,7 @@ def test_a_text_in_an_event_is_neither_obeyed_nor_taken_for_a_step(text: str) ->
 @pytest.mark.parametrize(
     "bad", [{"run": {}}, {"type": []}, {"at": 7, "session": [1]}, {"steps": [7, {"op": []}], "args": {}}]
 )
-def test_malformed_events_are_told_as_far_as_possible(bad: dict[str, Any]) -> None:
+def test_malformed_events_are_shown_as_far_as_possible(bad: dict[str, Any]) -> None:
     """A program that answers in the daemon's place may send anything."""
     ledger = Ledger()
     ledger.add({**requested(), **bad}, asked(), finished())
@@ -254,8 +254,8 @@ def hour_of(ledger: Ledger) -> dict[str, tuple[int, int, int]]:
     }
 
 
-def test_the_last_hour_counts_runs_waits_and_denials_of_each_agent() -> None:
-    """A wait or denial counts for the agent of its run; events older than an hour do not count."""
+def test_the_last_hour_counts_runs_questions_and_denials_for_each_agent() -> None:
+    """A question or denial counts for the agent of its run; events older than an hour do not count."""
     ledger = Ledger()
     ledger.add(requested("old"), minutes_ago=70)
     ledger.add({"type": "session.started", "session": "ses-2", "agent": "codex", "folder": "/w"}, minutes_ago=50)
@@ -269,8 +269,8 @@ def test_the_last_hour_counts_runs_waits_and_denials_of_each_agent() -> None:
     assert [at for at, count in enumerate(claude.denials) if count] == [BINS - 1]
 
 
-def test_an_incomplete_hour_says_since_when_it_is_known() -> None:
-    """The heading does not call it an hour."""
+def test_an_incompletely_loaded_hour_says_since_when_it_counts() -> None:
+    """The heading must not call it an hour."""
     ledger = Ledger()
     ledger.history.take([{"seq": 9, "at": "2026-11-21T09:50:00Z", **requested()}])
     hour = ledger.history.hour(SESSIONS, NOW)
@@ -281,7 +281,7 @@ def test_an_incomplete_hour_says_since_when_it_is_known() -> None:
     assert hour_rows(ledger.history.hour(SESSIONS, NOW), 80)[0].plain.startswith("LAST HOUR")
 
 
-def test_the_bars_show_shares_and_zero_is_a_dot() -> None:
+def test_chart_bars_are_proportional_and_zero_is_a_dot() -> None:
     """A value of one is visible beside a hundred."""
     assert spark((0, 1, 50, 100), 100) == "·▁▄█"
     assert spark((0, 1), 1) == "·█"

@@ -51,10 +51,10 @@ def ask(world: World, example: Request) -> None:
 
 @each
 @pytest.mark.parametrize("size", SIZES)
-async def test_the_screen_of_each_request(
+async def test_the_console_screen_of_each_of_the_ten_requests(
     world: World, monkeypatch: pytest.MonkeyPatch, example: Request, size: str
 ) -> None:
-    """The remaining time stands still."""
+    """The test freezes the remaining time, so that screens can be compared with the files."""
     monkeypatch.setattr(rendering, "duration", lambda seconds: "14:41")
     monkeypatch.setenv("TZ", "UTC")
     ask(world, example)
@@ -72,7 +72,7 @@ async def test_the_screen_of_each_request(
 
 
 @each
-async def test_the_command_output_of_each_request(world: World, example: Request) -> None:
+async def test_the_command_output_of_each_of_the_ten_requests(world: World, example: Request) -> None:
     """The command shows the same card, unfolded."""
     ask(world, example)
     words = ["show", example.id, *(["--preview"] if example.found is not None else [])]

@@ -38,8 +38,8 @@ def test_a_hostile_name_cannot_break_out_of_a_notification(way: Way, text: str) 
 
 
 @given(agent=st.text(), action=st.text())
-def test_any_names_give_one_sequence_of_bounded_length(agent: str, action: str) -> None:
-    """Any characters may occur, and any number of them."""
+def test_a_notification_is_one_escape_sequence_of_bounded_length(agent: str, action: str) -> None:
+    """This holds for names of any characters and any length."""
     for way in WAYS:
         told = notification(way, [(agent, action)])
         assert ONE_STRING.fullmatch(told)
@@ -50,14 +50,14 @@ def test_any_names_give_one_sequence_of_bounded_length(agent: str, action: str) 
     "name",
     ["a\x1b\\b", "a\x07b", "a\x9cb", "a\x1b]2;gone\x07", "a;b;c", "4;1;50", "a\nb\rc", "a\x90b", "\x18", "\x1a"],
 )
-def test_terminators_and_separators_in_names_do_not_get_through(name: str) -> None:
+def test_terminators_and_separators_in_names_are_removed_from_notifications(name: str) -> None:
     """The cases are ST of seven and eight bits, BEL, another OSC, a field of OSC 777, a command of ConEmu, CAN and SUB."""
     for way in WAYS:
         assert ONE_STRING.fullmatch(notification(way, [(name, name)]))
 
 
-def test_a_harmless_name_stays_unchanged() -> None:
-    """This is the positive control; the number of further requests is told."""
+def test_a_harmless_name_stays_unchanged_in_a_notification() -> None:
+    """Positive control of the tests above; the number of further requests is shown too."""
     assert notification("9", [("claude", "send-mail")]) == "\x1b]9;aileron: claude asks: send-mail\x1b\\"
     two = notification("777", [("claude", "send-mail"), ("codex", "delete-repo")])
     assert two == "\x1b]777;notify;aileron;claude asks: send-mail (and 1 more)\x1b\\"
@@ -91,7 +91,7 @@ def test_notifications_go_only_to_terminals_that_show_them(environment: dict[str
     ("term", "has"), [("xterm-256color", True), ("tmux-256color", True), ("linux", False), ("", False)]
 )
 def test_the_title_goes_only_to_terminals_that_have_one(term: str, has: bool) -> None:
-    """The kernel's console has none, and takes such sequences for something else."""
+    """The kernel's console has no title, and would take the sequence for something else."""
     assert has_title({"TERM": term}) == has
 
 
@@ -119,7 +119,7 @@ def in_foot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("in_foot")
-async def test_a_new_request_is_announced_with_agent_and_action_only(
+async def test_a_terminal_notification_contains_only_agent_and_action(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The title counts requests; no argument, folder or other part of the card is sent."""
@@ -156,7 +156,7 @@ async def test_a_muted_bell_mutes_notifications_but_not_the_title(
 async def test_an_agent_that_asks_continually_causes_few_notifications(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Further requests within NOTICE_S are only counted, in the next notification."""
+    """Further requests within NOTICE_S are only counted, and the next notification has their number."""
     async with world.console(is_terminal=True) as shown:
         told = written(shown, monkeypatch)
         for number in range(4):
@@ -173,7 +173,7 @@ async def test_an_agent_that_asks_continually_causes_few_notifications(
 async def test_without_a_terminal_no_title_or_notification_is_sent(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver of these tests is no terminal, so nothing could obey them."""
+    """The console of this test writes to no terminal, which could interpret the sequences."""
     async with world.console() as shown:
         told = written(shown, monkeypatch)
         world.ask(named("one"))
@@ -183,7 +183,7 @@ async def test_without_a_terminal_no_title_or_notification_is_sent(
     assert signals(told) == []
 
 
-def test_the_previous_title_is_restored() -> None:
+def test_the_terminals_previous_title_is_restored() -> None:
     """The title is pushed and popped, never read: a terminal would report it as key presses."""
     assert (save_title(), restore_title()) == ("\x1b[22;2t", "\x1b[23;2t")
     assert title(0) == "\x1b]2;aileron console\x1b\\"

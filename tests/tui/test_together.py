@@ -19,8 +19,8 @@ from tests.tui.consoles import World
 pytestmark = pytest.mark.anyio
 
 
-async def test_three_alike_requests_are_approved_with_one_look_and_each_is_signed(world: World) -> None:
-    """Each decision is about its own digest, and a request that is not selected still waits."""
+async def test_three_alike_requests_are_approved_on_one_card_and_each_is_signed(world: World) -> None:
+    """Each decision has its own digest, and a request that is not selected stays pending."""
     approver = world.sign()
     asked = [mail(number) for number in (1, 2, 3)]
     world.ask(*asked, question(plan(action="other"), approval_id="act-other"))
@@ -42,7 +42,7 @@ async def test_three_alike_requests_are_approved_with_one_look_and_each_is_signe
     assert "goes to   mail.example:443" in text
 
 
-async def test_several_requests_that_take_a_word_take_it_once(world: World) -> None:
+async def test_several_requests_that_need_a_typed_word_need_it_only_once(world: World) -> None:
     """A `y` decides nothing there, even with Enter."""
     world.ask(*(mail(number, rule=ApprovalRule(required=True)) for number in (1, 2)))
     async with world.console((100, 40), until="2 waiting") as shown:
@@ -56,7 +56,7 @@ async def test_several_requests_that_take_a_word_take_it_once(world: World) -> N
 @pytest.mark.parametrize(
     "keys", [["pagedown"] * 8, ["space"] * 8, ["end"], ["end", "home"]], ids=lambda keys: f"{len(keys)} x {keys[-1]}"
 )
-async def test_the_card_of_several_must_be_read_to_its_end(world: World, keys: list[str]) -> None:
+async def test_the_card_of_several_requests_must_be_read_to_its_end(world: World, keys: list[str]) -> None:
     """A `y` before its end decides nothing on a small screen, and says why; the usual keys scroll this card."""
     world.ask(*(mail(number, note="\n".join(f"line {line}" for line in range(40))) for number in (1, 2)))
     async with world.console(until="2 waiting") as shown:
@@ -68,8 +68,8 @@ async def test_the_card_of_several_must_be_read_to_its_end(world: World, keys: l
         await shown.press_settled("y", until=lambda: len(world.sent()) == 2)
 
 
-async def test_a_key_pressed_too_early_approves_none_of_several(world: World) -> None:
-    """Keys are dead for a moment after the card appears, as everywhere; the same key counts later."""
+async def test_a_key_pressed_too_early_approves_none_of_several_requests(world: World) -> None:
+    """Keys are ignored for a moment after the card appears, as everywhere; the same key counts later."""
     world.ask(mail(1), mail(2))
     async with world.console((100, 40), until="2 waiting") as shown:
         await shown.press_settled("a", "A", until="approve all 2")
@@ -82,10 +82,10 @@ async def test_a_key_pressed_too_early_approves_none_of_several(world: World) ->
 
 # Only requests of one action can be selected together, so permissions have a test of their own.
 @pytest.mark.parametrize(("asked", "why"), [case for case in APART if "permissions" not in case[1]])
-async def test_a_request_that_needs_a_look_of_its_own_is_not_approved_with_others(
+async def test_a_request_that_must_be_read_by_itself_is_not_approved_with_others(
     world: World, asked: Callable[[], list[dict[str, Any]]], why: str
 ) -> None:
-    """The request and the reason are told; nothing is sent. The control is the first test."""
+    """The person is told the request and the reason; nothing is sent. The control is the first test."""
     waiting = asked()
     world.ask(*waiting)
     async with world.console((120, 40), until="waiting") as shown:
@@ -99,7 +99,7 @@ async def test_a_request_that_needs_a_look_of_its_own_is_not_approved_with_other
 
 
 async def test_lasting_permissions_are_decided_one_by_one(world: World) -> None:
-    """This holds even for two that are alike."""
+    """This holds even for two permissions that are alike."""
     world.ask(*(subject_question(SUBJECTS["grant"], approval_id=f"act-{number}") for number in (1, 2)))
     async with world.console((120, 40), until="LASTING PERMISSION") as shown:
         await shown.press_settled("v", "j", "v")
@@ -120,8 +120,8 @@ def ask_about_two(world: World, *found: str) -> list[dict[str, Any]]:
     return asked
 
 
-async def test_the_current_state_of_each_is_read_and_signed(world: World) -> None:
-    """The state of each stands on their card, and their digests cover it."""
+async def test_previews_of_several_requests_are_loaded_and_signed(world: World) -> None:
+    """The preview of each is on their common card, and the digests cover it."""
     asked = ask_about_two(world, "ann@example.com", "bob@example.com")
     async with world.console((120, 40)) as shown:
         await shown.unlock(until="CURRENT STATE, LOADED")
@@ -133,7 +133,7 @@ async def test_the_current_state_of_each_is_read_and_signed(world: World) -> Non
 
 
 async def test_a_refusal_that_needs_no_preview_comes_before_the_passphrase(world: World) -> None:
-    """Each preview would take the passphrase, as under tmux. The control is the test above, which loads the previews."""
+    """Each preview would need the passphrase, as in tmux. The control is the test above, which loads previews."""
     first, _ = ask_about_two(world, "ann@example.com", "bob@example.com")
     first["conversation"] = [{"question": "why?", "answer": "The user agreed."}]
     async with world.console((120, 40), not_kept="tmux", until="2 waiting") as shown:
@@ -144,8 +144,8 @@ async def test_a_refusal_that_needs_no_preview_comes_before_the_passphrase(world
     assert world.sent() == []
 
 
-async def test_a_contradiction_of_one_agent_stops_all_of_them(world: World) -> None:
-    """This is the pair of the test of current states: here one of them differs."""
+async def test_a_preview_that_contradicts_one_request_blocks_all_of_them(world: World) -> None:
+    """This is the counterpart of the test that signs previews: here one recipient differs."""
     ask_about_two(world, "ann@example.com", "mallory@evil.example")
     async with world.console((120, 40)) as shown:
         await shown.unlock(until="CURRENT STATE, LOADED")
@@ -154,8 +154,8 @@ async def test_a_contradiction_of_one_agent_stops_all_of_them(world: World) -> N
     assert world.sent() == []
 
 
-async def test_a_decision_made_elsewhere_stops_the_rest_and_is_counted(world: World) -> None:
-    """Requests approved before it stay approved; those after it are not sent."""
+async def test_a_request_decided_elsewhere_stops_the_approval_of_the_others(world: World) -> None:
+    """Requests approved before stay approved, later ones are not sent, and the message has the numbers."""
     asked = [mail(number) for number in (1, 2, 3)]
     world.ask(*asked)
     refused = (409, {"error": {"class": "already_decided", "message": "decided", "details": {"status": "denied"}}})

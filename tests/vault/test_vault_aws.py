@@ -41,8 +41,8 @@ def bound(username: str | None) -> Binding:
      (None, document().replace(b"\n", b""))],
     ids=["text", "json", "json-and-name", "not-expired", "not-by-the-vaults-clock", "of-another-service", "on-one-line"],
 )  # fmt: skip
-def test_a_key_that_can_sign_is_bound(vault: Vault, username: str | None, value: bytes) -> None:
-    """A key is text with its ID, or a document that has both; the document may have several lines."""
+def test_an_aws_key_that_can_sign_is_bound(vault: Vault, username: str | None, value: bytes) -> None:
+    """The key is plain text with an access key ID, or a JSON document that has both, on one or several lines."""
     vault.set_secret("s3-own", Secret(value))
     vault.bind(bound(username))
     _binding, lent = vault.reveal(bound(username).name)
@@ -67,7 +67,7 @@ def test_a_key_that_can_sign_is_bound(vault: Vault, username: str | None, value:
     ids=["no-id", "bad-id", "no-token", "swapped", "pem", "blanks", "other-id", "no-token-in-json", "version", "expired",
          "wrapped"],
 )  # fmt: skip
-def test_a_key_that_cannot_sign_is_not_bound(vault: Vault, username: str | None, value: bytes, says: str) -> None:
+def test_an_aws_key_that_cannot_sign_is_not_bound(vault: Vault, username: str | None, value: bytes, says: str) -> None:
     """The message says what is wrong and what to do, and quotes no part of the key."""
     vault.set_secret("s3-own", Secret(value))
     with refused(FailureClass.BAD_INPUT) as refusal:
@@ -88,8 +88,8 @@ def test_a_bound_key_cannot_be_replaced_by_a_key_that_cannot_sign(vault: Vault) 
     vault.set_secret("s3-own", Secret(document(AccessKeyId="ASIAEXAMPLEANOTHER")))
 
 
-def test_the_repr_of_a_key_shows_no_secret() -> None:
-    """Neither the secret key nor the session token is in the repr."""
+def test_the_repr_of_an_aws_key_shows_no_secret() -> None:
+    """Both the secret key and the session token are left out."""
     key = AwsKey.parse(None, Secret(document(Expiration="2099-01-01T00:00:00+00:00")))
     assert SECRET.decode() not in repr(key)
     assert "IQoJ" not in repr(key)

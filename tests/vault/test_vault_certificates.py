@@ -33,7 +33,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> ClientAuthority:
 
 
 def test_a_certificate_is_bound_lent_and_shown_while_the_vault_is_open(vault: Vault, clients: ClientAuthority) -> None:
-    """Only the public part is visible; once the vault is locked, nothing is."""
+    """The certificate's public part can be shown, but only while the vault is open."""
     stored = clients.issue()
     vault.set_secret("client", Secret(stored))
     vault.bind(BINDING)
@@ -82,8 +82,8 @@ def test_an_unusable_certificate_is_refused_when_bound_and_when_replaced(path: P
     assert "noor" in seen.facts.subject
 
 
-def test_a_certificate_is_not_sent_in_a_header(vault: Vault, clients: ClientAuthority) -> None:
-    """A header would end at its line ends: no other kind accepts a certificate, nor does a setting."""
+def test_no_other_kind_of_credential_accepts_a_certificate(vault: Vault, clients: ClientAuthority) -> None:
+    """The line ends of a certificate would end a header. Settings refuse one, too."""
     vault.set_secret("client", Secret(clients.issue()))
     for kind in ("basic", "api_key", "hmac"):
         other = msgspec.structs.replace(

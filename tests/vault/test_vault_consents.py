@@ -108,7 +108,7 @@ def agreed(vault: Vault) -> Vault:
 
 
 def test_used_decisions_are_kept_as_long_as_they_could_be_replayed() -> None:
-    """Each is listed once, in order; an expired one is dropped with the next addition. Each grant counts its own uses."""
+    """A used decision is dropped after its expiry, with the next addition. Each grant counts its own uses."""
     known = approver().with_used("b", 20, 10).with_used("a", 30, 10).with_used("b", 25, 10)
 
     assert known.used == (UsedDecision(approval="a", until=30), UsedDecision(approval="b", until=25))
@@ -122,7 +122,7 @@ def test_used_decisions_are_kept_as_long_as_they_could_be_replayed() -> None:
 
 
 def test_a_vault_without_an_approver_keeps_its_old_format(made: bytes, vault: Vault, path: Path) -> None:
-    """An absent part changes no byte of a file; null is not another spelling of its absence."""
+    """The part for consents is absent then, and `null` in its place is refused."""
     assert vault.consents() is None
     assert not vault.says_consents
     assert b"consents" not in made
@@ -147,7 +147,7 @@ def test_consents_survive_a_restart(agreed: Vault, path: Path) -> None:
 
 
 def test_the_file_is_canonical_json_for_any_grant_values(agreed: Vault, path: Path) -> None:
-    """This includes floats and keys beyond ASCII; the reader of the page finds the seal that it expects."""
+    """The values include floats and keys outside ASCII. A reader written from the page computes the same seal."""
     data = path.read_bytes()
     assert canonical_json(msgspec.json.decode(data)) + b"\n" == data
     vault = page_reader.load(path)
@@ -165,7 +165,7 @@ values = st.recursive(
 
 @given(st.lists(values, max_size=4))
 def test_consents_written_to_a_file_are_read_back(made: bytes, given_values: list[Any]) -> None:
-    """decode(encode(x)) is x for any JSON in a grant, and the bytes are canonical."""
+    """Any JSON may be in a grant, and the written bytes are canonical."""
     consents = approver().with_grant(grant("act-3", *given_values))
     contents = msgspec.structs.replace(decode(made), consents=consents)
     data = encode(contents)
@@ -182,8 +182,8 @@ def test_other_changes_leave_the_consents_alone(agreed: Vault) -> None:
     verify(agreed)
 
 
-def test_each_change_builds_on_the_last(agreed: Vault) -> None:
-    """`edit` gets the consents of the file; its exception reaches the caller, and nothing is written."""
+def test_each_change_of_consents_builds_on_the_last(agreed: Vault) -> None:
+    """The `edit` function gets the consents of the file. If it raises, nothing is written."""
     agreed.change_consents(lambda consents: consents.with_consent(consent("read", digit="3")))
     agreed.change_consents(lambda consents: consents.without_grant("act-2"))
     consents = agreed.consents()
@@ -200,7 +200,7 @@ def test_each_change_builds_on_the_last(agreed: Vault) -> None:
     assert agreed.status().generation == generation
 
 
-def test_changes_from_many_threads_all_happen(agreed: Vault) -> None:
+def test_concurrent_changes_of_consents_are_all_applied(agreed: Vault) -> None:
     """The changes happen one after the other, each based on the last."""
     names = [f"action{number:02}" for number in range(16)]
     threads = [
@@ -219,7 +219,7 @@ def test_changes_from_many_threads_all_happen(agreed: Vault) -> None:
 
 
 def test_passkeys_are_kept_and_removed_without_a_trace(agreed: Vault, path: Path) -> None:
-    """Passkeys are under the seal with the rest; once they are removed, the file has no trace of them."""
+    """They are sealed with the other consents; a removed passkey leaves no trace in the file."""
     without = page_reader.load(path)["consents"]
     assert "passkeys" not in without
 
@@ -318,7 +318,7 @@ UNKEPT: dict[str, Any] = {"a number past 2**53": 2**53, "a float that large": 1e
 
 
 @pytest.mark.parametrize("words", TOO_MUCH)
-def test_consents_that_no_file_may_hold_are_neither_written_nor_read(vault: Vault, path: Path, words: str) -> None:
+def test_invalid_consents_are_neither_written_nor_read(vault: Vault, path: Path, words: str) -> None:
     """Each rule is checked on its own, by its reason, for writing and for reading."""
     before = path.read_bytes()
     with refused(FailureClass.BAD_INPUT) as refusal:
@@ -337,7 +337,7 @@ def test_consents_that_no_file_may_hold_are_neither_written_nor_read(vault: Vaul
 
 @pytest.mark.parametrize("what", UNKEPT)
 def test_a_value_that_could_not_be_read_back_is_not_written(vault: Vault, path: Path, what: str) -> None:
-    """The value has no spelling, or one that reads back as another value: the vault would be lost with it."""
+    """The value has no JSON form, or is parsed back as another value: the vault would be lost with it."""
     before = path.read_bytes()
     with refused(FailureClass.BAD_INPUT):
         vault.set_approver(approver().with_grant(grant("a", UNKEPT[what])))
@@ -345,7 +345,7 @@ def test_a_value_that_could_not_be_read_back_is_not_written(vault: Vault, path: 
 
 
 def test_the_largest_allowed_consents_are_kept(vault: Vault, path: Path) -> None:
-    """The bounds themselves are allowed."""
+    """The maximum of each bound is accepted."""
     most = msgspec.structs.replace(
         approver(),
         agreed=tuple(consent(f"a{number:04}") for number in range(4096)),
@@ -358,8 +358,8 @@ def test_the_largest_allowed_consents_are_kept(vault: Vault, path: Path) -> None
     fresh.lock()
 
 
-def test_other_spellings_of_consents_are_refused(agreed: Vault, path: Path) -> None:
-    """Every byte of the file has a meaning."""
+def test_consents_in_other_than_canonical_json_are_refused(agreed: Vault, path: Path) -> None:
+    """A file must not have a byte that could be changed unnoticed."""
     text = path.read_text(encoding="utf-8")
     decode(text.encode())
     for before, after in (
@@ -406,7 +406,7 @@ CHANGES: dict[str, Callable[[Json], None]] = {
 
 @pytest.mark.parametrize("what", [*CHANGES, "the part removed"])
 def test_a_change_of_consents_without_the_passphrase_is_detected(agreed: Vault, path: Path, what: str) -> None:
-    """The forged file is well formed, so a locked vault shows it; but it does not unlock, and no change overwrites it."""
+    """A locked vault shows the forged file, which is well formed, but does not unlock it or overwrite it."""
     good = path.read_bytes()
     vault = page_reader.load(path)
     if what == "the part removed":
@@ -427,7 +427,7 @@ def test_a_change_of_consents_without_the_passphrase_is_detected(agreed: Vault, 
 
 
 def test_an_older_file_does_not_remove_the_approver(agreed: Vault, path: Path, made: bytes) -> None:
-    """The file from before the approver is put back: a vault that has seen the newer one refuses it, open or locked."""
+    """A copy from before the approver is restored by hand: a vault that has seen the newer file refuses it."""
     newer = path.read_bytes()
     write(path, made)
     with refused(FailureClass.HASH_MISMATCH):
@@ -443,7 +443,7 @@ def test_an_older_file_does_not_remove_the_approver(agreed: Vault, path: Path, m
 
 
 def test_a_damaged_file_does_not_say_whether_there_is_an_approver(agreed: Vault, path: Path) -> None:
-    """The answer is neither yes nor no: a locked vault reports that its file is damaged. If the file is gone, it is no."""
+    """A locked vault reports the damage instead of a yes or no. If the file is missing, there is no approver."""
     agreed.lock()
     data = path.read_bytes()
     write(path, data[:-2])
@@ -471,7 +471,7 @@ def test_checking_the_passphrase_changes_nothing(vault: Vault, path: Path) -> No
 
 
 def test_a_locked_vault_checks_no_passphrase(locked: Vault, absent: Vault) -> None:
-    """Another file could take its place between the check and its purpose: only the key in memory ties them together."""
+    """The file could be replaced after the check. An open vault compares with the key in memory."""
     for vault in (locked, absent):
         with refused(FailureClass.VAULT_LOCKED):
             vault.check_passphrase(Secret(PASSPHRASE))
@@ -479,7 +479,7 @@ def test_a_locked_vault_checks_no_passphrase(locked: Vault, absent: Vault) -> No
 
 
 def test_a_planted_vault_cannot_vouch_for_its_own_passphrase(vault: Vault, path: Path) -> None:
-    """A vault with its maker's passphrase, put in the file's place, opens with that passphrase, but it is not this vault."""
+    """An attacker's vault replaces the file: their passphrase opens it, but not as the vault that was open."""
     good = path.read_bytes()
     path.unlink()
     planted = Vault(path, clock=Clock())

@@ -62,7 +62,7 @@ def test_a_vault_that_does_not_verify_is_not_backed_up(vault: Vault, path: Path,
 def test_a_restored_copy_is_locked_and_newest_and_the_current_file_is_kept(
     vault: Vault, path: Path, made: bytes
 ) -> None:
-    """The secrets are the copy's, under a generation after all earlier ones; the replaced file lies beside it, unchanged."""
+    """The copy gets a generation above all earlier ones, so that it is the newest; the replaced file is moved aside."""
     vault.set_secret("mail", Secret(OTHER))
     vault.set_secret("later", Secret(OTHER))
     newest = path.read_bytes()
@@ -81,7 +81,7 @@ def test_a_restored_copy_is_locked_and_newest_and_the_current_file_is_kept(
 
 
 def test_a_file_from_before_a_restore_is_refused_as_older(vault: Vault, path: Path, made: bytes) -> None:
-    """Neither the replaced file nor the backup itself, put in the vault's place, is what this process has seen last."""
+    """Both the replaced file and the backup are older than what this process has seen last."""
     vault.set_secret("mail", Secret(OTHER))
     aside = put_back(vault, made)
     assert aside is not None
@@ -96,7 +96,7 @@ def test_a_file_from_before_a_restore_is_refused_as_older(vault: Vault, path: Pa
 
 
 def test_the_generation_after_a_restore_exceeds_the_record_and_the_file(vault: Vault, path: Path, made: bytes) -> None:
-    """The generation follows the larger of the two; a file's claim of an impossible generation is believed only up to a bound."""
+    """The larger of the two counts; an impossible generation in the file is believed only up to a bound."""
     put_back(vault, made, above=41)
     assert vault.status().generation == 42
     claims = page_reader.load(path)
@@ -113,8 +113,10 @@ def test_the_generation_after_a_restore_exceeds_the_record_and_the_file(vault: V
         put_back(vault, made, above=2**53 - 1)
 
 
-def test_a_copy_of_another_vault_takes_its_place(vault: Vault, path: Path, tmp_path: Path) -> None:
-    """The copy has its own passphrase and recovery codes; the old passphrase does not open it."""
+def test_a_restored_copy_of_another_vault_has_that_vault_s_passphrase_and_codes(
+    vault: Vault, path: Path, tmp_path: Path
+) -> None:
+    """The old passphrase does not open it."""
     elsewhere = Vault(tmp_path / "other.json", clock=Clock())
     codes = elsewhere.create(Secret(b"of another vault"), recovery_codes=True)
     elsewhere.lock()
@@ -130,7 +132,7 @@ def test_a_copy_of_another_vault_takes_its_place(vault: Vault, path: Path, tmp_p
 
 
 def test_a_copy_can_be_restored_where_no_vault_exists(absent: Vault, tmp_path: Path, made: bytes) -> None:
-    """This is the case of another machine: the directory is created with mode 0700, and nothing is moved aside."""
+    """An example is another machine: the directory is created with mode 0700."""
     assert put_back(absent, made) is None
     file = tmp_path / "home" / ".aileron" / "vault.json"
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
@@ -140,7 +142,7 @@ def test_a_copy_can_be_restored_where_no_vault_exists(absent: Vault, tmp_path: P
 
 @pytest.mark.parametrize("how", ["a flipped bit", "cut short", "empty", "another spelling", "a spoilt value"])
 def test_an_invalid_copy_is_not_restored(vault: Vault, path: Path, made: bytes, key: bytes, how: str) -> None:
-    """The copy is refused by name before anything is touched; the vault stays open, and its file unchanged."""
+    """The error names the copy; the vault stays open, and its file unchanged."""
     flipped, spoilt = bytearray(made), page_reader.load(path)
     flipped[300] ^= 4
     spoilt["secrets"][1]["updated_ms"] += 1
@@ -159,8 +161,8 @@ def test_an_invalid_copy_is_not_restored(vault: Vault, path: Path, made: bytes, 
 
 
 @pytest.mark.parametrize("how", ["a symbolic link", "open to others", "damaged", "larger than a vault"])
-def test_whatever_lies_at_the_vaults_path_is_moved_aside(path: Path, made: bytes, how: str) -> None:
-    """A copy is for a vault that nobody can open; whatever was there only gets another name."""
+def test_a_restore_moves_any_file_at_the_vault_s_path_aside(path: Path, made: bytes, how: str) -> None:
+    """A restore must work for a vault that nobody can open, so the old file is only renamed."""
     if how == "a symbolic link":
         path.rename(path.with_name("real.json"))
         path.symlink_to("real.json")
@@ -184,7 +186,7 @@ def test_whatever_lies_at_the_vaults_path_is_moved_aside(path: Path, made: bytes
 
 
 def test_a_copy_is_written_for_its_owner_alone_and_read_back(tmp_path: Path) -> None:
-    """The umask does not matter, nor does a directory that others may use."""
+    """Neither the umask nor a directory that is open to others changes that."""
     tmp_path.chmod(0o777)
     file, before = tmp_path / "copy", os.umask(0)
     try:
@@ -219,7 +221,7 @@ def test_an_existing_file_is_only_replaced_on_request(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("access", [read_copy, lambda file: write_copy(file, b"x", replace=True, vault=file)])
 def test_an_unusable_path_of_a_copy_is_reported(tmp_path: Path, access: Callable[[Path], object]) -> None:
-    """The path is in a missing directory, no valid name, or relative: nobody knows to which directory that would refer."""
+    """The directory is missing, the name is invalid, or the path is relative: to which directory would be unclear."""
     with refused(FailureClass.NOT_FOUND):
         access(tmp_path / "none" / "copy")
     for path in (Path("copy"), Path("/"), tmp_path / "a\0b", tmp_path / ("x" * 5000)):
@@ -228,7 +230,7 @@ def test_an_unusable_path_of_a_copy_is_reported(tmp_path: Path, access: Callable
 
 
 def test_a_directory_that_accepts_no_files_is_reported(tmp_path: Path) -> None:
-    """The kernel's own directories report "no such file" when a file is created; so does a directory just removed."""
+    """Directories of the kernel and removed ones report "no such file" when a file is created in them."""
     with refused(FailureClass.NOT_FOUND) as seen:
         write_copy(Path("/proc/self/copy"), b"x", replace=False, vault=tmp_path / "vault.json")
     assert seen.message == "/proc/self is gone, or does not accept files: choose another directory"

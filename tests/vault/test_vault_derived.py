@@ -25,7 +25,7 @@ def stretched(by: Callable[..., None], passphrase: Secret = GOOD, salt: bytes = 
 
 
 def test_a_remembered_derivation_equals_the_real_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The first is the product's own, at its cost; the second is equal and free; another salt or passphrase gives another key."""
+    """The first call runs Argon2id; the second takes the stored result. Another salt or passphrase is derived anew."""
     asked: list[bytes] = []
     monkeypatch.setattr(aileron.passphrase, "stretch", None)
     monkeypatch.setattr(aileron.passphrase, "new_salt", None)
@@ -50,7 +50,7 @@ def test_a_remembered_derivation_equals_the_real_one(monkeypatch: pytest.MonkeyP
 
 
 def test_a_wrong_passphrase_opens_nothing_however_often_it_is_typed() -> None:
-    """Two keys are sealed under one salt, and each opens with its own passphrase only."""
+    """Two keys are sealed under one salt, as in the tests; each opens only with its own passphrase."""
     keys = {passphrase: bytearray(passphrase.encode() * 4) for passphrase in ("mine4567", "yours567")}
     salt = aileron.passphrase.new_salt()
     sealed = {
@@ -69,13 +69,13 @@ def test_a_wrong_passphrase_opens_nothing_however_often_it_is_typed() -> None:
 
 @pytest.mark.usefixtures("real_derivation")
 def test_salts_of_the_product_are_random() -> None:
-    """The remembered derivations share one salt; the product draws another for each key."""
+    """Only the tests share one salt, so that derivations can be stored."""
     assert len({aileron.passphrase.new_salt() for _ in range(100)}) == 100
     assert {len(aileron.passphrase.new_salt())} == {16}
 
 
-def test_processes_of_one_run_share_their_derivations() -> None:
-    """A fork, as each shard is, uses this process's folder, and is not the first to ask what was asked here."""
+def test_processes_of_one_test_run_share_their_derivations() -> None:
+    """A forked process, like each shard of the tests, finds what this process has derived."""
     mine = derived.folder()
     assert derived.is_first("tests", "remember")
     child = os.fork()

@@ -19,8 +19,8 @@ SALT = bytes(range(16))
 
 
 @given(st.binary(max_size=200), st.binary(max_size=50))
-def test_sealed_data_opens(plaintext: bytes, context: bytes) -> None:
-    """Key and context must be the same; the ciphertext is sixteen bytes longer and does not contain the plaintext."""
+def test_sealed_data_opens_with_the_same_key_and_context(plaintext: bytes, context: bytes) -> None:
+    """The ciphertext is sixteen bytes longer than the plaintext, and does not contain it."""
     key = DataKey.generate()
     sealed = key.seal(plaintext, context=context)
     assert key.open(sealed, context=context) == plaintext
@@ -29,7 +29,7 @@ def test_sealed_data_opens(plaintext: bytes, context: bytes) -> None:
 
 
 @given(st.binary(min_size=8, max_size=64), st.data())
-def test_any_other_key_context_or_byte_opens_nothing(plaintext: bytes, data: st.DataObject) -> None:
+def test_sealed_data_does_not_open_with_another_key_context_or_byte(plaintext: bytes, data: st.DataObject) -> None:
     """Each raises the same EnvelopeError, without a message or a cause."""
     key = DataKey.generate()
     sealed = key.seal(plaintext, context=b"here")
@@ -51,7 +51,7 @@ def test_any_other_key_context_or_byte_opens_nothing(plaintext: bytes, data: st.
 
 
 def test_no_nonce_is_used_twice() -> None:
-    """Each sealing draws its own, so that the same secret never looks the same."""
+    """Each sealing draws a new one, so equal secrets have different ciphertexts."""
     key = DataKey.generate()
     sealed = [key.seal(b"the same", context=b"") for _ in range(1000)]
     assert len({each.nonce for each in sealed}) == len({each.ciphertext for each in sealed}) == 1000
@@ -77,15 +77,15 @@ def test_an_unwrapped_key_is_the_same_key() -> None:
             unwrap_key(Sealed(wrapped.nonce, bytes(length)), Secret(b"passphrase"), SALT, COST, context=b"slot")
 
 
-def test_a_cost_out_of_bounds_is_refused_on_wrapping() -> None:
-    """The check is where the work is, not only where the file is read."""
+def test_a_derivation_cost_out_of_bounds_is_refused_on_wrapping() -> None:
+    """The file's reader checks the cost too, but the function that spends it must not rely on that."""
     for cost in (Cost(1 << 31, 3, 4), Cost(8, 1, 1), Cost(64 << 10, 2**31, 4)):
         with pytest.raises(ValueError, match="argon2id"):
             wrap_key(DataKey.generate(), Secret(b"passphrase"), SALT, cost, context=b"")
 
 
 def test_a_wiped_key_is_overwritten_and_unusable() -> None:
-    """The key is overwritten in place, and fails rather than seal with a key that anybody knows."""
+    """A wiped key consists of zeros, which anybody knows: sealing with it must fail."""
     room = bytearray(os.urandom(32))
     key = DataKey(room)
     sealed = key.seal(b"a secret", context=b"")

@@ -23,7 +23,7 @@ def mode(path: Path) -> int:
 
 
 def test_a_vault_is_created_for_its_owner_alone_under_any_umask(absent: Vault, tmp_path: Path) -> None:
-    """Under umask 0 the file has 0600 in directories of 0700, and keeps that after a change."""
+    """The file has mode 0600 and its directories 0700, also after a change."""
     before = os.umask(0)
     try:
         absent.create(Secret(PASSPHRASE))
@@ -60,7 +60,7 @@ def test_a_directory_open_to_others_is_refused(locked: Vault, path: Path, bits: 
 
 
 def test_permissions_are_checked_before_every_change(vault: Vault, path: Path) -> None:
-    """The open vault checks them each time, not only once."""
+    """They may have been changed since the vault was opened."""
     path.chmod(0o644)
     with refused(FailureClass.INVALID_REQUEST):
         vault.set_secret("mail", Secret(OTHER))
@@ -110,7 +110,7 @@ def test_only_a_regular_file_is_accepted(path: Path, plant: Any) -> None:
 
 
 def test_a_directory_that_is_a_link_is_refused(path: Path) -> None:
-    """The last part of the path is opened without following links."""
+    """Only the last part of the path is checked: it is opened without following links."""
     link = path.parent.with_name("link")
     link.symlink_to(path.parent)
     with refused(FailureClass.INVALID_REQUEST):
@@ -119,7 +119,7 @@ def test_a_directory_that_is_a_link_is_refused(path: Path) -> None:
 
 
 def test_a_file_or_directory_of_another_user_is_refused(path: Path) -> None:
-    """Root gives its own files away; any other user tries root's, whatever user id that is where not all users are mapped."""
+    """Root gives its own files away for the test; any other user tries files of root."""
     if os.geteuid() != 0:
         with refused(FailureClass.INVALID_REQUEST) as refusal:
             Vault(Path("/etc/vault.json")).bindings()
@@ -194,7 +194,7 @@ def test_a_kill_during_a_rotation_or_restore_leaves_the_old_or_the_new_vault(pat
 
 
 @pytest.mark.parametrize("what", ["rotate", "restore"])
-def test_a_failing_call_leaves_a_rotated_or_restored_vault_whole(path: Path, what: str) -> None:
+def test_a_failing_system_call_during_a_rotation_or_restore_leaves_a_usable_vault(path: Path, what: str) -> None:
     """An I/O error at any step or a full disk is reported, and the old or the new vault remains usable."""
     copy = Vault(path.with_name("copy.json"))
     copy.create(Secret(PASSPHRASE))
@@ -209,7 +209,7 @@ def test_a_failing_call_leaves_a_rotated_or_restored_vault_whole(path: Path, wha
             assert report["raised"] == "internal_error", report
 
 
-def test_a_failing_call_fails_only_the_change(path: Path) -> None:
+def test_a_failing_system_call_fails_only_the_change_in_progress(path: Path) -> None:
     """An I/O error or a full disk at any step is an AileronError with the old file or the new one, and the next change works."""
     reports = probe(path, "fail")
 
@@ -228,7 +228,7 @@ def test_a_failing_call_fails_only_the_change(path: Path) -> None:
 
 
 def test_a_full_disk_leaves_everything_unchanged(vault: Vault, path: Path, made: bytes) -> None:
-    """The limit on file sizes stands for a full disk: the change fails, and memory still agrees with the file."""
+    """A file size limit simulates the full disk. The vault in memory still agrees with the file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))
     try:

@@ -102,14 +102,14 @@ def contents(draw: st.DrawFn) -> Contents:
 
 @given(contents())
 def test_contents_written_to_a_file_are_read_back(value: Contents) -> None:
-    """decode(encode(x)) is x, and the bytes are the canonical JSON of the contents."""
+    """Any contents of a valid shape are tried, and the bytes are canonical JSON."""
     assert decode(encode(value)) == value
     assert encode(value) == canonical_json(msgspec.to_builtins(value)) + b"\n"
 
 
 @given(contents(), st.data())
-def test_contents_have_one_spelling(value: Contents, data: st.DataObject) -> None:
-    """Different bytes have another meaning or are refused; accepted bytes are written back unchanged."""
+def test_every_accepted_file_is_written_back_unchanged(value: Contents, data: st.DataObject) -> None:
+    """Two different files never mean the same, so no byte can be changed without a change of meaning."""
     raw = bytearray(encode(value))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(raw)))
@@ -123,7 +123,7 @@ def test_contents_have_one_spelling(value: Contents, data: st.DataObject) -> Non
 
 @given(st.one_of(st.binary(), st.from_regex(rb'\{"format":1[^"]*"', fullmatch=False)))
 def test_bytes_that_are_no_vault_are_refused(data: bytes) -> None:
-    """Only ContentsError or UnknownFormatError is raised, with a printable message."""
+    """The only errors are ContentsError and UnknownFormatError, with a printable message."""
     with pytest.raises((ContentsError, UnknownFormatError)) as caught:
         decode(data)
     assert str(caught.value).isprintable()
@@ -150,7 +150,7 @@ def respelled(made: bytes) -> dict[str, bytes]:
 
 
 def test_other_spellings_of_the_same_vault_are_refused(made: bytes) -> None:
-    """A file has no byte without meaning, so none can be changed unnoticed."""
+    """A byte without meaning could be changed unnoticed."""
     decode(made)
     for how, data in respelled(made).items():
         assert data != made, how
@@ -187,7 +187,7 @@ def slots_refused(made: bytes) -> Iterator[dict[str, Any]]:
 
 
 def test_the_passphrase_slot_must_exist_and_be_first(path: Path, made: bytes) -> None:
-    """A vault without it, or with another slot before it, is refused; with others behind it, the vault is read."""
+    """A vault with further slots behind it is accepted."""
     for vault in slots_refused(made):
         page_reader.store(path, vault)
         with refused(FailureClass.HASH_MISMATCH) as refusal:
@@ -244,7 +244,7 @@ def broken(made: bytes) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_well_spelled_contents_that_break_a_rule_are_refused(path: Path, made: bytes) -> None:
+def test_canonical_contents_that_break_a_rule_of_the_page_are_refused(path: Path, made: bytes) -> None:
     """Each rule is checked on its own, by its reason, without a key; the message is printable."""
     vault = Vault(path)
     for words, value in broken(made).items():
@@ -284,7 +284,7 @@ def test_a_later_format_asks_for_a_newer_aileron(path: Path) -> None:
     assert "upgrade aileron" in refusal.message
 
 
-def test_the_page_is_enough_to_get_the_secrets_back(path: Path) -> None:
+def test_the_format_page_is_enough_to_read_the_secrets(path: Path) -> None:
     """A reader written from docs/reference/vault-format.md finds both values, and the seal that it expects."""
     vault = page_reader.load(path)
     key = page_reader.data_key(vault, PASSPHRASE)
@@ -293,7 +293,7 @@ def test_the_page_is_enough_to_get_the_secrets_back(path: Path) -> None:
     assert page_reader.seal(vault, key) == vault
 
 
-def test_the_cost_of_a_guess_is_what_the_page_says(path: Path) -> None:
+def test_the_cost_of_a_passphrase_guess_is_that_of_the_format_page(path: Path) -> None:
     """The cost is RFC 9106's second recommended option."""
     slot = page_reader.load(path)["slots"][0]
     assert slot["argon2id"] == {"memory_kib": 65536, "passes": 3, "lanes": 4}
@@ -316,7 +316,9 @@ def test_the_cost_of_a_guess_is_what_the_page_says(path: Path) -> None:
         ({"passes": 2}, "2 argon2id passes"),
     ],
 )
-def test_a_cost_out_of_bounds_is_refused_before_it_is_paid(path: Path, cost: dict[str, int], words: str) -> None:
+def test_a_derivation_cost_out_of_bounds_is_refused_before_the_derivation(
+    path: Path, cost: dict[str, int], words: str
+) -> None:
     """An excessive cost would exhaust the machine, and a low one would expose the passphrase; neither check needs a key."""
     vault = page_reader.load(path)
     vault["slots"][0]["argon2id"].update(cost)
@@ -327,7 +329,7 @@ def test_a_cost_out_of_bounds_is_refused_before_it_is_paid(path: Path, cost: dic
         assert words in refusal.message
 
 
-def test_the_bounds_of_the_cost_are_accepted() -> None:
+def test_the_lowest_and_highest_derivation_costs_are_accepted() -> None:
     """The bounds themselves are allowed."""
     Cost(1 << 20, 8, 16).check()
     Cost(64 << 10, 3, 1).check()
@@ -355,8 +357,8 @@ def unlock_apart(path: Path) -> list[str]:
     return python("-c", BOMB, path).split()
 
 
-def test_a_memory_bomb_costs_no_memory(path: Path) -> None:
-    """The intact vault takes its 64 MiB; one that demands 512 GiB takes next to none."""
+def test_a_vault_that_demands_excessive_memory_is_refused_without_using_it(path: Path) -> None:
+    """An intact vault takes its 64 MiB for the derivation; one that demands 512 GiB takes almost none."""
     (grown,) = unlock_apart(path)
     assert int(grown) >= 60
     vault = page_reader.load(path)
@@ -387,6 +389,6 @@ for room in (32 << 20, 512 << 20):
 
 
 def test_a_lack_of_memory_is_reported(path: Path) -> None:
-    """The failure states the memory that one derivation needs, and once there is room the vault opens."""
+    """The failure states how much memory a derivation needs; with enough of it the vault opens."""
     told = python("-c", CRAMPED, path).splitlines()
     assert told == ["not enough memory to derive the vault's key (64 MiB at once); free some and try again", "open"]

@@ -51,7 +51,7 @@ def tokens(access: str = "access-token-1", refresh: str | None = "refresh-token-
 
 
 def test_old_tokens_can_be_read_and_the_old_format_is_still_written() -> None:
-    """Fields that a client gained later are absent unless they have a value: neither side of an update meets unknown ones."""
+    """Newer fields are left out if they have no value, so an older version reads tokens that do not need them."""
     client = (
         '{"client_id":"client-1","client_secret":null,"token_url":"https://login.example/token","revocation_url":null'
     )
@@ -92,7 +92,7 @@ def revealed(of: TokenSet) -> tuple[bytes, bytes | None]:
 
 @pytest.mark.usefixtures("signed_in")
 def test_reach_and_grant_survive_a_restart_and_can_be_read_while_locked(vault: Vault, path: Path) -> None:
-    """They are returned by name and as a candidate; the second reader finds the page's seal over them."""
+    """The binding has them, by name and as a candidate. A reader written from the page computes the same seal."""
     locked = Vault(path)
 
     assert locked.binding(SIGNED_IN.name) == SIGNED_IN
@@ -106,7 +106,7 @@ def test_reach_and_grant_survive_a_restart_and_can_be_read_while_locked(vault: V
 
 @pytest.mark.usefixtures("signed_in")
 def test_a_binding_without_reach_and_grant_keeps_its_old_format(vault: Vault, path: Path) -> None:
-    """The binding has no additional key: an older vault still has the one spelling of its contents."""
+    """Such a binding gets no additional JSON key."""
     by_name = {entry["name"]: sorted(entry) for entry in page_reader.load(path)["bindings"]}
     plain = ["connector", "created_ms", "name", "secret", "username"]
     assert by_name == {
@@ -161,7 +161,7 @@ def test_a_refused_renewal_is_recorded_and_ends_the_renewal(vault: Vault) -> Non
 
 @pytest.mark.usefixtures("signed_in")
 def test_tokens_of_an_earlier_sign_in_do_not_replace_those_of_a_later_one(vault: Vault) -> None:
-    """A renewal that ends after a new sign-in is refused; one of the new sign-in is accepted."""
+    """A renewal that began before the new sign-in is refused; a renewal of the new sign-in is accepted."""
     anew = msgspec.structs.replace(SIGNED_IN, grant=msgspec.structs.replace(GRANT, obtained_ms=1_750_009_000_000))
     vault.set_secret(SIGNED_IN.secret, tokens("access-token-of-later").sealed())
     vault.bind(anew, replace=True)
@@ -260,8 +260,8 @@ def test_the_tokens_of_a_sign_in_are_removed_with_its_binding(vault: Vault) -> N
         ({"client": "x" * 4097}, "at most 4096"),
     ],
 )
-def test_a_reach_that_cannot_be_shown_or_kept_is_refused(standing: Vault, changes: dict[str, Any], words: str) -> None:
-    """Each part is checked on its own, by its reason; the tests above bind the unchanged reach."""
+def test_an_invalid_reach_of_a_binding_is_refused(standing: Vault, changes: dict[str, Any], words: str) -> None:
+    """Each part of the reach is made invalid on its own, and refused with its reason."""
     reach = msgspec.structs.replace(REACH, **changes)
     with refused(FailureClass.BAD_INPUT) as refusal:
         standing.bind(msgspec.structs.replace(BASIC, reach=reach), replace=True)
@@ -284,7 +284,7 @@ def test_a_reach_that_cannot_be_shown_or_kept_is_refused(standing: Vault, change
     ],
 )
 @pytest.mark.usefixtures("signed_in")
-def test_a_grant_that_cannot_be_shown_or_kept_is_refused(vault: Vault, changes: dict[str, Any], words: str) -> None:
+def test_an_invalid_grant_of_a_sign_in_is_refused(vault: Vault, changes: dict[str, Any], words: str) -> None:
     """Binding and renewing refuse it alike, and nothing is written."""
     grant = msgspec.structs.replace(GRANT, **changes)
     before = vault.status()
@@ -310,7 +310,7 @@ def test_only_oauth2_bindings_have_a_grant(standing: Vault) -> None:
 
 @pytest.mark.usefixtures("signed_in")
 def test_a_new_sign_in_during_a_renewal_is_never_mixed_with_it(vault: Vault) -> None:
-    """Tokens and their account change in one write: an earlier renewal finds either, and puts nothing under the other's name."""
+    """Tokens and account change in one write, so tokens of the renewal are never under the new account."""
     before = vault.status().generation
     other = msgspec.structs.replace(GRANT, obtained_ms=GRANT.obtained_ms + 1, account="other@example.test")
     anew = msgspec.structs.replace(SIGNED_IN, grant=other)
@@ -323,7 +323,7 @@ def test_a_new_sign_in_during_a_renewal_is_never_mixed_with_it(vault: Vault) -> 
 
 
 def test_a_sign_in_overwrites_no_secret_and_is_not_kept_unless_it_is_bound(vault: Vault) -> None:
-    """A name in use or an existing binding refuses the sign-in as a whole.
+    """A sign-in under a used name, or for an existing binding, is refused as a whole.
 
     A secret that was bound by hand stays, too, if the sign-in would replace its binding.
     """
@@ -350,8 +350,8 @@ def test_a_sign_in_overwrites_no_secret_and_is_not_kept_unless_it_is_bound(vault
 
 
 @pytest.mark.usefixtures("signed_in")
-def test_revoking_returns_the_tokens_of_that_moment(vault: Vault) -> None:
-    """A renewal may be written after the caller looked: the newer tokens are those to revoke at the provider."""
+def test_revoking_a_binding_returns_its_newest_tokens(vault: Vault) -> None:
+    """A renewal may be written just before: the newest tokens are those to revoke at the provider."""
     looked_at = vault.tokens(SIGNED_IN.name)
     vault.put_tokens(SIGNED_IN.name, tokens("access-token-2", "refresh-token-2"), GRANT)
     ended = vault.revoke(SIGNED_IN.name)

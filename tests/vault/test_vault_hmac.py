@@ -31,10 +31,10 @@ def bound(form: KeyForm) -> Binding:
     ],
     ids=["whsec", "base64", "hex"],
 )  # fmt: skip
-def test_a_key_that_cannot_be_decoded_is_not_bound(
+def test_an_hmac_key_that_cannot_be_decoded_is_not_bound(
     vault: Vault, form: KeyForm, bad: bytes, good: bytes, says: str
 ) -> None:
-    """Otherwise only the first refused webhook would show it; the message does not quote the secret."""
+    """Otherwise the first refused webhook would reveal the mistake. The message does not quote the secret."""
     binding = bound(form)
     vault.set_secret(binding.secret, Secret(bad))
     with refused(FailureClass.BAD_INPUT) as refusal:
@@ -53,7 +53,7 @@ def test_a_key_that_cannot_be_decoded_is_not_bound(
 
 
 def test_any_text_is_a_utf8_key_unless_it_has_several_lines(vault: Vault) -> None:
-    """A document of several lines is refused: it would have been stored by mistake."""
+    """A text of several lines is probably a document that was stored by mistake."""
     binding = bound("utf8")
     vault.set_secret(binding.secret, Secret(b"It's a Secret to Everybody"))
     vault.bind(binding)

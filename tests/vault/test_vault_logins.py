@@ -79,7 +79,7 @@ def use(binding: Binding, read_only: bool = False) -> CredentialUse:
 
 
 def test_a_login_is_bound_stored_and_lent_with_its_details(vault: Vault, path: Path) -> None:
-    """This holds after a restart too; the file has only these details, and a vault without logins has none."""
+    """The file contains only the given details; a vault without logins has no such part."""
     assert "details" not in path.read_text()
     reader = login(DATABASE, LoginDetails(database="shop", read_only=True))
     vault.bind(reader)
@@ -112,7 +112,7 @@ def test_a_login_is_bound_stored_and_lent_with_its_details(vault: Vault, path: P
 
 
 @pytest.mark.parametrize("is_reader", [True, False])
-def test_a_role_that_changed_since_the_plan_is_not_lent(vault: Vault, is_reader: bool) -> None:
+def test_a_login_whose_role_changed_since_the_plan_is_not_lent(vault: Vault, is_reader: bool) -> None:
     """A query that was planned for a reader does not run as a writer, nor the reverse."""
     bound = login(DATABASE, LoginDetails(read_only=True) if is_reader else None)
     vault.bind(bound)
@@ -154,7 +154,7 @@ OTHERS: dict[str, tuple[Binding, Binding, str]] = {
 
 @pytest.mark.parametrize("what", OTHERS)
 def test_a_plan_for_one_login_is_not_lent_another(vault: Vault, what: str) -> None:
-    """Approved work does not begin either; the login is lent as it was bound, also with a new password."""
+    """Approved work is not even started. The planned login is lent, even with a new password."""
     before, after, words = OTHERS[what]
     vault.bind(before)
     wanted = planned(before)
@@ -178,8 +178,8 @@ def test_a_plan_for_one_login_is_not_lent_another(vault: Vault, what: str) -> No
 
 
 def test_a_new_password_keeps_the_account_and_a_new_key_may_not(vault: Vault) -> None:
-    """A database login that is bound again after the question is the same account. By ssh, where everybody is
-    `git`, and in a plan that does not record its login, it may be another account.
+    """Rebinding a database login keeps its account. With ssh, where everybody is `git`, or without a recorded
+    login, the account may be another.
     """
     for number, (bound, wanted, is_same) in enumerate(
         ((SHOP, planned(SHOP), True), (SHOP, use(SHOP), False), (PINNED, planned(PINNED), False))
@@ -198,7 +198,7 @@ def test_a_new_password_keeps_the_account_and_a_new_key_may_not(vault: Vault) ->
 
 @pytest.mark.parametrize("is_login", [True, False], ids=["login", "basic"])
 def test_an_older_binding_of_another_account_is_refused(vault: Vault, is_login: bool) -> None:
-    """A restored copy of the vault brings such a binding back; plans without a login refuse it too. The same account is lent."""
+    """A restored copy of the vault can bring it back. A binding of the same account is lent."""
     binding = login(MAIL) if is_login else BASIC
     wanted = msgspec.structs.replace(use(binding) if is_login else basic_use(binding), account=binding.account)
     vault.bind(binding, replace=True)
@@ -287,7 +287,7 @@ def test_an_ssh_key_is_stored_with_its_lines_and_bound(vault: Vault, how: str) -
 
 @pytest.mark.parametrize("how", ["OpenSSH", "PKCS8", "PEM"])
 def test_a_key_with_a_passphrase_is_refused_with_the_fix(vault: Vault, how: str) -> None:
-    """The daemon has nobody to type it; the test above binds keys without one."""
+    """The daemon has nobody who could type it."""
     vault.set_secret("deploy", Secret(encrypted_key_of(how)))
 
     with refused(FailureClass.BAD_INPUT) as refusal:
@@ -297,8 +297,8 @@ def test_a_key_with_a_passphrase_is_refused_with_the_fix(vault: Vault, how: str)
     assert "ssh-keygen -p -N ''" in refusal.message
 
 
-def test_a_private_key_serves_only_ssh(vault: Vault) -> None:
-    """A key's line ends would end a header, so any other use, bound or set, is refused."""
+def test_a_private_key_is_accepted_only_for_ssh(vault: Vault) -> None:
+    """The line ends of a key would end a header, so other kinds and settings refuse it."""
     key = Secret(key_of("OpenSSH"))
     vault.set_secret("deploy", key)
     ssh = login(GIT, LoginDetails(host_key=HOST_KEY), "deploy")

@@ -20,8 +20,8 @@ def wrong_groups(typed: str) -> str:
     return str(caught.value)
 
 
-def test_a_code_is_seven_groups_of_unambiguous_symbols() -> None:
-    """Each code is random; 28 of its 35 symbols are chosen freely, of 31: 138 bits."""
+def test_a_recovery_code_is_seven_groups_of_unambiguous_symbols() -> None:
+    """The code is random: 28 of its 35 symbols carry 138 bits, the others detect mistakes."""
     first, second = generate().reveal().decode(), generate().reveal().decode()
     assert first != second
     for code in (first, second):
@@ -45,7 +45,7 @@ def test_a_code_can_be_typed_in_any_style(code: str, separator: str, is_lower: b
 
 @given(codes, st.integers(0, 34), st.sampled_from(SYMBOLS + "0OU"))
 def test_every_wrong_symbol_is_found_in_its_group(code: str, at: int, symbol: str) -> None:
-    """The message names the group; the right symbol in its place is no mistake."""
+    """The message names the group with the mistake."""
     symbols = code.replace("-", "")
     typed = symbols[:at] + symbol + symbols[at + 1 :]
     if typed == symbols:
@@ -56,7 +56,7 @@ def test_every_wrong_symbol_is_found_in_its_group(code: str, at: int, symbol: st
 
 @given(codes, st.integers(0, 6), st.tuples(st.integers(0, 4), st.integers(0, 4)))
 def test_two_swapped_symbols_of_a_group_are_found(code: str, group: int, places: tuple[int, int]) -> None:
-    """This holds anywhere in a group, unless the symbols are equal."""
+    """They may be anywhere in the group; two equal symbols are no mistake."""
     groups = code.split("-")
     symbols, (first, second) = list(groups[group]), places
     symbols[first], symbols[second] = symbols[second], symbols[first]
@@ -69,7 +69,7 @@ def test_two_swapped_symbols_of_a_group_are_found(code: str, group: int, places:
 
 @given(codes, st.permutations(range(GROUPS)))
 def test_groups_in_another_order_are_found(code: str, order: list[int]) -> None:
-    """Each group encodes its place."""
+    """Each group's check symbol depends on the place of the group."""
     groups = code.split("-")
     typed = "-".join(groups[number] for number in order)
     if typed == code:
@@ -79,7 +79,7 @@ def test_groups_in_another_order_are_found(code: str, order: list[int]) -> None:
 
 
 @given(st.text(max_size=60))
-def test_text_without_the_form_of_a_code_is_not_read_as_a_code(text: str) -> None:
+def test_text_without_the_form_of_a_recovery_code_is_not_parsed_as_one(text: str) -> None:
     """A passphrase is never reported as a mistyped code unless it has the length of seven groups of five."""
     try:
         found = read(text)

@@ -68,7 +68,7 @@ def reopened(vault: Vault) -> Vault:
 
 
 def test_the_file_has_the_reference_and_a_pin_and_no_value(referring: Vault) -> None:
-    """The page's own reader finds the entry as documented: the pin proves the value to a program that has it."""
+    """The pin proves the value to a program that has fetched it. The page's reader finds the entry as documented."""
     found = page_reader.load(referring.path)
     key = page_reader.data_key(found, PASSPHRASE)
     (entry,) = found["secrets"]
@@ -80,7 +80,7 @@ def test_the_file_has_the_reference_and_a_pin_and_no_value(referring: Vault) -> 
 
 
 def test_a_vault_without_references_keeps_its_old_format(path: Path, made: bytes) -> None:
-    """The file opens, and no entry mentions another place."""
+    """The file opens, and none of its entries has the new field."""
     vault = Vault(path)
     vault.unlock(Secret(PASSPHRASE))
     assert b"elsewhere" not in made
@@ -99,8 +99,8 @@ class EntryOfBefore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sealed: dict[str, str]
 
 
-def test_an_older_program_refuses_the_file(referring: Vault, made: bytes) -> None:
-    """The older program reads a file without references: a pin is never taken for a secret."""
+def test_an_older_version_refuses_a_file_with_references(referring: Vault, made: bytes) -> None:
+    """A pin must never be taken for a secret. The older version accepts a file without references."""
 
     def read(data: bytes) -> list[EntryOfBefore]:
         return msgspec.convert(json.loads(data)["secrets"], list[EntryOfBefore])
@@ -120,7 +120,7 @@ def test_an_older_program_refuses_the_file(referring: Vault, made: bytes) -> Non
     ids=["reference", "program", "none"],
 )
 def test_a_reference_changed_in_the_file_is_detected(referring: Vault, elsewhere: dict[str, str] | None) -> None:
-    """The seal shows it; and even under a forged seal the pin does, since it is bound to its reference."""
+    """The seal detects it; under a forged seal the pin does, because it is bound to its reference."""
     found = page_reader.load(referring.path)
     key = page_reader.data_key(found, PASSPHRASE)
     (entry,) = found["secrets"]
@@ -138,7 +138,7 @@ def test_a_reference_changed_in_the_file_is_detected(referring: Vault, elsewhere
 
 
 def test_a_fetched_value_is_lent_and_searched_for(referring: Vault) -> None:
-    """This holds at the host that it is bound for, and nowhere else."""
+    """A connector gets it only for the host that it is bound for, and that host's responses are searched for it."""
     assert lent(referring) == CANARY
     assert sendable(referring) == [CANARY]
     assert sendable(referring, OTHER_HOST) == []
@@ -160,7 +160,7 @@ def test_a_fetched_value_is_forgotten_on_locking(referring: Vault) -> None:
 
 
 def test_the_age_of_a_fetched_value_matters_only_to_a_loan(referring: Vault) -> None:
-    """A known value is searched for at any age."""
+    """Responses are searched for a known value, however old it is."""
     assert referring.to_fetch(BOUND.name, HOST, 300.0) == ()
     assert referring.to_fetch(BOUND.name, HOST, -1.0) == ("tickets",)
     assert referring.to_fetch(None, HOST, -1.0) == ()
@@ -179,8 +179,8 @@ def test_a_fetched_value_other_than_the_approved_one_is_not_kept(referring: Vaul
     assert lent(referring) == CANARY
 
 
-def test_the_former_value_is_searched_for_once_a_new_one_is_approved(referring: Vault) -> None:
-    """The former value is searched for during a day, as any secret is; a lock does not end that."""
+def test_responses_are_searched_for_the_former_value_after_a_new_one_is_approved(referring: Vault) -> None:
+    """The search goes on for a day, as for any replaced secret, even after a lock."""
     referring.set_reference("tickets", PASS, Secret(ROTATED))
     assert lent(referring) == ROTATED
     assert sorted(sendable(referring)) == sorted([CANARY, ROTATED])
@@ -190,7 +190,7 @@ def test_the_former_value_is_searched_for_once_a_new_one_is_approved(referring: 
 
 
 def test_a_value_and_a_reference_can_replace_each_other(referring: Vault) -> None:
-    """Each way the former value is still searched for."""
+    """Responses are still searched for the former value, in both directions."""
     referring.set_secret("tickets", Secret(OTHER))
     assert referring.secrets()[0].elsewhere is None
     assert (lent(referring), sorted(sendable(referring))) == (OTHER, sorted([CANARY, OTHER]))
@@ -208,14 +208,14 @@ def test_a_pin_survives_another_passphrase(referring: Vault) -> None:
 
 
 def test_a_value_fetched_for_a_replaced_entry_is_dropped(referring: Vault) -> None:
-    """A late answer says nothing about a secret that was stored meanwhile."""
+    """The fetch began before the secret was replaced, so its value belongs to the former entry."""
     late = referring.read(lambda opened: opened.secret_entry("tickets"))
     referring.set_reference("tickets", msgspec.structs.replace(PASS, reference="pass:other"), Secret(ROTATED))
     referring.keep_fetched(late, Secret(CANARY))
     assert lent(referring) == ROTATED
 
 
-def test_a_token_must_be_a_stored_value_and_stays_while_it_is_needed(referring: Vault) -> None:
+def test_the_token_of_a_reference_must_be_a_stored_value_and_stays_while_it_is_needed(referring: Vault) -> None:
     """The token is also among the values that could have been sent to its server."""
     with refused(FailureClass.INVALID_REQUEST, "the token 'vault-token' is no value"):
         referring.set_reference("other", SERVER, Secret(OTHER))
@@ -258,7 +258,7 @@ def test_an_unusable_reference_is_not_stored(referring: Vault, elsewhere: Elsewh
 
 
 def test_a_setting_cannot_use_a_reference(referring: Vault) -> None:
-    """The daemon does not fetch beforehand what it sends itself."""
+    """The daemon's own secrets are not fetched before use."""
     with (
         refused(FailureClass.BINDING_FAILED, "only bindings can use such a secret"),
         VaultLender(referring).lend_secret("tickets"),
@@ -266,7 +266,7 @@ def test_a_setting_cannot_use_a_reference(referring: Vault) -> None:
         pass
 
 
-def test_an_entry_reads_back_as_it_was_written(referring: Vault, tmp_path: Path) -> None:
+def test_an_entry_with_a_reference_is_read_back_unchanged(referring: Vault, tmp_path: Path) -> None:
     """The file is copied to another place and opened there."""
     there = tmp_path / "copy.json"
     write(there, referring.path.read_bytes())

@@ -81,8 +81,8 @@ def provoked(vault: Vault, path: Path, key: bytes) -> Iterator[AileronError]:
         yield caught.value
 
 
-def test_no_refusal_reveals_a_secret_even_with_its_frames(vault: Vault, path: Path, key: bytes) -> None:
-    """This covers message, details, causes, and the local names of all our frames, as a debugger would print them."""
+def test_no_error_reveals_a_secret_even_in_its_traceback_frames(vault: Vault, path: Path, key: bytes) -> None:
+    """Searched are message, details, causes, and the local variables of all our frames, as a debugger shows them."""
     seen = 0
     for error in provoked(vault, path, key):
         told = traceback.TracebackException.from_exception(error, capture_locals=True)
@@ -96,8 +96,8 @@ def test_no_refusal_reveals_a_secret_even_with_its_frames(vault: Vault, path: Pa
     assert seen == 10
 
 
-def test_no_printed_object_shows_a_value(standing: Vault) -> None:
-    """This covers the vault, its lender, a loan, and the lists."""
+def test_the_repr_of_no_object_shows_a_secret_value(standing: Vault) -> None:
+    """The vault, its lender, a loan, and the lists are printed."""
     lender = VaultLender(standing)
     with lender.lend(use(API_KEY)) as loan:
         for thing in (
@@ -183,7 +183,7 @@ def holding(program: str, path: Path) -> Iterator[Holder]:
 
 
 def test_the_data_key_is_gone_from_memory_once_the_vault_is_locked(path: Path, key: bytes) -> None:
-    """The process unlocks, uses and locks the vault: the key is in its memory before, and not after."""
+    """Another process unlocks, uses and locks a vault: the key is found in its memory before, and not after."""
     with holding(HOLDER, path) as holder:
         holder.go_on(PASSPHRASE)
         holder.stopped()
@@ -231,7 +231,7 @@ stop()  # 3
 
 
 def test_no_key_stays_in_memory_whichever_way_the_vault_was_opened(path: Path, key: bytes) -> None:
-    """Only the new key is there after a rotation; neither is after opening by code and keyring, copies and a restore."""
+    """A rotation leaves only the new key; opening by code or keyring, copies and a restore leave no key."""
     found, second = [], b""
     with holding(ROTATOR, path) as holder:
         for _ in range(3):

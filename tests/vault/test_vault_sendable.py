@@ -66,14 +66,14 @@ def sent(vault: Vault, host: str) -> list[bytes]:
     return [each.secret.reveal() for each in vault.sendables(host).known]
 
 
-def test_a_secret_could_be_sent_only_to_the_host_it_is_bound_for(opened: Vault) -> None:
-    """Any connector may have sent it; the user name belongs to it, as it goes on the wire too."""
+def test_a_secret_counts_as_possibly_sent_only_to_the_host_it_is_bound_for(opened: Vault) -> None:
+    """The connector does not matter. The user name is part of what is sent."""
     (known,) = opened.sendables(HOST).known
     assert (known.kind, known.secret.reveal(), known.username) == ("basic", CANARY, BASIC.username)
     assert (sent(opened, ELSEWHERE), opened.may_be_bound(HOST), opened.may_be_bound(ELSEWHERE)) == ([], True, False)
 
 
-def test_a_binding_without_a_recorded_reach_could_be_sent_anywhere(opened: Vault) -> None:
+def test_a_secret_without_a_recorded_reach_counts_as_possibly_sent_to_any_host(opened: Vault) -> None:
     """A locked vault refuses every host then, and binding it again for one host does not change the past."""
     assert API_KEY.reach is None
     opened.bind(API_KEY)
@@ -86,7 +86,7 @@ def test_a_binding_without_a_recorded_reach_could_be_sent_anywhere(opened: Vault
 
 
 def test_a_locked_vault_says_for_which_hosts_it_must_be_unlocked(opened: Vault) -> None:
-    """The vault goes by the file and by its knowledge from when it was open: a file that says less removes nothing from that."""
+    """The hosts come from the file and from what the vault knew when it was open, so a file with fewer removes none."""
     opened.lock()
     with refused(FailureClass.VAULT_LOCKED) as refusal:
         opened.sendables(HOST)
@@ -103,7 +103,7 @@ def test_a_locked_vault_says_for_which_hosts_it_must_be_unlocked(opened: Vault) 
 
 
 def test_tokens_go_to_their_hosts_and_both_to_the_provider(opened: Vault) -> None:
-    """The access token goes where it is used; the refresh token where it is renewed, which a connector may be granted too."""
+    """The access token is used at the hosts; both are sent to the provider, which a connector may also reach."""
     opened.bind_sign_in(SIGNED_IN, tokens().sealed())
     assert sent(opened, "api.example:443") == [b"access-token-1"]
     assert sent(opened, PROVIDER) == [b"access-token-1", b"refresh-token-1"]
@@ -128,8 +128,8 @@ def test_the_provider_is_found_in_any_description_of_the_application(opened: Vau
     assert sent(opened, ELSEWHERE) == []
 
 
-def test_a_renewal_keeps_the_former_token_and_a_note_of_it_changes_nothing(opened: Vault) -> None:
-    """The former token is remembered for a day."""
+def test_a_renewal_keeps_the_former_token_among_the_possibly_sent_secrets(opened: Vault) -> None:
+    """The former token stays for a day. Noting that a renewal begins changes nothing."""
     opened.bind_sign_in(SIGNED_IN, tokens().sealed())
     opened.note_renewal(SIGNED_IN.name, 1_750_000_100_000)
     assert sent(opened, "api.example:443") == [b"access-token-1"]
@@ -139,7 +139,7 @@ def test_a_renewal_keeps_the_former_token_and_a_note_of_it_changes_nothing(opene
 
 @pytest.mark.parametrize("how", ["rotated", "revoked", "bound anew for less", "another user"])
 def test_a_secret_whose_binding_ended_is_remembered(opened: Vault, how: str) -> None:
-    """This holds for each way in which it ended."""
+    """Each way in which a binding can end is tried."""
     match how:
         case "rotated":
             opened.set_secret("mail", Secret(NEXT))
@@ -153,7 +153,7 @@ def test_a_secret_whose_binding_ended_is_remembered(opened: Vault, how: str) -> 
 
 
 def test_remembered_secrets_survive_a_lock_and_a_new_key(opened: Vault) -> None:
-    """A locked vault knows that there was a secret, not which; a new key opens the values that the old one sealed."""
+    """A locked vault knows only that there was one; a new key opens the values that the old one sealed."""
     opened.revoke(BOUND.name)
     opened.lock()
     assert opened.may_be_bound(HOST)
@@ -189,8 +189,8 @@ def test_a_restored_copy_does_not_forget_the_recent_secrets(opened: Vault, is_op
 def test_secrets_of_a_replaced_vault_are_known_by_their_host(
     opened: Vault, tmp_path: Path, is_known: str, now: Now
 ) -> None:
-    """An empty vault with its own key takes the place: its predecessor's secrets are searched for if they can be opened, and
-    otherwise the host still counts as one with a binding; for a day, and no longer.
+    """A vault with another key replaces the file: old secrets are searched for if they can be opened. Otherwise
+    the host counts as one with a binding, for a day.
     """
     empty = Vault(tmp_path / "empty.json")
     empty.create(Secret(PASSPHRASE))
@@ -215,7 +215,7 @@ def test_secrets_of_a_replaced_vault_are_known_by_their_host(
 
 
 def test_a_vault_that_is_restored_later_knows_its_secrets_again(opened: Vault, tmp_path: Path) -> None:
-    """The vault also knows the value that was replaced before another vault took its place."""
+    """Among them is a value that was replaced before another vault took its place."""
     opened.set_secret("mail", Secret(NEXT))
     own, empty = copied(opened), Vault(tmp_path / "empty.json")
     empty.create(Secret(PASSPHRASE))
@@ -256,7 +256,7 @@ def test_former_secrets_are_remembered_for_a_day_only(opened: Vault, now: Now) -
 
 
 def test_tokens_of_the_last_hour_are_remembered(opened: Vault, now: Now) -> None:
-    """Tokens without a stated end are replaced every ten minutes: an hour after it was issued, the first is still known."""
+    """Tokens without an expiry are replaced every ten minutes: after an hour the first is still remembered."""
     got = [f"canary-token-{number}".encode() for number in range(7)]
     for token in got:
         now.s += UNSAID_S
@@ -267,7 +267,7 @@ def test_tokens_of_the_last_hour_are_remembered(opened: Vault, now: Now) -> None
 
 
 def test_the_number_of_remembered_secrets_is_bounded(opened: Vault) -> None:
-    """The newest of each binding are kept, and the newest of all."""
+    """The newest are kept, for each binding and in all."""
     for number in range(MOST_OF_ONE + 3):
         opened.set_secret("mail", Secret(b"value-number-%d" % number))
     assert len(sent(opened, HOST)) == 1 + MOST_OF_ONE
@@ -286,7 +286,7 @@ def _numbered(number: int) -> Binding:
     return msgspec.structs.replace(BOUND, name=name, secret=f"s{number}")
 
 
-def test_the_daemons_own_secrets_could_be_sent_to_their_hosts(opened: Vault, now: Now) -> None:
+def test_secrets_that_settings_name_count_as_possibly_sent_to_their_hosts(opened: Vault, now: Now) -> None:
     """They come from its settings: for an open vault, a locked one, one never opened in this process, and for former settings.
     A secret that is not stored goes nowhere.
     """
@@ -315,7 +315,7 @@ def test_the_daemons_own_secrets_could_be_sent_to_their_hosts(opened: Vault, now
 
 
 def test_the_same_object_is_returned_until_a_change_or_a_lock(opened: Vault) -> None:
-    """Egress keeps its derived data with it: once for each change, and gone when the vault is locked."""
+    """Egress caches its needles for the object, so an equal but new object would cost time."""
     known = opened.sendables(HOST)
     assert opened.sendables(HOST) is known
     opened.set_secret("tickets", Secret(NEXT))
@@ -327,7 +327,7 @@ def test_the_same_object_is_returned_until_a_change_or_a_lock(opened: Vault) -> 
 
 
 def test_tokens_overwritten_by_hand_are_not_searched_for(opened: Vault) -> None:
-    """They are lent to nobody; the former tokens are searched for."""
+    """The new value is lent to nobody; responses are still searched for the former tokens."""
     opened.bind_sign_in(SIGNED_IN, tokens().sealed())
     opened.set_secret(SIGNED_IN.secret, Secret(b"not a set of tokens"))
     assert sent(opened, "api.example:443") == [b"access-token-1"]

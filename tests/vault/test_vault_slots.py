@@ -39,8 +39,10 @@ def lent(vault: Vault) -> bytes:
         return loan.secret.reveal()
 
 
-def test_each_way_opens_the_same_vault(vault: Vault, path: Path, codes: tuple[Secret, ...]) -> None:
-    """The passphrase, every code in any style, and the keyring's key open it, and the result says which it was."""
+def test_passphrase_codes_and_keyring_key_open_the_same_vault(
+    vault: Vault, path: Path, codes: tuple[Secret, ...]
+) -> None:
+    """A code may be typed in any style, and the result says which way was used."""
     assert len({code.reveal() for code in codes}) == 4
     typed = [(PASSPHRASE, "passphrase"), (codes[0].reveal().lower().replace(b"-", b""), "recovery")]
     typed += [(code.reveal(), "recovery") for code in codes]
@@ -58,7 +60,7 @@ def test_each_way_opens_the_same_vault(vault: Vault, path: Path, codes: tuple[Se
     assert (vault.status().recovery_codes, vault.status().keyring) == (4, KEY.id)
 
 
-def test_the_page_is_enough_to_open_the_vault_each_way(path: Path, codes: tuple[Secret, ...]) -> None:
+def test_the_format_page_is_enough_to_open_the_vault_in_each_way(path: Path, codes: tuple[Secret, ...]) -> None:
     """A reader written from the page alone gets the same key by passphrase, code and keyring."""
     vault = page_reader.load(path)
     key = page_reader.data_key(vault, PASSPHRASE)
@@ -68,7 +70,7 @@ def test_the_page_is_enough_to_open_the_vault_each_way(path: Path, codes: tuple[
 
 
 def test_no_way_in_replaces_another(vault: Vault, path: Path, codes: tuple[Secret, ...]) -> None:
-    """A code or a keyring's key is not accepted as the passphrase, nor is one accepted in place of the other."""
+    """A code is not accepted as the passphrase, for example, nor a keyring's key as a code."""
     vault.check_passphrase(Secret(PASSPHRASE))
     for other in (codes[0], KEY.key, Secret(KEY.key.reveal().hex().encode())):
         with refused(FailureClass.UNAUTHORIZED):
@@ -84,7 +86,9 @@ def test_no_way_in_replaces_another(vault: Vault, path: Path, codes: tuple[Secre
         vault.rotate(KEY.key, Secret(NEW))
 
 
-def test_a_mistyped_code_names_the_wrong_group_and_quotes_nothing(path: Path, codes: tuple[Secret, ...]) -> None:
+def test_the_error_for_a_mistyped_code_names_the_wrong_group_and_quotes_nothing(
+    path: Path, codes: tuple[Secret, ...]
+) -> None:
     """The right code opens the vault."""
     typed = codes[0].reveal().decode()
     wrong = typed[:12] + ("2" if typed[12] != "2" else "3") + typed[13:]
@@ -96,7 +100,7 @@ def test_a_mistyped_code_names_the_wrong_group_and_quotes_nothing(path: Path, co
 
 
 def test_a_wrong_passphrase_message_offers_a_recovery_code(vault: Vault, path: Path, codes: tuple[Secret, ...]) -> None:
-    """The advice is given only if a code would do, not if the passphrase itself is required."""
+    """The offer is made only where a code would help, and not where the passphrase itself is required."""
     with refused(FailureClass.UNAUTHORIZED) as refusal:
         opened(path).unlock(Secret(b"not the passphrase"))
     assert "if you forgot it, use a recovery code" in refusal.message
@@ -106,7 +110,7 @@ def test_a_wrong_passphrase_message_offers_a_recovery_code(vault: Vault, path: P
 
 
 def test_a_vault_without_other_ways_in_says_how_to_add_them(vault: Vault, path: Path, made: bytes) -> None:
-    """Another vault's code is just a wrong passphrase, a keyring's key has no slot, and the file has one slot."""
+    """A code of another vault is just a wrong passphrase, and there is no slot for a keyring's key."""
     with refused(FailureClass.UNAUTHORIZED) as refusal:
         opened(path).unlock(Secret(b"5JS66-5PWM4-9YHNA-X5YAG-2JEP3-E43QW-RBWSZ"))
     assert "recovery code" not in refusal.message
@@ -117,7 +121,7 @@ def test_a_vault_without_other_ways_in_says_how_to_add_them(vault: Vault, path: 
 
 
 def test_a_vault_can_be_created_with_every_way_in(absent: Vault, tmp_path: Path) -> None:
-    """They are the same ways that a rotated vault has."""
+    """They are passphrase, recovery codes and keyring key, as after a rotation."""
     codes = absent.create(Secret(PASSPHRASE), recovery_codes=True, keyring=KEY)
     file = tmp_path / "home" / ".aileron" / "vault.json"
     for text in (PASSPHRASE, codes[2].reveal()):
@@ -126,10 +130,10 @@ def test_a_vault_can_be_created_with_every_way_in(absent: Vault, tmp_path: Path)
     assert not any(code.reveal() in file.read_bytes() for code in codes)
 
 
-def test_rotating_ends_every_old_way_and_keeps_all_contents(
+def test_a_rotation_ends_every_old_way_in_and_keeps_all_contents(
     vault: Vault, path: Path, codes: tuple[Secret, ...]
 ) -> None:
-    """Key and ciphertexts change; values, names and bindings stay; it is one generation later, and the vault remains usable."""
+    """Key and ciphertexts change; values, names and bindings stay. The vault is open and one generation later."""
     before, old_key = page_reader.load(path), page_reader.data_key(page_reader.load(path), PASSPHRASE)
     rotated = vault.rotate(Secret(PASSPHRASE), Secret(NEW))
     after = page_reader.load(path)
@@ -156,7 +160,7 @@ def test_rotating_ends_every_old_way_and_keeps_all_contents(
 
 
 def test_a_recovery_code_replaces_a_forgotten_passphrase(vault: Vault, path: Path, codes: tuple[Secret, ...]) -> None:
-    """The new codes differ from the old ones."""
+    """The rotation that sets a new passphrase also gives new codes."""
     vault.lock()
     vault.unlock(codes[1])
     rotated = vault.rotate(codes[1], Secret(NEW), recovery_codes=True, keyring=OTHER_KEY)
@@ -199,7 +203,7 @@ def test_a_planted_vault_is_not_rotated(vault: Vault, path: Path) -> None:
 
 
 def test_every_flipped_bit_of_a_slot_is_detected(vault: Vault, path: Path, codes: tuple[Secret, ...]) -> None:
-    """The key is in memory: of all variants of the slots' part, only the file itself verifies."""
+    """An open vault compares with the key in memory: of all variants only the file itself verifies."""
     data = path.read_bytes()
     start, end = data.index(b'"slots":'), data.index(b'"vault":')
     with path.open("r+b", buffering=0) as file:
@@ -237,7 +241,7 @@ def other_vault(vault: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [exchanged, renamed, other_id, other_vault])
-def test_a_slot_is_bound_to_its_place_even_under_a_good_seal(
+def test_a_slot_is_bound_to_its_place_even_under_a_forged_seal(
     path: Path, codes: tuple[Secret, ...], change: Any
 ) -> None:
     """A key sealed for one slot opens in no other, nor beside another name; unchanged, it opens."""

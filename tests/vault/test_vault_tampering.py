@@ -25,7 +25,7 @@ def outcome(vault: Vault) -> FailureClass:
 
 
 def test_every_flipped_bit_is_detected(vault: Vault, path: Path, made: bytes) -> None:
-    """The key is in memory: of all variants, only the file itself verifies."""
+    """An open vault compares with the key in memory: of all variants only the file itself verifies."""
     assert outcome(vault) == FailureClass.NOT_FOUND
     found = set()
     with path.open("r+b", buffering=0) as file:
@@ -93,7 +93,9 @@ def changed(path: Path, what: str) -> None:
     page_reader.store(path, vault)
 
 
-def test_a_change_beside_an_open_vault_is_detected_before_the_next_write(vault: Vault, path: Path, made: bytes) -> None:
+def test_a_change_of_the_file_of_an_open_vault_is_detected_before_the_next_write(
+    vault: Vault, path: Path, made: bytes
+) -> None:
     """Whichever part was changed, the file is not overwritten, and the message names the seal."""
     for what in CHANGES:
         changed(path, what)
@@ -107,7 +109,7 @@ def test_a_change_beside_an_open_vault_is_detected_before_the_next_write(vault: 
 
 @pytest.mark.parametrize("what", ["a binding removed", "another value", "another generation"])
 def test_a_change_while_the_vault_was_locked_is_detected_on_unlock(path: Path, what: str) -> None:
-    """The right passphrase does not open a changed file, and the message says that the file is at fault."""
+    """The message says that the file was changed, and not that the passphrase is wrong."""
     changed(path, what)
     attacked = Vault(path)
     with refused(FailureClass.HASH_MISMATCH) as refusal:
@@ -118,7 +120,7 @@ def test_a_change_while_the_vault_was_locked_is_detected_on_unlock(path: Path, w
 
 @pytest.mark.parametrize("what", SLOT_CHANGES)
 def test_a_changed_slot_opens_with_no_passphrase(path: Path, what: str) -> None:
-    """The key's parameters are bound to it; the message says that the passphrase need not be the cause."""
+    """The derivation's parameters are bound to the key. The message says that the passphrase may be right."""
     vault = page_reader.load(path)
     SLOT_CHANGES[what](vault)
     page_reader.store(path, vault)
@@ -133,8 +135,8 @@ def swapped_values(vault: Json) -> None:
     first["sealed"], second["sealed"] = second["sealed"], first["sealed"]
 
 
-def test_swapped_secrets_are_detected_even_under_a_good_seal(path: Path, key: bytes) -> None:
-    """The seal shows it on unlock; under a forged seal, the entry itself shows it when it is lent."""
+def test_swapped_secrets_are_detected_even_under_a_forged_seal(path: Path, key: bytes) -> None:
+    """The seal detects them on unlock; under a forged seal the entry itself does when it is lent."""
     vault = page_reader.load(path)
     swapped_values(vault)
     page_reader.store(path, vault)
@@ -150,7 +152,7 @@ def test_swapped_secrets_are_detected_even_under_a_good_seal(path: Path, key: by
     forged.lock()
 
 
-def test_a_rolled_back_entry_is_detected_even_under_a_good_seal(vault: Vault, path: Path, key: bytes) -> None:
+def test_a_rolled_back_entry_is_detected_even_under_a_forged_seal(vault: Vault, path: Path, key: bytes) -> None:
     """The former value of a secret, put back into the newer file, does not open."""
     old = page_reader.load(path)
     vault.set_secret("mail", Secret(OTHER))
@@ -197,8 +199,8 @@ def test_an_older_file_is_refused_by_a_vault_that_has_seen_a_newer_one(vault: Va
     fresh.lock()
 
 
-def test_another_history_of_the_same_length_is_refused(vault: Vault, path: Path, made: bytes) -> None:
-    """A restored backup with as many changes as the vault that it replaces is not that vault."""
+def test_a_file_with_another_history_of_the_same_length_is_refused(vault: Vault, path: Path, made: bytes) -> None:
+    """The file is a backup with as many changes since as the vault that it replaces."""
     vault.set_secret("mail", Secret(OTHER))
     mine = path.read_bytes()
     write(path, made)
@@ -213,7 +215,7 @@ def test_another_history_of_the_same_length_is_refused(vault: Vault, path: Path,
 
 
 def test_a_change_by_another_process_with_the_passphrase_is_kept(vault: Vault, path: Path) -> None:
-    """A later generation under the same key is no attack: the next change keeps it."""
+    """A later generation under the same key is accepted, and the next change builds on it."""
     elsewhere = Vault(path, clock=Clock())
     elsewhere.unlock(Secret(PASSPHRASE))
     elsewhere.set_secret("new", Secret(OTHER))

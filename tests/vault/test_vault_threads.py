@@ -18,8 +18,8 @@ from tests.vault.conftest import BASIC, CANARY, CONNECTOR, OTHER, PASSPHRASE, us
 pytestmark = pytest.mark.usefixtures("real_derivation")
 
 
-def test_changes_from_many_threads_all_happen(vault: Vault) -> None:
-    """The changes happen one after the other, each based on the last: there are as many generations as changes."""
+def test_concurrent_changes_from_many_threads_are_all_applied(vault: Vault) -> None:
+    """Each is based on the last, so there are as many generations as changes."""
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda n: vault.set_secret(f"s{n:02}", Secret(b"value-%08d" % n)), range(40)))
     assert [info.name for info in vault.secrets()] == ["mail", *(f"s{n:02}" for n in range(40)), "tickets"]
@@ -27,8 +27,8 @@ def test_changes_from_many_threads_all_happen(vault: Vault) -> None:
     verify(vault)
 
 
-def test_changes_from_two_vaults_on_one_file_all_happen(vault: Vault, path: Path) -> None:
-    """The vaults stand for two processes: the lock is the file's."""
+def test_concurrent_changes_from_two_vaults_on_one_file_are_all_applied(vault: Vault, path: Path) -> None:
+    """The two vault objects stand for two processes, so the lock must be on the file."""
     second = Vault(path)
     second.unlock(Secret(PASSPHRASE))
 
@@ -94,7 +94,7 @@ def test_a_vault_locked_while_a_change_is_written_stays_locked(
 
 
 def test_the_key_is_not_wiped_while_it_is_in_use(path: Path) -> None:
-    """Locking in the middle of a change waits for the cryptography, then locks; the sealed value is whole."""
+    """Locking waits for the cryptography of a change in progress, so that the sealed value is whole."""
     lockers: list[threading.Thread] = []
 
     def clock() -> float:  # asked for the date of a secret while the key is held
@@ -115,7 +115,7 @@ def test_the_key_is_not_wiped_while_it_is_in_use(path: Path) -> None:
 
 
 def test_a_vault_locked_during_use_gives_the_secret_or_reports_the_lock(vault: Vault) -> None:
-    """Four threads borrow, one changes, while it is locked and unlocked: right values or vault_locked, nothing else."""
+    """Four threads borrow and one changes during locks and unlocks: each gets right values or vault_locked."""
     stop = threading.Event()
     kinds: set[FailureClass] = set()
     values: set[bytes] = set()

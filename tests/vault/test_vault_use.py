@@ -27,7 +27,7 @@ def lent(vault: Vault, binding: Binding, kind: str | None = None) -> bytes:
 
 
 def test_a_vault_is_created_empty_and_open_and_survives_a_restart(absent: Vault, tmp_path: Path) -> None:
-    """The next process finds the stored secrets and bindings, and needs the passphrase for the values only."""
+    """The next process finds secrets and bindings by name, and needs the passphrase only for the values."""
     nothing = {
         "exists": False,
         "locked": True,
@@ -72,7 +72,7 @@ def test_a_vault_is_not_created_twice(vault: Vault, path: Path) -> None:
 
 
 def test_a_passphrase_outside_the_bounds_is_refused_with_the_reason(absent: Vault) -> None:
-    """Seven bytes are not enough and over a kilobyte is a file; the test above creates a vault. Nothing is created here."""
+    """Seven bytes are too few, and more than a kilobyte is probably a file. No vault is created."""
     for passphrase, words in ((b"seven77", "at least 8"), (b"", "at least 8"), (b"x" * 1025, "at most 1024")):
         with refused(FailureClass.BAD_INPUT) as refusal:
             absent.create(Secret(passphrase))
@@ -81,7 +81,7 @@ def test_a_passphrase_outside_the_bounds_is_refused_with_the_reason(absent: Vaul
 
 
 def test_a_locked_vault_shows_names_but_no_values(locked: Vault) -> None:
-    """Secrets' names, bindings and candidates are available; every use of the key says how to unlock."""
+    """Names of secrets, bindings and candidates are available. All else fails with the command that unlocks."""
     stored = 1_750_000_000.5
     assert locked.secrets() == (SecretInfo("mail", stored, stored), SecretInfo("tickets", stored, stored))
     assert locked.bindings() == (API_KEY, BASIC)
@@ -123,7 +123,7 @@ def test_a_wrong_passphrase_opens_nothing_and_locks_nothing(locked: Vault) -> No
 
 
 def test_nothing_is_lent_after_locking_but_an_existing_loan_stays(vault: Vault) -> None:
-    """A response in progress ends with its secret; the next request gets none."""
+    """A response in progress keeps its secret to the end; the next request gets none."""
     with VaultLender(vault).lend(use(BASIC)) as loan:
         vault.lock()
         assert loan.secret.reveal() == CANARY
@@ -135,8 +135,8 @@ def test_nothing_is_lent_after_locking_but_an_existing_loan_stays(vault: Vault) 
 REQUEST = Outgoing("GET", parse_url("https://api.example.com/"))
 
 
-def test_egress_puts_a_loan_on_the_wire(standing: Vault) -> None:
-    """A loan has the shape that egress declares: user name and secret for basic, the secret alone for a key."""
+def test_a_loan_has_the_form_that_egress_sends(standing: Vault) -> None:
+    """A loan has user name and secret for `basic`, and the secret alone for a key."""
     with VaultLender(standing).lend(use(BASIC)) as loan:
         injection = inject(use(BASIC), loan, REQUEST)  # type: ignore[arg-type]
     pair = b"me@example.test:" + CANARY
@@ -177,7 +177,7 @@ def test_a_revoked_binding_is_not_lent(vault: Vault) -> None:
 
 
 def test_a_name_bound_to_another_connector_meanwhile_is_not_lent(vault: Vault) -> None:
-    """A plan that waited for a person still names its own connector; the binding's connector gets the secret."""
+    """A plan that waited for approval still names its own connector, so it does not get the new one's secret."""
     waiting = use(BASIC)
     vault.revoke(BASIC.name)
     elsewhere = Binding(BASIC.name, "github://somebody/else", "basic", BASIC.username, BASIC.secret, BASIC.created_at)
@@ -210,7 +210,7 @@ def test_the_daemon_borrows_its_own_secret_by_name(vault: Vault) -> None:
 
 
 def test_a_secret_is_replaced_under_its_name(vault: Vault, path: Path) -> None:
-    """The next loan has the new value; the date of the first storing is kept, even by a clock set back."""
+    """The next loan has the new value; the creation date stays, even if the clock was set back."""
     before = vault.secrets()[0]
     vault.set_secret("mail", Secret(OTHER))
     assert lent(vault, BASIC) == OTHER
@@ -222,7 +222,7 @@ def test_a_secret_is_replaced_under_its_name(vault: Vault, path: Path) -> None:
 
 
 def test_dates_come_from_the_clock(path: Path) -> None:
-    """A new value moves `updated_at` only."""
+    """Storing a new value changes `updated_at` only."""
     clock = Clock()
     vault = Vault(path, clock=clock)
     vault.unlock(Secret(PASSPHRASE))
@@ -252,15 +252,15 @@ def test_a_value_that_cannot_be_lent_safely_is_not_stored(standing: Vault, value
 
 
 def test_the_shortest_and_the_longest_value_are_stored(vault: Vault) -> None:
-    """The bounds themselves are allowed, and all bytes but three."""
+    """All byte values but three are allowed."""
     for value in (b"8 bytes!", bytes(set(range(256)) - {0, 10, 13}), b"x" * (64 * 1024)):
         vault.set_secret("mail", Secret(value))
         assert lent(vault, BASIC) == value
 
 
 @pytest.mark.parametrize("name", ["", "Mail", "-mail", "a/b", "a b", "x" * 65, "m\u0430il", "a\n", "../x"])
-def test_a_name_outside_the_grammar_is_refused(standing: Vault, name: str) -> None:
-    """Storing is bad_input with the grammar; a secret of that name cannot be removed either."""
+def test_an_invalid_secret_name_is_refused(standing: Vault, name: str) -> None:
+    """Storing fails as bad_input with the grammar; removing a secret of such a name fails too."""
     with refused(FailureClass.BAD_INPUT) as refusal:
         standing.set_secret(name, Secret(OTHER))
     assert "lower-case letters" in refusal.message
@@ -270,15 +270,15 @@ def test_a_name_outside_the_grammar_is_refused(standing: Vault, name: str) -> No
     assert refusal.message.isprintable()
 
 
-def test_a_name_inside_the_grammar_is_accepted(vault: Vault) -> None:
-    """The names have every kind of character that it allows, and its greatest length."""
+def test_every_valid_form_of_a_secret_name_is_accepted(vault: Vault) -> None:
+    """The names have every kind of allowed character, and the greatest length."""
     for name in ("0.mail_box-2", "x" * 64):
         vault.set_secret(name, Secret(OTHER))
         assert name in [info.name for info in vault.secrets()]
 
 
 def test_a_secret_in_use_is_not_removed(vault: Vault) -> None:
-    """The binding must go first, then the secret; the refusal names the binding."""
+    """The refusal names the binding, which must be removed first."""
     with refused(FailureClass.INVALID_REQUEST) as refusal:
         vault.remove_secret("mail")
     assert "aileron binding revoke basic/mail/home" in refusal.message
@@ -289,8 +289,8 @@ def test_a_secret_in_use_is_not_removed(vault: Vault) -> None:
         vault.remove_secret("mail")
 
 
-def test_candidates_are_for_one_whole_connector_name_and_one_kind(vault: Vault) -> None:
-    """Two identities of one connector are both named; a prefix of its name, another kind or case has no candidates."""
+def test_candidates_are_bindings_of_exactly_one_connector_and_one_kind(vault: Vault) -> None:
+    """Both identities of the connector are found. A prefix of its name, or another case or kind, finds none."""
     work = msgspec.structs.replace(BASIC, name=BindingName("basic", "mail", "work"), secret="tickets")
     vault.bind(work)
     assert vault.candidates(CONNECTOR, "basic") == [
@@ -339,7 +339,7 @@ def test_a_bound_name_is_only_replaced_on_request(vault: Vault) -> None:
     ],
 )
 def test_an_invalid_binding_is_refused(standing: Vault, changes: dict[str, object], words: str) -> None:
-    """Each field is checked on its own, by its reason, and shown without a character that a terminal would act on."""
+    """Each field is made invalid on its own. The message has no character that a terminal would act on."""
     with refused(FailureClass.BAD_INPUT) as refusal:
         standing.bind(msgspec.structs.replace(BASIC, **changes), replace=True)
     assert words in refusal.message
@@ -347,13 +347,15 @@ def test_an_invalid_binding_is_refused(standing: Vault, changes: dict[str, objec
 
 
 def test_a_binding_needs_a_stored_secret(standing: Vault) -> None:
-    """Otherwise the failure is not_found with the command that stores one."""
+    """The failure is not_found, with the command that stores a secret."""
     with refused(FailureClass.NOT_FOUND) as refusal:
         standing.bind(msgspec.structs.replace(BASIC, secret="mial"), replace=True)
     assert "aileron secret set" in refusal.message
 
 
-def test_the_lists_and_the_file_are_bounded(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_numbers_of_secrets_and_bindings_and_the_file_size_are_bounded(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An entry too many is refused; an existing entry can still be replaced."""
     monkeypatch.setattr("aileron.vault.opened.MAX_SECRETS", 2)
     monkeypatch.setattr("aileron.vault.opened.MAX_BINDINGS", 2)

@@ -45,7 +45,7 @@ def let_expire(home: DaemonHome, question: dict[str, object]) -> None:
 
 
 def test_a_locked_page_shows_nothing_of_any_question(home: DaemonHome, stranger: PageClient) -> None:
-    """A pending question's page equals that of a question that never existed, but for its id; the queue shows none."""
+    """A pending question's page equals that of an id that never existed, except for the id; the list is empty."""
     asked = home.asked("say", {"text": "a very secret plan"})
     there, never, queue = (
         stranger.get(path) for path in (f"/approvals/{asked['approval_id']}", f"/approvals/{NEVER}", "/approvals")
@@ -67,7 +67,7 @@ def test_a_locked_page_shows_nothing_of_any_question(home: DaemonHome, stranger:
 
 
 def test_a_wrong_passphrase_is_refused_and_recorded(home: DaemonHome, stranger: PageClient) -> None:
-    """The refusal sets no cookie; the right passphrase does, and is recorded with the process that sent it."""
+    """A refusal sets no cookie; the right passphrase does, and is recorded with the process that sent it."""
     since = len(of_kind(home, "approval.refused"))
     refused = stranger.unlock("not this one")
 
@@ -88,10 +88,10 @@ def test_a_wrong_passphrase_is_refused_and_recorded(home: DaemonHome, stranger: 
 # Deciding
 
 
-def test_a_run_that_cannot_be_undone_takes_its_word(
+def test_an_irreversible_run_needs_the_typed_word_of_its_effect(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
-    """The wrong word decides nothing; with the right one the run completes, and its page shows every request that left."""
+    """A wrong word decides nothing. Once the run has completed, its page shows every request that it sent."""
     asked, before = home.asked("gated", {"path": "/effect/word"}), upstream.effects
     page = opened(person, asked)
     assert "! CANNOT BE UNDONE" in page.words
@@ -113,7 +113,7 @@ def test_a_run_that_cannot_be_undone_takes_its_word(
     assert home.must("GET", "/v1/audit/verify")["ok"] is True
 
 
-def test_a_run_that_can_be_undone_takes_no_word(home: DaemonHome, person: PageClient) -> None:
+def test_a_run_that_can_be_undone_needs_no_typed_word(home: DaemonHome, person: PageClient) -> None:
     """A button, and one more to confirm, are enough."""
     asked = home.asked("mild")
     confirm = person.submit(opened(person, asked).form("/approve"))
@@ -123,7 +123,7 @@ def test_a_run_that_can_be_undone_takes_no_word(home: DaemonHome, person: PageCl
     assert home.result(asked)["status"] == "completed"
 
 
-def test_a_no_takes_one_step_and_its_reason_reaches_the_agent(home: DaemonHome, person: PageClient) -> None:
+def test_a_denial_takes_one_step_and_its_reason_reaches_the_agent(home: DaemonHome, person: PageClient) -> None:
     """The run does not start."""
     asked = home.asked("gated", {"path": "/effect/denied"})
     page = person.submit(opened(person, asked).form("/decide", decision="deny"), reason="not\r\ntoday")
@@ -141,7 +141,7 @@ def test_a_no_takes_one_step_and_its_reason_reaches_the_agent(home: DaemonHome, 
 
 
 def test_a_reason_that_is_too_long_is_refused_but_not_lost(home: DaemonHome, person: PageClient) -> None:
-    """The page says so, nothing is decided, and the typed text stays in the form."""
+    """The page reports the limit, nothing is decided, and the typed text stays in the form."""
     asked = home.asked("mild")
     page = person.submit(opened(person, asked).form("/decide", decision="deny"), reason="no" * 2001)
 
@@ -151,8 +151,8 @@ def test_a_reason_that_is_too_long_is_refused_but_not_lost(home: DaemonHome, per
     assert home.result(asked, wait=0)["status"] == "pending_approval"
 
 
-def test_a_consent_is_decided_on_the_page(home: DaemonHome, person: PageClient) -> None:
-    """The consent takes its word, and is carried out."""
+def test_a_consent_can_be_approved_on_the_page(home: DaemonHome, person: PageClient) -> None:
+    """The person types the consent's word, and the change is carried out."""
     answer = home.ask("PUT", "/v1/secrets/pw", {"value_base64": "aHVudGVyMi1odW50ZXIy"})
     assert answer.status == 202, answer.body
     page = opened(person, answer.body)
@@ -165,8 +165,10 @@ def test_a_consent_is_decided_on_the_page(home: DaemonHome, person: PageClient) 
     assert home.must("GET", f"/v1/action-approvals/{answer.body['approval_id']}")["status"] == "completed"
 
 
-def test_a_held_run_can_be_withdrawn(home: DaemonHome, person: PageClient, upstream: CountingServer) -> None:
-    """The page says until when, and has a button."""
+def test_a_run_can_be_withdrawn_on_the_page_during_its_undo_window(
+    home: DaemonHome, person: PageClient, upstream: CountingServer
+) -> None:
+    """The page says until when, and has a button for it."""
     asked, before = home.asked("held", {"path": "/effect/held"}), upstream.effects
     confirm = person.submit(opened(person, asked).form("/approve"))
     over = person.submit(confirm.form("/decide"), word="yes")
@@ -178,7 +180,7 @@ def test_a_held_run_can_be_withdrawn(home: DaemonHome, person: PageClient, upstr
 
 
 def test_the_agents_answer_stands_in_a_box_of_its_own(home: DaemonHome, person: PageClient) -> None:
-    """The box says that the answer is not verified, and stands below the known facts."""
+    """The box says that the answer is not verified, and comes after the known facts."""
     asked = home.asked("gated")
     page = person.submit(opened(person, asked).form("/ask"), text="why?")
     assert "Sent to the agent. Its answer appears on this page." in page.words
@@ -197,7 +199,7 @@ def test_the_agents_answer_stands_in_a_box_of_its_own(home: DaemonHome, person: 
 def test_a_preview_is_read_once_and_a_contradiction_is_an_alarm(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
-    """The decision covers the plan and the shown preview; reloading the page does not read it again."""
+    """A reload of the page does not load the preview again; the decision covers the plan and what was shown."""
     upstream.page = "/effect/other"
     asked = home.asked("previewed", {"path": "/effect/mine"})
     reads = len([request for request in upstream.requests if request[1] == "/read"])
@@ -213,10 +215,10 @@ def test_a_preview_is_read_once_and_a_contradiction_is_an_alarm(
     assert of_kind(home, "approval.decided")[-1]["preview"]
 
 
-def test_a_preview_read_again_makes_earlier_forms_invalid(
+def test_reloading_a_preview_makes_earlier_forms_invalid(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
-    """A second tab reads another state: what the first tab showed is no longer signed."""
+    """A second tab loads another state, so what the first tab showed can no longer be signed."""
     upstream.page = "/effect/mine"
     asked = home.asked("previewed", {"path": "/effect/mine"})
     first = opened(person, asked)
@@ -254,8 +256,8 @@ def test_an_edit_is_shown_and_decided_in_place_of_the_original(home: DaemonHome,
     assert (result["status"], result["executed_arguments"]) == ("completed", {"text": "two"})
 
 
-def test_the_second_of_two_decisions_does_not_count(home: DaemonHome, person: PageClient) -> None:
-    """The later of two tabs is shown the decision, and that its own does not count."""
+def test_the_later_of_two_decisions_in_two_tabs_does_not_count(home: DaemonHome, person: PageClient) -> None:
+    """The later tab shows the first decision, and says that its own does not count."""
     asked = home.asked("mild")
     page = opened(person, asked)
     confirm = person.submit(page.form("/approve"))
@@ -270,8 +272,8 @@ def test_the_second_of_two_decisions_does_not_count(home: DaemonHome, person: Pa
     assert again.status == 409
 
 
-def test_an_expired_question_shows_its_reason_and_no_form(home: DaemonHome, person: PageClient) -> None:
-    """A form from before its end decides nothing."""
+def test_an_expired_question_says_so_and_has_no_form(home: DaemonHome, person: PageClient) -> None:
+    """A form that was loaded before the expiry decides nothing."""
     asked = home.asked("mild")
     page = opened(person, asked)
     confirm = person.submit(page.form("/approve"))
@@ -288,7 +290,7 @@ def test_an_expired_question_shows_its_reason_and_no_form(home: DaemonHome, pers
 
 
 def test_a_long_question_asks_whether_all_of_it_was_read(home: DaemonHome, person: PageClient) -> None:
-    """The second step needs an answer; after `part` it repeats that not all was read."""
+    """The second step requires a choice; after `part` it repeats that not everything was read."""
     asked = home.asked("say", {"text": "\n".join(f"line {number}" for number in range(60))})
     page = opened(person, asked)
     assert "I have not read all of it" in page.words
@@ -302,8 +304,8 @@ def test_a_long_question_asks_whether_all_of_it_was_read(home: DaemonHome, perso
     assert "I have read" not in opened(person, home.asked("say", {"text": "short"})).words
 
 
-def test_a_page_locked_during_a_decision_says_what_became_of_it(home: DaemonHome, person: PageClient) -> None:
-    """Another program blocks the ledger while the decision waits; the person locks the page in another tab meanwhile."""
+def test_a_page_that_is_locked_during_a_decision_shows_its_outcome(home: DaemonHome, person: PageClient) -> None:
+    """Another program blocks the ledger during the decision, and the person locks the page in another tab."""
     asked = home.asked("mild")
     page = opened(person, asked)
     deny, lock = page.form("/decide", decision="deny"), page.form("/lock")
@@ -334,8 +336,8 @@ def _wait_idle(home: DaemonHome) -> None:
 
 
 @pytest.mark.parametrize("text", GROUPS.values(), ids=GROUPS.keys())
-def test_other_peoples_text_does_nothing_on_the_page(home: DaemonHome, person: PageClient, text: str) -> None:
-    """The text is an argument, an answer, a reason and a result: shown, and inert on every page."""
+def test_hostile_text_is_inert_on_every_page(home: DaemonHome, person: PageClient, text: str) -> None:
+    """The text is an argument, an answer, a reason and a result; it is shown and never interpreted."""
     text = as_in_a_file(text)
     asked = home.asked("say", {"text": text})
     this = f"/v1/action-approvals/{asked['approval_id']}"
@@ -351,8 +353,10 @@ def test_other_peoples_text_does_nothing_on_the_page(home: DaemonHome, person: P
         assert_harmless_page(shown.text)
 
 
-def test_the_queue_is_in_order_and_outdated_news_is_answered_at_once(home: DaemonHome, person: PageClient) -> None:
-    """The queue is in the order of asking; malformed and unknown ids are refused."""
+def test_the_queue_is_in_order_of_arrival_and_outdated_pages_get_updates_at_once(
+    home: DaemonHome, person: PageClient
+) -> None:
+    """Requests for updates with malformed or unknown ids are refused."""
     first, second = home.asked("mild"), home.asked("mild")
     queue = person.get("/approvals").text
 
@@ -367,7 +371,7 @@ def test_the_queue_is_in_order_and_outdated_news_is_answered_at_once(home: Daemo
 def test_a_link_from_another_site_loads_no_preview(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
-    """The page says that nothing was loaded, and offers no yes before; a click of the person loads it."""
+    """The page says that nothing was loaded, and offers no approval until the person loads the preview."""
     upstream.page = "/effect/mine"
     asked = home.asked("previewed", {"path": "/effect/mine"})
     reads = len([request for request in upstream.requests if request[1] == "/read"])
@@ -384,10 +388,10 @@ def test_a_link_from_another_site_loads_no_preview(
 @pytest.mark.parametrize(
     "how", ["a link of elsewhere", "no token", "another digest's token", "another session's token"]
 )
-def test_the_second_step_is_reached_only_from_the_first(
+def test_the_second_step_opens_only_from_the_first_steps_form(
     home: DaemonHome, person: PageClient, upstream: CountingServer, how: str
 ) -> None:
-    """The address alone gives the first page without a second step, and loads nothing; the form of the first page works."""
+    """The address alone shows the first step and loads no preview."""
     upstream.page = "/effect/mine"
     asked = home.asked("previewed", {"path": "/effect/mine"})
     address = f"/approvals/{asked['approval_id']}"
@@ -414,10 +418,10 @@ def test_the_second_step_is_reached_only_from_the_first(
     assert confirm.form("/decide").fields["decision"] == "approve"
 
 
-def test_a_preview_that_cannot_be_loaded_is_an_alarm_and_a_no_is_possible(
+def test_a_preview_that_cannot_be_loaded_is_an_alarm_and_denying_is_possible(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
-    """The cause is a locked vault; the failure is not kept."""
+    """The vault is locked, so the preview fails; the failure is not cached."""
     asked = home.asked("previewed", {"path": "/effect/mine"})
     home.must("POST", "/v1/vault/lock")
     page = opened(person, asked)
@@ -430,10 +434,10 @@ def test_a_preview_that_cannot_be_loaded_is_an_alarm_and_a_no_is_possible(
 
 
 @pytest.mark.parametrize("is_locked", [True, False])
-def test_a_preview_read_again_is_shown_or_the_reason_why_not(
+def test_a_reloaded_preview_is_shown_or_else_the_reason_for_its_failure(
     home: DaemonHome, person: PageClient, upstream: CountingServer, is_locked: bool
 ) -> None:
-    """The page never shows the earlier preview as the current state; an earlier form does not decide."""
+    """An earlier preview must not be shown as the current state; earlier forms decide nothing."""
     upstream.page = "/effect/mine"
     asked = home.asked("previewed", {"path": "/effect/mine"})
     first = opened(person, asked)
@@ -457,7 +461,7 @@ def test_a_preview_read_again_is_shown_or_the_reason_why_not(
 def test_a_failed_reload_of_a_preview_discards_the_earlier_one(
     home: DaemonHome, person: PageClient, upstream: CountingServer
 ) -> None:
-    """This holds even if another site's link leads here next: the page says why there is no yes, and loads on request."""
+    """The page then says why there is no approval, even if another site links here, and loads only on request."""
     upstream.page = "/effect/mine"
     asked = home.asked("previewed", {"path": "/effect/mine"})
     first = opened(person, asked)

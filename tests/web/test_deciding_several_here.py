@@ -84,8 +84,8 @@ def test_three_alike_requests_are_approved_on_one_page_and_each_is_signed(
     withdraw(home, other)
 
 
-def test_several_requests_that_take_a_word_take_it_once(home: DaemonHome, person: PageClient) -> None:
-    """The wrong word, or no word, decides nothing."""
+def test_several_requests_that_need_a_typed_word_need_it_only_once(home: DaemonHome, person: PageClient) -> None:
+    """A wrong word, or none, decides nothing."""
     asked = [home.asked("gated", {"path": f"/effect/w{number}"}) for number in (1, 2)]
     confirm = person.submit(person.get(together(asked)).form("/together/approve"))
     for word in ("", "y"):
@@ -108,7 +108,7 @@ def test_several_requests_are_denied_with_one_reason(home: DaemonHome, person: P
 
 
 def test_a_request_decided_elsewhere_keeps_the_others_from_being_signed(home: DaemonHome, person: PageClient) -> None:
-    """The form's page is outdated: the answer lists the current state."""
+    """The form belongs to an outdated page, so the response lists the current state."""
     asked = mild(home, "e1", "e2")
     confirm = person.submit(person.get(together(asked)).form("/together/approve"))
     first = person.submit(person.get(f"/approvals/{asked[0]['approval_id']}").form("/decide", decision="deny"))
@@ -176,7 +176,7 @@ def test_a_locked_page_shows_nothing_of_several_requests(home: DaemonHome, stran
 
 
 def of(asked: list[dict[str, Any]]) -> str:
-    """Return their ids as the page names them."""
+    """Return the ids of the questions as the page names them."""
     return ",".join(request["approval_id"] for request in asked)
 
 
@@ -195,7 +195,7 @@ async def approved(browser: Browser, asked: list[dict[str, Any]]) -> httpx.Respo
 
 
 @pytest.mark.parametrize(("asked", "why"), [case for case in APART if "2 to 10" not in case[1]])
-async def test_requests_that_are_not_alike_are_listed_with_a_page_for_each(
+async def test_requests_that_are_not_alike_have_only_pages_of_their_own(
     asked: Callable[[], list[dict[str, Any]]], why: str
 ) -> None:
     """The list has no button, the queue no link, and a forged form decides nothing. The control is the next test."""
@@ -243,8 +243,8 @@ class FailingDesk(ToldDesk):
         return await super().decide(key, asked)
 
 
-async def test_a_session_without_a_key_decides_requests_one_by_one() -> None:
-    """Each decision takes a touch of the passkey: the queue has no link to a page of several, and that page no button."""
+async def test_a_session_unlocked_by_a_passkey_decides_requests_one_by_one() -> None:
+    """Each decision needs a touch, so the list has no link to a common page, and that page has no button."""
     desk = ToldDesk(mail(1), mail(2))
     async with browser_of(desk) as browser:
         assert "Review 2 alike" in (await browser.get("/approvals")).text
@@ -260,8 +260,8 @@ async def test_a_session_without_a_key_decides_requests_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])
-async def test_each_current_state_is_read_only_if_a_person_opens_the_page(is_elsewhere: bool) -> None:
-    """A link from another site reads none."""
+async def test_previews_of_several_requests_load_only_if_a_person_opens_the_page(is_elsewhere: bool) -> None:
+    """A link from another site loads none."""
     desk = ReadDesk()
     desk.questions = ann_and_bob()
     async with browser_of(desk) as browser:
@@ -274,8 +274,8 @@ async def test_each_current_state_is_read_only_if_a_person_opens_the_page(is_els
     assert desk.read == ([] if is_elsewhere else [question["approval_id"] for question in desk.questions])
 
 
-async def test_a_contradiction_of_one_agent_stops_all_of_them() -> None:
-    """This is the pair of the test of current states: here one of them differs."""
+async def test_a_preview_that_contradicts_one_request_blocks_all_of_them() -> None:
+    """This is the counterpart of the test that loads previews: here one recipient differs."""
     desk = ReadDesk(bob="mallory@evil.example")
     desk.questions = ann_and_bob()
     async with browser_of(desk) as browser:
@@ -300,7 +300,7 @@ class ReadDesk(ToldDesk):
 
 
 @pytest.mark.parametrize("text", GROUPS.values(), ids=GROUPS.keys())
-async def test_hostile_text_of_several_requests_is_harmless(text: str) -> None:
+async def test_hostile_text_of_several_requests_is_escaped(text: str) -> None:
     """The text is in the list, where it raises an alarm, and on the card, where it is an agent's name."""
     notes: tuple[dict[str, Any], ...] = ({"note": as_in_a_file(text)}, {})
     for more in notes:

@@ -46,8 +46,8 @@ async def while_held(
 
 
 @pytest.mark.parametrize("how", ["goes on", "locked", "over"])
-async def test_a_preview_is_shown_only_while_its_session_lasts(how: str) -> None:
-    """A service may be slow, and its answer must not be shown on a page that was locked meanwhile."""
+async def test_a_preview_that_arrives_after_its_session_ended_is_not_shown(how: str) -> None:
+    """A slow service's response must not appear on a page that was locked meanwhile."""
     desk = ToldDesk(previewed(), holds="preview")
     async with browser_of(desk) as browser:
 
@@ -64,7 +64,7 @@ async def test_a_preview_is_shown_only_while_its_session_lasts(how: str) -> None
 
 
 @pytest.mark.parametrize("how", ["locked", "over"])
-async def test_a_decision_recorded_before_the_session_ended_is_told(how: str) -> None:
+async def test_a_decision_recorded_just_before_the_session_ended_is_confirmed(how: str) -> None:
     """The page says what is on record then."""
     desk = ToldDesk(asking(), holds="decide")
     async with browser_of(desk) as browser:
@@ -77,8 +77,8 @@ async def test_a_decision_recorded_before_the_session_ended_is_told(how: str) ->
     assert "The request is decided. On record: denied." in page
 
 
-async def test_a_decision_too_late_for_its_session_does_not_count_and_says_so() -> None:
-    """The session ended before anything was signed: the question still waits."""
+async def test_a_decision_that_comes_after_its_session_ended_does_not_count() -> None:
+    """The session ended before anything was signed: the page says that the question is still pending."""
     desk = ToldDesk(previewed(), holds="preview")
     async with browser_of(desk) as browser:
         page = await while_held(desk, lambda: browser.deny(previewed()["digest"]), lambda: asked_for(browser))
@@ -86,8 +86,8 @@ async def test_a_decision_too_late_for_its_session_does_not_count_and_says_so() 
     assert "Your decision was not recorded: the request still waits." in page
 
 
-async def test_a_locked_page_tells_its_browser_what_became_of_the_decision() -> None:
-    """The session ended between the decision and the page that shows it. Another process with the cookie is told nothing."""
+async def test_a_page_locked_after_a_decision_shows_the_outcome_to_its_browser_only() -> None:
+    """The session ended before the page with the outcome. Another process with the cookie sees nothing."""
     desk = ToldDesk(asking())
     async with browser_of(desk) as browser:
         assert (await browser.deny(asking()["digest"])).status_code == 303
@@ -99,8 +99,8 @@ async def test_a_locked_page_tells_its_browser_what_became_of_the_decision() -> 
         assert said not in (await browser.get(f"/approvals/{ASKED}")).text
 
 
-async def test_a_page_that_waits_for_news_is_told_at_once_that_it_is_locked() -> None:
-    """The answer does not wait for the next news."""
+async def test_a_page_that_waits_for_updates_learns_at_once_that_it_is_locked() -> None:
+    """The response must not wait for the next update."""
     desk = ToldDesk()
     async with browser_of(desk) as browser:
         known = (await browser.get("/approvals/news?known=x")).json()["news"]
@@ -116,8 +116,8 @@ async def test_a_page_that_waits_for_news_is_told_at_once_that_it_is_locked() ->
                 await asked_for(browser)
 
 
-async def test_a_page_that_waits_for_news_is_answered_when_the_daemon_stops() -> None:
-    """A stopping daemon waits for all its requests, and so would wait for this one."""
+async def test_a_page_that_waits_for_updates_does_not_delay_the_daemons_stop() -> None:
+    """A stopping daemon waits for its open requests, so this one must be answered."""
     desk, answers = ToldDesk(), []
     async with browser_of(desk) as browser:
         known = (await browser.get("/approvals/news?known=x")).json()["news"]

@@ -46,7 +46,7 @@ def opened(browser: PageClient, asked: dict[str, Any]) -> Reply:
 
 
 def says_yes(browser: PageClient, page: Reply) -> Reply:
-    """Take both steps of a yes, from this page on."""
+    """Take both steps of an approval, from this page on."""
     confirm = browser.submit(page.form("/approve"))
     return browser.submit(confirm.form("/decide"), word="yes")
 
@@ -56,10 +56,10 @@ def waits(home: DaemonHome, asked: dict[str, Any]) -> bool:
     return bool(home.result(asked, wait=0)["status"] == "pending_approval")
 
 
-def test_a_preview_that_a_terminal_read_before_the_page_is_not_approved(
+def test_a_terminal_cannot_approve_a_preview_after_the_page_loaded_a_newer_one(
     home: DaemonHome, person: PageClient, terminal: KeptApprover, asked: dict[str, Any], upstream: CountingServer
 ) -> None:
-    """A yes to it is refused; the page's own yes, to the newer preview, counts."""
+    """The page's own approval, of the newer preview, counts."""
     before, effects = terminal.preview(home, asked["approval_id"])["digest"], upstream.effects
     upstream.page = SWAPPED
     page = opened(person, asked)
@@ -73,10 +73,10 @@ def test_a_preview_that_a_terminal_read_before_the_page_is_not_approved(
     assert (home.result(asked)["status"], upstream.effects) == ("completed", effects + 1)
 
 
-def test_a_preview_that_the_page_read_before_a_terminal_is_not_approved(
+def test_the_page_cannot_approve_a_preview_after_a_terminal_loaded_a_newer_one(
     home: DaemonHome, person: PageClient, terminal: KeptApprover, asked: dict[str, Any], upstream: CountingServer
 ) -> None:
-    """The page says so, and shows the newer state when it is opened again: a yes to that counts."""
+    """The page says so, and shows the newer state when it is opened again, which can be approved."""
     page = opened(person, asked)
     upstream.page = SWAPPED
     now = terminal.preview(home, asked["approval_id"])["digest"]
@@ -91,10 +91,10 @@ def test_a_preview_that_the_page_read_before_a_terminal_is_not_approved(
     assert home.result(asked)["status"] == "completed"
 
 
-def test_a_preview_that_one_browser_read_before_another_is_not_approved(
+def test_a_browser_cannot_approve_a_preview_after_another_loaded_a_newer_one(
     home: DaemonHome, person: PageClient, other: PageClient, asked: dict[str, Any], upstream: CountingServer
 ) -> None:
-    """The first browser's yes is refused, the second one's counts."""
+    """The first browser's approval is refused, and the second one's counts."""
     first = opened(person, asked)
     upstream.page = SWAPPED
     second = opened(other, asked)
@@ -111,17 +111,17 @@ def test_a_preview_that_one_browser_read_before_another_is_not_approved(
 def test_equal_previews_of_two_browsers_are_approved_by_either(
     home: DaemonHome, person: PageClient, other: PageClient, asked: dict[str, Any]
 ) -> None:
-    """Both saw the same state, so the same digest is signed."""
+    """Both browsers saw the same state, so the same digest is signed."""
     first = opened(person, asked)
     assert opened(other, asked).form("/approve").fields["digest"] == first.form("/approve").fields["digest"]
     assert says_yes(person, first).status == 200
     assert home.result(asked)["status"] == "completed"
 
 
-def test_a_no_counts_whatever_preview_was_read_since(
+def test_a_denial_counts_whichever_preview_is_the_newest(
     home: DaemonHome, person: PageClient, other: PageClient, asked: dict[str, Any], upstream: CountingServer
 ) -> None:
-    """A no is safe, because nothing runs."""
+    """A denial is safe, because nothing runs."""
     first = opened(person, asked)
     upstream.page = SWAPPED
     opened(other, asked)
@@ -133,7 +133,7 @@ def test_a_no_counts_whatever_preview_was_read_since(
 def test_a_failed_preview_leaves_the_newest_one_valid(
     home: DaemonHome, person: PageClient, terminal: KeptApprover, asked: dict[str, Any], upstream: CountingServer
 ) -> None:
-    """An older preview does not count again, and the newest still does."""
+    """The newest preview still counts, and an older one does not count again."""
     before = terminal.preview(home, asked["approval_id"])["digest"]
     upstream.page = SWAPPED
     newest = terminal.preview(home, asked["approval_id"])["digest"]

@@ -24,7 +24,7 @@ def desk_with(shown: Preview) -> ToldDesk:
 
 
 @pytest.mark.parametrize("shown", [FAILED, SHOWN], ids=["failed", "shown"])
-async def test_a_yes_is_offered_only_with_a_preview_that_shows_something(shown: Preview) -> None:
+async def test_an_approval_is_offered_only_if_the_required_preview_has_content(shown: Preview) -> None:
     """Otherwise the reason stands in its place, beside the button to deny."""
     async with browser_of(desk_with(shown)) as browser:
         page = " ".join((await browser.get(f"/approvals/{ASKED}")).text.split())
@@ -37,7 +37,7 @@ async def test_a_yes_is_offered_only_with_a_preview_that_shows_something(shown: 
 
 @pytest.mark.parametrize("shown", [FAILED, SHOWN], ids=["failed", "shown"])
 async def test_a_forged_form_approves_nothing_without_a_preview(shown: Preview) -> None:
-    """Both steps sign nothing; the same form counts if the preview shows something, and a no is accepted."""
+    """Both steps sign nothing; the same form counts with a preview that has content, and a denial always does."""
     desk = desk_with(shown)
     digest = shown.digest or desk.questions[0]["digest"]
     async with browser_of(desk) as browser:

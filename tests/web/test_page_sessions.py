@@ -45,8 +45,8 @@ def why(sessions: Sessions, cookies: list[str]) -> Ended | None:
     return None if past is None else past.why
 
 
-async def test_a_page_locks_after_fifteen_minutes_however_busy(sessions: Sessions, desk: Any) -> None:
-    """The time does not depend on use, and the key is wiped at its end."""
+async def test_a_page_locks_after_fifteen_minutes_even_if_it_is_in_use(sessions: Sessions, desk: Any) -> None:
+    """The key is wiped at that time."""
     key = Key()
     session, cookie = await sessions.open(key, key.key_id, Process(1))
     for _ in range(29):
@@ -61,7 +61,7 @@ async def test_a_page_locks_after_fifteen_minutes_however_busy(sessions: Session
     assert (sessions.of_cookies([cookie]), key.is_wiped, why(sessions, [cookie])) == (None, True, "over")
 
 
-async def test_a_session_ends_in_time_without_any_request(sessions: Sessions, desk: Any) -> None:
+async def test_a_page_session_ends_on_time_even_without_a_request(sessions: Sessions, desk: Any) -> None:
     """The serving task ends it; cancelling that task ends all sessions."""
     first, second = Key(), Key()
     async with anyio.create_task_group() as tasks:
@@ -88,7 +88,7 @@ async def test_a_request_from_another_process_locks_the_page(sessions: Sessions,
     assert desk.told[1:] == [(session.id, "process"), ("page", "process")]
 
 
-async def test_one_session_too_many_ends_the_oldest(sessions: Sessions) -> None:
+async def test_a_session_beyond_the_limit_ends_the_oldest_one(sessions: Sessions) -> None:
     """All other sessions stay open."""
     keys = [Key() for _ in range(MAX_SESSIONS + 1)]
     cookies = [(await sessions.open(key, key.key_id, Process(1)))[1] for key in keys]
@@ -109,10 +109,10 @@ async def test_one_session_too_many_ends_the_oldest(sessions: Sessions) -> None:
         ),  # the vault is locked: it names no approver
     ],
 )
-async def test_a_new_approver_locks_the_page(
+async def test_replacing_the_approver_locks_the_page(
     sessions: Sessions, desk: Any, change: Callable[[Any], None], is_locked: bool
 ) -> None:
-    """A locked vault does not name an approver, and so contradicts none."""
+    """A locked vault names no approver, so it does not lock the page."""
     key = Key()
     await sessions.open(key, key.key_id, Process(1))
     change(desk)
@@ -121,7 +121,7 @@ async def test_a_new_approver_locks_the_page(
     assert key.is_wiped is is_locked
 
 
-async def test_an_unlocking_that_cannot_be_recorded_fails(sessions: Sessions, desk: Any) -> None:
+async def test_unlocking_the_page_fails_if_it_cannot_be_recorded(sessions: Sessions, desk: Any) -> None:
     """The key is wiped, and there is no session."""
     desk.is_full, key = True, Key()
     with pytest.raises(AileronError):
@@ -130,7 +130,7 @@ async def test_an_unlocking_that_cannot_be_recorded_fails(sessions: Sessions, de
     assert (key.is_wiped, sessions.count) == (True, 0)
 
 
-async def test_a_page_can_be_opened_without_a_key(sessions: Sessions, desk: Any) -> None:
+async def test_a_page_session_can_exist_without_the_approvers_key(sessions: Sessions, desk: Any) -> None:
     """Such a session shows pages; a change of the approver ends it too."""
     session, cookie = await sessions.open(None, "passkey:one", Process(1))
     await sessions.end_due()
@@ -142,8 +142,8 @@ async def test_a_page_can_be_opened_without_a_key(sessions: Sessions, desk: Any)
     assert sessions.of_cookies([cookie]) is None
 
 
-async def test_a_session_of_a_passkey_ends_with_that_passkey(sessions: Sessions, desk: Any) -> None:
-    """The passkey was revoked; the session of another key goes on."""
+async def test_a_session_of_a_revoked_passkey_ends(sessions: Sessions, desk: Any) -> None:
+    """The session of another key stays open."""
     session, cookie = await sessions.open(None, "webauthn:one", Process(1))
     _, other = await sessions.open(Key(), "ed25519:one", Process(1))
     await sessions.end_due()
@@ -156,7 +156,7 @@ async def test_a_session_of_a_passkey_ends_with_that_passkey(sessions: Sessions,
     assert sessions.of_cookies([other]) is not None
 
 
-async def test_a_session_does_not_keep_its_cookie(sessions: Sessions) -> None:
+async def test_a_page_session_does_not_store_its_cookie(sessions: Sessions) -> None:
     """Printing the session does not reveal it either."""
     session, cookie = await sessions.open(Key(), "ed25519:one", Process(1))
 
@@ -164,7 +164,7 @@ async def test_a_session_does_not_keep_its_cookie(sessions: Sessions) -> None:
     assert cookie not in repr(vars(session))
 
 
-async def test_previews_are_bounded_in_number_and_size(sessions: Sessions) -> None:
+async def test_a_page_sessions_previews_are_bounded_in_number_and_size(sessions: Sessions) -> None:
     """The oldest are dropped; the newest stays, however large it is."""
     session, _ = await sessions.open(Key(), "ed25519:one", Process(1))
     for number in range(MAX_PREVIEWS + 1):
@@ -177,7 +177,7 @@ async def test_previews_are_bounded_in_number_and_size(sessions: Sessions) -> No
     assert session.preview_of("large", "d") is None
 
 
-async def test_a_forms_token_depends_on_every_field_and_its_borders(sessions: Sessions) -> None:
+async def test_a_forms_token_depends_on_each_field_and_where_it_ends(sessions: Sessions) -> None:
     """The fields `ab`, `c` differ from `a`, `bc`; and a token of one session is invalid in another."""
     first, second = [(await sessions.open(Key(), "ed25519:one", Process(1)))[0] for _ in range(2)]
 

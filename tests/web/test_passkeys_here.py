@@ -67,7 +67,7 @@ def challenged(client: PageClient, form: Form, **values: str) -> Reply:
     return client.post(form.action.replace("/decide", "/challenge"), {**form.fields, **values})
 
 
-def test_a_preview_read_again_makes_earlier_challenges_invalid(
+def test_reloading_a_preview_makes_earlier_passkey_challenges_invalid(
     home: DaemonHome, stranger: PageClient, device: Device, upstream: CountingServer
 ) -> None:
     """The earlier form gets no challenge, and an answer to an earlier challenge decides nothing."""
@@ -92,7 +92,9 @@ def test_a_preview_read_again_makes_earlier_challenges_invalid(
     assert state(home, asked) == "denied"
 
 
-def test_a_challenge_needs_the_forms_token_and_word(home: DaemonHome, stranger: PageClient, device: Device) -> None:
+def test_a_passkey_challenge_needs_the_forms_token_and_typed_word(
+    home: DaemonHome, stranger: PageClient, device: Device
+) -> None:
     """The checks are those of the decision: a wrong token, another form's token, a missing word, an unsigned reason."""
     asked = home.asked("gated")
     page = touched(stranger, device, asked["approval_id"])
@@ -131,7 +133,7 @@ def test_a_page_unlocked_by_a_passkey_decides_nothing_without_a_touch(
     assert state(home, asked) == "pending_approval"
 
 
-def test_an_answer_to_unlock_counts_once_and_only_for_its_nonce(home: DaemonHome, device: Device) -> None:
+def test_a_passkeys_answer_unlocks_the_page_once_and_only_for_its_nonce(home: DaemonHome, device: Device) -> None:
     """The answer is refused if it is repeated, has another nonce, time or key, or comes from another site."""
     first, second = PageClient(home), PageClient(home)
     told = json.loads(first.post("/approvals/passkeys/unlocking", {}).text)
@@ -170,7 +172,7 @@ def test_adding_and_revoking_a_passkey_take_the_sessions_token(
 def test_a_process_that_cannot_be_identified_gets_no_challenge(
     home: DaemonHome, device: Device, is_shared: bool
 ) -> None:
-    """Two processes that share a connection cannot be told apart, like a process that hides, so nothing is begun."""
+    """Two processes share a connection, or the process hides, so nobody can say which one would be unlocked."""
     port = port_of(home)
     since = len(home.must("GET", "/v1/audit?type=approval.refused&limit=1000")["events"])
     words = [sys.executable, "-c", _SHARED, str(port), str(int(is_shared))]

@@ -34,13 +34,13 @@ def test_a_template_escapes_everything_it_prints(text: str) -> None:
     assert "<" not in shown.removeprefix("<p>").removesuffix("</p>")
 
 
-def test_a_name_that_a_template_does_not_know_is_an_error() -> None:
+def test_an_undefined_name_in_a_template_is_an_error() -> None:
     """The alternative would be an empty place on the page."""
     with pytest.raises(jinja2.UndefinedError):
         templating.page_templates().templates.from_string("{{ nothing }}").render()
 
 
-def test_neither_style_nor_script_can_end_its_element() -> None:
+def test_the_style_and_script_cannot_close_their_own_html_element() -> None:
     """Both are inserted into the page as they are."""
     environment = templating.page_templates().templates
 

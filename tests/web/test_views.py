@@ -20,8 +20,8 @@ pytestmark = pytest.mark.anyio
 # The locked page
 
 
-async def test_only_a_bounded_number_of_unlocking_programs_wait() -> None:
-    """The others are turned away with an explanation; once none waits, the next is admitted."""
+async def test_the_number_of_concurrent_unlock_attempts_is_bounded() -> None:
+    """Further programs are turned away with an explanation; once no attempt waits, the next is admitted."""
     desk = ToldDesk(holds="process")
     turned_away: list[bool] = []
     async with browser_of(desk) as browser:
@@ -67,7 +67,7 @@ _CAME = {"at": "2026-01-01T00:00:01Z", "type": "egress.finished", "step": "s", "
 
 
 @pytest.mark.parametrize(("scrubbed", "is_cut"), [(0, False), (2, False), (0, True)])
-async def test_a_run_says_what_was_scrubbed_and_whether_its_record_is_cut(scrubbed: int, is_cut: bool) -> None:
+async def test_a_runs_page_reports_masked_secrets_and_a_truncated_record(scrubbed: int, is_cut: bool) -> None:
     """The page uses the words of the terminal."""
     desk = ToldDesk(asking(status="completed", audit_id="run-1"))
     events = [
@@ -127,8 +127,8 @@ async def test_the_result_stands_in_a_line_below_the_headline(status: str, found
     assert said in page.words
 
 
-async def test_a_result_is_harmless_in_its_line() -> None:
-    """The text is the service's: in quotes that it cannot close, with hidden characters spelled out, and never markup."""
+async def test_a_hostile_result_is_escaped_on_the_page() -> None:
+    """The text is the service's: it stands in quotes that it cannot close, and is never markup."""
     desk = ToldDesk(asking(status="completed", audit_id="run-1"))
     desk.came = {"result": {"to\u202e": "<b>” · ✓ done"}}
     async with browser_of(desk) as browser:
@@ -153,7 +153,7 @@ async def test_a_result_is_harmless_in_its_line() -> None:
         7,
     ],
 )
-def test_an_impossible_time_is_shown_as_it_came(moment: object) -> None:
+def test_a_timestamp_out_of_range_is_shown_unchanged_on_the_page(moment: object) -> None:
     """The page shows no countdown for it."""
     assert (local_time(moment), milliseconds(moment)) == (str(moment), 0)
 
@@ -165,7 +165,7 @@ def test_an_impossible_time_is_shown_as_it_came(moment: object) -> None:
         {"decided_at": "9999-12-31T23:59:59-14:00", "status": "denied"},
     ],
 )
-async def test_a_question_with_an_impossible_time_is_shown(change: dict[str, str]) -> None:
+async def test_a_question_with_a_timestamp_out_of_range_is_shown(change: dict[str, str]) -> None:
     """The queue and the question's own page show it."""
     desk = ToldDesk(asking(**change))
     async with browser_of(desk) as browser:
@@ -210,7 +210,7 @@ async def test_a_malformed_question_gets_a_page_that_says_so(
     assert after.status_code == 200
 
 
-async def test_a_row_without_an_id_gets_an_error_page() -> None:
+async def test_a_question_without_an_id_gets_an_error_page() -> None:
     """This is the control of the other tests here: this question cannot be shown."""
     desk = ToldDesk({"status": "denied"})
     async with browser_of(desk) as browser:

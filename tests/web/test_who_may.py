@@ -75,7 +75,7 @@ def state(home: DaemonHome, form: Form) -> str:
 def test_a_form_sent_by_another_site_is_refused(
     home: DaemonHome, person: PageClient, confirm: Form, headers: dict[str, str | None], status: int, why: str
 ) -> None:
-    """The cookie and token are right; the same form, sent by the page, is a decision."""
+    """Cookie and token are right; the same form is accepted as a decision if the page itself sends it."""
     sent = {name: None if value is None else value.format(port=person.port) for name, value in headers.items()}
     refused = person.post(confirm.action, confirm.fields, **sent)
 
@@ -148,7 +148,7 @@ def test_a_token_is_valid_for_one_session_one_question_and_one_form(
     ids=["twice", "unknown", "no value", "not ASCII", "not UTF-8", "many", "large"],
 )
 def test_a_malformed_form_is_refused_with_an_explanation(person: PageClient, confirm: Form, body: bytes) -> None:
-    """The page goes on working."""
+    """The page keeps working afterwards."""
     refused = person.post(confirm.action, body)
 
     assert refused.status in (400, 413), refused.words
@@ -156,7 +156,7 @@ def test_a_malformed_form_is_refused_with_an_explanation(person: PageClient, con
 
 
 def test_a_form_that_does_not_arrive_times_out(person: PageClient, confirm: Form) -> None:
-    """The answer is 408, after the time for a body."""
+    """The response is 408, after the time that is allowed for a body."""
     with socket.create_connection(("127.0.0.1", person.port), timeout=30) as connection:
         lines = [
             f"POST {confirm.action} HTTP/1.1",
@@ -172,8 +172,8 @@ def test_a_form_that_does_not_arrive_times_out(person: PageClient, confirm: Form
         assert b" 408 " in connection.recv(4096).split(b"\r\n", 1)[0]
 
 
-def test_every_answer_has_the_security_headers(home: DaemonHome, person: PageClient, stranger: PageClient) -> None:
-    """Pages, refusals, redirects and news may not be framed or cached, load nothing, and send forms only to the page."""
+def test_every_response_has_the_security_headers(home: DaemonHome, person: PageClient, stranger: PageClient) -> None:
+    """Pages, refusals, redirects and updates may not be framed or cached, and send forms only to the page."""
     asked = home.asked("mild")["approval_id"]
     answers = [
         person.get("/approvals"),
@@ -195,7 +195,7 @@ def test_every_answer_has_the_security_headers(home: DaemonHome, person: PageCli
 
 
 @pytest.mark.parametrize("path", ["/approvals", "/worker.js", "/v1/actions", "/mcp", "/openai/v1/worker.js"])
-def test_a_service_workers_script_is_one_that_removes_itself(stranger: PageClient, path: str) -> None:
+def test_every_service_worker_script_from_the_port_unregisters_itself(stranger: PageClient, path: str) -> None:
     """This holds on every path of the port and for every caller; any other request is answered normally."""
     headers = {"Service-Worker": "script", "Sec-Fetch-Dest": "serviceworker", "Sec-Fetch-Site": "same-origin"}
     told = stranger.get(path, **headers)
@@ -210,7 +210,7 @@ def test_a_service_workers_script_is_one_that_removes_itself(stranger: PageClien
 
 
 def test_a_cookie_from_another_process_is_refused_and_locks_the_page(home: DaemonHome, person: PageClient) -> None:
-    """The refusal is recorded, and the browser is told; before, the cookie worked in its own process."""
+    """The refusal is recorded, and the browser's next page says so; before, the cookie worked in its own process."""
     assert person.get("/approvals").status == 200
     refusals, locked = len(of_kind(home, "approval.refused")), len(of_kind(home, "page.locked"))
     asked = home.asked("say", {"text": "for one pair of eyes"})
@@ -239,15 +239,15 @@ def test_a_cookie_from_a_hidden_process_is_refused_and_locks_the_page(home: Daem
     assert "Waiting for you" not in person.get("/approvals").words
 
 
-def test_one_process_may_use_several_connections(person: PageClient) -> None:
-    """They go to either loopback address, any number of times."""
+def test_a_browser_process_may_use_several_connections(person: PageClient) -> None:
+    """Connections go to either loopback address, any number of times."""
     for address in ("127.0.0.1", "::1") * 3:
         client = PageClient.__new__(PageClient)
         client.__dict__.update(person.__dict__, _address=address)
         assert "Waiting for you" in client.get("/approvals").words
 
 
-def test_the_cookie_is_found_among_others_of_its_name(home: DaemonHome, person: PageClient) -> None:
+def test_a_foreign_cookie_of_the_same_name_does_not_hide_the_right_one(home: DaemonHome, person: PageClient) -> None:
     """Another server on localhost may set one of this name: it does not count, and does not displace the right one."""
     own = person.cookie
     name = str(own).partition("=")[0]
@@ -326,7 +326,9 @@ os.write(write, f"{answer.status} {'An agent started this browser' in answer.rea
 
 
 @pytest.mark.parametrize(("has_token", "said"), [(True, "403 True"), (False, "303 False")])
-def test_a_detached_browser_is_recognized_by_the_sessions_token(home: DaemonHome, has_token: bool, said: str) -> None:
+def test_an_agents_detached_browser_is_recognized_by_the_sessions_token(
+    home: DaemonHome, has_token: bool, said: str
+) -> None:
     """The browser forked twice and called setsid, so no ancestor is the agent.
 
     The token in its environment gives it away. Without the token it is not recognized: then only the passphrase protects,
@@ -349,7 +351,7 @@ def test_a_detached_browser_is_recognized_by_the_sessions_token(home: DaemonHome
 
 
 def test_the_launcher_and_the_page_use_the_same_token_variable() -> None:
-    """The name stands in two places, which may not import each other."""
+    """Each defines the name for itself, because neither module may import the other."""
     assert launched.TOKEN_VARIABLE == TOKEN_VARIABLE
 
 
@@ -376,7 +378,7 @@ for passphrase in ["wrong wrong"] * 5 + [right]:
 
 
 def guessed(home: DaemonHome) -> list[str]:
-    """Return the answers to a new process that guesses five times, and then sends the right passphrase."""
+    """Return the responses to a new process that guesses five times and then sends the right passphrase."""
     words = [sys.executable, "-c", _GUESSER, str(port_of(home)), APPROVER]
     return subprocess.run(words, capture_output=True, text=True, timeout=120, check=True).stdout.split()
 
@@ -404,7 +406,7 @@ def test_wrong_passphrases_of_all_programs_together_are_limited(own_home: Daemon
 
 
 def test_after_a_restart_the_address_is_the_same_and_every_page_is_locked(own_home: DaemonHome) -> None:
-    """This holds even after a kill: sessions are not on disk."""
+    """This holds even after a kill, because sessions are only in memory."""
     asked = own_home.asked("mild")
     client = PageClient(own_home)
     page = client.unlock(to=asked["approval_id"])
@@ -421,7 +423,7 @@ def test_after_a_restart_the_address_is_the_same_and_every_page_is_locked(own_ho
     assert client.unlock(to=asked["approval_id"]).form("/approve")
 
 
-def test_a_new_approver_ends_every_page(own_home: DaemonHome) -> None:
+def test_replacing_the_approver_ends_every_page_session(own_home: DaemonHome) -> None:
     """The earlier key unlocks no page; the new one does."""
     client = PageClient(own_home)
     assert client.unlock().status == 200

@@ -110,15 +110,15 @@ def test_an_invalid_answer_is_refused(name: str, protocol: str) -> None:
 
 
 def test_an_invalid_message_is_kept_in_the_details() -> None:
-    """The tool may have run, so the details have what came."""
+    """The tool may have run, so the failure's details have the message as it was received."""
     with pytest.raises(ExternalApiError) as caught:
         called(Played(call=lambda asked: Said([b'{"jsonrpc":"2.0","result":"paid 7"'])), LATEST)
     assert caught.value.details == {"answer": '{"jsonrpc":"2.0","result":"paid 7"'}
 
 
 @pytest.mark.parametrize("half", [b"\xff", rb"\ud83d"])
-def test_half_a_character_does_not_hide_a_list_of_tools(half: bytes) -> None:
-    """Half a character becomes U+FFFD, as in anything else that a frame carries."""
+def test_invalid_unicode_in_a_description_does_not_hide_a_list_of_tools(half: bytes) -> None:
+    """A lone surrogate or an invalid byte becomes U+FFFD, as in anything else that a frame carries."""
     tools = {"tools": [{"name": "add", "description": "x~"}]}
     wire = Played(list=lambda asked: Said([json.dumps(answer(asked["id"], tools)).encode().replace(b"~", half)]))
     with Client(wire) as client:
@@ -126,7 +126,7 @@ def test_half_a_character_does_not_hide_a_list_of_tools(half: bytes) -> None:
         assert [tool["description"] for tool in next(client.pages())] == ["x\ufffd"]
 
 
-def test_a_request_of_the_server_is_refused_and_the_answer_still_comes() -> None:
+def test_a_request_by_the_server_is_refused_and_its_response_still_arrives() -> None:
     """Sampling, elicitation and roots are not supported; a ping is answered."""
     ping = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
     wire = Played(call=lambda asked: stream(asks(1), ping, answer(asked["id"])))
@@ -137,8 +137,8 @@ def test_a_request_of_the_server_is_refused_and_the_answer_still_comes() -> None
     assert replies[1] == {"jsonrpc": "2.0", "id": 7, "result": {}}
 
 
-def test_only_the_first_answer_counts() -> None:
-    """A second answer to the same request is not read."""
+def test_only_the_first_response_to_a_request_is_read() -> None:
+    """A second response to the same request is ignored."""
     wire = Played(call=lambda asked: stream(answer(asked["id"]), answer(asked["id"], {"content": "another"})))
     assert called(wire) == DONE
 
@@ -161,7 +161,7 @@ def test_progress_is_reported_and_bounded() -> None:
 
 
 def test_a_session_is_named_in_each_request_and_ended() -> None:
-    """Each request after the first also has the negotiated revision."""
+    """Each request after the first also has the negotiated protocol revision."""
     first = {**RESULTS["initialize"], "protocolVersion": "2025-06-18"}
     wire = Played(
         initialize=lambda asked: Said([json.dumps(answer(asked["id"], first)).encode()], mcp_session_id="s-1")
@@ -176,7 +176,7 @@ def test_a_session_is_named_in_each_request_and_ended() -> None:
 
 @pytest.mark.parametrize("session", ["a\r\nX-Evil: 1", "a b", "ü", "x" * 2000])
 def test_a_session_id_that_could_break_a_header_is_refused(session: str) -> None:
-    """The id is never sent back."""
+    """The client never sends such an id back to the server."""
     reply = json.dumps(answer(1, RESULTS["initialize"])).encode()
     wire = Played(initialize=lambda asked: Said([reply], mcp_session_id=session))
     with pytest.raises(ExternalApiError, match="a name that no header can have"):
@@ -184,8 +184,8 @@ def test_a_session_id_that_could_break_a_header_is_refused(session: str) -> None
     assert wire.methods == ["initialize"]
 
 
-def test_the_session_ends_also_after_a_failed_call() -> None:
-    """A server that refuses to end it changes nothing."""
+def test_the_client_ends_its_session_after_a_failed_call_too() -> None:
+    """A server that refuses to end its session changes nothing about the result."""
     reply = json.dumps(answer(1, RESULTS["initialize"])).encode()
     wire = Played(
         initialize=lambda asked: Said([reply], mcp_session_id="s"),
@@ -197,8 +197,8 @@ def test_the_session_ends_also_after_a_failed_call() -> None:
     assert wire.methods[-1] == "DELETE"
 
 
-def test_a_late_call_is_cancelled() -> None:
-    """A server with a session gets a notification; without one, the closed stream is enough."""
+def test_a_call_that_exceeds_its_timeout_is_cancelled() -> None:
+    """A server with sessions gets a notification; for one without, the closed stream is enough."""
 
     def late(asked: dict[str, Any]) -> Said:
         raise TimeoutError
@@ -211,7 +211,7 @@ def test_a_late_call_is_cancelled() -> None:
         assert wire.methods.count("notifications/cancelled") == cancelled
 
 
-def test_a_late_list_says_that_no_tool_was_called() -> None:
+def test_a_timeout_while_listing_tools_says_that_no_tool_was_called() -> None:
     """The agent therefore knows that it can repeat the call."""
 
     def late(asked: dict[str, Any]) -> Said:
@@ -266,7 +266,7 @@ ENDS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @pytest.mark.parametrize("name", ENDS)
 @pytest.mark.parametrize("protocol", [LATEST, MODERN])
-def test_a_last_page_may_have_a_cursor_that_leads_nowhere_new(name: str, protocol: str) -> None:
+def test_a_last_page_may_have_a_cursor_that_leads_back_to_a_known_page(name: str, protocol: str) -> None:
     """Each tool is listed once, and the client asks at most twice."""
     wire = Played(list=lambda asked: body(answer(asked["id"], ENDS[name](asked["params"]))))
     with Client(wire) as client:
@@ -296,7 +296,7 @@ GONE: dict[str, Callable[[], Said]] = {
 }
 
 
-def test_a_request_refused_for_another_reason_is_not_repeated() -> None:
+def test_a_request_refused_for_another_reason_than_a_lost_session_is_not_repeated() -> None:
     """The client keeps its session."""
     wire = Played(initialize=begun("one", "two"), call=lambda asked: no_session("Bad Request: no such argument"))
     with Client(wire) as client:
@@ -332,8 +332,8 @@ def test_a_lost_session_is_replaced_once(method: str, gone: str) -> None:
     assert wire.sent[-1][1]["Mcp-Session-Id"] == "two"
 
 
-def test_a_server_that_forgets_every_session_is_given_up() -> None:
-    """The client gives up after the second session. A 404 without a session begins no new one."""
+def test_the_client_gives_up_on_a_server_that_forgets_every_session() -> None:
+    """The second lost session is the last. A 404 without a session begins no new session."""
     wire = Played(initialize=begun("one", "two", "three"), list=lambda asked: Said(status=404))
     with Client(wire) as client:
         client.open(LATEST)
@@ -360,8 +360,8 @@ def test_a_list_of_tools_is_bounded(name: str) -> None:
             list(client.pages())
 
 
-def test_a_broken_connection_is_not_an_error_of_the_service() -> None:
-    """The error keeps its class, so that the host knows what to do."""
+def test_a_broken_connection_keeps_its_own_failure_class() -> None:
+    """The class is not that of the service's errors, so that the host knows whether it may retry."""
 
     def broken(asked: dict[str, Any]) -> Said:
         raise NetworkError("gone")

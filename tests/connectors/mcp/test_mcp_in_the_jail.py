@@ -63,25 +63,25 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_a_tool_gets_its_arguments_under_its_own_names(served: Served) -> None:
-    """The argument is in snake case, and the tool's property is not."""
+    """The action's argument is in snake case; the tool's property is not."""
     assert served.call("add_note", text="milk", important_note=True) == {"text": "added milk!"}
 
 
 def test_structured_content_is_the_output(served: Served) -> None:
-    """The output is the tool's data, and not the text beside it."""
+    """The output is the tool's data, and not the text that the tool returns beside it."""
     assert served.call("list_notes", limit=1) == {"result": [{"id": 2, "text": "note 2"}]}
 
 
-def test_a_tools_failure_has_its_message(served: Served) -> None:
-    """A result with `isError` is no output."""
+def test_the_failure_of_a_tool_has_the_tool_s_message(served: Served) -> None:
+    """A result with `isError` is a failure, and never an output."""
     failure = served.call("delete_note", id=3)
 
     assert (failure.failure_class, failure.details["reason"]) == (EXTERNAL, "tool_error")
     assert "there is no note 3" in failure.message
 
 
-def test_arguments_that_do_not_fit_are_never_sent(served: Served) -> None:
-    """The conversation is not begun either."""
+def test_arguments_that_violate_the_tool_s_schema_are_never_sent(served: Served) -> None:
+    """The client does not even begin a conversation with the server."""
     failure = served.call("delete_note", id="3")
 
     assert failure.failure_class is FailureClass.BAD_INPUT
@@ -121,7 +121,7 @@ def test_a_tool_whose_description_changed_is_not_called(tmp_path: Path, protocol
 
 
 def test_a_server_that_speaks_only_the_other_revision_is_still_called(tmp_path: Path) -> None:
-    """Tools that were listed in one revision are called in the other, if the server has left the first."""
+    """Tools were imported with one protocol revision; the server has dropped that revision since."""
     with serving(app_of()) as port:
         folder = sources(tmp_path, port, MODERN)
     old = OldOnly(app_of())

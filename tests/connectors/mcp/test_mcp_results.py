@@ -105,7 +105,7 @@ BAD: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("result", "words"), BAD)
-def test_a_result_without_an_answer_is_a_failure(result: Any, words: str) -> None:
+def test_a_tool_result_with_an_error_or_a_request_for_more_input_is_a_failure(result: Any, words: str) -> None:
     """The failure is the service's, in its words, bounded and on one line."""
     failure = done(result, answered={"properties": {"a": {"type": "integer"}}}).failure
     assert failure.failure_class == "external_api_error"
@@ -132,8 +132,8 @@ MISFITS: list[tuple[Any, Any, str]] = [
 
 
 @pytest.mark.parametrize(("result", "output", "words"), MISFITS)
-def test_a_result_that_does_not_fit_is_returned_and_says_where(result: Any, output: Any, words: str) -> None:
-    """The call is over, and a lost result makes an agent repeat it."""
+def test_a_result_that_violates_its_schema_is_returned_with_a_note(result: Any, output: Any, words: str) -> None:
+    """The note says where. The call has been made, and a lost result makes an agent repeat it."""
     told = done(result, answered={"type": "object", "properties": {"a": {"type": "integer"}}}).output
     assert words in told.pop("does_not_fit")
     assert told == output
@@ -242,8 +242,8 @@ def test_reported_differences_are_bounded() -> None:
     assert all(len(change["before"]) < 300 and "b" in change["before"] and "c" in change["after"] for change in found)
 
 
-def test_arguments_go_where_the_tool_has_them() -> None:
-    """They go by property or as one whole; marked ones go in a header too."""
+def test_arguments_go_to_the_tool_s_properties_and_headers() -> None:
+    """Arguments are properties or one whole value; marked ones are sent in a header too."""
     schema = {"type": "object", "properties": {"noteText": {"type": "string", "x-mcp-header": "Text"}}}
     tool = {**TOOL, "inputSchema": schema}
     found = done({}, tool, args={"note_text": "mÿlk"}, arguments={"noteText": "note_text"}, sent=schema)
@@ -267,7 +267,7 @@ def test_invalid_arguments_are_the_callers_fault(args: dict[str, Any]) -> None:
     assert found.requests == ()
 
 
-def test_tools_of_another_format_are_refused() -> None:
-    """A newer import needs a newer SDK."""
+def test_packed_tools_of_a_newer_format_are_refused() -> None:
+    """They come from a newer import, which needs a newer SDK."""
     with pytest.raises(Exception, match="format 2"):
         Service(json.dumps({"format": 2, "title": "", "path": "/", "protocol": MODERN, "tools": {}}).encode())

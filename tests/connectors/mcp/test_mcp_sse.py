@@ -74,8 +74,8 @@ def test_events_are_read_as_the_standard_says(data: bytes, messages: list[bytes]
     [b"data: " + b"x" * MAX_EVENT_BYTES, b"x" * (MAX_EVENT_BYTES + 1), b"data: 12345678\n" * (MAX_EVENT_BYTES // 8)],
     ids=["one line", "no field", "many lines"],
 )
-def test_an_endless_event_is_not_collected(stream: bytes) -> None:
-    """The reader refuses everything after that."""
+def test_an_endless_event_is_refused_at_a_limit(stream: bytes) -> None:
+    """Afterwards the reader refuses everything."""
     events = Events()
     pieces = [stream[at : at + (1 << 16)] for at in range(0, len(stream), 1 << 16)]
     with pytest.raises(StreamError):

@@ -66,8 +66,8 @@ def test_an_answer_without_a_body_returns_the_status(status: int, body: bytes) -
         ({"200": "B", "2XX": "A"}, 200, False),
     ],
 )
-def test_the_schema_is_that_of_the_status_then_of_its_class(responses: Any, status: int, fits: bool) -> None:
-    """Then comes `default`, if it is not that of errors. A status that the document does not know is not checked."""
+def test_the_schema_of_the_exact_status_comes_before_that_of_its_class(responses: Any, status: int, fits: bool) -> None:
+    """The last choice is `default`, unless it describes errors. An undocumented status is not checked."""
     kinds = {"A": {"type": "object"}, "B": {"type": "array"}}
     of = {"responses": {key: {"content": {JSON: {"schema": kinds[kind]}}} for key, kind in responses.items()}}
     done = answered(of, says({}, status))
@@ -75,8 +75,8 @@ def test_the_schema_is_that_of_the_status_then_of_its_class(responses: Any, stat
 
 
 @pytest.mark.parametrize(("method", "status"), [("get", 200), ("post", 201)])
-def test_an_answer_that_does_not_fit_is_returned_and_says_where(method: str, status: int) -> None:
-    """Reads and writes alike return their answer: the request is over, and a lost answer makes a caller repeat it."""
+def test_an_answer_that_violates_its_schema_is_returned_with_a_note(method: str, status: int) -> None:
+    """The note says where. The request has been made, and a lost answer makes a caller repeat it."""
     of = declares({"properties": {"id": {"type": "integer"}}}, status=str(status))
 
     assert answered(of, says({"id": "x", "n": 1}, status), method=method).output == {
@@ -107,8 +107,8 @@ def test_an_answer_that_does_not_fit_is_returned_and_says_where(method: str, sta
         ),
     ],
 )
-def test_the_note_stands_beside_any_answer(schema: Any, answer: Any, output: Any) -> None:
-    """An answer that is not an object is put into one for it, and the note never replaces the service's own key."""
+def test_a_note_can_be_added_to_any_answer(schema: Any, answer: Any, output: Any) -> None:
+    """An answer that is not an object is wrapped in one, and the note never replaces the service's own key."""
     assert answered(declares(schema), says(answer)).output == output
 
 
@@ -148,8 +148,8 @@ DEEP = b"[" * 70 + b"]" * 70
 )
 @pytest.mark.parametrize("method", ["get", "post"])
 def test_values_that_no_frame_can_carry_do_not_lose_the_answer(method: str, body: bytes, told: Any, where: str) -> None:
-    """Numbers become their digits as text, halves of characters U+FFFD; a note says where, and the schema is asked
-    about the number.
+    """Large numbers become text, and invalid Unicode U+FFFD; a note says where. The schema sees the original
+    number.
     """
     schema = {"properties": {"a": {"type": ["number", "string", "array", "object"]}}}
     output = answered(declares(schema), says(body), method=method).output
@@ -158,7 +158,7 @@ def test_values_that_no_frame_can_carry_do_not_lose_the_answer(method: str, body
 
 
 def test_numbers_that_no_frame_can_carry_still_fit_the_schema() -> None:
-    """A number that is given as text fits the document: only its form is noted."""
+    """A number that is returned as text still fits its schema, so only its form is noted."""
     schema = {"properties": {"a": {"type": "integer", "minimum": 0}, "b": {"type": "number"}}}
     output = answered(declares(schema), says(b'{"a": 100000000000000000000, "b": 1e400}')).output
     assert output == {
@@ -180,7 +180,7 @@ def test_json_nested_deeper_than_a_frame_becomes_text_at_that_depth() -> None:
 
 @pytest.mark.parametrize("content_type", ["", "text/html", "application/octet-stream", "application/vnd.x+json", "x"])
 def test_json_of_another_content_type_is_still_json(content_type: str) -> None:
-    """The document says JSON, and that decides."""
+    """The document declares JSON, and the document decides."""
     assert answered(declares({"type": "object"}), says({"a": 1}, content_type=content_type)).output == {"a": 1}
 
 
@@ -239,7 +239,7 @@ def test_bytes_are_returned_as_base64_if_they_fit() -> None:
 
 
 def test_a_head_request_returns_headers() -> None:
-    """Only some of the headers are returned."""
+    """Only an allowed set of the headers is returned."""
     done = answered(
         {}, [Reply(200, b"", (("Content-Length", "7"), ("ETag", '"x"'), ("Set-Cookie", "s")))], method="head"
     )
@@ -295,7 +295,7 @@ def test_a_list_inside_an_answer_is_found_by_its_keys() -> None:
     assert answered(of, says({"data": None, "x": "y" * 9000})).output == {"data": None, "x": "y" * 9000}
 
 
-def test_null_in_place_of_an_object_stays() -> None:
+def test_null_in_place_of_an_object_is_returned_as_null() -> None:
     """The absence of the object is an answer."""
     of = {**declares(), "x-aileron-list": LISTING}
     assert answered(of, says([{"user": None}]), fields=["user.login"]).output["items"] == [{"user": None}]
@@ -350,7 +350,7 @@ def test_the_next_page_is_given_as_arguments() -> None:
 
 
 def test_a_next_page_that_arguments_cannot_name_is_reported_as_more() -> None:
-    """The output has `more`, which is true."""
+    """The output has `more: true`, without the arguments for the next page."""
     link = "</v1/items?cursor=x>; rel=next"
     assert answered(PAGED, says([1], link=link)).output == {"items": [1], "more": True}
 
@@ -449,7 +449,9 @@ def test_problem_details_are_reported_completely(problem: dict[str, Any], words:
         (b"not json", JSON, ": not json", {"text": "not json"}),
     ],
 )
-def test_only_json_and_text_are_passed_on(body: bytes, content_type: str, words: str, facts: dict[str, Any]) -> None:
+def test_only_json_and_text_of_an_error_are_passed_on(
+    body: bytes, content_type: str, words: str, facts: dict[str, Any]
+) -> None:
     """Markup is passed on in the details only, not in the message."""
     assert failed({}, says(body, 500, content_type)) == (
         f"the service answered with status 500{words}",
@@ -457,8 +459,8 @@ def test_only_json_and_text_are_passed_on(body: bytes, content_type: str, words:
     )
 
 
-def test_an_error_of_a_service_is_bounded() -> None:
-    """Message and details have a limit, however long the service's are."""
+def test_the_message_and_details_of_a_service_error_are_bounded() -> None:
+    """The service's own text may have any length."""
     message, details = failed({}, says({"message": "x" * 10_000}, 500))
     assert len(message) < MAX_WORDS + 50
     assert len(details["text"]) == MAX_FACTS_BYTES
@@ -512,7 +514,7 @@ def test_a_redirect_is_an_error_that_says_where_it_leads(location: str, place: s
     assert details == {"status": status, **({"location": place} if place else {})}
 
 
-def test_a_redirect_after_a_write_says_that_it_may_be_done() -> None:
+def test_a_redirect_after_a_write_says_that_the_write_may_have_happened() -> None:
     """Many services answer a successful write with a redirect."""
     told = {
         method: failed({}, [Reply(303, b"", (("Location", "/orders/17"),))], method=method)[0]
@@ -522,7 +524,7 @@ def test_a_redirect_after_a_write_says_that_it_may_be_done() -> None:
 
 
 def test_no_part_of_an_answer_is_logged(capfd: pytest.CaptureFixture[str]) -> None:
-    """This holds for an answer that fits and for others."""
+    """Answers that fit the schema and answers that do not are tried."""
     for reply in says({"a": "s3cret"}), says(b"s3cret"), says({"message": "s3cret"}, 500):
         assert answered(declares(), reply).logs == ()
     assert capfd.readouterr() == ("", "")

@@ -128,7 +128,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_a_packed_document_runs_as_a_connector(bench: Bench) -> None:
-    """Each kind of request is sent as expected, and misfits are failures with class and details."""
+    """Each kind of request is sent as expected, and invalid arguments and answers have their failure class."""
     reports = bench.run(parse_cases(CASES, file="cases.toml").cases)
     assert [(report.case, report.problem) for report in reports if report.problem] == []
     assert len(reports) == 5

@@ -38,7 +38,7 @@ PAGE = parameter("page", schema={"type": "integer"})
         ("", []),
     ],
 )
-def test_links_are_read_as_the_rfc_writes_them(header: str, found: list[str]) -> None:
+def test_link_headers_are_parsed_as_rfc_8288_writes_them(header: str, found: list[str]) -> None:
     """The cases have quotes, commas inside quotes, several links, and upper case."""
     assert targets(header, "next") == found
 
@@ -60,7 +60,9 @@ def spelled(text: str) -> str:
     ),
     st.sampled_from([", ", ",", " ,\t", ",,"]),
 )
-def test_links_are_read_as_they_were_written(links: list[tuple[str, list[tuple[str, str]], str]], comma: str) -> None:
+def test_any_written_link_header_is_parsed_back(
+    links: list[tuple[str, list[tuple[str, str]], str]], comma: str
+) -> None:
     """The links have any targets, and any parameters beside `rel`."""
     header = comma.join(
         f"<{uri}>" + "".join(f"; {name}={spelled(value)}" for name, value in extra if name.lower() != "rel") + f'; rel="{rel}"'
@@ -70,15 +72,15 @@ def test_links_are_read_as_they_were_written(links: list[tuple[str, list[tuple[s
 
 
 @given(st.text() | st.text('<>;,="\\ relnxt?&/', max_size=60))
-def test_any_header_can_be_read(header: str) -> None:
+def test_any_link_header_is_parsed_without_an_exception(header: str) -> None:
     """The result is arguments, or the note that there is more, or None."""
     assert all(target in header for target in targets(header, "next"))
     found = next_page([header, f"<{header}>; rel=next"], f"{BASE}/items?q=1", endpoint(parameters=[PAGE]), named({}))
     assert found is None or isinstance(found, Next)
 
 
-def test_reading_takes_linear_time() -> None:
-    """The headers are those that a backtracking pattern would try again and again."""
+def test_parsing_link_headers_takes_linear_time() -> None:
+    """A pattern that backtracks would take quadratic time on these headers."""
     for piece in ('<a>; x="', "<a>;", "; ", ' "\\', "<", "<a>;x ", "\t"):
         targets(piece * 20_000, "next")
 
@@ -137,7 +139,9 @@ def test_a_link_becomes_arguments_or_is_only_reported(link: str, expected: Any) 
         ({"type": "integer"}, {}, "x=9999999999999999999999", None),
     ],
 )
-def test_a_links_values_have_the_operations_types(schema: Any, more: Any, query: str, expected: Any) -> None:
+def test_values_from_a_link_have_the_types_of_the_operation_s_arguments(
+    schema: Any, more: Any, query: str, expected: Any
+) -> None:
     """A caller can pass the values on as they are."""
     found = arguments(f"?{query}", f"{BASE}/items", parameter("x", schema=schema, **more), Id={"type": "integer"})
     assert found == (None if expected is None else {"x": expected})
@@ -149,7 +153,7 @@ def test_an_argument_of_the_next_page_has_the_name_that_callers_know() -> None:
     assert arguments("?page%5Bnumber%5D=2", f"{BASE}/items", page) == {"page_number": 2}
 
 
-def test_a_link_may_name_the_same_thing_by_its_number() -> None:
+def test_a_link_may_name_the_same_resource_by_its_number() -> None:
     """GitHub answers for /repos/o/r/issues with a link to /repositories/7/issues."""
     of = "/repos/{owner}/{repo}/issues"
     owner, repo = parameter("owner", "path"), parameter("repo", "path")
@@ -186,11 +190,11 @@ SINCE = {"from": "$response.body#/search/a~1b/end"}
     ],
 )
 def test_a_link_of_the_document_takes_its_values_from_the_answer(body: Any, expected: Any) -> None:
-    """An answer without a value has no next page. A value that was sent already leads nowhere new."""
+    """An answer without a value has no next page, and neither has one with the value that was sent."""
     of = endpoint(parameters=[FROM])
     assert page_in(Link("x", SINCE), body, {"page_from": "t6"}, of, named({})) == expected
 
 
-def test_a_link_of_the_document_to_a_missing_parameter_only_says_more() -> None:
+def test_a_link_object_for_a_missing_parameter_is_only_reported_as_more() -> None:
     """A link in a header that names a missing parameter does the same."""
     assert page_in(Link("x", {"gone": "$response.body#/a"}), {"a": "b"}, {}, endpoint(), named({})) == Next(None)

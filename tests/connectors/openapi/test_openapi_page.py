@@ -52,7 +52,7 @@ def section(title: str) -> str:
 
 
 def test_the_documented_keywords_are_checked() -> None:
-    """The checker refuses a misfit for each keyword of the table, and its docstring names the same keywords."""
+    """The checker refuses a wrong value for each keyword of the table, and its docstring names the same keywords."""
     rows = re.findall(r"^\| [a-z ]+ \| (`.+) \|$", section("Schemas"), re.MULTILINE)
     named = {keyword for row in rows for keyword in re.findall(r"`([^`]+)`", row)}
     assert named == {*REFUSES}

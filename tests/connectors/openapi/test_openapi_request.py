@@ -58,7 +58,9 @@ def test_an_argument_may_have_another_name_than_its_parameter() -> None:
         ({"fields": [""]}, None, "fields"),
     ],
 )
-def test_arguments_are_checked_and_named(arguments: dict[str, Any], words: str | None, argument: str) -> None:
+def test_an_invalid_argument_is_refused_by_the_caller_s_name_for_it(
+    arguments: dict[str, Any], words: str | None, argument: str
+) -> None:
     """The error names the argument as the caller knows it."""
     tags = parameter("tags", schema={"type": "array", "items": {"$ref": "#/components/schemas/Tag"}})
     operation: dict[str, Any] = {"parameters": [LIMIT, tags], "x-aileron-list": {"argument": "fields"}}
@@ -84,7 +86,7 @@ def test_a_missing_required_argument_is_named() -> None:
 
 
 def test_the_argument_that_chooses_fields_is_not_sent() -> None:
-    """The argument is only for the answer."""
+    """The argument only selects which fields of the answer are returned."""
     operation: dict[str, Any] = {"x-aileron-list": {"fields": ["id"], "argument": "fields"}}
     of = endpoint(**operation)
     assert request(of, fields=["id", "a.b"]).url == f"{BASE}/items"
@@ -113,22 +115,22 @@ def test_the_argument_that_chooses_fields_is_not_sent() -> None:
         {"a": ".."},
     ],
 )
-def test_an_argument_cannot_lead_out_of_its_segment(value: Any) -> None:
-    """This holds also for servers that decode twice, or cut parameters off a segment before they look at it."""
+def test_an_argument_cannot_escape_its_path_segment(value: Any) -> None:
+    """Some servers decode twice, or cut parameters off a segment before they look at it."""
     said, argument = refusal(endpoint(path="/items/{id}/x", parameters=[parameter("id", "path")]), id=value)
     assert argument == "id"
     assert "path" in said
 
 
 @pytest.mark.parametrize("arguments", [{"a": ".", "b": "x"}, {"a": "x", "b": "."}])
-def test_two_arguments_together_cannot_lead_out_of_their_segment(arguments: dict[str, str]) -> None:
+def test_two_arguments_together_cannot_escape_their_path_segment(arguments: dict[str, str]) -> None:
     """`{a}{b}` could get two dots, one from each half; a label adds one of its own."""
     of = endpoint(path="/items/{a}{b}", parameters=[parameter("a", "path"), parameter("b", "path", style="label")])
     refusal(of, **arguments)
 
 
-def test_a_segment_that_a_server_would_cut_to_a_dot_is_refused() -> None:
-    """The dot is the document's, with parameters of the segment behind it."""
+def test_a_path_segment_that_a_server_would_shorten_to_a_dot_is_refused() -> None:
+    """The dot is in the document's path, followed by parameters of the segment."""
     said, _ = refusal(endpoint(path="/items/.{id}", parameters=[parameter("id", "path", style="matrix")]), id=7)
     assert said == "argument 'id' would change the path"
 
@@ -149,7 +151,7 @@ def test_a_segment_that_a_server_would_cut_to_a_dot_is_refused() -> None:
         ("a//b", "a%2F%2Fb"),
     ],
 )
-def test_any_other_value_is_one_segment(value: Any, segment: str) -> None:
+def test_any_other_argument_stays_one_path_segment(value: Any, segment: str) -> None:
     """The value is percent-encoded."""
     of = endpoint(path="/items/{id}/x", parameters=[parameter("id", "path")])
     assert request(of, id=value).url == f"{BASE}/items/{segment}/x"
@@ -164,7 +166,7 @@ def test_any_other_value_is_one_segment(value: Any, segment: str) -> None:
     st.sampled_from(["/items/{id}/x", "/items/{id}", "/items/a.{id}.b/x", "/items/{id}{id}"]),
 )
 @example("..", "simple", False, "/items/{id}")
-def test_any_argument_leaves_the_paths_segments(value: Any, style: str, explode: bool, path: str) -> None:
+def test_no_argument_changes_the_number_of_path_segments(value: Any, style: str, explode: bool, path: str) -> None:
     """The argument is refused, or the URL is valid for the host, has as many segments as the document's path, and
     decodes to the value.
     """
@@ -221,8 +223,8 @@ def test_header_parameters_are_header_fields() -> None:
     assert sent == {"accept": "text/csv", "User-Agent": "aileron"}
 
 
-def test_only_json_is_accepted_if_the_document_has_json() -> None:
-    """Another shape would not fit what is known of the answer. Without JSON, every documented type is accepted."""
+def test_the_accept_field_names_only_json_if_the_document_has_json() -> None:
+    """Other media types have other schemas. Without JSON, every documented type is accepted."""
     media: dict[str, Any] = {
         "application/vnd.github.object": {},
         "application/json": {},
@@ -288,7 +290,7 @@ def test_a_problem_in_a_body_names_the_argument() -> None:
 
 
 def test_an_argument_that_has_an_alternative_is_not_called_missing() -> None:
-    """Another argument would do as well."""
+    """Another argument would satisfy the schema as well."""
     either = {"properties": {"a": {}, "b": {}, "c": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
     of = endpoint("POST", requestBody=body("application/json", either))
     words = 'the arguments do not fit together: the body has no "a" (closest of 2 alternatives)'
@@ -389,7 +391,7 @@ def test_a_multipart_body_has_files_text_and_json() -> None:
     assert refusal(of, {"File": {"type": "string", "format": "binary"}}, file="no!")[1] == "file"
 
 
-def test_each_request_has_another_boundary() -> None:
+def test_each_multipart_request_has_another_boundary() -> None:
     """A caller therefore cannot write a part that contains it."""
     of = endpoint("POST", requestBody=body("multipart/form-data", UPLOAD))
     assert len({dict(request(of, csv="x").headers)["Content-Type"] for _ in range(8)}) == 8
@@ -405,20 +407,22 @@ def test_each_request_has_another_boundary() -> None:
         ("*/*", "AAE=", "application/octet-stream", b"\0\1"),
     ],
 )
-def test_text_is_given_as_text_and_bytes_as_base64(content: str, given_: str, content_type: str, sent: bytes) -> None:
-    """The media type decides which."""
+def test_a_body_argument_is_text_or_base64_depending_on_its_media_type(
+    content: str, given_: str, content_type: str, sent: bytes
+) -> None:
+    """Callers cannot put raw bytes into JSON arguments."""
     made = request(endpoint("PUT", requestBody=body(content, argument="content")), content=given_)
     assert (dict(made.headers)["Content-Type"], made.body) == (content_type, sent)
 
 
 @pytest.mark.parametrize(("content", "value"), [("text/plain", 1), ("image/png", "no!"), ("image/png", 1), (FORM, 1)])
-def test_a_body_of_the_wrong_kind_names_its_argument(content: str, value: Any) -> None:
-    """This holds also if the document has no schema for it."""
+def test_an_error_about_a_wrong_kind_of_body_names_the_argument(content: str, value: Any) -> None:
+    """The argument is checked even if the document has no schema for it."""
     assert refusal(endpoint("PUT", requestBody=body(content, argument="content")), content=value)[1] == "content"
 
 
-def test_the_host_accepts_the_url() -> None:
-    """The host's own parser, which decides about requests, takes brackets and spaces."""
+def test_the_host_s_parser_accepts_the_urls_of_requests() -> None:
+    """The parser of the host decides about requests. The arguments have brackets and spaces."""
     made = request(
         endpoint(parameters=[parameter("a[b]", style="deepObject"), parameter("c")]), **{"a[b]": {"x y": 1}, "c": "[]"}
     )

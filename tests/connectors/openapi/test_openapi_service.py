@@ -60,7 +60,7 @@ def test_without_a_host_a_call_fails() -> None:
 
 
 @pytest.mark.parametrize(("security", "kind"), [([{"api_key": []}], "api_key"), ([], None), ([{}], None)])
-def test_a_request_has_the_operations_credential(security: Any, kind: str | None) -> None:
+def test_a_request_names_the_credential_of_its_operation(security: Any, kind: str | None) -> None:
     """An operation without security has none."""
     assert asked({"security": security}, ["https://api.example.com"]).requests[0].credential == kind
 
@@ -124,8 +124,8 @@ def test_a_broken_operation_does_not_affect_the_others() -> None:
         assert "the connector's document cannot be read" in call("broken").failure.message
 
 
-def test_a_connector_of_one_statement_serves(tmp_path: Path) -> None:
-    """The document is read from the package beside it, in the one file that is built from them."""
+def test_a_connector_of_a_single_statement_works(tmp_path: Path) -> None:
+    """The packed document is read from the package beside it, in the built archive."""
     program = tmp_path / "built"
     program.write_bytes(build(connector_of(tmp_path, document({"/items": {"get": GET}}))).connector)
     with ConnectorProcess(program, invoke("gone")) as process:
@@ -134,7 +134,7 @@ def test_a_connector_of_one_statement_serves(tmp_path: Path) -> None:
     assert message.details == {"operations": ["list_items"]}
 
 
-def test_an_error_that_breaks_off_keeps_its_status(tmp_path: Path) -> None:
+def test_an_error_response_that_breaks_off_keeps_its_status(tmp_path: Path) -> None:
     """The status has arrived, and it decides what the caller does."""
     program = tmp_path / "built"
     program.write_bytes(build(connector_of(tmp_path, document({"/items": {"get": GET}}))).connector)
@@ -150,7 +150,7 @@ def test_an_error_that_breaks_off_keeps_its_status(tmp_path: Path) -> None:
 
 
 def test_operations_can_be_declared_for_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`declare` does not serve."""
+    """`declare` adds the operations without starting to serve."""
     connector_of(tmp_path, document({"/items": {"get": GET}}))
     monkeypatch.syspath_prepend(str(tmp_path))
     known = dict(operation.OPERATIONS)

@@ -32,7 +32,9 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("style", "explode", "empty", "string", "array", "object_"), TABLE)
-def test_values_match_the_table(style: Any, explode: bool, empty: Any, string: Any, array: Any, object_: Any) -> None:
+def test_values_are_written_as_in_openapi_s_table_of_styles(
+    style: Any, explode: bool, empty: Any, string: Any, array: Any, object_: Any
+) -> None:
     """Each cell of the table matches; None stands for a cell that it does not have."""
     for value, expected in ("", empty), ("blue", string), (ARRAY, array), (OBJECT, object_):
         if expected is not None:
